@@ -1,0 +1,110 @@
+"""The error shapes of AWS: what each is called on either wire, its status and whose fault it is
+(contract/protocol.md 1.2, contract/vectors/sqs_error_map.json)."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import orjson
+
+_SQS = "com.amazonaws.sqs"
+_CORAL = "com.amazon.coral.service"
+_LEGACY = "AWS.SimpleQueueService."
+
+SENDER: Final = "Sender"
+RECEIVER: Final = "Receiver"
+
+# The whole answer to a Query request without an Action; it is XML, but in no envelope and no
+# namespace.
+NO_ACTION_STATUS: Final = 404
+NO_ACTION_BODY: Final = b"<UnknownOperationException/>"
+
+
+@dataclass(frozen=True, slots=True)
+class AwsError:
+    """`shape` is what a JSON client sees as the type, `query_code` what a Query client sees as
+    the code.
+    """
+
+    shape: str
+    namespace: str
+    query_code: str
+    status: int
+    fault: str
+
+    @property
+    def json_type(self) -> str:
+        return f"{self.namespace}#{self.shape}"
+
+
+def _modelled(shape: str, query_code: str | None = None, status: int = 400) -> AwsError:
+    return AwsError(shape, _SQS, query_code or shape, status, SENDER)
+
+
+def _legacy(shape: str, query_name: str | None = None, status: int = 400) -> AwsError:
+    return _modelled(shape, _LEGACY + (query_name or shape), status)
+
+
+def _framework(shape: str, query_code: str, status: int = 400, fault: str = SENDER) -> AwsError:
+    return AwsError(shape, _CORAL, query_code, status, fault)
+
+
+_ALL = (
+    _legacy("BatchEntryIdsNotDistinct"),
+    _legacy("BatchRequestTooLong"),
+    _legacy("EmptyBatchRequest"),
+    _modelled("InvalidAddress", status=404),
+    _modelled("InvalidAttributeName"),
+    _modelled("InvalidAttributeValue"),
+    _legacy("InvalidBatchEntryId"),
+    _modelled("InvalidIdFormat"),
+    _modelled("InvalidMessageContents"),
+    _modelled("InvalidSecurity", status=403),
+    _modelled("KmsAccessDenied", "KMS.AccessDeniedException"),
+    _modelled("KmsDisabled", "KMS.DisabledException"),
+    _modelled("KmsInvalidKeyUsage", "KMS.InvalidKeyUsageException"),
+    _modelled("KmsInvalidState", "KMS.InvalidStateException"),
+    _modelled("KmsNotFound", "KMS.NotFoundException"),
+    _modelled("KmsOptInRequired", "KMS.OptInRequired", 403),
+    _modelled("KmsThrottled", "KMS.ThrottlingException"),
+    _legacy("MessageNotInflight"),
+    _modelled("OverLimit", status=403),
+    _legacy("PurgeQueueInProgress", status=403),
+    _legacy("QueueDeletedRecently"),
+    _legacy("QueueDoesNotExist", "NonExistentQueue"),
+    _modelled("QueueNameExists", "QueueAlreadyExists"),
+    _modelled("ReceiptHandleIsInvalid", status=404),
+    _modelled("RequestThrottled", status=403),
+    _modelled("ResourceNotFoundException", status=404),
+    _legacy("TooManyEntriesInBatchRequest"),
+    _legacy("UnsupportedOperation"),
+    _framework("InvalidParameterValueException", "InvalidParameterValue"),
+    _framework("MissingRequiredParameterException", "MissingParameter"),
+    _framework("UnknownOperationException", "InvalidAction"),
+    _framework("SerializationException", "MalformedInput"),
+    _framework("AccessDeniedException", "AccessDenied", 403),
+    _framework("UnrecognizedClientException", "InvalidClientTokenId", 403),
+    _framework("InvalidSignatureException", "SignatureDoesNotMatch", 403),
+    _framework("IncompleteSignatureException", "IncompleteSignature"),
+    # Not recorded on AWS: names that its framework uses elsewhere. SDKs retry both because of the
+    # status.
+    _framework("InternalFailure", "InternalFailure", 500, RECEIVER),
+    _framework("ServiceUnavailable", "ServiceUnavailable", 503, RECEIVER),
+)
+
+SQS_ERRORS: Final[Mapping[str, AwsError]] = {error.shape: error for error in _ALL}
+
+
+def json_error(
+    error: AwsError, message: str, json_version: str = "1.0"
+) -> tuple[int, list[tuple[bytes, bytes]], bytes]:
+    """Status, headers (all but the request id) and body of a refusal on the JSON wire.
+
+    `x-amzn-query-error` is always there: AWS sends it unasked, and boto3 takes its error code
+    from it.
+    """
+    headers = [
+        (b"content-type", f"application/x-amz-json-{json_version}".encode()),
+        (b"x-amzn-query-error", f"{error.query_code};{error.fault}".encode()),
+    ]
+    return error.status, headers, orjson.dumps({"__type": error.json_type, "message": message})

@@ -1,0 +1,238 @@
+"""The JSON wire: bodies of AWS JSON 1.0/1.1 requests and responses (contract/protocol.md 1.2)."""
+
+from binascii import b2a_base64
+from collections.abc import Callable
+from datetime import UTC, datetime
+from functools import cache
+from typing import Any
+
+import orjson
+
+from protocol.errors import Malformed
+from protocol.scalars import parse_blob, parse_boolean, parse_integer, parse_timestamp
+from protocol.shapes import List, Map, Scalar, ScalarKind, Shape, Structure
+
+_Reader = Callable[[Any], Any]
+
+_TOKENS: dict[type, str] = {
+    int: "NUMBER_VALUE",
+    float: "NUMBER_VALUE",
+    str: "STRING_VALUE",
+    bool: "BOOLEAN_VALUE",
+    list: "START_ARRAY",
+    dict: "START_OBJECT",
+}
+
+
+def decode(structure: Structure, body: bytes) -> dict[str, Any]:
+    """The members that the request names, typed as `structure` says. An empty body is an empty
+    request.
+
+    Members that are null or unknown are left out. Integers may come as text or as integral
+    floats, booleans as text; every other difference of type raises Malformed, and so does
+    anything that is not a JSON object.
+    """
+    if not body:
+        return {}
+    try:
+        payload = orjson.loads(body)
+    except orjson.JSONDecodeError:
+        raise Malformed("The request body is not valid JSON.") from None
+    result: dict[str, Any] = _reader(structure)(payload)
+    return result
+
+
+def encode(structure: Structure | None, result: dict[str, Any]) -> bytes:
+    """The response body; nothing at all when the action returns nothing (`structure` is None).
+
+    Members that are None, and flattened lists and maps that are empty, are left out at every
+    depth, as AWS does.
+    """
+    if structure is None:
+        return b""
+    is_complete = _completeness(structure)
+    if is_complete is not None and not is_complete(result):
+        result = _pruned(structure, result)
+    return orjson.dumps(result, default=_scalar, option=orjson.OPT_PASSTHROUGH_DATETIME)
+
+
+@cache
+def _completeness(shape: Shape) -> Callable[[Any], bool] | None:
+    """A quick look whether a value has nothing to leave out: pruning costs more than writing it.
+
+    Members that are false, zero or empty text fail it too: then we only lose time. None if there
+    is nothing to look at.
+    """
+    if isinstance(shape, Structure):
+        return _structure_completeness(shape)
+    if isinstance(shape, List):
+        each = _completeness(shape.item)
+        return None if each is None else _every(each)
+    if isinstance(shape, Map):
+        each = _completeness(shape.value)
+        return None if each is None else _every(each)
+    return None
+
+
+def _structure_completeness(structure: Structure) -> Callable[[Any], bool]:
+    nested = [
+        (name, check)
+        for name, member in structure.members.items()
+        if (check := _completeness(member)) is not None
+    ]
+
+    def check_members(value: dict[str, Any]) -> bool:
+        if not all(value.values()):
+            return False
+        for name, check in nested:  # noqa: SIM110 - a generator would double the time
+            if name in value and not check(value[name]):
+                return False
+        return True
+
+    return check_members
+
+
+def _every(check: Callable[[Any], bool]) -> Callable[[Any], bool]:
+    def check_items(items: Any) -> bool:
+        return all(map(check, items.values() if type(items) is dict else items))
+
+    return check_items
+
+
+def _scalar(value: object) -> object:
+    if isinstance(value, bytes):
+        return b2a_base64(value, newline=False).decode("ascii")
+    if isinstance(value, datetime):
+        seconds = value.timestamp()
+        return int(seconds) if seconds.is_integer() else seconds
+    raise TypeError(f"cannot encode {type(value).__name__}")
+
+
+def _pruned(shape: Shape, value: Any) -> Any:
+    if isinstance(shape, Structure):
+        kept = {}
+        for name, item in value.items():
+            member = shape.members[name]
+            if item is None or (not item and isinstance(member, List | Map) and member.flat):
+                continue
+            kept[name] = _pruned(member, item)
+        return kept
+    if isinstance(shape, List):
+        return [_pruned(shape.item, item) for item in value]
+    if isinstance(shape, Map):
+        return {key: _pruned(shape.value, item) for key, item in value.items()}
+    return value
+
+
+@cache
+def _reader(shape: Shape) -> _Reader:
+    if isinstance(shape, Structure):
+        return _structure_reader(shape)
+    if isinstance(shape, List):
+        return _list_reader(shape)
+    if isinstance(shape, Map):
+        return _map_reader(shape)
+    return _SCALAR_READERS[shape.kind]
+
+
+def _structure_reader(structure: Structure) -> _Reader:
+    members = structure.members
+    readers = {name: _reader(member) for name, member in members.items()}
+    # Most members are text that needs no conversion: one look-up decides that.
+    plain = {
+        name: str
+        for name, member in members.items()
+        if isinstance(member, Scalar) and member.kind == "string"
+    }
+
+    def read(value: Any) -> Any:
+        if type(value) is not dict:
+            raise _unexpected(value, "Structure")
+        result = {}
+        for name, item in value.items():
+            if plain.get(name) is type(item):
+                result[name] = item
+            elif item is not None and (reader := readers.get(name)) is not None:
+                result[name] = reader(item)
+        return result
+
+    return read
+
+
+def _list_reader(shape: List) -> _Reader:
+    reader = _reader(shape.item)
+
+    def read(value: Any) -> Any:
+        if type(value) is not list:
+            raise _unexpected(value, "List")
+        return [reader(item) for item in value if item is not None]
+
+    return read
+
+
+def _map_reader(shape: Map) -> _Reader:
+    reader = _reader(shape.value)
+
+    def read(value: Any) -> Any:
+        if type(value) is not dict:
+            raise _unexpected(value, "Map")
+        return {key: reader(item) for key, item in value.items() if item is not None}
+
+    return read
+
+
+def _read_string(value: Any) -> Any:
+    if type(value) is not str:
+        raise _unexpected(value, "String")
+    return value
+
+
+def _integer_reader(kind: ScalarKind) -> _Reader:
+    def read(value: Any) -> Any:
+        if type(value) is float and value.is_integer():
+            value = int(value)
+        if type(value) is int or type(value) is str:
+            return parse_integer(kind, value)
+        raise _unexpected(value, kind.capitalize())
+
+    return read
+
+
+def _read_boolean(value: Any) -> Any:
+    if type(value) is bool:
+        return value
+    if type(value) is str:
+        return parse_boolean(value)
+    raise _unexpected(value, "Boolean")
+
+
+def _read_blob(value: Any) -> Any:
+    if type(value) is not str:
+        raise _unexpected(value, "Blob")
+    return parse_blob(value)
+
+
+def _read_timestamp(value: Any) -> Any:
+    if type(value) is int or type(value) is float:
+        try:
+            return datetime.fromtimestamp(value, UTC)
+        except (ValueError, OverflowError, OSError):
+            raise Malformed("NUMBER_VALUE can not be converted to a Timestamp") from None
+    if type(value) is str:
+        return parse_timestamp(value)
+    raise _unexpected(value, "Timestamp")
+
+
+def _unexpected(value: object, wanted: str) -> Malformed:
+    found = _TOKENS.get(type(value), "VALUE_NULL")
+    return Malformed(f"{found} can not be converted to a {wanted}")
+
+
+_SCALAR_READERS: dict[ScalarKind, _Reader] = {
+    "string": _read_string,
+    "integer": _integer_reader("integer"),
+    "long": _integer_reader("long"),
+    "boolean": _read_boolean,
+    "blob": _read_blob,
+    "timestamp": _read_timestamp,
+}

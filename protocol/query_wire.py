@@ -1,0 +1,166 @@
+"""The Query wire, inbound: forms and query strings to typed requests (contract/protocol.md 1.3)."""
+
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import unquote_to_bytes
+
+from protocol.errors import Malformed
+from protocol.scalars import parse_blob, parse_boolean, parse_integer, parse_timestamp
+from protocol.shapes import List, Map, Scalar, Shape, Structure
+
+MAX_PARAMETERS = 4096
+_MAX_DEPTH = 10
+
+
+def parse_form(encoded: bytes) -> dict[str, str]:
+    """The parameters of a query string or a form body; of a repeated name the first value counts.
+
+    A stray percent sign stands for itself. Raises Malformed for text that is not UTF-8, and for
+    more than MAX_PARAMETERS parameters.
+    """
+    params: dict[str, str] = {}
+    if not encoded:
+        return params
+    if encoded.count(b"&") >= MAX_PARAMETERS:
+        raise Malformed(f"The request has more than {MAX_PARAMETERS} parameters.")
+    for pair in encoded.split(b"&"):
+        if pair:
+            name, _, value = pair.partition(b"=")
+            params.setdefault(_decoded(name), _decoded(value))
+    return params
+
+
+def _decoded(encoded: bytes) -> str:
+    if b"+" in encoded:
+        encoded = encoded.replace(b"+", b" ")
+    if b"%" in encoded:
+        encoded = unquote_to_bytes(encoded)
+    try:
+        return encoded.decode("utf-8")
+    except UnicodeDecodeError:
+        raise Malformed("The request contains text that is not UTF-8.") from None
+
+
+@dataclass(slots=True)
+class _Node:
+    """One dotted prefix: the value of the parameter of that name, and what continues it."""
+
+    text: str | None = None
+    children: dict[str, "_Node"] = field(default_factory=dict)
+
+    def entries(self) -> list["_Node"]:
+        """Children with a numeric name in the order of the numbers; gaps do not matter."""
+        numbered = [
+            (int(name), child)
+            for name, child in self.children.items()
+            if len(name) <= 9 and name.isascii() and name.isdigit()
+        ]
+        numbered.sort(key=lambda pair: pair[0])
+        return [child for _, child in numbered]
+
+
+def decode(structure: Structure, params: dict[str, str]) -> dict[str, Any]:
+    """The members that the parameters name, typed as `structure` says; other parameters are
+    ignored.
+
+    The bare name of a list or a map is an empty one. Old forms without an index
+    (`Attribute.Name`, `AttributeName`) are one entry. Numbers, booleans, blobs and timestamps
+    that cannot be read, and map entries without a key, raise Malformed.
+    """
+    root = _Node()
+    for name, text in params.items():
+        node = root
+        for part in name.split(".", _MAX_DEPTH):
+            child = node.children.get(part)
+            if child is None:
+                child = node.children[part] = _Node()
+            node = child
+        node.text = text
+    return _read_structure(structure, root)
+
+
+def _read_structure(structure: Structure, node: _Node) -> dict[str, Any]:
+    result = {}
+    children = node.children
+    for name, shape in structure.members.items():
+        child = children.get(name)
+        if isinstance(shape, List | Map) and shape.flat is not None:
+            # The member's own name is what an old client sends for an empty list: the flat name
+            # has the entries.
+            child = children.get(shape.flat, child)
+        if child is None:
+            continue
+        value = _read(shape, child)
+        if value is not None:
+            result[name] = value
+    return result
+
+
+def _read(shape: Shape, node: _Node) -> Any:
+    """The value, or None when the parameters do not hold one."""
+    if isinstance(shape, Scalar):
+        return None if node.text is None else _read_scalar(shape, node.text)
+    if isinstance(shape, List):
+        return _read_list(shape, node)
+    if isinstance(shape, Map):
+        return _read_map(shape, node)
+    return _read_structure(shape, node) if node.children else None
+
+
+def _read_scalar(shape: Scalar, text: str) -> Any:
+    kind = shape.kind
+    if kind == "string":
+        return text
+    if kind == "blob":
+        return parse_blob(text)
+    if not text:
+        return None
+    if kind == "boolean":
+        return parse_boolean(text)
+    if kind == "timestamp":
+        return parse_timestamp(text)
+    return parse_integer(kind, text)
+
+
+def _read_list(shape: List, node: _Node) -> list[Any] | None:
+    numbered = node if shape.flat else node.children.get("member")
+    entries = numbered.entries() if numbered else []
+    if not entries:
+        if node.text is None:
+            return None
+        if node.text and isinstance(shape.item, Scalar):
+            return [_read_scalar(shape.item, node.text)]
+        return []
+    values = (_read(shape.item, entry) for entry in entries)
+    return [value for value in values if value is not None]
+
+
+def _read_map(shape: Map, node: _Node) -> dict[str, Any] | None:
+    numbered = node if shape.flat else node.children.get("entry")
+    if numbered is None:
+        return None if node.text is None else {}
+    entries = numbered.entries()
+    if shape.key_name in numbered.children:
+        entries.append(numbered)
+    if not entries:
+        return None if node.text is None else {}
+    result = {}
+    for entry in entries:
+        key = entry.children.get(shape.key_name)
+        if key is None or key.text is None:
+            raise Malformed(f"An entry of a map has no {shape.key_name}.")
+        value = _read(shape.value, entry.children.get(shape.value_name) or _ABSENT)
+        result[key.text] = _nothing(shape.value) if value is None else value
+    return result
+
+
+_ABSENT = _Node()
+
+
+def _nothing(shape: Shape) -> Any:
+    """What an entry without a value means: an empty text, or a structure whose members are all
+    missing.
+    """
+    if isinstance(shape, Scalar):
+        return _read_scalar(shape, "")
+    return [] if isinstance(shape, List) else {}

@@ -1,0 +1,229 @@
+"""AWS Signature Version 4: who a request claims to be from, and whether the signature proves it
+(contract/protocol.md 1.6)."""
+
+import hmac
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from email.utils import parsedate_to_datetime
+from functools import lru_cache
+from hashlib import sha256
+from typing import Final, Literal, NamedTuple
+from urllib.parse import quote, unquote_to_bytes
+
+from protocol.errors import Malformed
+
+Verdict = Literal["valid", "skewed", "mismatch"]
+
+ALGORITHM: Final = "AWS4-HMAC-SHA256"
+CLOCK_SKEW: Final = timedelta(minutes=15)
+LONGEST_EXPIRY_SECONDS: Final = 604_800
+
+_DATE = re.compile(r"[0-9]{8}")
+_SIGNATURE = re.compile(r"[0-9a-fA-F]{64}")
+_BASIC_TIME = re.compile(r"[0-9]{8}T[0-9]{6}Z")
+_EXPIRES = re.compile(r"[0-9]{1,6}")
+_SPACES = re.compile(r"[ \t]+")
+_LONGEST_HEAD = 2048
+
+
+class Credential(NamedTuple):
+    """The claim of a request. `expires_seconds` is None unless the URL itself was signed."""
+
+    access_key: str
+    date: str
+    region: str
+    service: str
+    signed_headers: str
+    signature: str
+    expires_seconds: int | None = None
+
+    @property
+    def scope(self) -> str:
+        return f"{self.date}/{self.region}/{self.service}/aws4_request"
+
+
+@dataclass(frozen=True, slots=True)
+class SignedRequest:
+    """What a signature covers. Path and query as they came over the wire, still encoded; header
+    names lower case.
+    """
+
+    method: str
+    path: str
+    query: str
+    headers: Mapping[str, str]
+    body: bytes
+
+
+def parse_authorization(header: str) -> Credential:
+    """The claim in an Authorization header. Raises Malformed."""
+    head, found, signature = header.rpartition("Signature=")
+    if not found or len(head) > _LONGEST_HEAD or _SIGNATURE.fullmatch(signature) is None:
+        raise _malformed()
+    # One client sends the same head all day.
+    access_key, date, region, service, signed_headers = _parse_head(head)
+    return Credential(access_key, date, region, service, signed_headers, signature)
+
+
+@lru_cache(maxsize=1024)
+def _parse_head(head: str) -> tuple[str, str, str, str, str]:
+    algorithm, _, rest = head.strip().partition(" ")
+    if algorithm != ALGORITHM:
+        raise _malformed()
+    fields = dict(_field(part) for part in rest.split(",") if part.strip())
+    signed_headers = fields.get("SignedHeaders")
+    if not signed_headers:
+        raise _malformed()
+    return (*_parse_scope(fields.get("Credential", "")), signed_headers)
+
+
+def _field(part: str) -> tuple[str, str]:
+    name, _, value = part.strip().partition("=")
+    return name, value
+
+
+def _parse_scope(text: str) -> tuple[str, str, str, str]:
+    parts = text.rsplit("/", 4)
+    if len(parts) != 5 or parts[4] != "aws4_request" or not all(parts):
+        raise _malformed()
+    access_key, date, region, service, _ = parts
+    if _DATE.fullmatch(date) is None:
+        raise _malformed()
+    return access_key, date, region, service
+
+
+def parse_presigned(params: Mapping[str, str]) -> Credential | None:
+    """The claim in the parameters of a URL, or None if it has none. Raises Malformed."""
+    if "X-Amz-Signature" not in params:
+        return None
+    signature = params["X-Amz-Signature"]
+    signed_headers = params.get("X-Amz-SignedHeaders", "")
+    expires = params.get("X-Amz-Expires", "")
+    if (
+        params.get("X-Amz-Algorithm") != ALGORITHM
+        or not signed_headers
+        or _SIGNATURE.fullmatch(signature) is None
+        or _EXPIRES.fullmatch(expires) is None
+        or not 1 <= int(expires) <= LONGEST_EXPIRY_SECONDS
+    ):
+        raise _malformed()
+    scope = _parse_scope(params.get("X-Amz-Credential", ""))
+    return Credential(*scope, signed_headers, signature, int(expires))
+
+
+def verify(
+    request: SignedRequest, credential: Credential, secret_key: str, timestamp: str, now: datetime
+) -> Verdict:
+    """Whether the holder of `secret_key` signed this request, and signed it about now.
+
+    `timestamp` comes from `request_timestamp`. The time is judged first, as a replay needs no
+    signature check.
+    """
+    if not _in_time(credential, timestamp, now):
+        return "skewed"
+    if "host" not in credential.signed_headers.split(";"):
+        return "mismatch"
+    to_sign = string_to_sign(canonical_request(request, credential), timestamp, credential.scope)
+    key = signing_key(secret_key, credential.date, credential.region, credential.service)
+    expected = sign(key, to_sign)
+    return "valid" if hmac.compare_digest(expected, credential.signature.lower()) else "mismatch"
+
+
+def request_timestamp(headers: Mapping[str, str], params: Mapping[str, str]) -> str:
+    """The time of signing as ISO basic text: X-Amz-Date of the header or the URL, else Date.
+    Raises Malformed.
+    """
+    text = headers.get("x-amz-date") or params.get("X-Amz-Date") or headers.get("date", "")
+    if _BASIC_TIME.fullmatch(text):
+        return text
+    try:
+        instant = parsedate_to_datetime(text)
+    except ValueError:
+        raise _malformed() from None
+    return f"{instant:%Y%m%dT%H%M%SZ}"
+
+
+def _in_time(credential: Credential, timestamp: str, now: datetime) -> bool:
+    if timestamp[:8] != credential.date:
+        return False
+    try:
+        signed_at = datetime.fromisoformat(timestamp)
+    except ValueError:
+        return False
+    if credential.expires_seconds is None:
+        return abs(now - signed_at) <= CLOCK_SKEW
+    lifetime = timedelta(seconds=credential.expires_seconds)
+    return -CLOCK_SKEW <= now - signed_at <= lifetime
+
+
+def canonical_request(request: SignedRequest, credential: Credential) -> str:
+    """A signed header that is missing counts as empty, so that the signature does not match."""
+    lines = [
+        request.method,
+        _canonical_path(request.path),
+        _canonical_query(request.query),
+    ]
+    for name in credential.signed_headers.split(";"):
+        value = _SPACES.sub(" ", request.headers.get(name, "").strip())
+        lines.append(f"{name}:{value}")
+    lines += ["", credential.signed_headers, _payload_hash(request)]
+    return "\n".join(lines)
+
+
+def _canonical_path(path: str) -> str:
+    """Dot segments removed, and every segment encoded again: the client encoded it once already
+    (only S3 does not).
+    """
+    segments: list[str] = []
+    for segment in path.split("/"):
+        if segment == "..":
+            if segments:
+                segments.pop()
+        elif segment and segment != ".":
+            segments.append(quote(segment, safe="~"))
+    if not segments:
+        return "/"
+    end = "/" if path.endswith("/") else ""
+    return "/" + "/".join(segments) + end
+
+
+def _canonical_query(query: str) -> str:
+    pairs = []
+    for part in query.split("&"):
+        name, _, value = part.partition("=")
+        if part and name != "X-Amz-Signature":
+            pairs.append((_encoded_once(name), _encoded_once(value)))
+    pairs.sort()
+    return "&".join(f"{name}={value}" for name, value in pairs)
+
+
+def _encoded_once(text: str) -> str:
+    return quote(unquote_to_bytes(text), safe="~")
+
+
+def _payload_hash(request: SignedRequest) -> str:
+    return request.headers.get("x-amz-content-sha256") or sha256(request.body).hexdigest()
+
+
+def string_to_sign(canonical: str, timestamp: str, scope: str) -> str:
+    hashed = sha256(canonical.encode()).hexdigest()
+    return f"{ALGORITHM}\n{timestamp}\n{scope}\n{hashed}"
+
+
+@lru_cache(maxsize=256)
+def signing_key(secret_key: str, date: str, region: str, service: str) -> bytes:
+    """The key of one day, region and service; remembered, as four digests make it."""
+    key = f"AWS4{secret_key}".encode()
+    for part in (date, region, service, "aws4_request"):
+        key = hmac.digest(key, part.encode(), "sha256")
+    return key
+
+
+def sign(key: bytes, to_sign: str) -> str:
+    return hmac.digest(key, to_sign.encode(), "sha256").hex()
+
+
+def _malformed() -> Malformed:
+    return Malformed("The signature of the request cannot be read.", kind="signature")

@@ -1,0 +1,38 @@
+from typing import Any
+
+import pytest
+
+from protocol.aws_errors import SQS_ERRORS, json_error
+from tests.protocol import contract, oracle
+
+ROWS = contract.load("sqs_error_map")["errors"]
+# Ours, beyond the contract's table: for bugs and for a database that is away.
+OWN = {"InternalFailure", "ServiceUnavailable"}
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row["shape"])
+def test_errors_of_the_contract(row: dict[str, Any]) -> None:
+    status, raw_headers, body = json_error(SQS_ERRORS[row["shape"]], 'text with "quotes" ż')
+    headers = {name.decode(): value.decode() for name, value in raw_headers}
+    assert status == row["status"]
+    assert headers == {
+        "content-type": "application/x-amz-json-1.0",
+        "x-amzn-query-error": row["x-amzn-query-error"],
+    }
+    parsed = oracle.parse_json("SendMessage", body, status, headers)
+    assert parsed["Error"] == row["boto3_error"] | {"Message": 'text with "quotes" ż'}
+    assert f'"__type":"{row["__type"]}"'.encode() in body
+
+
+def test_no_error_is_forgotten_or_invented() -> None:
+    assert set(SQS_ERRORS) == {row["shape"] for row in ROWS} | OWN
+
+
+def test_every_modelled_error_is_there() -> None:
+    modelled = {shape.name for shape in oracle.json_model().error_shapes}
+    assert modelled <= set(SQS_ERRORS)
+
+
+@pytest.mark.parametrize("error", SQS_ERRORS.values(), ids=lambda error: error.shape)
+def test_only_errors_of_the_server_are_the_receivers_fault(error: Any) -> None:
+    assert (error.fault == "Receiver") == (error.status >= 500) == (error.shape in OWN)

@@ -1,0 +1,138 @@
+from datetime import UTC, datetime
+from typing import Any
+
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from protocol import query_results
+from protocol.shapes import BOOLEAN, STRING, TIMESTAMP, Action, List, Map, Service, Structure
+from protocol.sqs_shapes import SQS
+from tests.protocol import contract, oracle
+
+ACTIONS = sorted(SQS.actions)
+WITH_OUTPUT = [name for name in ACTIONS if SQS.actions[name].output is not None]
+# The SNS rows wait for the shapes of SNS: its test runs them against protocol.sns_shapes.
+ROWS = [row for row in contract.load("query_xml_responses")["responses"] if row["service"] == "sqs"]
+SUCCESSES = [row for row in ROWS if row["status"] == 200]
+ERRORS = [row for row in ROWS if row["status"] != 200]
+REQUEST_ID = "725275ae-0b9b-4762-b238-436d7c65a1ac"
+ALLOWED = st.characters(exclude_categories=["Cs", "Cc"], exclude_characters="\ufffe\uffff")
+TEXT = st.text(ALLOWED | st.sampled_from("\t\n\r\"'<>&]"), max_size=8)
+
+
+def _encode(action: str, result: dict[str, Any]) -> bytes:
+    return query_results.encode_result(SQS, SQS.actions[action], result, REQUEST_ID)
+
+
+@pytest.mark.parametrize("row", SUCCESSES, ids=lambda row: row["action"])
+def test_results_of_the_contract_byte_for_byte(row: dict[str, Any]) -> None:
+    result = contract.with_bytes(row["botocore_parses_to"])
+    del result["ResponseMetadata"]
+    assert _encode(row["action"], result).decode() == row["xml"]
+
+
+@pytest.mark.parametrize("row", ERRORS, ids=lambda row: row["action"])
+def test_errors_of_the_contract_byte_for_byte(row: dict[str, Any]) -> None:
+    error = row["botocore_parses_to"]["Error"]
+    encoded = query_results.encode_error(
+        SQS, error["Code"], error["Message"], error["Type"], REQUEST_ID
+    )
+    assert encoded.decode() == row["xml"]
+    parsed = oracle.parse_query(row["action"], encoded, row["status"])
+    assert parsed["Error"] == error
+    assert parsed["ResponseMetadata"]["RequestId"] == REQUEST_ID
+
+
+@pytest.mark.parametrize("action", WITH_OUTPUT)
+def test_botocore_parses_what_we_encode(action: str) -> None:
+    example = oracle.full_example(oracle.query_model().operation_model(action).output_shape)
+    parsed = oracle.parse_query(action, _encode(action, example))
+    assert parsed.pop("ResponseMetadata")["RequestId"] == REQUEST_ID
+    assert parsed == example
+
+
+@given(data=st.data())
+def test_round_trip_of_a_receive_through_botocores_parser(data: st.DataObject) -> None:
+    shape = oracle.query_model().operation_model("ReceiveMessage").output_shape
+    result = data.draw(oracle.values(shape, TEXT))
+    parsed = oracle.parse_query("ReceiveMessage", _encode("ReceiveMessage", result))
+    del parsed["ResponseMetadata"]
+    assert parsed == result
+
+
+def test_empty_receive_has_an_empty_result() -> None:
+    nothings: list[dict[str, Any]] = [{}, {"Messages": []}, {"Messages": None}]
+    for nothing in nothings:
+        assert b"<ReceiveMessageResult/>" in _encode("ReceiveMessage", nothing)
+
+
+def test_void_action_has_no_result() -> None:
+    assert b"Result" not in _encode("DeleteQueue", {})
+
+
+def test_characters_that_xml_cannot_express_are_replaced() -> None:
+    encoded = query_results.encode_error(SQS, "C", "a\x00\x1b\ufffe\ud800b", "Sender", REQUEST_ID)
+    assert oracle.parse_query("DeleteQueue", encoded, 400)["Error"]["Message"] == "a����b"
+
+
+def test_services_that_do_not_flatten() -> None:
+    service = Service("sns", ("2010-03-31",), None, None, "urn:x", "", False, {})
+    tag = Structure({"Value": STRING, "Key": STRING})
+    output = Structure(
+        {"Failed": List(tag), "Tags": List(tag), "Attributes": Map(STRING), "At": TIMESTAMP}
+    )
+    result = {
+        "Failed": [],
+        "Tags": [{"Key": "k", "Value": ""}],
+        "Attributes": {"a": "b"},
+        "At": datetime(2026, 11, 21, 10, tzinfo=UTC),
+    }
+    encoded = query_results.encode_result(service, Action("Do", Structure({}), output), result, "r")
+    assert encoded.decode() == (
+        '<DoResponse xmlns="urn:x"><DoResult><Failed/>'
+        "<Tags><member><Value/><Key>k</Key></member></Tags>"
+        "<Attributes><entry><key>a</key><value>b</value></entry></Attributes>"
+        "<At>2026-11-21T10:00:00.000Z</At></DoResult>"
+        "<ResponseMetadata><RequestId>r</RequestId></ResponseMetadata></DoResponse>"
+    )
+    empty = Action("Do", Structure({}), Structure({"Flag": BOOLEAN}))
+    assert b"<DoResult/>" in query_results.encode_result(service, empty, {}, "r")
+    assert b"<Detail/>" not in query_results.encode_error(service, "C", "m", "Sender", "r")
+
+
+def test_json_rendering_of_a_query() -> None:
+    def encode(action: str, result: dict[str, Any]) -> Any:
+        encoded = query_results.encode_result_as_json(SQS.actions[action], result, REQUEST_ID)
+        return orjson.loads(encoded)[f"{action}Response"]
+
+    metadata = {"RequestId": REQUEST_ID}
+    assert encode("ListQueues", {"QueueUrls": ["u"]}) == {
+        "ListQueuesResult": {"queueUrls": ["u"]},
+        "ResponseMetadata": metadata,
+    }
+    assert encode("ReceiveMessage", {}) == {
+        "ReceiveMessageResult": {"messages": None},
+        "ResponseMetadata": metadata,
+    }
+    message = {"Body": "b", "MessageAttributes": {"n": {"BinaryValue": b"\x00\x01"}}}
+    assert encode("ReceiveMessage", {"Messages": [message]})["ReceiveMessageResult"] == {
+        "messages": [
+            {
+                "Body": "b",
+                "MessageAttributes": [{"Name": "n", "Value": {"BinaryValue": "AAE="}}],
+            }
+        ]
+    }
+    assert encode("GetQueueAttributes", {"Attributes": {"A": "1"}})["GetQueueAttributesResult"] == {
+        "Attributes": [{"Name": "A", "Value": "1"}]
+    }
+    assert encode("DeleteQueue", {}) == {"ResponseMetadata": metadata}
+
+
+def test_json_rendering_of_a_query_error() -> None:
+    assert orjson.loads(query_results.encode_error_as_json("C", "m", "Sender", "r")) == {
+        "Error": {"Code": "C", "Message": "m", "Type": "Sender"},
+        "RequestId": "r",
+    }
