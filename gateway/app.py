@@ -1,0 +1,186 @@
+"""The composition root: every route, what each needs, and the raw ASGI callable in front.
+
+The AWS face and its fast path never meet Starlette; whatever else is asked goes through its router.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, MutableMapping
+from time import perf_counter
+from typing import Any
+
+from gateway.faces.aws import AwsFace, Request, Response
+from gateway.operations.identifiers import new_id
+from protocol.aws_errors import SQS_ERRORS, json_error
+
+_log = logging.getLogger("queuegate.http")
+
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+Asgi = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+_ABANDONED = 499
+
+
+class App:
+    """Looks at path and method: operations' pages to the router, everything else to AWS."""
+
+    def __init__(
+        self,
+        aws: AwsFace,
+        pages: Asgi,
+        *,
+        base_url: str | None,
+        max_body_bytes: int,
+        access_log: bool,
+    ) -> None:
+        self._aws = aws
+        self._pages = pages
+        self._base_url = base_url
+        self._max_body_bytes = max_body_bytes
+        self._access_log = access_log
+        self._series = aws.engine.series
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """One request."""
+        if scope["type"] != "http":
+            return
+        path: str = scope["path"]
+        if path == "/" or not is_page(path):
+            await self._answer_aws(scope, receive, send)
+        else:
+            await self._answer_page(scope, receive, send)
+
+    async def _answer_page(self, scope: Scope, receive: Receive, send: Send) -> None:
+        started = perf_counter()
+        status = 500
+
+        async def watching(message: MutableMapping[str, Any]) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+            await send(message)
+
+        try:
+            await self._pages(scope, receive, watching)
+        finally:
+            self._series.answered(scope["method"], page_label(scope["path"]), "", status, started)
+
+    async def _answer_aws(self, scope: Scope, receive: Receive, send: Send) -> None:
+        request_id = new_id()
+        started = perf_counter()
+        self._series.active_requests += 1
+        status, action = _ABANDONED, ""
+        try:
+            body = await self._body(scope, receive)
+            if body is None:
+                response = _too_large(request_id, self._max_body_bytes)
+            else:
+                request = self._request(scope, body, request_id, started)
+                response = await _unless_gone(self._aws.answer(request), receive)
+            status, action = response.status, response.action
+            await _send(send, response, scope["method"] == "HEAD")
+        except _Gone:
+            _log.debug("%s: the client went away", request_id)
+        finally:
+            self._series.active_requests -= 1
+            self._series.answered(scope["method"], "/", action, status, started)
+            if self._access_log:
+                log_access(request_id, scope["method"], action, status, started)
+
+    def _request(self, scope: Scope, body: bytes, request_id: str, started: float) -> Request:
+        headers = {name.decode("latin-1"): v.decode("latin-1") for name, v in scope["headers"]}
+        base_url = self._base_url
+        if base_url is None:
+            host = headers.get("host") or "{}:{}".format(*(scope.get("server") or ("localhost", 0)))
+            scheme = headers.get("x-forwarded-proto", scope["scheme"])
+            base_url = f"{scheme}://{host}"
+        return Request(
+            scope["method"],
+            scope["path"],
+            scope["query_string"],
+            headers,
+            body,
+            base_url,
+            request_id,
+            started,
+        )
+
+    async def _body(self, scope: Scope, receive: Receive) -> bytes | None:
+        """The whole body; None when it is larger than we take."""
+        parts = []
+        size = 0
+        while True:
+            message = await receive()
+            if message["type"] == "http.disconnect":
+                raise _Gone
+            part = message.get("body", b"")
+            size += len(part)
+            if size > self._max_body_bytes:
+                return None
+            parts.append(part)
+            if not message.get("more_body"):
+                return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+class _Gone(Exception):
+    """The client closed the connection before its answer."""
+
+
+async def _unless_gone(answer: Awaitable[Response], receive: Receive) -> Response:
+    """The response, unless the client goes away first: then the work is cancelled."""
+    work = asyncio.ensure_future(answer)
+    watch = asyncio.ensure_future(receive())
+    try:
+        await asyncio.wait((work, watch), return_when=asyncio.FIRST_COMPLETED)
+        if not work.done() and watch.result()["type"] == "http.disconnect":
+            work.cancel()
+            await asyncio.gather(work, return_exceptions=True)
+            raise _Gone
+        return await work
+    finally:
+        watch.cancel()
+        work.cancel()
+
+
+async def _send(send: Send, response: Response, head_only: bool) -> None:
+    headers = [*response.headers, (b"content-length", str(len(response.body)).encode())]
+    await send({"type": "http.response.start", "status": response.status, "headers": headers})
+    await send({"type": "http.response.body", "body": b"" if head_only else response.body})
+
+
+def _too_large(request_id: str, most: int) -> Response:
+    text = f"The request body is larger than the {most} bytes that this endpoint takes."
+    _, headers, body = json_error(SQS_ERRORS["InvalidParameterValueException"], text)
+    return Response(413, [(b"x-amzn-requestid", request_id.encode()), *headers], body)
+
+
+def log_access(request_id: str, method: str, action: str, status: int, started: float) -> None:
+    """One line of the access log; the duration is in milliseconds."""
+    _log.info(
+        "request",
+        extra={
+            "request_id": request_id,
+            "method": method,
+            "action": action,
+            "status": status,
+            "duration_ms": round((perf_counter() - started) * 1000, 3),
+        },
+    )
+
+
+_PAGES = ("/livez", "/readyz", "/metrics")
+_PAGE_PREFIXES = ("/_admin/", "/_aws/")
+
+
+def is_page(path: str) -> bool:
+    """Whether the path is one of the operations' pages and not AWS's."""
+    return path in _PAGES or path.startswith(_PAGE_PREFIXES)
+
+
+def page_label(path: str) -> str:
+    """The path as a label: of bounded cardinality."""
+    return path if path in _PAGES else "/_admin"

@@ -1,0 +1,37 @@
+"""What `queuegate serve` prints when it is ready."""
+
+from __future__ import annotations
+
+import socket
+from typing import TYPE_CHECKING
+
+from gateway.listening import url_of
+
+if TYPE_CHECKING:
+    from gateway.config import Settings
+
+
+def banner(settings: Settings, sock: socket.socket) -> str:
+    """The endpoint, a first message in three lines of Python, where the data is, how to stop."""
+    url = settings.base_url or url_of(sock, settings.host)
+    return f"""\
+Queuegate is ready: {url}
+  data   {_data(settings)}
+  stop   Ctrl-C
+
+  import boto3; sqs = boto3.client("sqs", endpoint_url="{url}", region_name="{settings.region}", \
+aws_access_key_id="any", aws_secret_access_key="any")
+  url = sqs.create_queue(QueueName="hello")["QueueUrl"]; sqs.send_message(QueueUrl=url, \
+MessageBody="Hello")
+  print(sqs.receive_message(QueueUrl=url)["Messages"][0]["Body"])
+"""
+
+
+def _data(settings: Settings) -> str:
+    if settings.database_url is not None:
+        from storage.preflight import shown
+
+        return f"PostgreSQL at {shown(settings.database_url)}"
+    if settings.ephemeral:
+        return "ephemeral: everything is gone when this stops"
+    return f"{settings.data_dir} (the next start finds it)"

@@ -1,0 +1,244 @@
+"""The `queuegate` command. Heavy modules are imported by the command that needs them."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Sequence
+from typing import NoReturn
+
+from gateway import config
+
+_DESCRIPTION = """\
+Queuegate: an SQS-compatible server that you run yourself, durable on PostgreSQL.
+
+  queuegate serve                 start on http://127.0.0.1:9324, with a PostgreSQL of its own
+  queuegate serve --ephemeral     the same for tests: quick, and gone at exit
+  queuegate doctor                find out why it does not start
+"""
+
+_SERVE = """\
+Start the gateway. Without a database URL it starts its own PostgreSQL and keeps the data in a
+directory that the next start finds. Ctrl-C or SIGTERM finishes what is in flight and stops both.
+
+examples:
+  queuegate serve
+  queuegate serve --port 4566 --auth none
+  queuegate serve --ephemeral --port 0
+  queuegate serve --host 0.0.0.0 --workers 4 --data /srv/queuegate
+  DATABASE_URL=postgresql://user:password@db:5432/queuegate queuegate serve
+
+Every flag has a variable, and there are more variables than flags: `queuegate config` lists them.
+"""
+
+_MIGRATE = """\
+Bring the tables of the database up to this version and print what was applied. `serve` does the
+same at its start; this command is for a release step of its own. It is safe to run twice, and at
+the same time in several places.
+
+example:
+  DATABASE_URL=postgresql://user:password@db:5432/queuegate queuegate migrate
+"""
+
+_WORKER = """\
+Run the background workers without a gateway: message moves, retention, counters. Every gateway runs
+them too; a process of their own keeps their work off the gateways. Start as many as you like.
+
+example:
+  DATABASE_URL=postgresql://user:password@db:5432/queuegate queuegate worker
+"""
+
+_DOCTOR = """\
+Check what `serve` needs, one line for each thing, and say what to do where something is wrong.
+Nothing is changed. Ends with 0 when all is well, else with 1. Takes the same settings as `serve`.
+
+examples:
+  queuegate doctor
+  DATABASE_URL=postgresql://user:password@db:5432/queuegate queuegate doctor
+"""
+
+_HEALTH = """\
+Ask a running gateway whether it is ready. Ends with 0 if so, else with 1. For the health checks of
+containers, which then need no curl.
+
+examples:
+  queuegate health
+  queuegate health --url http://gateway:9324/livez
+"""
+
+_CONFIG = """\
+Print every setting with the value that is in effect. Passwords are hidden.
+
+examples:
+  queuegate config
+  queuegate config --table        all variables with defaults, as a Markdown table
+"""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; its exit code: 0, 1 for what failed, 2 for what was asked wrong."""
+    given = sys.argv[1:] if arguments is None else list(arguments)
+    if given[:1] == ["_worker"]:
+        from gateway.serving import run_worker_process
+
+        return run_worker_process(given[1:])
+    options = _parser().parse_args(given)
+    command: Callable[[argparse.Namespace], int] = options.command
+    return command(options)
+
+
+def _serve(options: argparse.Namespace) -> int:
+    settings = _settings(options)
+    from gateway.serving import serve
+
+    return serve(settings)
+
+
+def _migrate(options: argparse.Namespace) -> int:
+    settings = _settings(options)
+    from gateway.serving import migrate_only
+
+    return migrate_only(settings)
+
+
+def _worker(options: argparse.Namespace) -> int:
+    settings = _settings(options)
+    from gateway.serving import work
+
+    return work(settings)
+
+
+def _doctor(options: argparse.Namespace) -> int:
+    settings = _settings(options)
+    from gateway.doctor import examine
+
+    return examine(settings)
+
+
+def _health(options: argparse.Namespace) -> int:
+    from gateway.health import ask, default_url
+
+    return ask(options.url or default_url(_settings(options)))
+
+
+def _config(options: argparse.Namespace) -> int:
+    if options.table:
+        print(config.markdown_table())
+        return 0
+    for name, value in config.effective(_settings(options)):
+        print(f"{name}={value}")
+    return 0
+
+
+def _settings(options: argparse.Namespace) -> config.Settings:
+    """Settings from the environment and the flags; leaves with 2 and one line when one is bad."""
+    environ = config.process_environment()
+    overrides = {name: value for name, value in vars(options).items() if name not in _NOT_SETTINGS}
+    try:
+        settings = config.Settings.from_env(environ, overrides)
+    except config.BadSetting as refusal:
+        _leave(str(refusal))
+    for line in config.warnings_about(environ):
+        print(f"queuegate: warning: {line}", file=sys.stderr)
+    return settings
+
+
+_NOT_SETTINGS = {"command", "url", "table"}
+
+
+def _leave(message: str) -> NoReturn:
+    print(f"queuegate: {message}", file=sys.stderr)
+    sys.exit(2)
+
+
+class _Version(argparse.Action):
+    """Prints the version, looked up only when asked for: that takes longer than all the rest."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> NoReturn:
+        from importlib.metadata import version
+
+        print(f"queuegate {version('queuegate')}")
+        parser.exit()
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="queuegate",
+        description=_DESCRIPTION,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action=_Version, nargs=0, help="print the version and leave")
+    commands = parser.add_subparsers(metavar="command", required=True)
+
+    def add(
+        name: str, run: Callable[[argparse.Namespace], int], summary: str, text: str
+    ) -> argparse.ArgumentParser:
+        command = commands.add_parser(
+            name,
+            help=summary,
+            description=text,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+        command.set_defaults(command=run)
+        return command
+
+    serve = add("serve", _serve, "start the gateway, and its database if you have none", _SERVE)
+    _add_place(serve)
+    _add_database(serve)
+    _add_serving(serve)
+    _add_database(add("migrate", _migrate, "bring the database up to this version", _MIGRATE))
+    worker = add("worker", _worker, "run the background workers only", _WORKER)
+    _add_database(worker)
+    doctor = add("doctor", _doctor, "check what the gateway needs", _DOCTOR)
+    _add_place(doctor)
+    _add_database(doctor)
+    health = add("health", _health, "ask a running gateway whether it is ready", _HEALTH)
+    health.add_argument("--url", help="what to ask (default: /readyz of the configured port)")
+    shown = add("config", _config, "print the settings in effect", _CONFIG)
+    shown.add_argument("--table", action="store_true", help="print a table of all variables")
+    return parser
+
+
+def _add_place(command: argparse.ArgumentParser) -> None:
+    command.add_argument("--host", metavar="H", help="address to listen on (default: 127.0.0.1)")
+    command.add_argument("--port", metavar="P", help="port to listen on (default: 9324; 0: any)")
+
+
+def _add_database(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--data",
+        metavar="DIR",
+        dest="data_dir",
+        help=f"data of the bundled PostgreSQL (default: {_default_data_dir()})",
+    )
+    command.add_argument(
+        "--database-url",
+        metavar="URL",
+        help="a PostgreSQL 15+ of your own; DATABASE_URL keeps its password out of `ps`",
+    )
+
+
+def _add_serving(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--ephemeral",
+        action="store_const",
+        const="true",
+        help="keep the data in a temporary directory, without fsync, gone at exit",
+    )
+    command.add_argument("--workers", metavar="N", help="processes on the port (default: 1)")
+    command.add_argument("--region", metavar="R", help="default region (default: us-east-1)")
+    command.add_argument("--auth", metavar="MODE", help="none or presence (default: presence)")
+    command.add_argument("--base-url", metavar="URL", help="start of the queue URLs in answers")
+    command.add_argument("--log-level", metavar="L", help="debug, info, warning or error")
+    command.add_argument("--log-format", metavar="F", help="auto, text or json (default: auto)")
+    command.add_argument(
+        "--access-log", action="store_const", const="true", help="log one line for each request"
+    )
+
+
+def _default_data_dir() -> str:
+    return str(config.default_data_dir(config.process_environment())).replace("%", "%%")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,404 @@
+"""Settings: all that can be configured, read from the environment and flags, checked at start.
+
+`Settings.from_env` is the only reader of the environment. Each field carries its variables, its
+allowed values and a one-line explanation, so that the help texts and the README table cannot
+drift from the code.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, Field, dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from gateway.setting_values import (
+    BadValue,
+    boolean,
+    choice,
+    directory,
+    format_accounts,
+    host_and_port,
+    host_name,
+    integer,
+    parse_account_id,
+    parse_accounts,
+    parse_auth,
+    parse_base_url,
+    parse_database_url,
+    parse_log_level,
+    parse_region,
+)
+
+DEFAULT_PORT = 9324
+
+
+class BadSetting(Exception):
+    """A setting cannot be used; the text names the variable, the value and what is allowed."""
+
+
+@dataclass(frozen=True)
+class Variable:
+    """How one field of Settings is written in the environment."""
+
+    names: tuple[str, ...]
+    parse: Callable[[str], Any]
+    allowed: str
+    explanation: str
+    secret: bool = False
+    internal: bool = False
+    write: Callable[[Any], str] = str
+
+
+def setting(
+    default: Any,
+    names: str,
+    parse: Callable[[str], Any],
+    *,
+    allowed: str,
+    explanation: str,
+    **options: Any,
+) -> Any:
+    """A field of Settings that is read from the first of these variables that is set."""
+    variable = Variable(tuple(names.split()), parse, allowed, explanation, **options)
+    shown = not variable.secret
+    if isinstance(default, dict):
+        kept = default
+        return field(
+            default_factory=lambda: dict(kept), repr=shown, metadata={"variable": variable}
+        )
+    return field(default=default, repr=shown, metadata={"variable": variable})
+
+
+def _write_boolean(value: bool) -> str:
+    return "true" if value else "false"
+
+
+def _switch(default: bool | None, names: str, explanation: str) -> Any:
+    return setting(
+        default,
+        names,
+        boolean,
+        allowed="true or false",
+        explanation=explanation,
+        write=_write_boolean,
+    )
+
+
+def _number(default: int, names: str, bounds: tuple[int, int], explanation: str) -> Any:
+    low, high = bounds
+    allowed = f"a whole number from {low} to {high}"
+    return setting(default, names, integer(low, high), allowed=allowed, explanation=explanation)
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What one Queuegate runs with. Immutable; durations and sizes carry their unit in the name."""
+
+    host: str = setting(
+        "127.0.0.1",
+        "QUEUEGATE_HOST",
+        host_name,
+        allowed="an address or a host name",
+        explanation="Address to listen on. 0.0.0.0 listens on every interface.",
+    )
+    port: int = _number(
+        DEFAULT_PORT, "QUEUEGATE_PORT", (0, 65535), "Port to listen on; 0 takes a free one."
+    )
+    base_url: str | None = setting(
+        None,
+        "QUEUEGATE_BASE_URL QUEUE_BASE_URL",
+        parse_base_url,
+        allowed="http://host[:port] or https://host[:port], without a path",
+        explanation="Start of queue URLs in answers. Unset: scheme and host of each request.",
+    )
+    database_url: str | None = setting(
+        None,
+        "DATABASE_URL QUEUEGATE_DATABASE_URL",
+        parse_database_url,
+        allowed="postgresql://user:password@host:5432/database",
+        explanation="A PostgreSQL (15 or newer) of your own. Unset: Queuegate starts its own.",
+        secret=True,
+    )
+    data_dir: Path = setting(
+        Path(),
+        "QUEUEGATE_DATA_DIR",
+        directory,
+        allowed="a directory",
+        explanation="Where the PostgreSQL that Queuegate starts keeps its data.",
+    )
+    ephemeral: bool = _switch(
+        False,
+        "QUEUEGATE_EPHEMERAL",
+        "Keep the data in a temporary directory, without fsync, gone at exit. For tests.",
+    )
+    workers: int = _number(1, "QUEUEGATE_WORKERS", (1, 64), "Gateway processes on the port.")
+    region: str = setting(
+        "us-east-1",
+        "QUEUEGATE_REGION",
+        parse_region,
+        allowed="a region name such as us-east-1",
+        explanation="Region of requests whose signature names none.",
+    )
+    account_id: str = setting(
+        "000000000000",
+        "QUEUEGATE_ACCOUNT_ID",
+        parse_account_id,
+        allowed="12 digits",
+        explanation="Account of access keys that are neither configured nor 12 digits themselves.",
+    )
+    auth: str = setting(
+        "presence",
+        "QUEUEGATE_AUTH",
+        parse_auth,
+        allowed="none or presence",
+        explanation="presence: requests must carry credentials, any will do. none: not even that.",
+    )
+    accounts: Mapping[str, str] = setting(
+        {},
+        "QUEUEGATE_ACCOUNTS",
+        parse_accounts,
+        allowed="ACCESSKEY=123456789012 pairs, separated by commas",
+        explanation="Which account an access key belongs to.",
+        write=format_accounts,
+    )
+    default_visibility_timeout_seconds: int = _number(
+        30,
+        "QUEUEGATE_DEFAULT_VISIBILITY_TIMEOUT QUEUE_DEFAULT_VISIBILITY_TIMEOUT",
+        (0, 43_200),
+        "VisibilityTimeout, in seconds, of queues that are created without one.",
+    )
+    max_database_connections: int = _number(
+        10,
+        "QUEUEGATE_MAX_CONNECTIONS QUEUE_MAX_CONNECTIONS",
+        (1, 1000),
+        "Database connections per process for ordinary statements; the hot path has its own.",
+    )
+    linger_ms: int = _number(
+        0,
+        "QUEUEGATE_LINGER_MS QUEUE_LINGER_MS",
+        (0, 1000),
+        "Least time, in milliseconds, that sends are collected before they are written together.",
+    )
+    log_level: str = setting(
+        "info",
+        "QUEUEGATE_LOG_LEVEL LOG_LEVEL",
+        parse_log_level,
+        allowed="debug, info, warning or error",
+        explanation="Least severe log records that are written.",
+    )
+    log_format: str = setting(
+        "auto",
+        "QUEUEGATE_LOG_FORMAT",
+        choice("auto", "text", "json"),
+        allowed="auto, text or json",
+        explanation="Form of the log lines on stderr. auto: text on a terminal, JSON otherwise.",
+    )
+    access_log: bool = _switch(False, "QUEUEGATE_ACCESS_LOG", "Log one line for each request.")
+    admin_clock: bool = _switch(
+        None,
+        "QUEUEGATE_ADMIN_CLOCK",
+        "Allow POST /_admin/clock, which moves the clock of every queue. Unset: on when ephemeral.",
+    )
+    max_body_bytes: int = _number(
+        8_388_608,
+        "QUEUEGATE_MAX_BODY_BYTES",
+        (1_048_576, 134_217_728),
+        "Largest request body. A full batch is 1 MiB of text; its encoding can multiply that.",
+    )
+    shutdown_deadline_seconds: int = _number(
+        10,
+        "QUEUEGATE_SHUTDOWN_DEADLINE",
+        (0, 3600),
+        "Seconds that requests in flight have to finish after SIGTERM.",
+    )
+    purge_interval_seconds: int = _number(
+        60,
+        "QUEUEGATE_PURGE_INTERVAL",
+        (0, 60),
+        "Seconds in which a second PurgeQueue is refused. SQS: 60; 0 suits tests.",
+    )
+    queue_recreate_seconds: int = _number(
+        60,
+        "QUEUEGATE_QUEUE_RECREATE_SECONDS",
+        (0, 60),
+        "Seconds before the name of a deleted queue is free again. SQS: 60; 0 suits tests.",
+    )
+    runtime_dir: Path | None = setting(
+        None,
+        "QUEUEGATE_RUNTIME_DIR",
+        directory,
+        allowed="a directory",
+        explanation="Sockets by which the processes of one gateway reach each other.",
+        internal=True,
+    )
+
+    @classmethod
+    def from_env(
+        cls, environ: Mapping[str, str], overrides: Mapping[str, Any] | None = None
+    ) -> Settings:
+        """Settings from variables; `overrides` (text by field name, from flags) come first.
+
+        Raises BadSetting for the first value that cannot be used.
+        """
+        values: dict[str, Any] = {}
+        given = {name: text for name, text in (overrides or {}).items() if text is not None}
+        _read_address(environ, values)
+        for item in fields(cls):
+            variable = variable_of(item)
+            if item.name in given:
+                flag = "--data" if item.name == "data_dir" else "--" + item.name.replace("_", "-")
+                values[item.name] = _checked(variable, flag, given[item.name])
+                continue
+            name = next((name for name in variable.names if environ.get(name)), None)
+            if name is not None:
+                values[item.name] = _checked(variable, name, environ[name])
+        values.setdefault("data_dir", default_data_dir(environ))
+        if values.get("admin_clock") is None:
+            values["admin_clock"] = bool(values.get("ephemeral", False))
+        settings = cls(**values)
+        if settings.ephemeral and settings.database_url is not None:
+            raise BadSetting(
+                "--ephemeral and DATABASE_URL exclude each other: ephemeral data lives in a "
+                "PostgreSQL that Queuegate starts itself. Leave one of them out."
+            )
+        return settings
+
+    def to_env(self) -> dict[str, str]:
+        """Variables from which `from_env` gives these settings again, for our own children."""
+        values: dict[str, str] = {}
+        for item in fields(self):
+            value = getattr(self, item.name)
+            if value is not None and value != {}:
+                values[variable_of(item).names[0]] = variable_of(item).write(value)
+        return values
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of the configuration table."""
+
+    variables: tuple[str, ...]
+    default: str
+    allowed: str
+    explanation: str
+
+
+# Variables of deliveries, schedules and traces, which this version does not have. Ignoring them in
+# silence would let somebody believe that they are on.
+NOT_YET = ("QUEUE_HTTP_DELIVERY_", "QUEUE_SCHEDULE_", "OTLP_")
+# Read by pip, make or the tests, not by the gateway.
+NOT_OURS = ("QUEUEGATE_TEST_", "QUEUEGATE_BENCH_")
+
+
+def variable_of(item: Field[Any]) -> Variable:
+    """The variable behind a field of Settings."""
+    variable: Variable = item.metadata["variable"]
+    return variable
+
+
+def table() -> list[Row]:
+    """The configuration table: every variable, with its default and its allowed values."""
+    address = Row(
+        ("QUEUEGATE_ADDRESS", "QUEUE_ADDRESS"),
+        "",
+        "host:port",
+        "Host and port in one. The two variables for host and port take precedence.",
+    )
+    rows = [address]
+    for item in fields(Settings):
+        variable = variable_of(item)
+        if not variable.internal:
+            row = Row(variable.names, _shown_default(item), variable.allowed, variable.explanation)
+            rows.append(row)
+    return rows
+
+
+def markdown_table() -> str:
+    """The configuration table as it stands in the README."""
+    lines = ["| Variable | Default | Allowed | What it does |", "| --- | --- | --- | --- |"]
+    for row in table():
+        names = ", ".join(f"`{name}`" for name in row.variables)
+        default = f"`{row.default}`" if row.default else ""
+        lines.append(f"| {names} | {default} | {row.allowed} | {row.explanation} |")
+    return "\n".join(lines)
+
+
+def effective(settings: Settings) -> list[tuple[str, str]]:
+    """(variable, value) of every setting, with secrets hidden."""
+    lines = []
+    for item in fields(settings):
+        variable, value = variable_of(item), getattr(settings, item.name)
+        if variable.internal:
+            continue
+        text = "" if value is None else variable.write(value)
+        lines.append((variable.names[0], "(hidden)" if variable.secret and text else text))
+    return lines
+
+
+def warnings_about(environ: Mapping[str, str]) -> list[str]:
+    """A line for each variable that looks meant for us but does nothing."""
+    known = [name for row in table() for name in row.variables] + ["QUEUEGATE_RUNTIME_DIR"]
+    lines = []
+    for name in sorted(environ):
+        if name.startswith(NOT_YET):
+            lines.append(f"{name} is set, but this version has nothing that it configures: ignored")
+        elif name.startswith("QUEUEGATE_") and name not in known and not name.startswith(NOT_OURS):
+            near = difflib.get_close_matches(name, known, n=1)
+            hint = (
+                f"; did you mean {near[0]}?" if near else "; `queuegate config` lists all of them"
+            )
+            lines.append(f"{name} is not a setting of Queuegate: ignored{hint}")
+    return lines
+
+
+def process_environment() -> Mapping[str, str]:
+    """The environment of this process; others take it as an argument."""
+    return os.environ
+
+
+def child_environment(settings: Settings, environ: Mapping[str, str]) -> dict[str, str]:
+    """The environment for a process of ours that is to have exactly these settings."""
+    ours = {name for row in table() for name in row.variables}
+    kept = {name: value for name, value in environ.items() if name not in ours}
+    return kept | settings.to_env()
+
+
+def default_data_dir(environ: Mapping[str, str]) -> Path:
+    """The state directory of this user; for root, whose home is closed to others, a system one."""
+    if os.geteuid() == 0:
+        return Path("/var/lib/queuegate")
+    state = environ.get("XDG_STATE_HOME", "")
+    if state.startswith("/"):
+        return Path(state) / "queuegate"
+    return Path(environ.get("HOME") or "~").expanduser() / ".local" / "state" / "queuegate"
+
+
+def _read_address(environ: Mapping[str, str], values: dict[str, Any]) -> None:
+    for name in ("QUEUEGATE_ADDRESS", "QUEUE_ADDRESS"):
+        if environ.get(name):
+            try:
+                values["host"], values["port"] = host_and_port(environ[name])
+            except BadValue as bad:
+                reason = str(bad) or "allowed is host:port, for example 0.0.0.0:9324"
+                raise BadSetting(f"{name}={environ[name]!r}: {reason}") from None
+            return
+
+
+def _checked(variable: Variable, name: str, text: Any) -> Any:
+    try:
+        return variable.parse(str(text))
+    except BadValue as bad:
+        shown = "(value hidden)" if variable.secret else repr(str(text))
+        reason = str(bad) or f"allowed is {variable.allowed}"
+        raise BadSetting(f"{name}={shown}: {reason}") from None
+
+
+def _shown_default(item: Field[Any]) -> str:
+    if item.name == "data_dir":
+        return "~/.local/state/queuegate (as root: /var/lib/queuegate)"
+    if item.default is MISSING or item.default is None:
+        return ""
+    return variable_of(item).write(item.default)

@@ -1,0 +1,220 @@
+"""The AWS face: detect, decode, call, encode. One path for every service and both wires.
+
+A face decides nothing: it finds out what is asked, hands it to an operation and writes the answer
+or the refusal in the form of the wire.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from time import perf_counter
+from typing import Any
+
+from gateway.auth import Authenticator
+from gateway.faces import refusals
+from gateway.operations.caller import Caller
+from gateway.operations.engine import Engine
+from protocol import aws_errors, json_wire, query_results, query_wire
+from protocol.aws_errors import SQS_ERRORS, AwsError
+from protocol.detect import NOT_ON_QUEUE_PATH, SERVICES, Detected, detect
+from protocol.errors import Malformed
+from protocol.queue_urls import QueueAddress, queue_from_url
+from storage.errors import MalformedInput, QueueDoesNotExist, Rejected, Unavailable, UnknownAction
+from storage.model import Queue
+
+_log = logging.getLogger("queuegate.aws")
+
+Headers = list[tuple[bytes, bytes]]
+Members = dict[str, Any]
+
+
+@dataclass(slots=True)
+class Request:
+    """One HTTP request as the face needs it. Header names are lower case."""
+
+    method: str
+    path: str
+    query: bytes
+    headers: Mapping[str, str]
+    body: bytes
+    base_url: str
+    request_id: str
+    started: float = field(default_factory=perf_counter)
+
+
+@dataclass(slots=True)
+class Response:
+    """One HTTP response; ``action`` is for the metrics."""
+
+    status: int
+    headers: Headers
+    body: bytes
+    action: str = ""
+
+
+@dataclass(slots=True)
+class Call:
+    """One decoded action: what bindings work with."""
+
+    engine: Engine
+    caller: Caller
+    members: Members
+    request: Request
+    detected: Detected
+
+    @property
+    def is_query(self) -> bool:
+        """Whether the Query wire asked: a few rules differ (contract/sqs.md 2.5)."""
+        return self.detected.wire == "query"
+
+    async def queue(self) -> Queue:
+        """The queue of this call: its QueueUrl if there is one, else the path's."""
+        url = self.members.get("QueueUrl")
+        if url:
+            key = (self.caller.account_id, self.caller.region, url)
+            known = self.engine.queues.by_url.get(key)
+            if known is not None:
+                return known
+            queue = await self.find(queue_from_url(url))
+            # Only a queue that is still cached under its name may be found by its URL.
+            if self.engine.queues.by_id(queue.queue_id) is queue:
+                self.engine.queues.by_url[key] = queue
+            return queue
+        return await self.find(self.detected.path_queue)
+
+    async def find(self, address: QueueAddress | None) -> Queue:
+        """The queue of an address in the caller's region; QueueDoesNotExist."""
+        if address is None:
+            raise QueueDoesNotExist
+        account_id = address.account_id or self.caller.account_id
+        return await self.engine.queues.find(account_id, self.caller.region, address.name)
+
+    def queue_url(self, account_id: str, name: str) -> str:
+        """The URL under which the caller reaches us and the queue."""
+        return f"{self.request.base_url}/{account_id}/{name}"
+
+
+Binding = Callable[[Call], Awaitable[Members | None]]
+
+
+class AwsFace:
+    """Answers every AWS request of this process."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        authenticator: Authenticator,
+        bindings: Mapping[str, Mapping[str, Binding]],
+    ) -> None:
+        self.engine = engine
+        self.authenticator = authenticator
+        self._bindings = bindings
+
+    async def answer(self, request: Request) -> Response:
+        """The response to any request: a result, a refusal, or a 500 without detail."""
+        detected = Detected("sqs", "json", None)
+        try:
+            detected = detect(
+                request.method, request.path, request.query, request.headers, request.body
+            )
+            if detected.wire == "query" and detected.action is None and detected.path_queue:
+                return _no_action(request)
+            return await self._answer(request, detected)
+        except Malformed as error:
+            return refuse(request, detected, MalformedInput(str(error)))
+        except Rejected as refusal:
+            return refuse(request, detected, refusal)
+        except Unavailable as error:
+            _log.warning("%s %s: %s", request.request_id, detected.action, error)
+            return _error(request, detected, SQS_ERRORS["ServiceUnavailable"], str(error))
+        except Exception:  # noqa: BLE001 - the outermost handler: bugs become a 500 without detail
+            _log.exception("%s %s failed", request.request_id, detected.action)
+            text = "We encountered an internal error. Please try again."
+            return _error(request, detected, SQS_ERRORS["InternalFailure"], text)
+
+    async def _answer(self, request: Request, detected: Detected) -> Response:
+        is_json = detected.wire == "json"
+        resource = f"{request.base_url}{request.path}"
+        caller = self.authenticator.caller(
+            request.headers.get("authorization", ""), detected.params, resource
+        )
+        service = SERVICES.get(detected.service)
+        action = service.actions.get(detected.action or "") if service else None
+        if service is None or action is None:
+            raise _unknown_action(detected)
+        if not is_json and detected.path_queue and action.name in NOT_ON_QUEUE_PATH:
+            raise _unknown_action(detected)
+        if is_json:
+            members = json_wire.decode(action.input, request.body)
+        else:
+            members = query_wire.decode(action.input, detected.params)
+        call = Call(self.engine, caller, members, request, detected)
+        result = await self._bindings[service.name][action.name](call)
+        if is_json:
+            body = json_wire.encode(action.output, result or {})
+            headers = json_headers(request.request_id, service.json_version or "1.0")
+        elif detected.wants_json:
+            body = query_results.encode_result_as_json(action, result or {}, request.request_id)
+            headers = _headers(request.request_id, query_results.JSON_CONTENT_TYPE)
+        else:
+            body = query_results.encode_result(service, action, result or {}, request.request_id)
+            headers = _headers(request.request_id, query_results.XML_CONTENT_TYPE)
+        return Response(200, headers, body, action.name)
+
+
+def _unknown_action(detected: Detected) -> UnknownAction:
+    name = detected.action
+    if name is None and detected.wire == "json":
+        return UnknownAction("The request names no operation in X-Amz-Target.")
+    return UnknownAction(f"The action {name or ''} is not valid for this endpoint.")
+
+
+def _headers(request_id: str, content_type: str) -> Headers:
+    return [
+        (b"x-amzn-requestid", request_id.encode()),
+        (b"content-type", content_type.encode()),
+    ]
+
+
+def json_headers(request_id: str, version: str = "1.0") -> Headers:
+    """The headers of every success on the JSON wire."""
+    return _headers(request_id, f"application/x-amz-json-{version}")
+
+
+def _no_action(request: Request) -> Response:
+    """AWS's answer to a queue's URL without an action: not in any envelope (protocol.md 1.3)."""
+    return Response(
+        aws_errors.NO_ACTION_STATUS,
+        _headers(request.request_id, query_results.XML_CONTENT_TYPE),
+        aws_errors.NO_ACTION_BODY,
+    )
+
+
+def refuse(request: Request, detected: Detected, refusal: Rejected) -> Response:
+    """A refusal in the form of the wire that asked."""
+    text = str(refusal) if detected.wire == "json" else refusal.query_text
+    return _error(request, detected, refusals.sqs_error(refusal), text)
+
+
+def _error(request: Request, detected: Detected, error: AwsError, text: str) -> Response:
+    action = detected.action or ""
+    service = SERVICES.get(detected.service)
+    if detected.wire == "json" or service is None:
+        status, headers, body = aws_errors.json_error(error, text)
+        headers = [(b"x-amzn-requestid", request.request_id.encode()), *headers]
+    else:
+        status = error.status
+        texts = (error.query_code, text, error.fault, request.request_id)
+        if detected.wants_json:
+            content_type = query_results.JSON_CONTENT_TYPE
+            body = query_results.encode_error_as_json(*texts)
+        else:
+            content_type = query_results.XML_CONTENT_TYPE
+            body = query_results.encode_error(service, *texts)
+        headers = _headers(request.request_id, content_type)
+    if status == 503:
+        headers.append((b"retry-after", b"1"))
+    known = service is not None and action in service.actions
+    return Response(status, headers, body, action if known else "")

@@ -1,0 +1,422 @@
+"""The hot path: a complete ``POST /`` in one read goes from bytes to a lane without ASGI.
+
+Uvicorn's protocol stays in charge of everything that is unusual in any way: other methods and
+paths, chunked or partial bodies, Expect, Upgrade, pipelining, closing connections. This class takes
+only what it recognises completely, and hands the rest over untouched. Decoding, operations and
+encoding are those of the ordinary path (``gateway/faces/aws_sqs_messages.py``); no task and no
+future is made. Measured in tests/bench/README.md.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from time import perf_counter
+from typing import Any
+
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+
+from gateway.app import log_access
+from gateway.faces import refusals
+from gateway.faces.aws import AwsFace, Members
+from gateway.faces.aws_sqs_messages import HOT, Context, Hot
+from gateway.operations.identifiers import new_id
+from gateway.operations.receiving import Receiving
+from gateway.operations.series import HTTP_SECONDS, Histogram
+from protocol import json_wire
+from protocol.aws_errors import SQS_ERRORS, json_error
+from protocol.errors import Malformed
+from protocol.shapes import Action
+from protocol.sqs_shapes import SQS
+from storage.errors import Rejected, Unavailable
+
+_log = logging.getLogger("queuegate.aws")
+
+_START = b"POST / HTTP/1.1\r\n"
+_MOST_HEADERS = 64
+_HELD_BYTES = 65_536
+
+# Headers that change how a message is read or answered: whoever sends one takes the long way.
+_UNUSUAL = frozenset(
+    {
+        b"transfer-encoding",
+        b"expect",
+        b"upgrade",
+        b"connection",
+        b"content-encoding",
+        b"te",
+        b"trailer",
+    }
+)
+_NEEDED = frozenset(
+    {
+        b"x-amz-target",
+        b"content-length",
+        b"content-type",
+        b"authorization",
+        b"x-amzn-trace-id",
+    }
+)
+
+
+class _Names:
+    """Header names as clients write them -> what they are to us, worked out once a spelling."""
+
+    def __init__(self) -> None:
+        self._known: dict[bytes, bytes | None] = {}
+
+    def kind(self, name: bytes) -> bytes | None:
+        """The needed header's name, b"?" for one that we leave to others, None for the rest."""
+        if name in self._known:
+            return self._known[name]
+        lower = name.lower()
+        kind: bytes | None = None
+        if lower in _NEEDED:
+            kind = lower
+        elif lower in _UNUSUAL or not lower or lower != lower.strip():
+            kind = b"?"
+        if len(self._known) < 4096:
+            self._known[name] = kind
+        return kind
+
+
+class Route:
+    """One hot action with everything about it that never changes."""
+
+    __slots__ = ("action", "count_key", "hot", "name", "seconds")
+
+    def __init__(self, action: Action, hot: Hot) -> None:
+        self.name = action.name
+        self.action = action
+        self.hot = hot
+        self.count_key = ("POST", "/", action.name, 200)
+        self.seconds = Histogram(HTTP_SECONDS)
+
+
+class FastPath:
+    """What all connections of a process share."""
+
+    def __init__(self, aws: AwsFace, *, base_url: str | None, access_log: bool) -> None:
+        self.engine = aws.engine
+        self.series = aws.engine.series
+        self.authenticator = aws.authenticator
+        self.access_log = access_log
+        self.base_url = base_url
+        self.names = _Names()
+        self.routes: dict[bytes, Route] = {}
+        for name, hot in HOT.items():
+            route = Route(SQS.actions[name], hot)
+            self.routes[f"{SQS.target_prefix}.{name}".encode()] = route
+            self.series.request_seconds[("POST", "/", name)] = route.seconds
+
+    def headers(self, head: bytes) -> dict[bytes, bytes] | None:
+        """The needed headers of a request; None: something about it is unusual."""
+        lines = head.split(b"\r\n")
+        if len(lines) > _MOST_HEADERS:
+            return None
+        found: dict[bytes, bytes] = {}
+        kind_of = self.names.kind
+        for line in lines:
+            name, colon, value = line.partition(b":")
+            kind = kind_of(name)
+            if kind is None and colon:
+                continue
+            if not colon or kind == b"?" or kind in found or kind is None:
+                if (
+                    kind == b"?"
+                    and name.lower() == b"connection"
+                    and (value.strip().lower() == b"keep-alive")
+                ):
+                    continue
+                return None
+            found[kind] = value.strip()
+        return found
+
+
+class Exchange:
+    """One request on the fast path, from its decoding to its answer."""
+
+    __slots__ = (
+        "context",
+        "members",
+        "protocol",
+        "receiving",
+        "request_id",
+        "route",
+        "started",
+    )
+
+    def __init__(
+        self, protocol: Any, route: Route, context: Context, members: Members, started: float
+    ) -> None:
+        self.protocol = protocol
+        self.route = route
+        self.context = context
+        self.members = members
+        self.started = started
+        self.request_id = new_id()
+        self.receiving: Receiving | None = None
+
+    def start(self) -> None:
+        """Run the operation; its refusals without a database are answered at once."""
+        try:
+            self.receiving = self.route.hot.start(self.context, self.members, self.reply)
+        except Rejected as refusal:
+            self.reply(refusal)
+        except Exception as error:  # noqa: BLE001 - the outermost handler of this path
+            self.reply(error)
+
+    def reply(self, result: object) -> None:
+        """Write the answer, whatever it is."""
+        if isinstance(result, BaseException):
+            self._refuse(result)
+            return
+        route = self.route
+        try:
+            members = route.hot.finish(self.context, self.members, result)
+            body = json_wire.encode(route.action.output, members or {})
+        except Exception as error:  # noqa: BLE001 - the outermost handler of this path
+            self._refuse(error)
+            return
+        series = self.context.engine.series
+        requests = series.requests
+        requests[route.count_key] = requests.get(route.count_key, 0) + 1
+        route.seconds.observe(perf_counter() - self.started)
+        self.protocol.fast_answer(self, body)
+
+    def _refuse(self, error: BaseException) -> None:
+        if isinstance(error, Rejected):
+            shape, text = refusals.sqs_error(error), str(error)
+        elif isinstance(error, Unavailable):
+            _log.warning("%s %s: %s", self.request_id, self.route.name, error)
+            shape, text = SQS_ERRORS["ServiceUnavailable"], str(error)
+        else:
+            _log.error("%s %s failed", self.request_id, self.route.name, exc_info=error)
+            shape = SQS_ERRORS["InternalFailure"]
+            text = "We encountered an internal error. Please try again."
+        status, headers, body = json_error(shape, text)
+        if status == 503:
+            headers.append((b"retry-after", b"1"))
+        series = self.context.engine.series
+        series.answered("POST", "/", self.route.name, status, self.started)
+        self.protocol.fast_refusal(self, status, headers, body)
+
+
+def protocol_class(fast_path: FastPath) -> type[HttpToolsProtocol]:
+    """The protocol class of this process, for uvicorn's ``http`` setting."""
+
+    class Protocol(FastProtocol):
+        shared = fast_path
+
+    return Protocol
+
+
+class FastProtocol(HttpToolsProtocol):
+    """One connection."""
+
+    shared: FastPath
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self._exchange: Exchange | None = None
+        self._parsing = False
+        self._closing = False
+        self._held: deque[bytes] = deque()
+        self._held_bytes = 0
+        self._active_at = 0.0
+        self._defaults: object = None
+        self._head = b""
+
+    # From the transport
+
+    def data_received(self, data: bytes) -> None:
+        """Take a whole request of the common kind; leave everything else to uvicorn."""
+        if self._exchange is not None:
+            self._hold(data)
+            return
+        if data.startswith(_START) and not self._parsing:
+            cycle = self.cycle
+            if (
+                (cycle is None or cycle.response_complete)
+                and not self._closing
+                and self.flow.write_paused is False
+                and self._take(data)
+            ):
+                return
+        super().data_received(data)
+
+    def _hold(self, data: bytes) -> None:
+        """A pipelined request waits until the one before it is answered."""
+        self._held.append(data)
+        self._held_bytes += len(data)
+        if self._held_bytes > _HELD_BYTES:
+            self.flow.pause_reading()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Whatever was leased for this client is given back."""
+        exchange = self._exchange
+        if exchange is not None:
+            self._exchange = None
+            self.shared.series.active_requests -= 1
+            if exchange.receiving is not None:
+                exchange.receiving.cancel()
+        self._held.clear()
+        super().connection_lost(exc)
+
+    def shutdown(self) -> None:
+        """The server drains: finish what is in flight, then close."""
+        if self._exchange is not None:
+            self._closing = True
+        else:
+            super().shutdown()
+
+    def on_message_begin(self) -> None:
+        """Uvicorn's parser is inside a message: what comes next belongs to it."""
+        self._parsing = True
+        super().on_message_begin()
+
+    def on_message_complete(self) -> None:
+        """The message ended."""
+        self._parsing = False
+        super().on_message_complete()
+
+    def timeout_keep_alive_handler(self) -> None:
+        """Close an idle connection; one timer serves many fast requests."""
+        self.timeout_keep_alive_task = None
+        if self._exchange is not None or self._active_at:
+            left = self._active_at + self.timeout_keep_alive - self.loop.time()
+            if self._exchange is not None or left > 0.0:
+                self._arm(max(left, 1.0))
+                return
+        super().timeout_keep_alive_handler()
+
+    def _arm(self, seconds: float) -> None:
+        self.timeout_keep_alive_task = self.loop.call_later(
+            seconds, self.timeout_keep_alive_handler
+        )
+
+    # The fast path
+
+    def _take(self, data: bytes) -> bool:
+        """Whether the request was taken."""
+        started = perf_counter()
+        end = data.find(b"\r\n\r\n")
+        if end < 0:
+            return False
+        shared = self.shared
+        headers = shared.headers(data[len(_START) : end])
+        if headers is None:
+            return False
+        route = shared.routes.get(headers.get(b"x-amz-target", b""))
+        length = headers.get(b"content-length", b"")
+        if (
+            route is None
+            or not length.isdigit()
+            or int(length) != len(data) - end - 4
+            or not headers.get(b"content-type", b"").startswith(b"application/x-amz-json")
+        ):
+            return False
+        return self._start(route, headers, data[end + 4 :], started)
+
+    def _start(
+        self, route: Route, headers: dict[bytes, bytes], body: bytes, started: float
+    ) -> bool:
+        shared = self.shared
+        caller = shared.authenticator.fast_caller(headers.get(b"authorization", b""))
+        if caller is None:
+            return False
+        try:
+            members = json_wire.decode(route.action.input, body)
+        except Malformed:
+            return False
+        engine = shared.engine
+        url = members.get("QueueUrl")
+        queue = engine.queues.by_url.get((caller.account_id, caller.region, url or ""))
+        if queue is None:
+            return False
+        trace = headers.get(b"x-amzn-trace-id")
+        context = Context(engine, caller, queue, trace.decode("latin-1") if trace else None, False)
+        exchange = Exchange(self, route, context, members, started)
+        self._exchange = exchange
+        shared.series.active_requests += 1
+        exchange.start()
+        return True
+
+    def fast_answer(self, exchange: Exchange, body: bytes) -> None:
+        """Write a success."""
+        if self._exchange is not exchange:
+            return
+        if self._defaults is not self.server_state.default_headers:
+            self._render_head()
+        self.transport.write(
+            b"%bx-amzn-RequestId: %b\r\ncontent-length: %d\r\n%b\r\n%b"
+            % (
+                self._head,
+                exchange.request_id.encode(),
+                len(body),
+                b"connection: close\r\n" if self._closing else b"",
+                body,
+            )
+        )
+        self._answered(exchange, 200)
+
+    def fast_refusal(
+        self, exchange: Exchange, status: int, headers: list[tuple[bytes, bytes]], body: bytes
+    ) -> None:
+        """Write a refusal."""
+        if self._exchange is not exchange:
+            return
+        parts = [STATUS_LINE[status]]
+        for name, value in (*self.server_state.default_headers, *headers):
+            parts += (name, b": ", value, b"\r\n")
+        if self._closing:
+            parts.append(b"connection: close\r\n")
+        parts.append(
+            b"x-amzn-RequestId: %b\r\ncontent-length: %d\r\n\r\n"
+            % (exchange.request_id.encode(), len(body))
+        )
+        parts.append(body)
+        self.transport.write(b"".join(parts))
+        self._answered(exchange, status)
+
+    def _render_head(self) -> None:
+        """Everything that is the same in all answers of this second."""
+        defaults = self._defaults = self.server_state.default_headers
+        parts = [STATUS_LINE[200]]
+        for name, value in defaults:
+            parts += (name, b": ", value, b"\r\n")
+        parts.append(b"content-type: application/x-amz-json-1.0\r\n")
+        self._head = b"".join(parts)
+
+    def _answered(self, exchange: Exchange, status: int) -> None:
+        self._exchange = None
+        shared = self.shared
+        shared.series.active_requests -= 1
+        self.server_state.total_requests += 1
+        if shared.access_log:
+            log_access(exchange.request_id, "POST", exchange.route.name, status, exchange.started)
+        if self._closing:
+            self.transport.close()
+            return
+        self._active_at = self.loop.time()
+        if self.timeout_keep_alive_task is None:
+            self._arm(self.timeout_keep_alive)
+        if self._held:
+            self._release_held()
+
+    def _release_held(self) -> None:
+        data = b"".join(self._held)
+        self._held.clear()
+        if self._held_bytes > _HELD_BYTES:
+            self.flow.resume_reading()
+        self._held_bytes = 0
+        # Not from within the answer to the request before: a long pipeline would nest.
+        self.loop.call_soon(self._feed, data)
+
+    def _feed(self, data: bytes) -> None:
+        if self.transport.is_closing():
+            return
+        if self._exchange is not None:
+            self._held.appendleft(data)
+            return
+        self.data_received(data)

@@ -1,0 +1,17 @@
+"""Who calls, as far as operations need to know."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """The namespace of a request: account from the credential, region from the signing scope.
+
+    ``principal`` is the stable id that receivers see as SenderId.
+    """
+
+    account_id: str
+    region: str
+    principal: str

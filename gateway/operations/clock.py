@@ -1,0 +1,34 @@
+"""The clock of statements: the database's, unless a tester moved it."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from time import time
+
+
+class Clock:
+    """``now()`` is None for "ask the database", or the moved instant."""
+
+    def __init__(self) -> None:
+        self._ahead = timedelta(0)
+
+    @property
+    def ahead_seconds(self) -> float:
+        """How far the clock stands ahead of the real one."""
+        return self._ahead.total_seconds()
+
+    def set_ahead(self, seconds: float) -> None:
+        """Stand ``seconds`` ahead of the real clock; 0 gives the database its clock back."""
+        self._ahead = timedelta(seconds=seconds)
+
+    def now(self) -> datetime | None:
+        """The argument ``now`` of statements."""
+        return datetime.now(UTC) + self._ahead if self._ahead else None
+
+    def instant(self) -> datetime:
+        """The present as Python sees it, moved like ``now``: for comparing, never for storing."""
+        return datetime.now(UTC) + self._ahead
+
+    def seconds(self) -> int:
+        """The present as whole seconds since the epoch, moved like ``now``."""
+        return int(time() + self._ahead.total_seconds())

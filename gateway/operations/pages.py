@@ -1,0 +1,44 @@
+"""Pages of listings: MaxResults, and tokens that say behind what the next page begins."""
+
+from __future__ import annotations
+
+import binascii
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+
+from storage.errors import InvalidParameterValue
+
+_MOST_CHARACTERS = 256
+
+
+def page_size(max_results: int | None, most: int) -> int:
+    """How many entries a page has; without MaxResults as many as are allowed."""
+    if max_results is None:
+        return most
+    if not 1 <= max_results <= most:
+        raise InvalidParameterValue(
+            f"Value {max_results} for parameter MaxResults is invalid. "
+            f"Reason: Must be between 1 and {most}, if provided."
+        )
+    return max_results
+
+
+def token_behind(listing: str, last: str) -> str:
+    """An opaque token: the next page of ``listing`` begins behind ``last``. ASCII texts only."""
+    return urlsafe_b64encode(f"{listing}:{last}".encode("ascii")).decode("ascii")
+
+
+def last_of(listing: str, token: str | None) -> str | None:
+    """What ``token_behind`` was given; None without a token. Raises InvalidParameterValue."""
+    if not token:
+        return None
+    invalid = InvalidParameterValue("Invalid or expired next token.")
+    if len(token) > _MOST_CHARACTERS:
+        raise invalid
+    try:
+        text = urlsafe_b64decode(token.encode("ascii")).decode("ascii")
+    except (ValueError, binascii.Error):
+        raise invalid from None
+    found, _, last = text.partition(":")
+    if found != listing or not last:
+        raise invalid
+    return last

@@ -1,0 +1,264 @@
+"""One ReceiveMessage from its first look to its answer: look, wait, look again, until the deadline.
+
+Callback based instead of a coroutine: a receive that finds something at once costs no task.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine
+from time import perf_counter
+from typing import TYPE_CHECKING
+
+from protocol import arns
+from protocol.errors import Malformed
+from storage import fifo, messages
+from storage.errors import QueueDoesNotExist, Unavailable
+from storage.fifo import FifoReceive
+from storage.messages import Receive
+from storage.model import Queue, Received
+
+if TYPE_CHECKING:
+    from gateway.operations.engine import Engine
+
+_log = logging.getLogger("queuegate.receiving")
+
+Reply = Callable[[object], None]
+
+
+class Receiving:
+    """A receive under way. ``reply`` gets list[Received], or an exception, once.
+
+    ``cancel`` when the caller goes away: what was leased for it is released at once.
+    """
+
+    __slots__ = (
+        "_arrivals",
+        "_deadline",
+        "_done",
+        "_engine",
+        "_entry",
+        "_limit",
+        "_looked",
+        "_parked",
+        "_queue",
+        "_reply",
+        "_timer",
+        "_visibility_ms",
+        "attempt_id",
+    )
+
+    def __init__(
+        self, engine: Engine, queue: Queue, *, limit: int, visibility_seconds: int, reply: Reply
+    ) -> None:
+        self._engine = engine
+        self._queue = queue
+        self._limit = limit
+        self._visibility_ms = visibility_seconds * 1000
+        self._reply = reply
+        self._deadline = 0.0
+        self._timer: asyncio.TimerHandle | None = None
+        self._parked = False
+        self._done = False
+        self._arrivals = 0
+        self._looked = 0.0
+        self._entry: Receive | FifoReceive | None = None
+        self.attempt_id: str | None = None
+
+    def start(self, wait_seconds: float) -> None:
+        """Look at once; wait up to ``wait_seconds`` for something when there is nothing."""
+        if wait_seconds > 0:
+            self._deadline = asyncio.get_running_loop().time() + wait_seconds
+        self._look()
+
+    def cancel(self) -> None:
+        """The caller has gone: stop, and give back what a flush under way may still lease."""
+        if self._done:
+            return
+        self._done = True
+        if self._entry is not None:
+            self._entry.gone = True
+        self._unpark()
+
+    def wake(self) -> None:
+        """Something may be there."""
+        self._parked = False
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if not self._done:
+            self._look()
+
+    def _look(self) -> None:
+        queue = self._queue
+        engine = self._engine
+        self._looked = perf_counter()
+        self._arrivals = engine.wakeups.arrivals(queue.queue_id)
+        if queue.is_fifo:
+            entry = FifoReceive(
+                queue.queue_id,
+                self._limit,
+                self._visibility_ms,
+                queue.retention_seconds,
+                self._received,
+                self.attempt_id,
+            )
+            self._entry = entry
+            engine.fifo.receive.submit(entry)
+        else:
+            standard = Receive(
+                queue.queue_id,
+                self._limit,
+                self._visibility_ms,
+                queue.retention_seconds,
+                self._received,
+            )
+            self._entry = standard
+            engine.standard.receive.submit(standard)
+
+    def _received(self, result: object) -> None:
+        self._entry = None
+        if not isinstance(result, list):
+            self._finish(result)
+            return
+        if self._done:
+            if result:
+                _spawn(_release(self._engine, self._queue, result))
+            return
+        queue = self._queue
+        if not result:
+            self._nothing()
+            return
+        if len(result) == self._limit:
+            self._engine.wakeups.wake_next(queue.queue_id)
+        most = queue.max_receive_count
+        if most:
+            for message in result:
+                if message.receive_count > most:
+                    _spawn(self._bury(result))
+                    return
+        self._finish(result)
+
+    def _nothing(self) -> None:
+        if not self._deadline:
+            self._finish([])
+            return
+        loop = asyncio.get_running_loop()
+        if loop.time() >= self._deadline or self._engine.stopping:
+            self._finish([])
+            return
+        if self._engine.wakeups.arrivals(self._queue.queue_id) != self._arrivals:
+            self._look()
+            return
+        self._parked = True
+        self._engine.wakeups.park(self._queue.queue_id, self)
+        self._timer = loop.call_at(self._deadline, self._expired)
+
+    def _expired(self) -> None:
+        self._unpark()
+        self._finish([])
+
+    def _unpark(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._parked:
+            self._parked = False
+            self._engine.wakeups.leave(self._queue.queue_id, self)
+
+    def _finish(self, result: object) -> None:
+        if self._done:
+            return
+        self._done = True
+        if result and isinstance(result, list):
+            self._engine.series.received(self._queue, result, perf_counter() - self._looked)
+        self._reply(result)
+
+    async def _bury(self, received: list[Received]) -> None:
+        """Move what was received once too often to the dead-letter queue, then answer the rest."""
+        most = self._queue.max_receive_count
+        dead = [message for message in received if message.receive_count > most]
+        try:
+            buried = await _move_to_dead_letter(self._engine, self._queue, dead)
+        except Unavailable as error:
+            # They stay in flight and over the limit: the next receive moves them.
+            self._finish(error)
+            return
+        alive = [m for m in received if m.receive_count <= most] if buried else received
+        if self._done:
+            if alive:
+                await _release(self._engine, self._queue, alive)
+        elif alive:
+            self._finish(alive)
+        else:
+            # Nothing is left for this caller, but there may be more behind what was moved.
+            self._look()
+
+
+async def _move_to_dead_letter(engine: Engine, queue: Queue, dead: list[Received]) -> bool:
+    """False when the target does not exist (any more): AWS keeps delivering from the source."""
+    target = await _dead_letter_queue(engine, queue)
+    if target is None:
+        return False
+    now = engine.clock.now()
+    async with engine.database.transaction() as tx:
+        if queue.is_fifo:
+            moved = await fifo.move_to_dead_letter(
+                tx,
+                now,
+                source_queue_id=queue.queue_id,
+                target_queue_id=target.queue_id,
+                source_arn=queue.arn,
+                rows=[(m.group_id or "", m.sequence, m.receive_count) for m in dead],
+            )
+        else:
+            moved = await messages.move_to_dead_letter(
+                tx,
+                now,
+                source_id=queue.queue_id,
+                target_id=target.queue_id,
+                source_arn=queue.arn,
+                messages=dead,
+            )
+    if moved:
+        engine.wakeups.arrived(target.queue_id, moved)
+        if queue.is_fifo:
+            engine.wakeups.arrived(queue.queue_id, moved)
+    return moved > 0
+
+
+async def _dead_letter_queue(engine: Engine, queue: Queue) -> Queue | None:
+    """The target of the queue's redrive policy, if it is (still) there."""
+    try:
+        arn = arns.parse_queue(queue.dead_letter_arn or "")
+        return await engine.queues.find(arn.account_id, arn.region, arn.resource)
+    except (Malformed, QueueDoesNotExist):
+        return None
+
+
+async def _release(engine: Engine, queue: Queue, received: list[Received]) -> None:
+    """Show messages again that were leased for a caller who has gone."""
+    give_back = fifo.release if queue.is_fifo else messages.release
+    try:
+        async with engine.database.transaction() as tx:
+            await give_back(tx, engine.clock.now(), received)
+    except Unavailable as error:
+        _log.warning("%d messages stay hidden until their timeout: %s", len(received), error)
+        return
+    engine.wakeups.arrived(queue.queue_id, len(received))
+
+
+_running: set[asyncio.Task[None]] = set()
+
+
+def _spawn(work: Coroutine[None, None, None]) -> None:
+    task = asyncio.get_running_loop().create_task(work)
+    _running.add(task)
+    task.add_done_callback(_running.discard)
+
+
+async def settle() -> None:
+    """Wait for moves and releases under way: a stopping gateway leaves none behind."""
+    while _running:
+        await asyncio.gather(*_running, return_exceptions=True)

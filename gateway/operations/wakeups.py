@@ -1,0 +1,301 @@
+"""What ends a long poll early: messages that arrive or become visible, here or in another process.
+
+    sends, deletes, moves of this process ──► arrived(queue_id) ──► parked receives of this process
+                                                   │
+                                                   └─► NOTIFY, only when another process waits there
+    NOTIFY of another process ─────────────────► arrived(queue_id)
+    every 0.9 s, one statement for all queues that somebody waits on ──► timers for delays and
+    visibility timeouts that end before the next look, and a net under lost notifications
+
+A notification is a hint: who is woken asks the database. NOTIFY holds a lock of the whole database
+through its commit, so it goes out on a connection of its own, after the commit that it tells of,
+and many hints together.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import secrets
+from collections import deque
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Protocol
+
+import asyncpg
+
+from storage.database import Database
+from storage.errors import Unavailable
+
+if TYPE_CHECKING:
+    from storage.database import Connection
+
+_log = logging.getLogger("queuegate.wakeups")
+
+CHANNEL = "queuegate"
+_PAYLOAD_BYTES = 7000
+_HEARTBEAT_SECONDS = 5.0
+_PEER_SECONDS = 16.0
+_INTEREST_SECONDS = 16.0
+# A send that committed while the other process's wish to hear of it was on its way.
+_RECENT_SECONDS = 0.3
+_LOOK_SECONDS = 0.9
+_NOTIFY = "SELECT pg_notify($1, $2)"
+
+Looker = Callable[[list[int]], Awaitable[list[tuple[int, bool, int]]]]
+"""Asks the database about queues: (queue_id, receivable now, milliseconds to the next)."""
+
+
+class Waiter(Protocol):
+    """A parked receive."""
+
+    def wake(self) -> None:
+        """Something may be there; the waiter is no longer parked."""
+
+
+class Wakeups:
+    """Parked receives of this process and the hints that it exchanges with others."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._parked: dict[int, deque[Waiter]] = {}
+        self._arrivals: dict[int, int] = {}
+        self._process = f"{os.getpid():x}.{secrets.token_hex(4)}"
+        self._peers: dict[str, float] = {}
+        self._wanted_elsewhere: dict[int, float] = {}
+        self._recent: dict[int, float] = {}
+        self._hints: dict[str, dict[int, int]] = {}
+        self._sending: asyncio.Task[None] | None = None
+        self._tasks: list[asyncio.Task[None]] = []
+        self._connection: Connection | None = None
+        self._lost = asyncio.Event()
+        self._stopping = False
+        self.on_queue_changed: Callable[[int | None], None] = lambda _: None
+        """Told which queue's metadata changed; None: any may have, the connection was lost."""
+        self.on_clock_moved: Callable[[float], None] = lambda _: None
+        self.on_arrival_elsewhere: Callable[[int], None] = lambda _: None
+        self.look: Looker | None = None
+
+    # Parking
+
+    def arrivals(self, queue_id: int) -> int:
+        """A count that changes with every arrival: read it before asking the database."""
+        return self._arrivals.get(queue_id, 0)
+
+    def park(self, queue_id: int, waiter: Waiter) -> None:
+        """Call ``waiter.wake()`` once when something may have become visible on the queue."""
+        parked = self._parked.get(queue_id)
+        if parked is None:
+            self._parked[queue_id] = deque((waiter,))
+            if self._peers:
+                self._hint("W", queue_id, 1)
+        else:
+            parked.append(waiter)
+
+    def leave(self, queue_id: int, waiter: Waiter) -> None:
+        """Take a waiter back that was not woken."""
+        parked = self._parked.get(queue_id)
+        if parked is not None:
+            with contextlib.suppress(ValueError):
+                parked.remove(waiter)
+            if not parked:
+                del self._parked[queue_id]
+
+    def parked_count(self) -> int:
+        """How many receives wait."""
+        return sum(len(parked) for parked in self._parked.values())
+
+    def wake_all(self) -> None:
+        """Wake everybody: the gateway is stopping, or the clock was moved."""
+        for queue_id in list(self._parked):
+            self._wake(queue_id, 1 << 30)
+
+    def _wake(self, queue_id: int, count: int) -> int:
+        parked = self._parked.get(queue_id)
+        woken = 0
+        while parked and woken < count:
+            parked.popleft().wake()
+            woken += 1
+        if parked is not None and not parked and self._parked.get(queue_id) is parked:
+            del self._parked[queue_id]
+        return woken
+
+    def wake_next(self, queue_id: int) -> None:
+        """A receive took all that it may: whoever waits behind it should look too."""
+        if queue_id in self._parked:
+            self._wake(queue_id, 1)
+
+    # Telling
+
+    def arrived(self, queue_id: int, count: int = 1) -> None:
+        """Messages were committed or became visible: wake as many waiters as there may be work."""
+        self._arrivals[queue_id] = self._arrivals.get(queue_id, 0) + 1
+        woken = self._wake(queue_id, count) if queue_id in self._parked else 0
+        if self._peers and woken < count:
+            time = asyncio.get_running_loop().time()
+            if self._wanted_elsewhere.get(queue_id, 0.0) > time:
+                self._hint("A", queue_id, count - woken)
+            else:
+                self._recent[queue_id] = time + _RECENT_SECONDS
+                if len(self._recent) > 4096:
+                    self._recent = {q: end for q, end in self._recent.items() if end > time}
+
+    def queue_changed(self, queue_id: int) -> None:
+        """A queue was created, changed or deleted: drop what is cached of it, everywhere."""
+        self.on_queue_changed(queue_id)
+        if self._peers:
+            self._hint("Q", queue_id, 1)
+
+    def clock_moved(self, ahead_seconds: float) -> None:
+        """The clock was moved, here: tell the others."""
+        self.on_clock_moved(ahead_seconds)
+        if self._peers:
+            self._hint("C", int(ahead_seconds * 1000), 1)
+
+    def _hint(self, kind: str, number: int, count: int) -> None:
+        hints = self._hints.setdefault(kind, {})
+        hints[number] = hints.get(number, 0) + count
+        if self._sending is None or self._sending.done():
+            self._sending = asyncio.get_running_loop().create_task(self._send_hints())
+
+    async def _send_hints(self) -> None:
+        while self._hints:
+            hints, self._hints = self._hints, {}
+            for payload in self._payloads(hints):
+                if self._connection is None:
+                    return
+                try:
+                    await self._connection.execute(_NOTIFY, CHANNEL, payload)
+                except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError) as error:
+                    # The others look for themselves within a second.
+                    _log.warning("a notification was lost: %s", error)
+                    self._lost.set()
+                    return
+
+    def _payloads(self, hints: dict[str, dict[int, int]]) -> list[str]:
+        payloads = []
+        for kind, numbers in hints.items():
+            words: list[str] = []
+            size = 0
+            for number, count in numbers.items():
+                word = f"{number}:{count}"
+                if size + len(word) > _PAYLOAD_BYTES:
+                    payloads.append(f"{self._process} {kind} {','.join(words)}")
+                    words, size = [], 0
+                words.append(word)
+                size += len(word) + 1
+            payloads.append(f"{self._process} {kind} {','.join(words)}")
+        return payloads
+
+    # Hearing
+
+    def _heard(self, _connection: object, _pid: int, _channel: str, payload: object) -> None:
+        sender, kind, rest = str(payload).split(" ", 2)
+        if sender == self._process:
+            return
+        time = asyncio.get_running_loop().time()
+        if sender not in self._peers:
+            self._hint("P", 0, 1)
+            for queue_id in self._parked:
+                self._hint("W", queue_id, 1)
+        self._peers[sender] = time + _PEER_SECONDS
+        for word in rest.split(","):
+            number, _, count = word.partition(":")
+            self._act(kind, int(number), int(count), time)
+
+    def _act(self, kind: str, number: int, count: int, time: float) -> None:
+        if kind == "A":
+            self._arrivals[number] = self._arrivals.get(number, 0) + 1
+            self.on_arrival_elsewhere(number)
+            self._wake(number, count)
+        elif kind == "W":
+            self._wanted_elsewhere[number] = time + _INTEREST_SECONDS
+            if self._recent.pop(number, 0.0) > time:
+                self._hint("A", number, 1)
+        elif kind == "Q":
+            self.on_queue_changed(number)
+        elif kind == "C":
+            self.on_clock_moved(number / 1000)
+
+    # Running
+
+    async def start(self) -> None:
+        """Listen, greet the other processes, and begin to look."""
+        await self._listen()
+        self._tasks = [
+            asyncio.create_task(self._keep_listening()),
+            asyncio.create_task(self._keep_looking()),
+        ]
+
+    async def stop(self) -> None:
+        """Say goodbye and let the connection go."""
+        self._stopping = True
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self._connection is not None:
+            with contextlib.suppress(OSError, asyncpg.InterfaceError):
+                await self._connection.close(timeout=1.0)
+            self._connection = None
+
+    async def _listen(self) -> None:
+        connection = await self._database.connect({"synchronous_commit": "off"})
+        await connection.add_listener(CHANNEL, self._heard)
+        connection.add_termination_listener(lambda _: self._lost.set())
+        self._lost.clear()
+        self._connection = connection
+        await connection.execute(_NOTIFY, CHANNEL, f"{self._process} P 0:1")
+
+    async def _keep_listening(self) -> None:
+        """Greet regularly; when the connection is lost, assume that everything has changed."""
+        while not self._stopping:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._lost.wait(), _HEARTBEAT_SECONDS)
+            if self._lost.is_set():
+                await self._listen_again()
+            self._greet()
+
+    def _greet(self) -> None:
+        time = asyncio.get_running_loop().time()
+        for peer in [peer for peer, end in self._peers.items() if end <= time]:
+            del self._peers[peer]
+        self._hint("P", 0, 1)
+        if self._peers:
+            for queue_id in self._parked:
+                self._hint("W", queue_id, 1)
+        else:
+            self._wanted_elsewhere.clear()
+            self._recent.clear()
+
+    async def _listen_again(self) -> None:
+        if self._connection is not None:
+            self._connection.terminate()
+            self._connection = None
+        pause = 0.05
+        while True:
+            try:
+                await self._listen()
+            except (Unavailable, asyncpg.PostgresError, asyncpg.InterfaceError, OSError):
+                await asyncio.sleep(pause)
+                pause = min(pause * 2, 1.0)
+            else:
+                break
+        self.on_queue_changed(None)
+        self.wake_all()
+
+    async def _keep_looking(self) -> None:
+        loop = asyncio.get_running_loop()
+        while not self._stopping:
+            await asyncio.sleep(_LOOK_SECONDS)
+            if not self._parked or self.look is None:
+                continue
+            try:
+                found = await self.look(list(self._parked))
+            except Unavailable:
+                continue
+            for queue_id, ready, in_ms in found:
+                if ready:
+                    self._wake(queue_id, 1)
+                elif in_ms < _LOOK_SECONDS * 1000 + 200:
+                    loop.call_later(in_ms / 1000, self._wake, queue_id, 1 << 30)

@@ -1,0 +1,108 @@
+"""The operations' pages: liveness, readiness, metrics, and the clock of testers."""
+
+from __future__ import annotations
+
+import asyncio
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Any
+
+import orjson
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route, Router
+
+from storage import settings as stored_settings
+from storage.errors import Unavailable
+
+if TYPE_CHECKING:
+    from gateway.app import Asgi
+    from gateway.config import Settings
+    from gateway.metrics import Metrics
+    from gateway.operations.engine import Engine
+
+_READY_SECONDS = 2.0
+_MOST_AHEAD_SECONDS = 10 * 365 * 86_400
+
+
+def _json(content: dict[str, Any], status: int = 200) -> Response:
+    return Response(orjson.dumps(content), status, media_type="application/json")
+
+
+class _Pages:
+    def __init__(self, engine: Engine, metrics: Metrics, settings: Settings) -> None:
+        self._engine = engine
+        self._metrics = metrics
+        self._settings = settings
+        self._version = version("queuegate")
+
+    async def livez(self, _: Request) -> Response:
+        """200 while the process answers; never asks the database."""
+        return _json({"status": "ok", "version": self._version})
+
+    async def readyz(self, _: Request) -> Response:
+        """200 when requests can be served, 503 with the reason when not."""
+        if self._engine.stopping:
+            return _json({"status": "degraded", "reason": "The gateway is shutting down."}, 503)
+        try:
+            async with asyncio.timeout(_READY_SECONDS), self._engine.database.transaction() as tx:
+                await tx.fetchval("SELECT 1")
+        except (Unavailable, TimeoutError) as error:
+            reason = str(error) or f"The database did not answer in {_READY_SECONDS} s."
+            return _json({"status": "degraded", "reason": reason}, 503)
+        return _json({"status": "ok"})
+
+    async def metrics(self, _: Request) -> Response:
+        """Prometheus text of all processes of this gateway."""
+        return Response(await self._metrics.render(), media_type="text/plain; version=0.0.4")
+
+    async def clock(self, request: Request) -> Response:
+        """GET tells where the clock stands, POST moves it (``_wanted_ahead``)."""
+        engine = self._engine
+        if request.method == "POST":
+            if not self._settings.admin_clock:
+                text = (
+                    "Moving the clock is off: start with --ephemeral or QUEUEGATE_ADMIN_CLOCK=true."
+                )
+                return _json({"error": text}, 403)
+            ahead = _wanted_ahead(await request.body(), engine.clock.ahead_seconds)
+            if isinstance(ahead, str):
+                return _json({"error": ahead}, 400)
+            async with engine.database.transaction() as tx:
+                await stored_settings.set_clock_ahead_seconds(tx, ahead)
+            engine.wakeups.clock_moved(ahead)
+        now = engine.clock.instant().isoformat(timespec="milliseconds")
+        return _json({"ahead_seconds": engine.clock.ahead_seconds, "now": now})
+
+
+def _wanted_ahead(body: bytes, ahead: float) -> float | str:
+    """Seconds ahead of the real clock, or what is wrong with the request."""
+    usage = 'Send {"advance_seconds": 300} to move on, or {"ahead_seconds": 0} to go back.'
+    try:
+        wanted = orjson.loads(body)
+    except orjson.JSONDecodeError:
+        return f"The body is not JSON. {usage}"
+    if not isinstance(wanted, dict) or len(wanted) != 1:
+        return usage
+    [(name, value)] = wanted.items()
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return usage
+    if name == "advance_seconds":
+        value = ahead + value
+    elif name != "ahead_seconds":
+        return usage
+    if not 0 <= value <= _MOST_AHEAD_SECONDS:
+        return "The clock can stand between 0 and ten years ahead of the real one."
+    return float(value)
+
+
+def pages(engine: Engine, metrics: Metrics, settings: Settings) -> Asgi:
+    """The router of all pages."""
+    handlers = _Pages(engine, metrics, settings)
+    return Router(
+        [
+            Route("/livez", handlers.livez),
+            Route("/readyz", handlers.readyz),
+            Route("/metrics", handlers.metrics),
+            Route("/_admin/clock", handlers.clock, methods=["GET", "POST"]),
+        ]
+    )

@@ -1,0 +1,187 @@
+"""One gateway process: database, engine and app are put together and serve until told to stop."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import logging
+import signal
+import socket
+from collections.abc import AsyncIterator, Callable, Iterator
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+import uvicorn
+
+from gateway.app import App
+from gateway.auth import Authenticator
+from gateway.background import workers_for
+from gateway.faces.aws import AwsFace
+from gateway.faces.aws_sqs import BINDINGS
+from gateway.fast_path import FastPath, protocol_class
+from gateway.metrics import Metrics
+from gateway.operations import clock as clocks
+from gateway.operations import looking, receiving
+from gateway.operations.engine import Engine, Rules
+from gateway.operations.queue_cache import QueueCache
+from gateway.operations.series import Series
+from gateway.operations.wakeups import Wakeups
+from gateway.pages import pages
+from storage import settings as stored_settings
+from storage.database import Database
+from storage.fifo import FifoLanes
+from storage.messages import StandardLanes
+
+if TYPE_CHECKING:
+    from gateway.config import Settings
+
+_log = logging.getLogger("queuegate.server")
+
+
+@contextlib.asynccontextmanager
+async def open_engine(settings: Settings, dsn: str) -> AsyncIterator[Engine]:
+    """The engine of this process, listening and ready; closed in order at the end."""
+    database = Database(dsn, max_connections=settings.max_database_connections)
+    await database.open()
+    engine = build_engine(settings, database)
+    async with database.transaction() as tx:
+        engine.clock.set_ahead(await stored_settings.clock_ahead_seconds(tx))
+    await engine.wakeups.start()
+    try:
+        yield engine
+    finally:
+        engine.stopping = True
+        engine.wakeups.wake_all()
+        await receiving.settle()
+        await engine.standard.close()
+        await engine.fifo.close()
+        await engine.wakeups.stop()
+        await database.close()
+
+
+def build_engine(settings: Settings, database: Database) -> Engine:
+    """Put the parts together; nothing is connected yet but the pool."""
+    clock = clocks.Clock()
+    now: Callable[[], datetime | None] = clock.now
+    linger = settings.linger_ms / 1000
+    series = Series()
+    engine = Engine(
+        database=database,
+        queues=QueueCache(database),
+        standard=StandardLanes(database, now, linger_seconds=linger),
+        fifo=FifoLanes(database, now, linger_seconds=linger),
+        wakeups=Wakeups(database),
+        clock=clock,
+        series=series,
+        rules=Rules(
+            settings.purge_interval_seconds,
+            settings.queue_recreate_seconds,
+            settings.default_visibility_timeout_seconds,
+        ),
+    )
+    looking.connect(engine)
+    for lane in (*engine.standard.lanes, *engine.fifo.lanes):
+        lane.observe = series.flush_observer(lane.name).observe
+    return engine
+
+
+class _Server(uvicorn.Server):
+    """Uvicorn without its signal handlers: ours must run before connections are drained."""
+
+    def __init__(self, config: uvicorn.Config, on_ready: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._on_ready = on_ready
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Nothing: ``_serve`` has installed ours."""
+        yield
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Listen, then say so."""
+        await super().startup(sockets)
+        if self.started:
+            self._on_ready()
+
+
+async def run(
+    settings: Settings,
+    dsn: str,
+    sock: socket.socket,
+    on_ready: Callable[[], None],
+    *,
+    worker_number: int = 0,
+) -> None:
+    """Serve on ``sock`` until SIGTERM or SIGINT, then drain and return.
+
+    Draining: no new connections, long polls end with what they have, what is in flight is finished
+    within ``settings.shutdown_deadline_seconds``, then workers and lanes close.
+    """
+    async with open_engine(settings, dsn) as engine:
+        authenticator = Authenticator(
+            mode=settings.auth,
+            accounts=settings.accounts,
+            account_id=settings.account_id,
+            region=settings.region,
+        )
+        aws = AwsFace(engine, authenticator, {"sqs": BINDINGS})
+        metrics = Metrics(engine, settings.runtime_dir, worker_number)
+        app = App(
+            aws,
+            pages(engine, metrics, settings),
+            base_url=settings.base_url,
+            max_body_bytes=settings.max_body_bytes,
+            access_log=settings.access_log,
+        )
+        fast_path = FastPath(aws, base_url=settings.base_url, access_log=settings.access_log)
+        server = _Server(_uvicorn_config(settings, app, fast_path), on_ready)
+        workers = workers_for(engine) if worker_number == 0 else []
+        async with metrics.shared():
+            for worker in workers:
+                worker.start()
+            try:
+                await _serve(engine, server, sock)
+            finally:
+                for worker in workers:
+                    await worker.stop()
+
+
+def _uvicorn_config(settings: Settings, app: App, fast_path: FastPath) -> uvicorn.Config:
+    return uvicorn.Config(
+        app,
+        http=protocol_class(fast_path),
+        loop="none",
+        lifespan="off",
+        ws="none",
+        access_log=False,
+        log_config=None,
+        server_header=False,
+        date_header=True,
+        timeout_keep_alive=75,
+        timeout_graceful_shutdown=settings.shutdown_deadline_seconds,
+        backlog=4096,
+    )
+
+
+async def _serve(engine: Engine, server: _Server, sock: socket.socket) -> None:
+    loop = asyncio.get_running_loop()
+
+    def stop() -> None:
+        if not engine.stopping:
+            _log.info("draining")
+        engine.stopping = True
+        engine.wakeups.wake_all()
+        server.should_exit = True
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop)
+    # Whatever was made until now stays: the collector need not look at it again.
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 50)
+    try:
+        await server.serve(sockets=[sock])
+    finally:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.remove_signal_handler(number)

@@ -1,0 +1,247 @@
+"""`queuegate serve` and its relatives: the database up, then the gateway, then both down."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import shutil
+import signal
+import socket
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Coroutine, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+from gateway import log_lines
+from gateway.banner import banner
+from gateway.config import Settings, child_environment, process_environment
+from gateway.listening import CannotListen, bind, reserve
+from gateway.supervisor import Supervisor
+from storage.embedded import EmbeddedPostgres
+from storage.postgres_account import CannotStart
+
+# What one process uses beside its pool: lanes, listening, workers, with room to spare.
+_CONNECTIONS_BESIDE_POOL = 15
+_CONNECTIONS_IN_RESERVE = 20
+
+
+_Result = TypeVar("_Result")
+
+
+class _Stopped(BaseException):
+    """A signal to stop, while nothing is served yet."""
+
+
+def serve(settings: Settings) -> int:
+    """Serve until SIGINT or SIGTERM, then drain and stop what was started; the exit code."""
+    log_lines.configure(settings)
+    try:
+        with _stop_by_signal(), _listening(settings) as sock, _database(settings) as database:
+            if settings.workers > 1:
+                return _supervise(settings, database, sock)
+            return _serve_here(settings, database, sock)
+    except _Stopped:
+        return 0
+    except (CannotListen, CannotStart, _refused()) as refusal:
+        return _fail(refusal)
+
+
+def migrate_only(settings: Settings) -> int:
+    """Apply the migrations that are missing and say which; the exit code."""
+    try:
+        with _stop_by_signal(), _database(settings) as database:
+            names = _run(_prepared(database()))
+    except _Stopped:
+        return 1
+    except (CannotStart, _refused()) as refusal:
+        return _fail(refusal)
+    print(
+        "\n".join(f"applied {name}" for name in names) or "nothing to do: the database is current"
+    )
+    return 0
+
+
+def work(settings: Settings) -> int:
+    """Run the background workers on DATABASE_URL until SIGINT or SIGTERM; the exit code."""
+    if settings.database_url is None:
+        print(
+            "queuegate: worker needs DATABASE_URL: the bundled PostgreSQL belongs to `queuegate "
+            "serve`, which runs the workers itself",
+            file=sys.stderr,
+        )
+        return 2
+    log_lines.configure(settings)
+    try:
+        with _stop_by_signal():
+            _run(_work(settings, settings.database_url))
+    except _Stopped:
+        return 0
+    except _refused() as refusal:
+        return _fail(refusal)
+    return 0
+
+
+def run_worker_process(arguments: list[str]) -> int:
+    """One gateway process of several: `_worker NUMBER FD`, with its settings in the environment."""
+    number, descriptor = int(arguments[0]), int(arguments[1])
+    settings = Settings.from_env(process_environment())
+    assert settings.database_url is not None
+    parent = socket.socket(fileno=descriptor)
+
+    def stop_when_parent_dies() -> None:
+        with contextlib.suppress(OSError):
+            parent.recv(1)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    # Death of the supervisor closes its end of the pair, whatever it died of, on every system.
+    threading.Thread(target=stop_when_parent_dies, daemon=True).start()
+    sock = bind(settings.host, settings.port, shared=True, quiet=True)
+    log_lines.configure(settings)
+    from gateway import server
+
+    def tell_parent() -> None:
+        parent.sendall(b"1")
+
+    dsn = settings.database_url
+    _run(server.run(settings, dsn, sock, tell_parent, worker_number=number))
+    return 0
+
+
+def _serve_here(settings: Settings, database: Callable[[], str], sock: socket.socket) -> int:
+    # While the database boots, import what takes longest.
+    from gateway import server
+
+    dsn = database()
+
+    async def prepare_and_run() -> None:
+        await _prepared(dsn)
+        await server.run(settings, dsn, sock, lambda: _announce(settings, sock))
+
+    _run(prepare_and_run())
+    return 0
+
+
+def _supervise(settings: Settings, database: Callable[[], str], sock: socket.socket) -> int:
+    dsn = database()
+    _run(_prepared(dsn))
+    runtime_dir = Path(tempfile.mkdtemp(prefix="queuegate-run-", dir="/tmp"))
+    own = replace(
+        settings,
+        database_url=dsn,
+        ephemeral=False,
+        port=sock.getsockname()[1],
+        runtime_dir=runtime_dir,
+    )
+    supervisor = Supervisor(
+        command=[sys.executable, "-m", "gateway.cli", "_worker"],
+        count=settings.workers,
+        environment=child_environment(own, process_environment()),
+        drain_seconds=settings.shutdown_deadline_seconds + 5.0,
+    )
+    try:
+        return supervisor.run(lambda: _announce(settings, sock))
+    finally:
+        shutil.rmtree(runtime_dir, ignore_errors=True)
+
+
+async def _work(settings: Settings, dsn: str) -> None:
+    from gateway import background
+
+    await _prepared(dsn)
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop.set)
+    print("Queuegate's background workers run. Ctrl-C stops them.", flush=True)
+    await background.run_workers(settings, dsn, stop)
+
+
+async def _prepared(dsn: str) -> list[str]:
+    """Check the database and bring it up to date; the names of the migrations that were applied."""
+    from storage import preflight
+    from storage.migrate import migrate
+
+    connection = await preflight.connect(dsn)
+    try:
+        return await migrate(connection)
+    finally:
+        await connection.close()
+
+
+def _run(main: Coroutine[Any, Any, _Result]) -> _Result:
+    import uvloop
+
+    return uvloop.run(main)
+
+
+@contextlib.contextmanager
+def _listening(settings: Settings) -> Iterator[socket.socket]:
+    if settings.workers > 1:
+        sock = reserve(settings.host, settings.port)
+    else:
+        sock = bind(settings.host, settings.port)
+    with sock:
+        yield sock
+
+
+@contextlib.contextmanager
+def _database(settings: Settings) -> Iterator[Callable[[], str]]:
+    """The database: a function that waits until ours is up and returns its URL. Stopped at exit."""
+    if settings.database_url is not None:
+        url = settings.database_url
+        yield lambda: url
+        return
+    per_process = settings.max_database_connections + _CONNECTIONS_BESIDE_POOL
+    postgres = EmbeddedPostgres(
+        settings.data_dir,
+        ephemeral=settings.ephemeral,
+        max_connections=_CONNECTIONS_IN_RESERVE + settings.workers * per_process,
+    )
+
+    def ready() -> str:
+        postgres.wait_ready(on_slow=lambda text: print(text + " ...", flush=True))
+        return postgres.dsn
+
+    try:
+        postgres.start()
+        yield ready
+    finally:
+        # A second Ctrl-C must not leave the database half stopped; it has its own deadline.
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, signal.SIG_IGN)
+        postgres.stop()
+
+
+@contextlib.contextmanager
+def _stop_by_signal() -> Iterator[None]:
+    """Turn SIGINT and SIGTERM into _Stopped until the gateway takes them over."""
+
+    def stop(*_: object) -> None:
+        raise _Stopped
+
+    before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _announce(settings: Settings, sock: socket.socket) -> None:
+    print(banner(settings, sock), flush=True)
+
+
+def _refused() -> type[Exception]:
+    # Imported late: it brings asyncpg, which the bundled database's boot hides.
+    from storage.preflight import DatabaseRefused
+
+    return DatabaseRefused
+
+
+def _fail(refusal: BaseException) -> int:
+    print(f"queuegate: {refusal}", file=sys.stderr)
+    return 1

@@ -1,0 +1,150 @@
+"""From the text of a setting to its value; BadValue when the text is not allowed.
+
+An empty BadValue means that the list of allowed values says enough; otherwise it has the reason.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from urllib.parse import urlsplit
+
+
+class BadValue(Exception):
+    """The text of a setting is not allowed."""
+
+
+def boolean(text: str) -> bool:
+    """true, yes, on and 1, or their opposites, in any case."""
+    word = text.strip().lower()
+    if word in {"true", "yes", "on", "1"}:
+        return True
+    if word in {"false", "no", "off", "0"}:
+        return False
+    raise BadValue
+
+
+def integer(low: int, high: int) -> Callable[[str], int]:
+    """A parser of whole numbers from low to high."""
+
+    def parse(text: str) -> int:
+        if not re.fullmatch(r"\d{1,12}", text.strip(), re.ASCII):
+            raise BadValue
+        value = int(text)
+        if not low <= value <= high:
+            raise BadValue
+        return value
+
+    return parse
+
+
+def choice(*allowed: str) -> Callable[[str], str]:
+    """A parser of one of a few words."""
+
+    def parse(text: str) -> str:
+        word = text.strip().lower()
+        if word not in allowed:
+            raise BadValue
+        return word
+
+    return parse
+
+
+def host_name(text: str) -> str:
+    """An address or name without port, with or without the brackets of IPv6."""
+    name = text.strip()
+    if name.startswith("[") and name.endswith("]"):
+        name = name[1:-1]
+    if not name or re.search(r"[\s/\[\]@]", name):
+        raise BadValue
+    return name
+
+
+def host_and_port(text: str) -> tuple[str, int]:
+    """The parts of host:port; an empty host means every interface."""
+    host, colon, port = text.strip().rpartition(":")
+    if not colon:
+        raise BadValue
+    return host_name(host or "0.0.0.0"), integer(0, 65535)(port)
+
+
+def parse_base_url(text: str) -> str:
+    """Scheme, host and port, without a slash at the end."""
+    try:
+        parts = urlsplit(text.strip())
+        port_is_right = parts.port is None or parts.port > 0
+    except ValueError:
+        raise BadValue from None
+    right_scheme = parts.scheme in {"http", "https"} and bool(parts.hostname) and port_is_right
+    if not right_scheme or parts.path not in {"", "/"} or parts.query or parts.fragment:
+        raise BadValue
+    return f"{parts.scheme}://{parts.netloc}"
+
+
+def parse_database_url(text: str) -> str:
+    """A PostgreSQL URL; several hosts are allowed, so the port is not looked at here."""
+    url = text.strip()
+    scheme, separator, rest = url.partition("://")
+    if not separator:
+        raise BadValue(
+            "this is not a URL; allowed is postgresql://user:password@host:5432/database"
+        )
+    if scheme not in {"postgres", "postgresql"}:
+        raise BadValue(f"{scheme}:// is not supported; only postgresql:// is")
+    if not rest.strip("/"):
+        raise BadValue("no host; allowed is postgresql://user:password@host:5432/database")
+    return url
+
+
+def parse_region(text: str) -> str:
+    """A region name: lower-case words and digits joined by hyphens."""
+    if not re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", text.strip()) or len(text) > 64:
+        raise BadValue
+    return text.strip()
+
+
+def parse_account_id(text: str) -> str:
+    """Twelve digits."""
+    if not re.fullmatch(r"\d{12}", text.strip(), re.ASCII):
+        raise BadValue
+    return text.strip()
+
+
+def parse_accounts(text: str) -> dict[str, str]:
+    """Pairs of access key and account, separated by commas."""
+    accounts: dict[str, str] = {}
+    for pair in filter(None, (part.strip() for part in text.split(","))):
+        key, equals, account = pair.partition("=")
+        if not equals or not re.fullmatch(r"\w{1,128}", key, re.ASCII):
+            raise BadValue
+        accounts[key] = parse_account_id(account)
+    return accounts
+
+
+def format_accounts(accounts: Mapping[str, str]) -> str:
+    """The text from which parse_accounts gives these accounts."""
+    return ",".join(f"{key}={account}" for key, account in accounts.items())
+
+
+def parse_auth(text: str) -> str:
+    """none or presence; sigv4 is refused by name, for quietly checking less would be a hole."""
+    word = text.strip().lower()
+    if word == "sigv4":
+        raise BadValue(
+            "verifying signatures comes with a later release; allowed today is none or presence"
+        )
+    return choice("none", "presence")(word)
+
+
+def parse_log_level(text: str) -> str:
+    """A level name; warn is taken for warning."""
+    word = text.strip().lower()
+    return choice("debug", "info", "warning", "error")("warning" if word == "warn" else word)
+
+
+def directory(text: str) -> Path:
+    """An absolute path; ~ is the home, a relative path starts at the working directory."""
+    if not text.strip() or "\0" in text:
+        raise BadValue
+    return Path(text).expanduser().absolute()

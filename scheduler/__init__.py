@@ -1,0 +1,37 @@
+"""Background work: move tasks, retention, tidying up. No leader: every process may run it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime
+
+from scheduler.collect import FoldCounters, ForgetDeduplication, RemoveDeletedQueues
+from scheduler.expire import ExpireMessages
+from scheduler.move import MoveMessages
+from scheduler.worker import Worker
+from storage.database import Database
+
+_TOMBSTONE_SECONDS = 120
+
+
+def all_workers(
+    database: Database,
+    clock_now: Callable[[], datetime | None],
+    on_moved: Callable[[int, int], None],
+    *,
+    queue_recreate_seconds: int = 60,
+) -> list[Worker]:
+    """Every worker, not started.
+
+    ``on_moved(queue_id, count)`` is called after the commit of messages that a move task brought.
+    """
+    keep_seconds = max(queue_recreate_seconds, _TOMBSTONE_SECONDS)
+    return [
+        Worker(MoveMessages(database, clock_now, on_moved), most_rows=500),
+        Worker(ExpireMessages(database, clock_now), most_rows=2_000),
+        Worker(FoldCounters(database), most_rows=10_000),
+        Worker(ForgetDeduplication(database, clock_now), most_rows=5_000),
+        Worker(
+            RemoveDeletedQueues(database, clock_now, keep_seconds=keep_seconds), most_rows=2_000
+        ),
+    ]

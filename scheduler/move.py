@@ -1,0 +1,121 @@
+"""Carries out message move tasks (contract/sqs.md 2.10)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
+
+from scheduler.move_fifo import find_by_arn, move_fifo_batch
+from storage import moves, queues
+from storage.database import Database
+
+if TYPE_CHECKING:
+    from storage.database import Transaction
+
+ClockNow = Callable[[], datetime | None]
+OnMoved = Callable[[int, int], None]
+
+_QUEUE_IS_GONE = "AWS.SimpleQueueService.NonExistentQueue"
+_NO_SOURCE = "CouldNotDetermineMessageSource"
+_TOOK_TOO_LONG = "The task ran longer than 36 hours."
+_LONGEST = timedelta(hours=36)
+_IDLE_SECONDS = 1.0
+_PACED_SECONDS = 0.1
+_BATCHES_PER_SECOND = 10
+
+
+class MoveMessages:
+    """Moves one batch after the other, of whichever task is due.
+
+    A batch is one transaction: messages leave the source, arrive, and the task's count rises all
+    together, while the task's row is held. So a crash repeats nothing and loses nothing, several
+    workers never move for one task at once, and a cancelled task has moved exactly what it says.
+    """
+
+    name = "move"
+
+    def __init__(self, database: Database, clock_now: ClockNow, on_moved: OnMoved) -> None:
+        self._database = database
+        self._now = clock_now
+        self._on_moved = on_moved
+        self.pause_seconds = _IDLE_SECONDS
+
+    async def run_round(self, rows: int) -> int:
+        """Move batches of the tasks that are due; returns the messages moved."""
+        handled = 0
+        worked = False
+        while handled < rows:
+            moved = await self._run_batch(rows - handled)
+            if moved is None:
+                break
+            worked = True
+            handled += moved
+        self.pause_seconds = (
+            _PACED_SECONDS if worked else min(self.pause_seconds * 1.5, _IDLE_SECONDS)
+        )
+        return handled
+
+    async def _run_batch(self, rows: int) -> int | None:
+        """Messages moved by one batch of the task that is most overdue; None: no task is due."""
+        now = self._now()
+        async with self._database.transaction() as tx:
+            task = await moves.claim(tx, now)
+            if task is None:
+                return None
+            batch = await self._advance(tx, now, task, rows)
+        if batch is None:
+            return 0
+        for queue_id, count in batch.arrived:
+            self._on_moved(queue_id, count)
+        return batch.moved_count
+
+    async def _advance(
+        self, tx: Transaction, now: datetime | None, task: moves.ClaimedTask, rows: int
+    ) -> moves.MovedBatch | None:
+        """Move a batch or end the task; None when nothing could be moved."""
+        source = await queues.find_by_id(tx, task.source_queue_id)
+        target = None
+        reason = None
+        if source is None:
+            reason = _QUEUE_IS_GONE
+        elif task.age > _LONGEST:
+            reason = _TOOK_TOO_LONG
+        elif task.destination_arn is not None:
+            target = await find_by_arn(tx, task.destination_arn)
+            reason = _QUEUE_IS_GONE if target is None else None
+        if reason is not None or source is None:
+            await moves.finish(tx, now, task, status="FAILED", failure_reason=reason)
+            return None
+        limit = rows
+        if task.max_per_second is not None:
+            limit = min(rows, max(1, task.max_per_second // _BATCHES_PER_SECOND))
+        if source.is_fifo:
+            batch = await move_fifo_batch(tx, now, task, source, target, limit=limit)
+        else:
+            target_id = None if target is None else target.queue_id
+            batch = await moves.move_standard_batch(
+                tx, now, task, destination_queue_id=target_id, limit=limit
+            )
+        await _settle(tx, now, task, batch, limit)
+        return batch
+
+
+async def _settle(
+    tx: Transaction,
+    now: datetime | None,
+    task: moves.ClaimedTask,
+    batch: moves.MovedBatch,
+    limit: int,
+) -> None:
+    """Note how far the task is. It is complete when a pass from the beginning finds nothing."""
+    is_end_of_pass = batch.looked_at < limit
+    last_sequence = 0 if is_end_of_pass else batch.last_sequence or 0
+    moved_count = batch.moved_count
+    await moves.advance(tx, now, task, moved_count=moved_count, last_sequence=last_sequence)
+    if batch.without_queue:
+        await moves.finish(tx, now, task, status="FAILED", failure_reason=_QUEUE_IS_GONE)
+    elif batch.without_source:
+        await moves.finish(tx, now, task, status="FAILED", failure_reason=_NO_SOURCE)
+    elif batch.looked_at == 0 and task.last_sequence == 0:
+        await moves.finish(tx, now, task, status="COMPLETED")

@@ -1,0 +1,105 @@
+"""The loop that every background job runs in."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import random
+from collections.abc import Callable
+from typing import Protocol
+
+from storage.errors import Unavailable
+
+_log = logging.getLogger("queuegate.worker")
+
+_DEADLINE_SECONDS = 30.0
+_STOP_SECONDS = 5.0
+_UNAVAILABLE_PAUSE_SECONDS = 2.0
+
+
+class Job(Protocol):
+    """Work that is done in rounds. Every transaction in a round is short."""
+
+    @property
+    def name(self) -> str:
+        """For logs."""
+
+    @property
+    def pause_seconds(self) -> float:
+        """How long to wait when there is nothing more to do at once."""
+
+    async def run_round(self, rows: int) -> int:
+        """Handle about ``rows`` rows at most and say how many; that many or more: go on at once."""
+
+
+class Worker:
+    """Runs one job again and again until it is stopped.
+
+    As many processes as wanted may run a worker of the same job: jobs pass over what others hold.
+    A round that takes too long is broken off, and the next one gets half as many rows.
+    """
+
+    def __init__(
+        self, job: Job, *, most_rows: int = 1_000, deadline_seconds: float = _DEADLINE_SECONDS
+    ) -> None:
+        self.job = job
+        self.rows = most_rows
+        self.probe: Callable[[int], None] | None = None
+        """Called with the result of each round of the loop; production leaves it unset."""
+        self._most_rows = most_rows
+        self._deadline_seconds = deadline_seconds
+        self._stopping = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Begin the loop."""
+        self._stopping.clear()
+        self._task = asyncio.get_running_loop().create_task(self._run(), name=self.job.name)
+
+    async def stop(self) -> None:
+        """Finish the round that is running, within five seconds, and end the loop."""
+        self._stopping.set()
+        task, self._task = self._task, None
+        if task is None:
+            return
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.wait([task], timeout=_STOP_SECONDS)
+            task.cancel()
+            await task
+
+    async def run_once(self) -> int:
+        """One round; returns the rows that it handled, 0 when it was broken off."""
+        try:
+            async with asyncio.timeout(self._deadline_seconds):
+                handled = await self.job.run_round(self.rows)
+        except TimeoutError:
+            self.rows = max(1, self.rows // 2)
+            _log.warning("%s took too long, %d rows from now on", self.job.name, self.rows)
+            return 0
+        if self.rows < self._most_rows and handled >= self.rows:
+            self.rows = min(self._most_rows, self.rows + max(1, self.rows // 8))
+        return handled
+
+    async def _run(self) -> None:
+        while not self._stopping.is_set():
+            rows = self.rows
+            pause = self.job.pause_seconds
+            try:
+                handled = await self.run_once()
+                pause = self.job.pause_seconds
+                more = handled >= rows
+            except Unavailable as error:
+                _log.warning("%s: %s", self.job.name, error)
+                handled, more, pause = 0, False, max(pause, _UNAVAILABLE_PAUSE_SECONDS)
+            except Exception:  # noqa: BLE001 - a bug must not end the loop
+                _log.exception("%s failed", self.job.name)
+                handled, more, pause = 0, False, max(pause, _UNAVAILABLE_PAUSE_SECONDS)
+            if self.probe is not None:
+                self.probe(handled)
+            if not more:
+                await self._wait(pause * random.uniform(0.8, 1.2))
+
+    async def _wait(self, seconds: float) -> None:
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._stopping.wait(), seconds)

@@ -1,0 +1,185 @@
+"""The directory of a bundled PostgreSQL: made, locked against a second gateway, cleaned up.
+
+gateway.lock    held (flock) by the gateway that uses the directory; its text is the process id
+pgdata/         PostgreSQL's own
+postgres.log    PostgreSQL's messages
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import stat
+import tempfile
+import time
+from pathlib import Path
+
+from storage.orphans import stop_orphan
+from storage.postgres_account import Account, CannotStart, can_enter, closed_parent
+
+_LOCK = "gateway.lock"
+_EPHEMERAL_PREFIX = "queuegate-ephemeral-"
+# What may lie in a directory that is not ours yet: the root of a fresh file system has this.
+_IGNORED = {"lost+found"}
+# An ephemeral directory without a lock is being made, or was left by a crash in that moment.
+_HALF_MADE_SECONDS = 600
+
+
+class DataDirectory:
+    """One locked data directory. `close` gives the lock back; an ephemeral one is deleted then."""
+
+    def __init__(self, path: Path, account: Account, lock: int, *, ephemeral: bool) -> None:
+        self.path = path
+        self.account = account
+        self.ephemeral = ephemeral
+        self._lock = lock
+
+    @property
+    def pgdata(self) -> Path:
+        return self.path / "pgdata"
+
+    @property
+    def log(self) -> Path:
+        return self.path / "postgres.log"
+
+    def make(self, name: str) -> Path:
+        """A new private directory in here, owned by PostgreSQL's account; an old one is removed."""
+        directory = self.path / name
+        if directory.is_dir():
+            shutil.rmtree(directory)
+        directory.mkdir(mode=0o700)
+        hand_over(directory, self.account)
+        return directory
+
+    def close(self) -> None:
+        """Give the lock back; delete the directory if it is ephemeral."""
+        if self.ephemeral:
+            shutil.rmtree(self.path, ignore_errors=True)
+        os.close(self._lock)
+
+
+def open_data_directory(path: Path, account: Account) -> DataDirectory:
+    """Make the directory if need be and lock it; CannotStart when it is in use or unfit."""
+    try:
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        _refuse_foreign(path)
+        lock = os.open(path / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise CannotStart(
+            f"the data directory {path} cannot be used ({error.strerror}): make it writable, or "
+            "choose another with --data"
+        ) from None
+    _take(lock, path)
+    if path.stat().st_uid == os.geteuid() or account.switch:
+        path.chmod(0o700)
+    hand_over(path, account)
+    _refuse_closed(path, account)
+    return DataDirectory(path, account, lock, ephemeral=False)
+
+
+def open_ephemeral_directory(account: Account) -> DataDirectory:
+    """A new directory for temporary files, gone at `close` or, after a crash, at the next call."""
+    parent = Path(tempfile.gettempdir())
+    if not can_enter(account, parent):
+        parent = Path("/tmp")
+    _sweep(parent, account)
+    path = Path(tempfile.mkdtemp(prefix=_EPHEMERAL_PREFIX, dir=parent))
+    # Locked before it gets its name: a sweep that finds the name finds it locked.
+    scratch = path / (_LOCK + ".new")
+    lock = os.open(scratch, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    _take(lock, path)
+    scratch.rename(path / _LOCK)
+    hand_over(path, account)
+    return DataDirectory(path, account, lock, ephemeral=True)
+
+
+def hand_over(path: Path, account: Account) -> None:
+    """Give a file or directory of ours to PostgreSQL's account."""
+    if account.switch:
+        try:
+            os.chown(path, account.uid, account.gid)
+        except OSError as error:
+            raise CannotStart(
+                f"{path} cannot be given to {account.name}, as whom PostgreSQL runs "
+                f"({error.strerror}): run Queuegate as an ordinary user, or set DATABASE_URL"
+            ) from None
+
+
+def holder_of(path: Path) -> str:
+    """The process that has this directory locked, or nothing; does not change anything."""
+    try:
+        lock = os.open(path / _LOCK, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return ""
+    try:
+        fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        return _holder(lock)
+    finally:
+        os.close(lock)
+    return ""
+
+
+def _holder(lock: int) -> str:
+    return os.pread(lock, 32, 0).decode("ascii", "replace").strip()
+
+
+def _take(lock: int, path: Path) -> None:
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        holder = _holder(lock)
+        os.close(lock)
+        who = f" (process {holder})" if holder else ""
+        raise CannotStart(
+            f"another Queuegate{who} is using the data in {path}: stop it, choose another "
+            "directory with --data, or start with --ephemeral"
+        ) from None
+    os.ftruncate(lock, 0)
+    os.pwrite(lock, b"%d\n" % os.getpid(), 0)
+
+
+def _refuse_foreign(path: Path) -> None:
+    names = {entry.name for entry in path.iterdir()} - _IGNORED
+    if names and _LOCK not in names:
+        raise CannotStart(
+            f"{path} holds files that are not Queuegate's: choose an empty or new directory"
+        )
+
+
+def _refuse_closed(path: Path, account: Account) -> None:
+    if can_enter(account, path):
+        return
+    closed = closed_parent(account, path)
+    raise CannotStart(
+        f"PostgreSQL runs as {account.name}, who cannot enter {closed}: choose a data directory "
+        f"outside of it with --data, or `chmod o+x {closed}`"
+    )
+
+
+def _sweep(parent: Path, account: Account) -> None:
+    """Delete the ephemeral directories in here whose gateway is gone."""
+    for path in parent.glob(_EPHEMERAL_PREFIX + "*"):
+        try:
+            facts = path.lstat()
+            ours = facts.st_uid in {os.geteuid(), account.uid}
+            if ours and stat.S_ISDIR(facts.st_mode):
+                _delete_if_abandoned(path, facts.st_mtime)
+        except (OSError, CannotStart):
+            continue
+
+
+def _delete_if_abandoned(path: Path, changed_at: float) -> None:
+    try:
+        lock = os.open(path / _LOCK, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except FileNotFoundError:
+        if time.time() - changed_at > _HALF_MADE_SECONDS:
+            shutil.rmtree(path, ignore_errors=True)
+        return
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        stop_orphan(path / "pgdata", deadline_seconds=0.0)
+        shutil.rmtree(path, ignore_errors=True)
+    finally:
+        os.close(lock)

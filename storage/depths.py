@@ -1,0 +1,26 @@
+"""How full many queues are at once, for the gauges of /metrics."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import TYPE_CHECKING, NamedTuple
+
+from storage.queries import load
+
+if TYPE_CHECKING:
+    from storage.database import Transaction
+
+_DEPTHS = load("depths")["depths"].text
+
+
+class Depth(NamedTuple):
+    """``hidden`` counts what is in flight and what is delayed, up to 120,000 a queue."""
+
+    name: str
+    visible: int
+    hidden: int
+
+
+async def depths(tx: Transaction, now: datetime | None, most: int) -> list[Depth]:
+    """The depths of the ``most`` oldest live queues; bounded work at any depth."""
+    return [Depth(*row) for row in await tx.fetch(_DEPTHS, now, most)]

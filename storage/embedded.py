@@ -1,0 +1,356 @@
+"""The bundled PostgreSQL: a direct child of the gateway, on a Unix socket only.
+
+It lives and dies with the gateway. A stop is a fast shutdown. When the gateway is killed with -9,
+Linux sends the child SIGINT (the parent-death signal), which is the same fast shutdown: nothing is
+left behind, nothing is lost, and the next start needs no recovery. Where there is no such signal,
+the next start stops the server that was left.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import logging
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from urllib.parse import quote
+
+from storage.data_directory import (
+    hand_over,
+    open_data_directory,
+    open_ephemeral_directory,
+)
+from storage.embedded_settings import configuration
+from storage.orphans import disown, reap, stop_orphan
+from storage.postgres_account import CannotStart, choose_account
+from storage.postgres_binaries import binaries_for
+
+_log = logging.getLogger("queuegate.postgres")
+
+_USER = "queuegate"
+_PORT = 5432
+# sun_path holds 108 bytes on Linux and 104 on macOS, with the zero at the end.
+_LONGEST_SOCKET_PATH = 103
+_START_DEADLINE_SECONDS = 300.0
+_STOP_DEADLINE_SECONDS = 15.0
+_LOG_LIMIT_BYTES = 8 * 1024 * 1024
+_LOG_CHECK_SECONDS = 60.0
+_LEAST_PAUSE_SECONDS = 0.1
+_LONGEST_PAUSE_SECONDS = 5.0
+# What a server says while processes of the one before it are still going away.
+_RETRIED = ("pre-existing shared memory block", "lock file")
+
+
+class EmbeddedPostgres:
+    """Starts, watches and stops one bundled PostgreSQL.
+
+    `start` returns at once, so that the caller can import and prepare while the server boots;
+    `wait_ready` returns when it takes connections. Both raise CannotStart. From then on a server
+    that dies is started again. Call both from a thread that lives as long as the process, for Linux
+    ties the parent-death signal to the thread that forked.
+    """
+
+    def __init__(
+        self, data: Path | None = None, *, ephemeral: bool = False, max_connections: int = 60
+    ) -> None:
+        """Lock the directory `data`; without it, or when ephemeral, a temporary one is made."""
+        ephemeral = ephemeral or data is None
+        self.restart_count = 0
+        # A probe: called after each restart of a server that died.
+        self.on_restart: Callable[[], None] | None = None
+        self.first_start = False
+        self._ephemeral = ephemeral
+        self._max_connections = max_connections
+        self._account = choose_account(None if data is None else data / "pgdata")
+        self._directory = (
+            open_ephemeral_directory(self._account)
+            if ephemeral or data is None
+            else open_data_directory(data, self._account)
+        )
+        self._socket_dir = Path()
+        self._binaries = Path()
+        self._initdb: subprocess.Popen[bytes] | None = None
+        self._server: subprocess.Popen[bytes] | None = None
+        self._flush: threading.Thread | None = None
+        self._watcher: threading.Thread | None = None
+        self._stopping = threading.Event()
+
+    @property
+    def data_dir(self) -> Path:
+        return self._directory.path
+
+    @property
+    def pid(self) -> int | None:
+        """The process id of the server, which changes when it is started again."""
+        return self._server.pid if self._server is not None else None
+
+    @property
+    def dsn(self) -> str:
+        """The URL of the database for asyncpg."""
+        return f"postgresql://{_USER}@/postgres?host={quote(str(self._socket_dir), safe='')}"
+
+    @property
+    def socket_path(self) -> Path:
+        return self._socket_dir / f".s.PGSQL.{_PORT}"
+
+    def start(self) -> None:
+        """Begin to start the server, with initdb before it when there is no data yet."""
+        self._binaries = binaries_for(self._account, self._directory.path)
+        self._socket_dir = self._make_socket_dir()
+        stop_orphan(self._directory.pgdata)
+        _limit(self._directory.log)
+        if self._directory.pgdata.is_dir():
+            self._spawn()
+            return
+        self.first_start = True
+        scratch = self._directory.make("pgdata.new")
+        self._initdb = self._popen(
+            *("initdb", "-D", str(scratch), "-U", _USER, "--auth=trust"),
+            *("--encoding=UTF8", "--locale=C", "--no-data-checksums"),
+            *("--no-sync", "--no-instructions"),
+        )
+
+    def wait_ready(
+        self,
+        deadline_seconds: float = _START_DEADLINE_SECONDS,
+        on_slow: Callable[[str], None] | None = None,
+    ) -> None:
+        """Return when the server takes connections; CannotStart when it does not come up.
+
+        `on_slow` is told once, in a sentence, when it takes longer than two seconds.
+        """
+        if self._initdb is not None:
+            self._finish_initdb(self._initdb)
+            self._initdb = None
+            self._spawn()
+        self._await_server(deadline_seconds, on_slow)
+        if self._flush is not None:
+            self._flush.join()
+            self._flush = None
+        if self._watcher is None:
+            self._watcher = threading.Thread(target=self._watch, name="postgres", daemon=True)
+            self._watcher.start()
+
+    def stop(self) -> None:
+        """Stop the server, waiting for it; delete the data if it is ephemeral. May be repeated."""
+        if self._stopping.is_set():
+            return
+        self._stopping.set()
+        if self._initdb is not None:
+            _end(self._initdb, ((signal.SIGTERM, 5.0), (signal.SIGKILL, 5.0)))
+        if self._watcher is not None:
+            self._watcher.join()
+        if self._server is not None:
+            gentle = signal.SIGQUIT if self._ephemeral else signal.SIGINT
+            stages = (
+                (gentle, _STOP_DEADLINE_SECONDS),
+                (signal.SIGQUIT, 5.0),
+                (signal.SIGKILL, 5.0),
+            )
+            _end(self._server, stages)
+        if self._socket_dir != Path():
+            shutil.rmtree(self._socket_dir, ignore_errors=True)
+        self._directory.close()
+
+    def _make_socket_dir(self) -> Path:
+        inside = self._directory.path / "socket"
+        if len(os.fsencode(inside)) + len(f"/.s.PGSQL.{_PORT}.lock") <= _LONGEST_SOCKET_PATH:
+            return self._directory.make("socket")
+        elsewhere = Path(tempfile.mkdtemp(prefix="queuegate-socket-", dir="/tmp"))
+        hand_over(elsewhere, self._account)
+        return elsewhere
+
+    def _finish_initdb(self, initdb: subprocess.Popen[bytes]) -> None:
+        if initdb.wait() != 0:
+            raise CannotStart(
+                f"PostgreSQL could not create its data in {self._directory.path}: {self._reason()}"
+            )
+        scratch = self._directory.path / "pgdata.new"
+        with (scratch / "postgresql.conf").open("a", encoding="utf-8") as file:
+            file.write("\ninclude_if_exists = 'queuegate.conf'\n")
+        scratch.rename(self._directory.pgdata)
+        if not self._ephemeral:
+            # initdb ran without fsync. The server boots meanwhile; nobody is answered before.
+            self._flush = threading.Thread(target=_sync_file_system, args=(self._directory.path,))
+            self._flush.start()
+
+    def _spawn(self) -> None:
+        settings = self._directory.pgdata / "queuegate.conf"
+        settings.write_text(configuration(self._max_connections, ephemeral=self._ephemeral))
+        hand_over(settings, self._account)
+        disown(self._directory.pgdata)
+        place = ["-D", str(self._directory.pgdata), "-k", str(self._socket_dir), "-p", str(_PORT)]
+        self._server = self._popen("postgres", *place, "-c", "listen_addresses=")
+
+    def _popen(self, program: str, *arguments: str) -> subprocess.Popen[bytes]:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
+        log = os.open(self._directory.log, flags, 0o600)
+        try:
+            return subprocess.Popen(
+                [str(self._binaries / program), *arguments],
+                cwd="/",
+                env={"PATH": "/usr/local/bin:/usr/bin:/bin", "LC_ALL": "C", "TZ": "UTC"},
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                # Its own session: a Ctrl-C at the terminal reaches the gateway only, which drains
+                # first and stops the server last.
+                start_new_session=True,
+                preexec_fn=_die_with_parent(),
+                **self._account.popen_options(),
+            )
+        except (OSError, subprocess.SubprocessError) as error:
+            raise CannotStart(
+                f"PostgreSQL cannot be run as {self._account.name} ({error}): run Queuegate as an "
+                "ordinary user, or set DATABASE_URL"
+            ) from None
+        finally:
+            os.close(log)
+
+    def _await_server(
+        self, deadline_seconds: float, on_slow: Callable[[str], None] | None = None
+    ) -> None:
+        began = time.monotonic()
+        while not self._is_ready() and not self._stopping.is_set():
+            waited = time.monotonic() - began
+            if self._server is None or self._server.poll() is not None:
+                reason = self._reason()
+                if waited > 10.0 or not any(text in reason for text in _RETRIED):
+                    raise CannotStart(
+                        f"PostgreSQL did not start: {reason} (see {self._directory.log})"
+                    )
+                stop_orphan(self._directory.pgdata)
+                time.sleep(0.05)
+                self._spawn()
+            if waited > deadline_seconds:
+                raise CannotStart(
+                    f"PostgreSQL was not ready after {deadline_seconds:.0f} s "
+                    f"(see {self._directory.log})"
+                )
+            if on_slow is not None and waited > 2.0:
+                on_slow(
+                    "PostgreSQL is reading its log after an unclean stop; this can take a while"
+                )
+                on_slow = None
+            time.sleep(0.002)
+
+    def _is_ready(self) -> bool:
+        """Read the state that the server writes itself; a connection attempt would cost a fork."""
+        try:
+            lines = (self._directory.pgdata / "postmaster.pid").read_text().splitlines()
+        except OSError:
+            return False
+        ours = self._server is not None and lines[:1] == [str(self._server.pid)]
+        return ours and len(lines) >= 8 and lines[7].strip() == "ready"
+
+    def _watch(self) -> None:
+        """Start the server again when it dies, and keep its log small."""
+        pause = _LEAST_PAUSE_SECONDS
+        while not self._stopping.is_set():
+            if not self._dies():
+                pause = _LEAST_PAUSE_SECONDS
+                _limit(self._directory.log)
+                continue
+            status = self._server.returncode if self._server is not None else None
+            _log.error("PostgreSQL ended (status %s): %s; restarting it", status, self._reason())
+            if self._stopping.wait(pause):
+                return
+            pause = min(pause * 2, _LONGEST_PAUSE_SECONDS)
+            self._restart()
+
+    def _dies(self) -> bool:
+        """Wait for the server to die; False when the stop begins, or after a minute without."""
+        limit = time.monotonic() + _LOG_CHECK_SECONDS
+        while time.monotonic() < limit:
+            if self._server is None or self._server.poll() is not None:
+                return not self._stopping.is_set()
+            if self._stopping.wait(0.2):
+                return False
+        return False
+
+    def _restart(self) -> None:
+        try:
+            stop_orphan(self._directory.pgdata)
+            self._spawn()
+            self._await_server(_START_DEADLINE_SECONDS)
+        except CannotStart as refusal:
+            _log.error("%s", refusal)
+            return
+        reap(self.pid)
+        self.restart_count += 1
+        _log.warning("PostgreSQL runs again as process %s", self.pid)
+        if self.on_restart is not None:
+            self.on_restart()
+
+    def _reason(self) -> str:
+        """The last complaint in the server's log, as one line."""
+        try:
+            with self._directory.log.open("rb") as file:
+                file.seek(max(0, os.fstat(file.fileno()).st_size - 8192))
+                lines = file.read().decode("utf-8", "replace").splitlines()
+        except OSError:
+            return "no message"
+        for line in reversed(lines):
+            for mark in ("FATAL:", "PANIC:", "initdb: error:", "could not"):
+                if mark in line:
+                    return line[line.index(mark) :].removeprefix(mark).strip()
+        return lines[-1].strip() if lines else "no message"
+
+
+def _die_with_parent() -> Callable[[], None] | None:
+    """What the child does before it becomes PostgreSQL: ask for SIGINT when its parent dies."""
+    if sys.platform != "linux":
+        return None
+    prctl = ctypes.CDLL(None, use_errno=False).prctl
+    parent = os.getpid()
+    set_parent_death_signal = 1
+
+    def ask() -> None:
+        prctl(set_parent_death_signal, int(signal.SIGINT), 0, 0, 0)
+        if os.getppid() != parent:
+            os._exit(1)
+
+    return ask
+
+
+def _end(
+    process: subprocess.Popen[bytes], stages: tuple[tuple[signal.Signals, float], ...]
+) -> None:
+    for stage, patience in stages:
+        if process.poll() is not None:
+            return
+        process.send_signal(stage)
+        try:
+            process.wait(patience)
+        except subprocess.TimeoutExpired:
+            continue
+
+
+def _limit(log: Path) -> None:
+    """Keep the newest part of a log that grew too large. The server appends, so it may be cut."""
+    try:
+        if log.stat().st_size > _LOG_LIMIT_BYTES:
+            shutil.copyfile(log, log.with_suffix(".log.1"))
+            os.truncate(log, 0)
+    except OSError:
+        return
+
+
+def _sync_file_system(path: Path) -> None:
+    """Bring what was written to this directory's file system onto the disk."""
+    syncfs = getattr(ctypes.CDLL(None), "syncfs", None)
+    if syncfs is None:
+        os.sync()
+        return
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        syncfs(descriptor)
+    finally:
+        os.close(descriptor)

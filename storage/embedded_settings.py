@@ -1,0 +1,51 @@
+"""How the bundled PostgreSQL is configured for queues.
+
+The text goes to `queuegate.conf`, which is read before `postgresql.auto.conf`: what somebody sets
+with ALTER SYSTEM wins.
+"""
+
+from __future__ import annotations
+
+_ALWAYS = """\
+# Written at every start. Your own settings: ALTER SYSTEM SET ..., which is read after this file.
+shared_buffers = 128MB
+huge_pages = off
+jit = off
+# The messages a process sends to itself are not worth three helper processes.
+io_method = sync
+max_parallel_workers_per_gather = 0
+max_parallel_maintenance_workers = 0
+max_logical_replication_workers = 0
+wal_level = minimal
+max_wal_senders = 0
+wal_compression = off
+max_wal_size = 2GB
+min_wal_size = 160MB
+checkpoint_timeout = 15min
+checkpoint_completion_target = 0.9
+# Queues are churn: dead rows must go as fast as they come.
+autovacuum_naptime = 5s
+autovacuum_max_workers = 2
+autovacuum_worker_slots = 3
+autovacuum_vacuum_cost_delay = 1ms
+autovacuum_vacuum_cost_limit = 10000
+random_page_cost = 1.1
+update_process_title = off
+timezone = 'UTC'
+log_timezone = 'UTC'
+log_checkpoints = off
+log_autovacuum_min_duration = -1
+log_line_prefix = '%m [%p] '
+"""
+
+_EPHEMERAL = """\
+fsync = off
+full_page_writes = off
+synchronous_commit = off
+"""
+
+
+def configuration(max_connections: int, *, ephemeral: bool) -> str:
+    """The configuration file for a server that takes this many connections."""
+    text = _ALWAYS + f"max_connections = {max_connections}\n"
+    return text + _EPHEMERAL if ephemeral else text

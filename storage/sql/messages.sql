@@ -1,0 +1,174 @@
+-- Standard queues. The four statements of the hot path run on lanes: one statement per flush, for
+-- the messages of many callers and many queues. Entries come in as parallel arrays.
+-- Every statement that needs the time takes `now`; NULL means the clock of the database.
+
+-- name: send
+-- params: now, queue_ids, message_ids, bodies, sender_ids, attributes, systems, delays, distinct_ids, distinct_counts
+-- Inserts the entries whose queue is live and answers which queues those are, with the instant of
+-- sending. Entries of one flush become visible a microsecond apart, never after `now`, so that a
+-- receive finds them in the order in which they were handed in.
+-- message_ids is the text of an array: the client writes it far faster than the array itself.
+-- queue_ids and sender_ids hold one element when it is the same for all; attributes, systems and
+-- delays are NULL when no entry has any. unnest pads the short ones.
+WITH clock AS MATERIALIZED (
+  SELECT coalesce($1::timestamptz, clock_timestamp()) AS now
+), live AS MATERIALIZED (
+  SELECT queue_id FROM queues WHERE queue_id = ANY($9::int[]) AND deleted_at IS NULL
+), sent AS (
+  INSERT INTO messages (queue_id, visible_at, sent_at, message_id, sender_id, body, attributes, system)
+  SELECT coalesce(i.queue_id, ($2::int[])[1]),
+         clock.now + coalesce(i.delay, 0) * interval '1 second'
+           - (cardinality($4::text[]) - i.position) * interval '1 microsecond',
+         clock.now, i.message_id, coalesce(i.sender_id, ($5::text[])[1]), i.body, i.attributes,
+         i.system
+  FROM clock, unnest($2::int[], ($3::text)::uuid[], $4::text[], $5::text[], $6::text[], $7::text[],
+                     $8::int[])
+    WITH ORDINALITY AS i (queue_id, message_id, body, sender_id, attributes, system, delay, position)
+  WHERE coalesce(i.queue_id, ($2::int[])[1]) = ANY(ARRAY(SELECT live.queue_id FROM live))
+), counted AS (
+  INSERT INTO queue_deltas (queue_id, delta)
+  SELECT i.queue_id, i.sent FROM unnest($9::int[], $10::int[]) AS i (queue_id, sent)
+  WHERE i.queue_id = ANY(ARRAY(SELECT live.queue_id FROM live))
+)
+SELECT ARRAY(SELECT queue_id FROM live) AS live, now FROM clock
+
+-- name: receive
+-- params: now, queue_ids, limits, fresh_marks, received_marks, retentions, visibilities_ms
+-- Leases up to `limit` messages of each queue: those whose visibility ran out first, then those
+-- never received, each from the left of its index. A mark says that nothing visible lies left of
+-- it, which spares the scan the dead entries of everything consumed before.
+-- The update goes by ctid through an array: a join was planned as a scan of the table when it had
+-- been prepared on an empty one.
+WITH clock AS MATERIALIZED (
+  SELECT coalesce($1::timestamptz, clock_timestamp()) AS now
+), picked AS MATERIALIZED (
+  SELECT p.ctid FROM clock,
+    unnest($2::int[], $3::int[], $4::timestamptz[], $5::timestamptz[], $6::int[])
+      AS q (queue_id, max, fresh_mark, received_mark, retention),
+    LATERAL (
+      SELECT r.ctid FROM (
+        SELECT m.ctid FROM messages AS m
+        WHERE m.queue_id = q.queue_id AND m.receive_count > 0
+          AND m.visible_at >= q.received_mark AND m.visible_at <= clock.now
+          AND m.sent_at > clock.now - make_interval(secs => q.retention)
+        ORDER BY m.visible_at LIMIT q.max FOR NO KEY UPDATE SKIP LOCKED) AS r
+      UNION ALL
+      SELECT f.ctid FROM (
+        SELECT m.ctid FROM messages AS m
+        WHERE m.queue_id = q.queue_id AND m.receive_count = 0
+          AND m.visible_at >= greatest(q.fresh_mark, clock.now - make_interval(secs => q.retention))
+          AND m.visible_at <= clock.now
+          AND m.sent_at > clock.now - make_interval(secs => q.retention)
+        ORDER BY m.visible_at LIMIT q.max FOR NO KEY UPDATE SKIP LOCKED) AS f
+      LIMIT q.max) AS p
+)
+UPDATE messages AS m
+SET receive_count = m.receive_count + 1,
+    first_received_at = coalesce(m.first_received_at, clock.now),
+    visible_at = clock.now
+      + ($7::int[])[array_position($2::int[], m.queue_id)] * interval '1 millisecond'
+FROM clock
+WHERE m.ctid = ANY(ARRAY(SELECT picked.ctid FROM picked))
+RETURNING m.queue_id, m.sequence, m.message_id, m.receive_count, m.body, m.sender_id,
+  m.attributes, m.system,
+  floor(date_part('epoch', m.sent_at) * 1000)::bigint AS sent_at_ms,
+  floor(date_part('epoch', m.first_received_at) * 1000)::bigint AS first_received_at_ms,
+  NULL::text AS group_id, NULL::text AS deduplication_id, clock.now AS leased_at
+
+-- name: delete
+-- params: queue_ids, sequences
+-- Deletes each message, whoever holds it now, and answers those that were there. Input is sorted by
+-- key, so two flushes lock in the same order. A message that was leased anew while this statement
+-- ran is found by its key again; what is missing from the answer is looked for once more.
+-- Both parameters are the texts of arrays.
+WITH gone AS (
+  DELETE FROM messages AS m
+  USING unnest(($1::text)::int[], ($2::text)::bigint[]) AS i (queue_id, sequence)
+  WHERE m.queue_id = i.queue_id AND m.sequence = i.sequence
+  RETURNING m.queue_id
+), counted AS (
+  INSERT INTO queue_deltas (queue_id, delta)
+  SELECT gone.queue_id, -count(*) FROM gone GROUP BY gone.queue_id
+)
+SELECT count(*) FROM gone
+
+-- name: change_visibility
+-- params: now, queue_ids, sequences, receive_counts, visibilities_ms
+-- Hides each message until now + visibility, whether or not its timeout has run out, as AWS does;
+-- 0 shows it at once. A handle of an earlier receive changes nothing. Answers the positions
+-- (from 1) that were changed.
+UPDATE messages AS m
+SET visible_at = i.now + i.visibility_ms * interval '1 millisecond'
+FROM (
+  SELECT coalesce($1::timestamptz, clock_timestamp()) AS now, e.*
+  FROM unnest($2::int[], $3::bigint[], $4::int[], $5::bigint[])
+    WITH ORDINALITY AS e (queue_id, sequence, receive_count, visibility_ms, position)
+) AS i
+WHERE m.queue_id = i.queue_id AND m.sequence = i.sequence
+  AND m.receive_count = i.receive_count AND m.receive_count > 0
+RETURNING i.position
+
+-- name: release
+-- params: now, queue_ids, sequences, receive_counts
+-- Undoes receives whose caller went away before the answer: visible at once, and not counted.
+UPDATE messages AS m
+SET visible_at = i.now, receive_count = m.receive_count - 1,
+    first_received_at = CASE WHEN m.receive_count = 1 THEN NULL ELSE m.first_received_at END
+FROM (
+  SELECT coalesce($1::timestamptz, clock_timestamp()) AS now, e.*
+  FROM unnest($2::int[], $3::bigint[], $4::int[]) AS e (queue_id, sequence, receive_count)
+) AS i
+WHERE m.queue_id = i.queue_id AND m.sequence = i.sequence AND m.receive_count = i.receive_count
+
+-- name: move_to_dead_letter
+-- params: now, source_id, target_id, source_arn, sequences, receive_counts
+-- Moves messages that one receive too many leased. They keep id, sequence, sending time and body;
+-- the count goes on where it was, less the receive that nobody saw. Answers how many moved: none
+-- of a target that was deleted.
+WITH live AS MATERIALIZED (
+  SELECT queue_id FROM queues WHERE queue_id = $3::int AND deleted_at IS NULL
+), taken AS (
+  DELETE FROM messages AS m
+  USING unnest($5::bigint[], $6::int[]) AS i (sequence, receive_count)
+  WHERE m.queue_id = $2::int AND m.sequence = i.sequence AND m.receive_count = i.receive_count
+    AND EXISTS (SELECT 1 FROM live)
+  RETURNING m.*
+), moved AS (
+  INSERT INTO messages (queue_id, sequence, visible_at, sent_at, first_received_at, receive_count,
+    message_id, sender_id, body, attributes, system)
+  SELECT $3::int, t.sequence, coalesce($1::timestamptz, clock_timestamp()), t.sent_at,
+    t.first_received_at, t.receive_count - 1, t.message_id, t.sender_id, t.body, t.attributes,
+    (coalesce(t.system, '{}')::jsonb
+      || jsonb_build_object('DeadLetterQueueSourceArn', $4::text))::text
+  FROM taken AS t
+  RETURNING 1
+), counted AS (
+  INSERT INTO queue_deltas (queue_id, delta)
+  SELECT side.queue_id, side.sign * n.moved
+  FROM (SELECT count(*) AS moved FROM moved) AS n,
+    (VALUES ($2::int, -1), ($3::int, 1)) AS side (queue_id, sign)
+  WHERE n.moved > 0
+)
+SELECT count(*)::int FROM moved
+
+-- name: next_visible
+-- params: now, queue_ids, marks, retentions
+-- For each queue: whether something can be received now, and in how many milliseconds the next
+-- message becomes visible (NULL: nothing hidden or delayed).
+SELECT q.queue_id, n.visible_at <= clock.now AS ready,
+  ceil(date_part('epoch', n.visible_at - clock.now) * 1000)::bigint AS in_ms
+FROM (SELECT coalesce($1::timestamptz, clock_timestamp()) AS now) AS clock,
+  unnest($2::int[], $3::timestamptz[], $4::int[]) AS q (queue_id, mark, retention),
+  LATERAL (
+    SELECT least(
+      (SELECT m.visible_at FROM messages AS m
+       WHERE m.queue_id = q.queue_id AND m.receive_count = 0
+         AND m.visible_at >= greatest(q.mark, clock.now - make_interval(secs => q.retention))
+       ORDER BY m.visible_at LIMIT 1),
+      (SELECT m.visible_at FROM messages AS m
+       WHERE m.queue_id = q.queue_id AND m.receive_count > 0 AND m.visible_at >= q.mark
+         AND m.sent_at > clock.now - make_interval(secs => q.retention)
+       ORDER BY m.visible_at LIMIT 1)
+    ) AS visible_at
+  ) AS n
+WHERE n.visible_at IS NOT NULL

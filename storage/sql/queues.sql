@@ -1,0 +1,138 @@
+-- Queues: names, attributes, tags, tombstones, counters. A row with deleted_at is a tombstone: it
+-- blocks the name for a while, and a worker removes what the queue held and then the row.
+-- Every statement that needs the time takes `now`; NULL means the clock of the database.
+
+-- name: find
+-- params: account_id, region, queue_name
+-- The live queue of that name, or no row.
+SELECT queue_id, account_id, region, queue_name, is_fifo, attributes, tags, created_at, modified_at
+FROM queues
+WHERE account_id = $1 AND region = $2 AND queue_name = $3 AND deleted_at IS NULL
+
+-- name: find_by_id
+-- params: queue_id
+SELECT queue_id, account_id, region, queue_name, is_fifo, attributes, tags, created_at, modified_at
+FROM queues
+WHERE queue_id = $1 AND deleted_at IS NULL
+
+-- name: lock
+-- params: queue_id
+-- The live queue, its row held to the end of the transaction: changes of one queue take turns. Sends
+-- and receives only read the row, so they never wait for this.
+SELECT queue_id, account_id, region, queue_name, is_fifo, attributes, tags, created_at, modified_at
+FROM queues
+WHERE queue_id = $1 AND deleted_at IS NULL
+FOR NO KEY UPDATE
+
+-- name: create
+-- params: now, account_id, region, queue_name, is_fifo, attributes, tags, dead_letter_arn
+-- The new queue, or no row when a live one has the name: of many creators at once one succeeds.
+INSERT INTO queues (account_id, region, queue_name, is_fifo, attributes, tags, dead_letter_arn,
+  created_at, modified_at)
+SELECT $2, $3, $4, $5, $6::jsonb, $7::jsonb, $8, clock.now, clock.now
+FROM (SELECT coalesce($1::timestamptz, clock_timestamp()) AS now) AS clock
+ON CONFLICT (account_id, region, queue_name) WHERE deleted_at IS NULL DO NOTHING
+RETURNING queue_id, account_id, region, queue_name, is_fifo, attributes, tags,
+  created_at, modified_at
+
+-- name: deleted_recently
+-- params: now, account_id, region, queue_name, seconds
+-- Whether a queue of that name was deleted less than `seconds` ago. Bounded on both sides: a clock
+-- that was moved ahead and back must not block a name for days.
+SELECT EXISTS (
+  SELECT 1 FROM queues
+  WHERE account_id = $2 AND region = $3 AND queue_name = $4 AND deleted_at IS NOT NULL
+    AND deleted_at > coalesce($1::timestamptz, clock_timestamp()) - make_interval(secs => $5::int)
+    AND deleted_at < coalesce($1::timestamptz, clock_timestamp()) + make_interval(secs => $5::int))
+
+-- name: delete
+-- params: now, queue_id
+-- Answers the id, or no row when the queue is not live. From the commit on no send finds it.
+UPDATE queues SET deleted_at = coalesce($1::timestamptz, clock_timestamp())
+WHERE queue_id = $2 AND deleted_at IS NULL
+RETURNING queue_id
+
+-- name: list_names
+-- params: account_id, region, prefix, after_name, limit
+-- Names that start with the prefix, in byte order, behind `after_name`. '~' sorts behind every
+-- character of a name, so the range is one stretch of the index.
+SELECT queue_name FROM queues
+WHERE account_id = $1 AND region = $2 AND deleted_at IS NULL
+  AND queue_name >= $3 AND queue_name < $3 || '~' AND queue_name > $4
+ORDER BY queue_name LIMIT $5
+
+-- name: set_attributes
+-- params: now, queue_id, attributes, dead_letter_arn
+UPDATE queues
+SET attributes = $3::jsonb, dead_letter_arn = $4,
+  modified_at = coalesce($1::timestamptz, clock_timestamp())
+WHERE queue_id = $2
+
+-- name: set_tags
+-- params: queue_id, tags
+UPDATE queues SET tags = $2::jsonb WHERE queue_id = $1
+
+-- name: mark_purged
+-- params: now, queue_id, seconds
+-- Notes that a purge begins, unless one began less than `seconds` ago: then no row. Bounded on both
+-- sides, like deleted_recently.
+UPDATE queues SET purged_at = coalesce($1::timestamptz, clock_timestamp())
+WHERE queue_id = $2 AND deleted_at IS NULL AND (purged_at IS NULL
+  OR abs(date_part('epoch', coalesce($1::timestamptz, clock_timestamp()) - purged_at)) >= $3::int)
+RETURNING queue_id
+
+-- name: last_sequence
+-- params:
+-- The highest sequence number that was given out: what is sent from now on has a higher one.
+SELECT last_value FROM message_sequence
+
+-- name: dead_letter_sources
+-- params: dead_letter_arn, after_queue_id, limit
+-- The live queues whose redrive policy names that dead-letter queue, oldest first.
+SELECT queue_id, queue_name FROM queues
+WHERE dead_letter_arn = $1 AND deleted_at IS NULL AND queue_id > $2
+ORDER BY queue_id LIMIT $3
+
+-- name: count_hidden
+-- params: now, queue_id, limit
+-- Total, in flight, delayed. The total is exact and costs a few rows; the other two are counted in
+-- their partial indexes and not beyond `limit`, so the answer takes no longer at any depth.
+SELECT
+  (SELECT coalesce(sum(d.delta), 0)::bigint FROM queue_deltas AS d WHERE d.queue_id = $2) AS total,
+  (SELECT count(*) FROM (
+    SELECT 1 FROM messages AS m
+    WHERE m.queue_id = $2 AND m.receive_count > 0 AND m.visible_at > clock.now
+    LIMIT $3) AS hidden) AS in_flight,
+  (SELECT count(*) FROM (
+    SELECT 1 FROM messages AS m
+    WHERE m.queue_id = $2 AND m.receive_count = 0 AND m.visible_at > clock.now
+    LIMIT $3) AS hidden) AS delayed
+FROM (SELECT coalesce($1::timestamptz, clock_timestamp()) AS now) AS clock
+
+-- name: count_fresh_visible
+-- params: now, queue_id, limit
+-- Messages never received that can be received now, not counted beyond `limit`.
+SELECT count(*) FROM (
+  SELECT 1 FROM messages AS m
+  WHERE m.queue_id = $2 AND m.receive_count = 0
+    AND m.visible_at <= coalesce($1::timestamptz, clock_timestamp())
+  LIMIT $3) AS visible
+
+-- name: purge_batch
+-- params: queue_id, after_sequence, last_sequence, limit
+-- Deletes the next messages in order of sending, in flight and delayed ones too, and answers how
+-- many it looked at and the last of them. Locks in key order like every statement that waits; the
+-- delete goes by key, so it finds a message that was leased after the snapshot was taken.
+WITH picked AS MATERIALIZED (
+  SELECT m.sequence FROM messages AS m
+  WHERE m.queue_id = $1 AND m.sequence > $2 AND m.sequence <= $3
+  ORDER BY m.sequence LIMIT $4 FOR UPDATE
+), gone AS (
+  DELETE FROM messages AS m
+  WHERE m.queue_id = $1 AND m.sequence = ANY(ARRAY(SELECT picked.sequence FROM picked))
+  RETURNING 1
+), counted AS (
+  INSERT INTO queue_deltas (queue_id, delta)
+  SELECT $1, -n.gone FROM (SELECT count(*) AS gone FROM gone) AS n WHERE n.gone > 0
+)
+SELECT count(*) AS looked_at, max(sequence) AS last_sequence FROM picked
