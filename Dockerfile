@@ -1,0 +1,41 @@
+# Queuegate with its bundled PostgreSQL. With DATABASE_URL set, that one is not started.
+#
+#   docker build -t queuegate .
+#   docker run --rm -p 9324:9324 -v queuegate:/var/lib/queuegate queuegate
+
+FROM python:3.13-slim-bookworm AS build
+WORKDIR /src
+RUN python -m venv /opt/queuegate
+COPY requirements/run.txt requirements/build.txt requirements/
+RUN /opt/queuegate/bin/pip install --no-cache-dir --require-hashes \
+      -r requirements/run.txt -r requirements/build.txt
+COPY pyproject.toml README.md LICENSE ./
+COPY gateway gateway
+COPY protocol protocol
+COPY scheduler scheduler
+COPY spark_connectors spark_connectors
+COPY storage storage
+RUN /opt/queuegate/bin/pip install --no-cache-dir --no-deps --no-build-isolation . \
+ && /opt/queuegate/bin/pip uninstall --yes setuptools pip \
+ && find /opt/queuegate -path '*/pginstall/include' -prune -exec rm -r {} +
+
+FROM python:3.13-slim-bookworm
+# PostgreSQL asks for the name of its user, so the user must exist in /etc/passwd.
+RUN groupadd --gid 10001 queuegate \
+ && useradd --uid 10001 --gid 10001 --no-create-home --home-dir /var/lib/queuegate \
+      --shell /usr/sbin/nologin queuegate \
+ && install -d -o queuegate -g queuegate -m 0700 /var/lib/queuegate
+COPY --from=build /opt/queuegate /opt/queuegate
+ENV PATH=/opt/queuegate/bin:$PATH \
+    PYTHONUNBUFFERED=1 \
+    PYTHONDONTWRITEBYTECODE=1 \
+    QUEUEGATE_HOST=0.0.0.0 \
+    QUEUEGATE_DATA_DIR=/var/lib/queuegate
+USER 10001:10001
+VOLUME ["/var/lib/queuegate"]
+EXPOSE 9324
+STOPSIGNAL SIGTERM
+HEALTHCHECK --interval=10s --timeout=6s --start-period=30s --retries=3 \
+  CMD ["queuegate", "health"]
+ENTRYPOINT ["queuegate"]
+CMD ["serve"]

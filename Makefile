@@ -1,0 +1,73 @@
+# `make` lists the targets. Each sets up what it needs from nothing but Python 3.11+, once.
+
+ARGS ?=
+SEED ?=
+VENV ?= .venv
+PY := $(VENV)/bin/python
+UV_VERSION := 0.13.8
+
+.DEFAULT_GOAL := help
+.PHONY: help serve test check format bench conformance simulate faults deploy-check lock clean
+
+help: ## List the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+serve: $(VENV)/.ready-run ## Start the gateway with its own PostgreSQL (ARGS="--port 4566")
+	@exec $(VENV)/bin/queuegate serve $(ARGS)
+
+test: $(VENV)/.ready-dev ## Run the tests (ARGS="tests/faces -k batch")
+	@exec $(PY) -m pytest -n auto $(ARGS)
+
+check: $(VENV)/.ready-dev ## Format, lint, types and the tests of the code's own rules
+	$(VENV)/bin/ruff format --check .
+	$(VENV)/bin/ruff check .
+	$(VENV)/bin/mypy
+	$(PY) -m pytest -q tests/tidy
+
+format: $(VENV)/.ready-dev ## Format the code and fix what ruff can fix
+	$(VENV)/bin/ruff check --fix .
+	$(VENV)/bin/ruff format .
+
+bench: $(VENV)/.ready-bench ## Measure against this machine, and beside moto (ARGS="--quick")
+	@exec $(PY) -m tests.bench $(ARGS)
+
+conformance: $(VENV)/.ready-dev ## Run official AWS clients against a running gateway
+	@exec $(PY) -m conformance $(ARGS)
+
+simulate: $(VENV)/.ready-dev ## Random clients, crashes and clock jumps against a model (SEED=n)
+	@QUEUEGATE_TEST_SEED="$(SEED)" exec $(PY) -m pytest tests/simulation $(ARGS)
+
+faults: $(VENV)/.ready-dev ## kill -9 under load, lost connections; then count what is there
+	@exec $(PY) -m pytest tests/faults $(ARGS)
+
+deploy-check: $(VENV)/.ready-run .venvs/deploy/.ready ## Lint Dockerfile, compose.yaml and manifests; try the image's commands
+	@VENV=.venvs/deploy exec deploy/check
+
+lock: .venvs/lock/.ready ## Write requirements/*.txt anew from pyproject.toml
+	@UV=.venvs/lock/bin/uv exec requirements/lock
+
+clean: ## Delete what the targets made, the data of `make serve` excepted
+	rm -rf $(VENV) .venvs build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# A stamp is newer than its lock file when the environment holds what the lock file says.
+
+$(VENV)/.ready-run: requirements/run.txt requirements/build.txt pyproject.toml
+	@.ci/setup $(VENV) --project requirements/run.txt
+	@touch $@
+
+$(VENV)/.ready-dev: requirements/dev.txt requirements/build.txt pyproject.toml
+	@.ci/setup $(VENV) --project requirements/dev.txt
+	@touch $@ $(VENV)/.ready-run
+
+$(VENV)/.ready-bench: requirements/bench.txt $(VENV)/.ready-dev
+	@.ci/setup $(VENV) requirements/bench.txt
+	@touch $@
+
+.venvs/deploy/.ready: requirements/deploy.txt
+	@.ci/setup .venvs/deploy requirements/deploy.txt
+	@touch $@
+
+.venvs/lock/.ready: Makefile
+	@.ci/setup .venvs/lock "uv==$(UV_VERSION)"
+	@touch $@

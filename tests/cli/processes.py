@@ -1,0 +1,121 @@
+"""The `queuegate` command as a process, and waiting for processes without sleeping."""
+
+from __future__ import annotations
+
+import os
+import re
+import select
+import signal
+import subprocess
+import sys
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+PATIENCE_SECONDS = 60.0
+
+
+def environment(**more: str) -> dict[str, str]:
+    """This process's variables without any of ours, and these."""
+    ours = re.compile(r"QUEUE_|QUEUEGATE_|OTLP_|LOG_LEVEL$|DATABASE_URL$")
+    return {name: value for name, value in os.environ.items() if not ours.match(name)} | more
+
+
+def run(*arguments: str, **more: str) -> subprocess.CompletedProcess[str]:
+    """Run the command to its end."""
+    return subprocess.run(
+        [sys.executable, "-m", "gateway.cli", *arguments],
+        env=environment(**more),
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_SECONDS,
+        check=False,
+    )
+
+
+class Gateway:
+    """`queuegate serve` on a free port, ready when this returns; killed at the end if it lives."""
+
+    def __init__(self, *arguments: str, **more: str) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "gateway.cli", "serve", "--port", "0", *arguments],
+            env=environment(**more),
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        self.printed = ""
+        assert self.process.stdout is not None
+        while "stop " not in self.printed:
+            line = self.process.stdout.readline()
+            assert line, f"the gateway ended with {self.process.wait()}: {self.printed}"
+            self.printed += line
+        found = re.search(r"ready: (\S+)", self.printed)
+        assert found is not None
+        self.url = found[1]
+
+    def __enter__(self) -> Gateway:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.process.poll() is None:
+            self.stop(signal.SIGTERM)
+        assert self.process.stdout is not None
+        self.process.stdout.close()
+
+    @property
+    def port(self) -> str:
+        return self.url.rpartition(":")[2]
+
+    def get(self, path: str) -> tuple[int, str]:
+        """(status, text) of a page."""
+        try:
+            with urllib.request.urlopen(self.url + path, timeout=PATIENCE_SECONDS) as answer:
+                return answer.status, answer.read().decode()
+        except urllib.error.HTTPError as error:
+            with error:
+                return error.code, error.read().decode()
+
+    def stop(self, number: signal.Signals) -> int:
+        """Send the signal; the exit code."""
+        self.process.send_signal(number)
+        return self.process.wait(PATIENCE_SECONDS)
+
+
+class Watch:
+    """Waits for the end of a process that is not our child."""
+
+    def __init__(self, process_id: int) -> None:
+        self._descriptor = os.pidfd_open(process_id)
+
+    def wait(self) -> bool:
+        """Whether it ended in time."""
+        ended = select.select([self._descriptor], [], [], PATIENCE_SECONDS)[0]
+        os.close(self._descriptor)
+        return bool(ended)
+
+
+def postmaster(data: Path) -> int:
+    """The process id of the PostgreSQL on this data directory."""
+    return int((data / "pgdata" / "postmaster.pid").read_text().partition("\n")[0])
+
+
+def children(process_id: int) -> list[int]:
+    """The children of a process whose command line names one of our workers."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit():
+            continue
+        facts = _facts(entry)
+        if facts.get("PPid") == str(process_id) and "_worker" in facts["command"]:
+            found.append(int(entry.name))
+    return sorted(found)
+
+
+def _facts(entry: Path) -> dict[str, Any]:
+    try:
+        lines = (entry / "status").read_text().splitlines()
+        facts = {name: value.strip() for name, _, value in (line.partition(":") for line in lines)}
+        facts["command"] = (entry / "cmdline").read_text().replace("\0", " ")
+    except OSError:
+        return {}
+    return facts

@@ -1,0 +1,127 @@
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from gateway.cli import main
+from tests.cli.processes import run
+
+COMMANDS = ["serve", "migrate", "worker", "doctor", "health", "config"]
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_of_each_command_has_an_example(
+    command: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as left:
+        main([command, "--help"])
+    assert left.value.code == 0
+    printed = capsys.readouterr().out
+    assert f"queuegate {command}" in printed.partition("example")[2]
+    assert max(len(line) for line in printed.splitlines()) <= 100
+
+
+def test_help_lists_the_commands() -> None:
+    done = run("--help")
+    assert done.returncode == 0
+    assert all(f"    {command} " in done.stdout for command in COMMANDS)
+
+
+def test_help_and_health_import_nothing_heavy() -> None:
+    script = (
+        "import sys, gateway.cli, gateway.health\n"
+        "print({'asyncio', 'asyncpg', 'uvicorn', 'starlette', 'ctypes'} & set(sys.modules))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "set()\n"
+
+
+def test_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as left:
+        main(["--version"])
+    assert left.value.code == 0
+    assert capsys.readouterr().out.startswith("queuegate 0.")
+
+
+def test_a_bad_value_is_one_line_and_exit_code_2() -> None:
+    done = run("serve", QUEUEGATE_PORT="many")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("queuegate: QUEUEGATE_PORT='many': allowed is")
+    assert done.stderr.count("\n") == 1
+
+
+def test_config_prints_effective_values_and_warnings() -> None:
+    done = run("config", QUEUE_LINGER_MS="3", DATABASE_URL="postgresql://u:secret@h/d", OTLP_X="1")
+    assert "QUEUEGATE_LINGER_MS=3\n" in done.stdout
+    assert "secret" not in done.stdout + done.stderr
+    assert done.stderr.startswith("queuegate: warning: OTLP_X")
+
+
+@pytest.mark.parametrize(
+    ("url", "reason"),
+    [
+        ("postgresql://u:p@127.0.0.1:1/d", "no PostgreSQL answers at 127.0.0.1:1/d"),
+        ("postgresql://u@/d?host=/nowhere", "no PostgreSQL answers at /nowhere/d"),
+        ("postgresql://u@127.0.0.1:port/d", "DATABASE_URL cannot be used"),
+        ("postgresql://u@[::1/d", "DATABASE_URL cannot be used"),
+    ],
+)
+def test_a_database_that_is_away_is_one_line(url: str, reason: str) -> None:
+    done = run("serve", "--port", "0", DATABASE_URL=url)
+    assert done.returncode == 1
+    assert done.stderr.startswith(f"queuegate: {reason}")
+    assert done.stderr.count("\n") == 1
+
+
+def test_a_taken_port_is_one_line_and_starts_nothing(data: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        for workers in ("1", "2"):
+            done = run("serve", "--port", str(port), "--data", str(data), "--workers", workers)
+            assert done.returncode == 1
+            assert done.stderr.startswith(f"queuegate: port {port} on 127.0.0.1 is taken")
+            assert done.stderr.count("\n") == 1
+    assert not data.exists()
+
+
+def test_an_address_of_another_machine_is_one_line() -> None:
+    done = run("serve", "--host", "192.0.2.1")
+    assert done.returncode == 1
+    assert "192.0.2.1 is not an address of this machine" in done.stderr
+
+
+def test_worker_needs_a_database_url() -> None:
+    done = run("worker")
+    assert done.returncode == 2
+    assert "DATABASE_URL" in done.stderr
+
+
+def test_migrate_says_what_it_applied(data: Path) -> None:
+    first = run("migrate", "--data", str(data))
+    assert first.returncode == 0, first.stderr
+    assert first.stdout.startswith("applied 0000_bookkeeping\n")
+    assert run("migrate", "--data", str(data)).stdout.startswith("nothing to do")
+
+
+def test_doctor_finds_nothing_wrong_and_changes_nothing(data: Path) -> None:
+    done = run("doctor", "--port", "0", "--data", str(data))
+    assert done.returncode == 0, done.stdout
+    assert not data.exists()
+
+
+def test_doctor_finds_a_missing_database() -> None:
+    done = run("doctor", "--port", "0", "--database-url", "postgresql://u@127.0.0.1:1/d")
+    assert done.returncode == 1
+    assert "FAIL  database: no PostgreSQL answers" in done.stdout
+
+
+@pytest.mark.parametrize("url", ["http://127.0.0.1:1/readyz", "ftp://x", "nonsense"])
+def test_health_of_nothing_is_1(url: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["health", "--url", url]) == 1
+    assert capsys.readouterr().err.startswith(f"queuegate: {url}")

@@ -1,0 +1,264 @@
+"""The bundled PostgreSQL by itself."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import asyncpg
+import pytest
+
+from storage import data_directory, orphans, postgres_binaries, preflight
+from storage.embedded import EmbeddedPostgres
+from storage.postgres_account import Account, CannotStart, choose_account
+
+Start = Callable[..., EmbeddedPostgres]
+as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root changes to another account")
+
+
+@pytest.fixture
+def start() -> Iterator[Start]:
+    """Starts servers, and stops them at the end."""
+    servers: list[EmbeddedPostgres] = []
+
+    def start(data: Path | None = None, *, ephemeral: bool = False) -> EmbeddedPostgres:
+        server = EmbeddedPostgres(data, ephemeral=ephemeral)
+        servers.append(server)
+        server.start()
+        server.wait_ready()
+        return server
+
+    yield start
+    for server in servers:
+        server.stop()
+
+
+async def _ask(server: EmbeddedPostgres, setting: str) -> str:
+    connection = await asyncpg.connect(server.dsn)
+    try:
+        value: str = await connection.fetchval("SELECT current_setting($1)", setting)
+    finally:
+        await connection.close()
+    return value
+
+
+def _mode(path: Path) -> int:
+    return path.stat().st_mode & 0o777
+
+
+async def test_it_listens_on_a_private_socket_only(data: Path, start: Start) -> None:
+    server = start(data)
+    assert await _ask(server, "listen_addresses") == ""
+    assert _mode(server.socket_path.parent) == 0o700
+    assert _mode(data) == 0o700
+    assert await _ask(server, "fsync") == "on"
+    assert await _ask(server, "synchronous_commit") == "on"
+
+
+async def test_an_ephemeral_one_needs_no_directory_and_leaves_none(start: Start) -> None:
+    server = start(ephemeral=True)
+    assert await _ask(server, "fsync") == "off"
+    server.stop()
+    assert not server.data_dir.exists()
+
+
+async def test_settings_by_alter_system_win(data: Path, start: Start) -> None:
+    server = start(data)
+    connection = await asyncpg.connect(server.dsn)
+    await connection.execute("ALTER SYSTEM SET max_wal_size = '3GB'")
+    await connection.close()
+    server.stop()
+    assert await _ask(start(data), "max_wal_size") == "3GB"
+
+
+async def test_a_server_that_dies_is_started_again(start: Start) -> None:
+    server = start(ephemeral=True)
+    again = threading.Event()
+    server.on_restart = again.set
+    first = server.pid
+    assert first is not None
+    os.kill(first, signal.SIGKILL)
+    assert again.wait(30)
+    assert server.restart_count == 1
+    assert server.pid != first
+    assert await _ask(server, "listen_addresses") == ""
+
+
+def test_a_stop_may_be_repeated(data: Path, start: Start) -> None:
+    server = start(data)
+    server.stop()
+    server.stop()
+    assert not server.socket_path.parent.exists()
+
+
+async def test_a_long_path_gets_its_socket_elsewhere(data: Path, start: Start) -> None:
+    server = start(data / ("long" * 20))
+    assert len(os.fsencode(server.socket_path)) < 104
+    assert await _ask(server, "listen_addresses") == ""
+    server.stop()
+    assert not server.socket_path.parent.exists()
+
+
+async def test_a_stale_process_id_of_somebody_else_is_no_obstacle(data: Path, start: Start) -> None:
+    server = start(data)
+    file = data / "pgdata" / "postmaster.pid"
+    lines = file.read_text().splitlines(keepends=True)
+    server.stop()
+    # What a killed container leaves: the number now belongs to another process, here to this one.
+    file.write_text("".join([f"{os.getpid()}\n", *lines[1:]]))
+    if os.geteuid() == 0:
+        os.chown(file, (data / "pgdata").stat().st_uid, -1)
+    assert await _ask(start(data), "listen_addresses") == ""
+
+
+def test_an_interrupted_initdb_is_repeated(data: Path, start: Start) -> None:
+    server = EmbeddedPostgres(data)
+    server.start()
+    server.stop()
+    assert not (data / "pgdata").exists()
+    assert start(data).pid is not None
+
+
+def test_a_running_orphan_is_stopped(data: Path, start: Start) -> None:
+    server = start(data)
+    process_id = server.pid
+    server._stopping.set()
+    assert orphans.running_process_id(data / "pgdata") == process_id
+    orphans.stop_orphan(data / "pgdata")
+    assert orphans.running_process_id(data / "pgdata") is None
+    server._stopping.clear()
+
+
+def test_a_directory_in_use_is_refused(data: Path, start: Start) -> None:
+    start(data)
+    with pytest.raises(CannotStart, match="another Queuegate"):
+        EmbeddedPostgres(data)
+    assert data_directory.holder_of(data) == str(os.getpid())
+
+
+def test_a_directory_with_other_files_is_refused_and_left_alone(data: Path) -> None:
+    data.mkdir(mode=0o755)
+    (data / "thesis.txt").write_text("important")
+    with pytest.raises(CannotStart, match="not Queuegate's"):
+        EmbeddedPostgres(data)
+    assert _mode(data) == 0o755
+    assert [path.name for path in data.iterdir()] == ["thesis.txt"]
+
+
+def test_a_file_in_place_of_the_directory_is_refused(data: Path) -> None:
+    data.write_text("")
+    with pytest.raises(CannotStart, match="cannot be used"):
+        EmbeddedPostgres(data)
+
+
+def test_a_broken_cluster_is_refused_with_the_servers_reason(data: Path, start: Start) -> None:
+    start(data).stop()
+    (data / "pgdata" / "PG_VERSION").write_text("9.6\n")
+    server = EmbeddedPostgres(data)
+    try:
+        server.start()
+        with pytest.raises(CannotStart, match=r"did not start: .*incompatible"):
+            server.wait_ready()
+    finally:
+        server.stop()
+
+
+@as_root
+def test_root_hands_the_data_to_an_unprivileged_account(data: Path, start: Start) -> None:
+    server = start(data)
+    owner = (data / "pgdata").stat().st_uid
+    assert owner != 0
+    assert Path(f"/proc/{server.pid}").stat().st_uid == owner
+
+
+@as_root
+def test_a_closed_parent_is_refused_by_name(data: Path) -> None:
+    data.parent.chmod(0o700)
+    with pytest.raises(CannotStart, match=f"cannot enter {data.parent}"):
+        EmbeddedPostgres(data)
+
+
+@as_root
+async def test_binaries_in_a_closed_place_are_copied_once(
+    data: Path, start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site = data.parent / "closed" / "site-packages"
+    real = postgres_binaries.find_binaries().parent.parent
+    shutil.copytree(real, site / real.name)
+    shutil.copytree(real.with_name(real.name + ".libs"), site / (real.name + ".libs"))
+    site.parent.chmod(0o700)
+    closed = site / real.name / "pginstall" / "bin"
+    monkeypatch.setattr(postgres_binaries, "find_binaries", lambda: closed)
+    monkeypatch.setattr(postgres_binaries, "_CACHE", data.parent / "cache")
+    account = choose_account(None)
+    copied = postgres_binaries.binaries_for(account, data)
+    assert copied.is_relative_to(data.parent / "cache")
+    assert postgres_binaries.binaries_for(account, data) == copied
+    assert await _ask(start(data), "listen_addresses") == ""
+
+
+def test_a_missing_wheel_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(postgres_binaries, "_PACKAGE", "no_such_package")
+    with pytest.raises(CannotStart, match="set DATABASE_URL"):
+        postgres_binaries.find_binaries()
+
+
+def test_root_without_an_unprivileged_account_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.geteuid", lambda: 0)
+    monkeypatch.setattr("storage.postgres_account._CANDIDATES", ("no-such-user",))
+    with pytest.raises(CannotStart, match="ordinary user"):
+        choose_account(None)
+
+
+def test_a_user_without_a_name_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.geteuid", lambda: 4_000_000)
+    with pytest.raises(CannotStart, match="/etc/passwd"):
+        choose_account(None)
+
+
+def test_abandoned_ephemeral_directories_are_swept_and_live_ones_are_not(
+    data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.gettempdir", lambda: str(data.parent))
+    account = Account(os.geteuid(), os.getegid(), "us", switch=False)
+    live = data_directory.open_ephemeral_directory(account)
+    abandoned = data_directory.open_ephemeral_directory(account)
+    os.close(abandoned._lock)
+    other = data_directory.open_ephemeral_directory(account)
+    assert live.path.exists()
+    assert not abandoned.path.exists()
+    live.close()
+    other.close()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_a_process_that_is_no_server_is_not_taken_for_one(data: Path) -> None:
+    data.mkdir()
+    (data / "postmaster.pid").write_text(f"{os.getpid()}\n")
+    assert orphans.running_process_id(data) is None
+    (data / "postmaster.pid").write_text("what\n")
+    assert orphans.running_process_id(data) is None
+
+
+async def _connect_until_refused(dsn: str) -> None:
+    # The server reads pg_hba.conf when it gets to it; until then it lets everybody in.
+    while True:
+        await (await preflight.connect(dsn)).close()
+
+
+async def test_a_wrong_password_is_one_clear_line(data: Path, start: Start) -> None:
+    server = start(data)
+    connection = await asyncpg.connect(server.dsn)
+    await connection.execute("ALTER ROLE queuegate PASSWORD 'right'")
+    (data / "pgdata" / "pg_hba.conf").write_text("local all all scram-sha-256\n")
+    await connection.execute("SELECT pg_reload_conf()")
+    await connection.close()
+    wrong = server.dsn.replace("queuegate@", "queuegate:wrong@")
+    with pytest.raises(preflight.DatabaseRefused, match="refuses the user or password") as refusal:
+        await _connect_until_refused(wrong)
+    assert "wrong" not in str(refusal.value)

@@ -1,0 +1,116 @@
+"""`queuegate serve` as real processes: starting, stopping, being killed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.cli.processes import Gateway, Watch, children, postmaster, run
+
+linux_only = pytest.mark.skipif(sys.platform != "linux", reason="watches processes by pidfd")
+
+
+def test_serve_prints_endpoint_example_and_where_the_data_is(data: Path) -> None:
+    with Gateway("--data", str(data)) as gateway:
+        assert gateway.get("/livez")[0] == 200
+        assert f"data   {data} (" in gateway.printed
+        assert gateway.process.stdout is not None
+        rest = "".join(gateway.process.stdout.readline() for _ in range(5))
+        assert f'endpoint_url="{gateway.url}"' in rest
+
+
+def test_health_asks_the_gateway(data: Path) -> None:
+    with Gateway("--data", str(data)) as gateway:
+        assert run("health", QUEUEGATE_PORT=gateway.port).returncode == 0
+        missing = run("health", "--url", gateway.url + "/nothing/here/at/all")
+        assert missing.returncode == 1
+
+
+@linux_only
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_a_stop_takes_the_database_along(data: Path, number: signal.Signals, workers: str) -> None:
+    with Gateway("--data", str(data), "--workers", workers) as gateway:
+        database = Watch(postmaster(data))
+        assert gateway.stop(number) == 0
+        assert database.wait()
+        assert not (data / "pgdata" / "postmaster.pid").exists()
+
+
+@linux_only
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_kill_9_takes_the_database_along_and_the_next_start_finds_the_data(
+    data: Path, workers: str
+) -> None:
+    with Gateway("--data", str(data), "--workers", workers) as gateway:
+        database = Watch(postmaster(data))
+        family = [Watch(child) for child in children(gateway.process.pid)]
+        assert len(family) == (2 if workers == "2" else 0)
+        gateway.stop(signal.SIGKILL)
+        assert database.wait()
+        assert all(member.wait() for member in family)
+    marker = (data / "pgdata" / "PG_VERSION").stat().st_ino
+    with Gateway("--data", str(data)) as gateway:
+        assert gateway.get("/readyz")[0] == 200
+        assert (data / "pgdata" / "PG_VERSION").stat().st_ino == marker
+
+
+def test_a_start_right_after_kill_9_succeeds(data: Path) -> None:
+    for _ in range(3):
+        with Gateway("--data", str(data)) as gateway:
+            assert gateway.get("/readyz")[0] == 200
+            gateway.stop(signal.SIGKILL)
+
+
+def test_a_second_gateway_on_the_same_data_is_refused(data: Path) -> None:
+    with Gateway("--data", str(data)) as gateway:
+        done = run("serve", "--port", "0", "--data", str(data))
+        assert done.returncode == 1
+        assert f"another Queuegate (process {gateway.process.pid}) is using" in done.stderr
+        assert done.stderr.count("\n") == 1
+        assert gateway.get("/readyz")[0] == 200
+
+
+def test_ephemeral_data_is_gone_at_exit() -> None:
+    with Gateway("--ephemeral") as gateway:
+        assert "ephemeral" in gateway.printed
+        owner = [
+            path for path in Path("/tmp").glob("queuegate-ephemeral-*") if _is_of(path, gateway)
+        ]
+        assert len(owner) == 1
+        gateway.stop(signal.SIGTERM)
+        assert not owner[0].exists()
+
+
+def test_ephemeral_data_of_a_killed_gateway_is_swept_by_the_next() -> None:
+    with Gateway("--ephemeral") as gateway:
+        (left,) = [
+            path for path in Path("/tmp").glob("queuegate-ephemeral-*") if _is_of(path, gateway)
+        ]
+        gateway.stop(signal.SIGKILL)
+    with Gateway("--ephemeral") as gateway:
+        assert not left.exists()
+
+
+@linux_only
+def test_a_worker_that_dies_is_replaced(data: Path) -> None:
+    with Gateway("--data", str(data), "--workers", "2") as gateway:
+        victim, survivor = children(gateway.process.pid)
+        watch = Watch(victim)
+        os.kill(victim, signal.SIGKILL)
+        assert watch.wait()
+        assert gateway.get("/readyz")[0] == 200
+        # The stop waits for the replacement too, so it must have become a child in good order.
+        assert gateway.stop(signal.SIGTERM) == 0
+        assert survivor not in children(gateway.process.pid)
+
+
+def _is_of(path: Path, gateway: Gateway) -> bool:
+    try:
+        return (path / "gateway.lock").read_text().strip() == str(gateway.process.pid)
+    except OSError:
+        return False

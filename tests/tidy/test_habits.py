@@ -1,0 +1,106 @@
+"""Who reads the environment, who catches everything, where SQL is, and no sleep in tests."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+
+from tests.tidy.source import Source, imports, planted, product, strings, suite
+
+READS_THE_ENVIRONMENT = {"gateway/config.py"}
+# The outermost handlers: here a bug becomes a 500, or fails its entry, or waits for the next round.
+CATCHES_EVERYTHING = {
+    "gateway/faces/aws.py",
+    "gateway/fast_path.py",
+    "scheduler/worker.py",
+    "storage/lanes.py",
+}
+SQL = re.compile(
+    r"\s*(SELECT\s|INSERT\s+INTO\s|UPDATE\s+\w+\s+SET\s|DELETE\s+FROM\s|WITH\s+\w+\s+AS\s|LISTEN\s"
+    r"|NOTIFY\s|TRUNCATE\s|COPY\s|(CREATE|ALTER|DROP)\s+[A-Z]+\s|BEGIN\b|COMMIT\b|SET\s+[a-z])"
+)
+
+
+def environment_reads(source: Source) -> Iterator[str]:
+    for node in ast.walk(source.tree):
+        name = getattr(node, "attr", None) or getattr(node, "id", None)
+        if name in {"environ", "getenv", "environb"} and isinstance(node, ast.Attribute):
+            yield f"{source}:{node.lineno} reads the environment"
+    for line, module in imports(source.tree):
+        if module in {"os.environ", "os.getenv"}:
+            yield f"{source}:{line} reads the environment"
+
+
+def broad_handlers(source: Source) -> Iterator[str]:
+    for node in ast.walk(source.tree):
+        if isinstance(node, ast.ExceptHandler):
+            caught = ast.unparse(node.type) if node.type is not None else "everything"
+            reraises = any(isinstance(inner, ast.Raise) and not inner.exc for inner in node.body)
+            if caught in {"Exception", "BaseException", "everything"} and not reraises:
+                yield f"{source}:{node.lineno} catches {caught}"
+
+
+def sql_in_python(source: Source) -> Iterator[str]:
+    for node in strings(source.tree):
+        if SQL.match(str(node.value)):
+            yield f"{source}:{node.lineno} has SQL: {str(node.value)[:40]!r}"
+
+
+def sleeps(source: Source) -> Iterator[str]:
+    for node in ast.walk(source.tree):
+        if not isinstance(node, ast.Call):
+            continue
+        name = getattr(node.func, "attr", None) or getattr(node.func, "id", None)
+        yields_only = bool(node.args) and ast.unparse(node.args[0]) == "0"
+        if name == "sleep" and not yields_only:
+            yield f"{source}:{node.lineno} sleeps"
+
+
+def missing_docstring(source: Source) -> Iterator[str]:
+    if source.text.strip() and ast.get_docstring(source.tree) is None:
+        yield f"{source} does not say what it is for"
+
+
+def test_only_config_reads_the_environment() -> None:
+    others = [source for source in product() if str(source) not in READS_THE_ENVIRONMENT]
+    assert [line for source in others for line in environment_reads(source)] == []
+
+
+def test_only_outermost_handlers_catch_everything() -> None:
+    others = [source for source in product() if str(source) not in CATCHES_EVERYTHING]
+    assert [line for source in others for line in broad_handlers(source)] == []
+
+
+def test_the_list_of_outermost_handlers_is_current() -> None:
+    catching = {str(source) for source in product() if [*broad_handlers(source)]}
+    assert catching == CATCHES_EVERYTHING
+
+
+def test_sql_is_in_sql_files() -> None:
+    assert [line for source in product() for line in sql_in_python(source)] == []
+
+
+def test_tests_do_not_sleep() -> None:
+    # The bench is no test: it waits for a load to pass.
+    sources = [source for source in suite() if source.path.parts[:2] != ("tests", "bench")]
+    assert [line for source in sources for line in sleeps(source)] == []
+
+
+def test_each_module_says_what_it_is_for() -> None:
+    assert [line for source in product() for line in missing_docstring(source)] == []
+
+
+def test_the_checks_can_fail() -> None:
+    assert [*environment_reads(planted("import os\nos.environ['A']"))]
+    assert [*environment_reads(planted("from os import getenv"))]
+    assert [*broad_handlers(planted("try: ...\nexcept Exception: ..."))]
+    assert [*broad_handlers(planted("try: ...\nexcept: ..."))]
+    assert not [*broad_handlers(planted("try: ...\nexcept BaseException:\n    x\n    raise"))]
+    assert [*sql_in_python(planted("x = 'SELECT 1 FROM t'"))]
+    assert [*sql_in_python(planted("x = f'DELETE FROM {t}'"))]
+    assert not [*sql_in_python(planted('def f():\n    """SELECT x FROM t"""'))]
+    assert [*sleeps(planted("import time\ntime.sleep(1)"))]
+    assert [*sleeps(planted("await asyncio.sleep(delay)"))]
+    assert not [*sleeps(planted("await asyncio.sleep(0)"))]
+    assert [*missing_docstring(planted("import os"))]

@@ -1,0 +1,140 @@
+"""Arrows point one way, `protocol` is pure, and no module is a drawer for everything."""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections.abc import Iterator
+
+from tests.tidy.source import PACKAGES, Source, imports, planted, product, suite
+
+# Folder -> what it may import of ours, longest folder first; a trailing dot means "and below".
+OURS = {
+    "gateway/operations": ("gateway.operations.", "protocol.", "storage."),
+    "gateway/faces": (
+        "gateway.faces.",
+        "gateway.operations.",
+        "protocol.",
+        "storage.model",
+        "storage.errors",
+    ),
+    "gateway": ("gateway.", "protocol.", "storage."),
+    "scheduler": ("scheduler.", "storage.", "protocol."),
+    "storage": ("storage.",),
+    "protocol": ("protocol.",),
+    "spark_connectors": ("spark_connectors.",),
+}
+# Files that run gateway and workers in one process.
+MAY_IMPORT_SCHEDULER = {"gateway/cli.py", "gateway/background.py"}
+# Folder -> the only packages of others that it may import.
+OTHERS = {
+    "storage": {"asyncpg"},
+    "protocol": {"orjson", "xmltodict", "cryptography"},
+    "spark_connectors": {"pyspark", "boto3", "botocore"},
+}
+NO_WEB_FRAMEWORK = ("gateway/operations", "scheduler")
+WEB_FRAMEWORKS = {"starlette", "uvicorn", "httptools"}
+DRAWERS = {"utils", "util", "common", "helpers", "helper", "types", "misc"}
+IMPURE = {"asyncio", "logging", "os", "random", "secrets", "socket", "subprocess", "threading"}
+IMPURE_CALLS = {
+    "now",
+    "utcnow",
+    "today",
+    "uuid1",
+    "uuid4",
+    "time",
+    "time_ns",
+    "open",
+    "perf_counter",
+}
+
+
+def folder_of(source: Source) -> str:
+    """The folder whose rules apply."""
+    return next(name for name in OURS if str(source).startswith(name + "/"))
+
+
+def wrong_arrows(source: Source) -> Iterator[str]:
+    allowed = OURS[folder_of(source)]
+    if str(source) in MAY_IMPORT_SCHEDULER:
+        allowed += ("scheduler.",)
+    for line, module in imports(source.tree):
+        if module.startswith("."):
+            yield f"{source}:{line} imports {module}: imports are absolute"
+        elif module.partition(".")[0] in PACKAGES and not _allows(allowed, module):
+            yield f"{source}:{line} imports {module}"
+
+
+def _allows(allowed: tuple[str, ...], module: str) -> bool:
+    for name in allowed:
+        below = name.endswith(".") and module.startswith(name)
+        if below or module == name.rstrip(".") or module.startswith(name.rstrip(".") + "."):
+            return True
+    # `from storage import model`: the package alone says nothing; `storage.model` comes next.
+    return any(name.rstrip(".").startswith(module + ".") for name in allowed)
+
+
+def wrong_packages(source: Source) -> Iterator[str]:
+    folder = folder_of(source)
+    for line, module in imports(source.tree):
+        top = module.partition(".")[0]
+        if folder in NO_WEB_FRAMEWORK and top in WEB_FRAMEWORKS:
+            yield f"{source}:{line} imports {top}"
+        if folder not in OTHERS or not top or top in sys.stdlib_module_names or top in PACKAGES:
+            continue
+        if top not in OTHERS[folder]:
+            yield f"{source}:{line} imports {top}"
+
+
+def impurities(source: Source) -> Iterator[str]:
+    for line, module in imports(source.tree):
+        if module.partition(".")[0] in IMPURE:
+            yield f"{source}:{line} imports {module}"
+    for node in ast.walk(source.tree):
+        if isinstance(node, ast.AsyncFunctionDef | ast.Await):
+            yield f"{source}:{node.lineno} awaits"
+        if isinstance(node, ast.Call):
+            called = node.func
+            name = called.attr if isinstance(called, ast.Attribute) else getattr(called, "id", "")
+            if name in IMPURE_CALLS:
+                yield f"{source}:{node.lineno} calls {name}()"
+
+
+def is_drawer(source: Source) -> bool:
+    return source.path.stem in DRAWERS or source.path.stem.endswith(
+        ("_utils", "_helpers", "_types")
+    )
+
+
+def test_arrows_point_one_way() -> None:
+    assert [line for source in product() for line in wrong_arrows(source)] == []
+
+
+def test_each_folder_imports_only_the_packages_it_may() -> None:
+    assert [line for source in product() for line in wrong_packages(source)] == []
+
+
+def test_protocol_is_pure() -> None:
+    sources = [source for source in product() if source.package == "protocol"]
+    assert [line for source in sources for line in impurities(source)] == []
+
+
+def test_no_module_is_a_drawer() -> None:
+    assert [str(source) for source in (*product(), *suite()) if is_drawer(source)] == []
+
+
+def test_the_checks_can_fail() -> None:
+    faces, operations = "gateway/faces/planted.py", "gateway/operations/planted.py"
+    assert [*wrong_arrows(planted("import gateway.operations", "storage/planted.py"))]
+    assert [*wrong_arrows(planted("from storage import messages", faces))]
+    assert not [*wrong_arrows(planted("from storage import model", faces))]
+    assert [*wrong_arrows(planted("from gateway.faces import aws", operations))]
+    assert [*wrong_arrows(planted("from gateway import config", operations))]
+    assert [*wrong_arrows(planted("import scheduler.worker"))]
+    assert [*wrong_arrows(planted("from . import config"))]
+    assert [*wrong_packages(planted("import starlette.requests", operations))]
+    assert [*wrong_packages(planted("import requests", "protocol/planted.py"))]
+    for text in ("import os", "async def f(): ...", "now = datetime.now()", "open('x')"):
+        assert [*impurities(planted(text, "protocol/planted.py"))]
+    assert is_drawer(planted("", "gateway/utils.py"))
+    assert is_drawer(planted("", "gateway/queue_helpers.py"))

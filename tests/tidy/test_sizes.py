@@ -1,0 +1,68 @@
+"""Files, functions and their parameters stay small. Branches are ruff's (C901, PLR0912)."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from tests.tidy.source import Source, functions, planted, product, suite
+
+LINES_PER_FILE = 500
+LINES_PER_TEST_OR_SHAPE_TABLE = 800
+LINES_PER_FUNCTION = 60
+PARAMETERS = 6
+POSITIONAL_PARAMETERS = 3
+# What every function of a layer takes; it does not count.
+PASSED_ALONG = {"self", "cls", "tx", "engine", "caller"}
+
+
+def long_file(source: Source) -> Iterator[str]:
+    is_table = source.path.stem.endswith("_shapes") or source.package in {"tests", "conformance"}
+    limit = LINES_PER_TEST_OR_SHAPE_TABLE if is_table else LINES_PER_FILE
+    count = source.text.count("\n")
+    if count > limit:
+        yield f"{source} has {count} lines"
+
+
+def long_functions(source: Source) -> Iterator[str]:
+    for node in functions(source.tree):
+        count = (node.end_lineno or node.lineno) - node.lineno + 1
+        if count > LINES_PER_FUNCTION:
+            yield f"{source}:{node.lineno} {node.name} has {count} lines"
+
+
+def many_parameters(source: Source) -> Iterator[str]:
+    for node in functions(source.tree):
+        arguments = node.args
+        names = [argument.arg for argument in (*arguments.posonlyargs, *arguments.args)]
+        positional = [name for name in names if name not in PASSED_ALONG]
+        total = len(positional) + len(arguments.kwonlyargs)
+        if total > PARAMETERS:
+            yield f"{source}:{node.lineno} {node.name} has {total} parameters"
+
+
+def long_sql(text: str, name: str) -> Iterator[str]:
+    count = text.count("\n")
+    if count > LINES_PER_TEST_OR_SHAPE_TABLE:
+        yield f"{name} has {count} lines"
+
+
+def test_files_are_short() -> None:
+    assert [line for source in (*product(), *suite()) for line in long_file(source)] == []
+
+
+def test_functions_are_short() -> None:
+    assert [line for source in (*product(), *suite()) for line in long_functions(source)] == []
+
+
+def test_functions_take_few_parameters() -> None:
+    assert [line for source in product() for line in many_parameters(source)] == []
+
+
+def test_the_checks_can_fail() -> None:
+    assert [*long_file(planted("x = 1\n" * 501))]
+    assert not [*long_file(planted("x = 1\n" * 501, "protocol/sqs_shapes.py"))]
+    assert [*long_functions(planted("def f():\n" + "    x = 1\n" * 60))]
+    assert [*many_parameters(planted("def f(a, b, c, *, d, e, f, g): ..."))]
+    assert not [*many_parameters(planted("def f(engine, tx, a, b, c, *, d, e, f): ..."))]
+    assert isinstance(planted("x").tree, ast.Module)

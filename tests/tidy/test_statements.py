@@ -1,0 +1,74 @@
+"""Each SQL statement has a header, and exactly one module uses it."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+
+import pytest
+
+from storage.queries import load
+from tests.tidy.source import ROOT, Source, planted, product, strings
+
+FILES = sorted((ROOT / "storage" / "sql").glob("*.sql"))
+_HEADER = re.compile(r"^-- name: (\w+)$", re.MULTILINE)
+
+
+def loads(source: Source) -> Iterator[str]:
+    """The files whose statements this module loads."""
+    for node in ast.walk(source.tree):
+        if isinstance(node, ast.Call) and node.args:
+            called = getattr(node.func, "attr", None) or getattr(node.func, "id", None)
+            argument = node.args[0]
+            if called == "load" and isinstance(argument, ast.Constant):
+                yield str(argument.value)
+
+
+def users(file: str, statement: str) -> list[str]:
+    """The modules that load this file and name this statement."""
+    return [
+        str(source)
+        for source in product()
+        if file in loads(source) and statement in {text.value for text in strings(source.tree)}
+    ]
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
+def test_each_statement_has_a_header_and_prose(file) -> None:  # type: ignore[no-untyped-def]
+    text = file.read_text("utf-8")
+    names = _HEADER.findall(text)
+    assert names
+    assert sorted(set(names)) == sorted(names), "two statements with one name"
+    # A header whose second line is not `-- params:` would be missed when the file is loaded.
+    assert set(load(file.stem)) == set(names)
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
+def test_each_statement_is_used_by_exactly_one_module(file) -> None:  # type: ignore[no-untyped-def]
+    wrong = {name: users(file.stem, name) for name in load(file.stem)}
+    assert {name: found for name, found in wrong.items() if len(found) != 1} == {}
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
+def test_parameters_are_those_of_the_header(file) -> None:  # type: ignore[no-untyped-def]
+    for query in load(file.stem).values():
+        code = re.sub(r"--[^\n]*", "", query.text)
+        used = {int(number) for number in re.findall(r"\$(\d+)", code)}
+        assert used == set(range(1, len(query.params) + 1)), query.name
+
+
+def test_only_storage_loads_statements() -> None:
+    assert {source.package for source in product() if [*loads(source)]} == {"storage"}
+
+
+def test_migrations_are_numbered_without_a_gap() -> None:
+    names = sorted(path.name for path in (ROOT / "storage" / "migrations").glob("*.sql"))
+    assert [name[:5] for name in names] == [f"{number:04}_" for number in range(len(names))]
+
+
+def test_the_check_can_fail() -> None:
+    assert [*loads(planted("from storage.queries import load\nx = load('fifo')['send']"))] == [
+        "fifo"
+    ]
+    assert users("fifo", "no_such_statement") == []
