@@ -1,0 +1,191 @@
+"""The figures to reach, and how a run is shown: for a terminal, and as the table of the README."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+Summary = Mapping[str, Mapping[str, float]]
+MIB_PER_MB = 1.048576
+
+
+@dataclass(frozen=True)
+class Part:
+    """One number of a row: where it stands in the summary, and its bounds."""
+
+    key: str
+    field: str
+    reach: float
+    stretch: float
+
+
+@dataclass(frozen=True)
+class Row:
+    """One row of the table of figures to reach; parts of the same unit are shown joined."""
+
+    about: str
+    unit: str
+    parts: tuple[Part, ...]
+    joined: str = " + "
+
+
+def _cpu(about: str, key: str, reach: tuple[float, float], stretch: tuple[float, float]) -> Row:
+    return Row(
+        about,
+        "µs",
+        (
+            Part(key, "gateway_us", reach[0], stretch[0]),
+            Part(key, "database_us", reach[1], stretch[1]),
+        ),
+    )
+
+
+def _one(about: str, unit: str, key: str, field: str, bounds: tuple[float, float]) -> Row:
+    return Row(about, unit, (Part(key, field, *bounds),))
+
+
+ROWS: tuple[Row, ...] = (
+    _cpu("SendMessage", "send/64/1024", (65, 15), (40, 12)),
+    _cpu("SendMessage, 16 connections", "send/16/1024", (80, 30), (45, 18)),
+    _cpu("SendMessageBatch of 10", "send-batch/64/1024", (200, 95), (140, 75)),
+    _cpu("ReceiveMessage of 1", "receive-1/64/1024", (70, 35), (50, 25)),
+    _cpu("ReceiveMessage of 10", "receive-10/64/1024", (150, 120), (105, 105)),
+    _cpu("ReceiveMessage on an empty queue", "receive-empty/64/1024", (55, 15), (35, 5)),
+    _cpu("DeleteMessage", "delete/64/1024", (48, 12), (30, 9)),
+    _cpu("DeleteMessageBatch of 10", "delete-batch/64/1024", (75, 30), (45, 25)),
+    _one("whole cycle, in all", "µs", "cycle/64/1024", "total_us", (250, 180)),
+    _one("FIFO cycle, 64 groups, in all", "µs", "fifo-64/64/1024", "total_us", (420, 230)),
+    _one("FIFO cycle, 100,000 groups, in all", "µs", "fifo-many/64/1024", "total_us", (500, 280)),
+    _one("p50 of a durable send, 1 connection", "ms", "send/1/1024", "p50_ms", (1.0, 0.5)),
+    _one("long poll, send to receipt, p50", "ms", "wake", "p50_ms", (4, 1.5)),
+    _one("the same, another process, p50", "ms", "wake-other", "p50_ms", (6, 2.5)),
+    Row(
+        "the same two, p99",
+        "ms",
+        (Part("wake", "p99_ms", 15, 5), Part("wake-other", "p99_ms", 15, 5)),
+        " / ",
+    ),
+    _one("1,000 idle long polls, CPU", "% of a core", "idle-polls", "cpu_percent", (2, 0.5)),
+    _one("a send beside them, against without", "x", "idle-polls", "ratio", (1.1, 1.1)),
+    _one("receive at a depth of 1,000,000", "x", "depth", "ratio", (1.3, 1.1)),
+    _one("receive after 1,000,000 messages of churn", "x", "churn", "ratio", (1.5, 1.2)),
+    _one("the same, an idle transaction open", "x", "idle-transaction", "ratio", (5, 3)),
+    _one("start, existing data", "s", "start/again", "seconds", (0.7, 0.4)),
+    _one("start, first ever", "s", "start/first", "seconds", (2.0, 1.0)),
+    _one("gateway, resident, idle", "MB", "memory/idle", "gateway_rss", (60, 45)),
+    _one("gateway, resident, under load", "MB", "memory/load", "gateway_rss", (120, 80)),
+    _one("PostgreSQL, idle (proportional)", "MB", "memory/idle", "database_pss", (30, 22)),
+)
+
+
+def markdown(summary: Summary) -> str:
+    """Return the table of the README: reach, stretch and what this run measured."""
+    lines = [
+        "| what | unit | reach | stretch | measured | | moto | ratio to moto |",
+        "| --- | --- | --- | --- | --- | --- | --- | --- |",
+    ]
+    for row in ROWS:
+        reach = row.joined.join(f"{part.reach:g}" for part in row.parts)
+        stretch = row.joined.join(f"{part.stretch:g}" for part in row.parts)
+        measured = _measured(summary, row)
+        moto, ratio = _beside_moto(summary, row)
+        cells = (row.about, row.unit, f"≤ {reach}", f"≤ {stretch}", measured, mark(summary, row))
+        lines.append(f"| {' | '.join((*cells, moto, ratio))} |")
+    return "\n".join(lines)
+
+
+def mark(summary: Summary, row: Row) -> str:
+    """Say which bound a row keeps: every part must, or at least their sum where they add up."""
+    values = [_value(summary, part) for part in row.parts]
+    if any(value is None for value in values):
+        return ""
+    known = [value for value in values if value is not None]
+    for name in ("stretch", "reach"):
+        bounds: list[float] = [getattr(part, name) for part in row.parts]
+        if all(value <= bound for value, bound in zip(known, bounds, strict=True)):
+            return name
+        if row.joined == " + " and sum(known) <= sum(bounds):
+            return f"{name} in sum"
+    return "missed"
+
+
+def report(summary: Summary) -> str:
+    """Return a run for a terminal: the hot path, the rest, and the figures to reach."""
+    lines = [
+        f"{'operation':15}{'conns':>6}{'bytes':>6}{'gateway':>10}{'database':>10}{'in all':>9}"
+        f"{'p50 ms':>9}{'p99 ms':>9}{'per s':>9}{'moto us':>10}{'ratio':>8}"
+    ]
+    for key, values in summary.items():
+        name, *sizes = key.split("/")
+        if len(sizes) == 2 and not key.startswith("moto "):
+            lines.append(_hot_line(summary, (name, *sizes), values))
+    lines += ["", "others"]
+    for key, values in summary.items():
+        if key.count("/") < 2:
+            fields = ", ".join(f"{name} {_number(value)}" for name, value in values.items())
+            lines.append(f"  {key}: {fields}")
+    lines += ["", f"{'figure to reach':42}{'reach':>12}{'stretch':>12}{'measured':>18}"]
+    for row in ROWS:
+        texts = [
+            row.joined.join(f"{getattr(part, name):g}" for part in row.parts)
+            for name in ("reach", "stretch")
+        ]
+        measured = _measured(summary, row)
+        lines.append(
+            f"{row.about:42}{texts[0]:>12}{texts[1]:>12}{measured:>18} {row.unit:12}"
+            f"{mark(summary, row)}"
+        )
+    return "\n".join(lines)
+
+
+def comparison(before: Summary, after: Summary, names: tuple[str, str]) -> str:
+    """Return what two runs have in common, and the ratio after / before of each figure."""
+    lines = [f"{'figure':30}{'field':14}{names[0]:>14}{names[1]:>14}{'ratio':>9}"]
+    fields = ("total_us", "p50_ms", "p99_ms", "ratio", "cpu_percent", "seconds", "gateway_rss")
+    for key in before:
+        for name in fields:
+            old, new = before[key].get(name), after.get(key, {}).get(name)
+            if old is not None and new is not None:
+                ratio = f"{new / old:9.2f}" if old else f"{'':9}"
+                lines.append(f"{key:30}{name:14}{_number(old):>14}{_number(new):>14}{ratio}")
+    return "\n".join(lines)
+
+
+def _hot_line(summary: Summary, key: Sequence[str], values: Mapping[str, float]) -> str:
+    moto = summary.get("moto " + "/".join(key), {}).get("total_us")
+    beside = f"{moto:10.0f}{moto / values['total_us']:8.0f}" if moto and values["total_us"] else ""
+    return (
+        f"{key[0]:15}{key[1]:>6}{key[2]:>6}{values['gateway_us']:10.1f}"
+        f"{values['database_us']:10.1f}{values['total_us']:9.1f}{values['p50_ms']:9.2f}"
+        f"{values['p99_ms']:9.2f}{values['per_second']:9.0f}{beside}"
+    )
+
+
+def _value(summary: Summary, part: Part) -> float | None:
+    value = summary.get(part.key, {}).get(part.field)
+    if value is not None and "memory/" in part.key:
+        return value * MIB_PER_MB
+    return value
+
+
+def _measured(summary: Summary, row: Row) -> str:
+    """Return the values of a row joined as its bounds are, empty when none was measured."""
+    values = [_number(_value(summary, part)) for part in row.parts]
+    return row.joined.join(value or "?" for value in values) if any(values) else ""
+
+
+def _beside_moto(summary: Summary, row: Row) -> tuple[str, str]:
+    """Return moto's figure for a row and how many times ours it is, empty where there is none."""
+    key, field = row.parts[0].key, row.parts[0].field
+    field = "total_us" if field == "gateway_us" else field
+    moto = _value(summary, Part(f"moto {key}", field, 0, 0))
+    ours = _value(summary, Part(key, field, 0, 0))
+    if not moto or not ours or (row.joined == " / "):
+        return "", ""
+    return _number(moto), f"{moto / ours:.3g}"
+
+
+def _number(value: float | None) -> str:
+    if value is None:
+        return ""
+    if value >= 100:
+        return f"{value:,.0f}"
+    return f"{value:.1f}" if value >= 10 else f"{value:.2f}"
