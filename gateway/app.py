@@ -13,7 +13,6 @@ from typing import Any
 
 from gateway.faces.aws import AwsFace, Request, Response
 from gateway.operations.identifiers import new_id
-from protocol.aws_errors import SQS_ERRORS, json_error
 
 _log = logging.getLogger("queuegate.http")
 
@@ -31,14 +30,15 @@ class App:
     def __init__(
         self,
         aws: AwsFace,
-        pages: Asgi,
+        make_pages: Callable[[], Asgi],
         *,
         base_url: str | None,
         max_body_bytes: int,
         access_log: bool,
     ) -> None:
         self._aws = aws
-        self._pages = pages
+        self._make_pages = make_pages
+        self._pages: Asgi | None = None
         self._base_url = base_url
         self._max_body_bytes = max_body_bytes
         self._access_log = access_log
@@ -64,6 +64,9 @@ class App:
                 status = message["status"]
             await send(message)
 
+        if self._pages is None:
+            # Not at start: a gateway that is up in half a second loads no router first.
+            self._pages = self._make_pages()
         try:
             await self._pages(scope, receive, watching)
         finally:
@@ -77,10 +80,15 @@ class App:
         try:
             body = await self._body(scope, receive)
             if body is None:
-                response = _too_large(request_id, self._max_body_bytes)
+                request = self._request(scope, b"", request_id, started)
+                response = self._aws.too_large(request, self._max_body_bytes)
             else:
                 request = self._request(scope, body, request_id, started)
-                response = await _unless_gone(self._aws.answer(request), receive)
+                answer = self._aws.answer(request)
+                if _may_wait(request):
+                    response = await _unless_gone(answer, receive)
+                else:
+                    response = await answer
             status, action = response.status, response.action
             await _send(send, response, scope["method"] == "HEAD")
         except _Gone:
@@ -130,6 +138,14 @@ class _Gone(Exception):
     """The client closed the connection before its answer."""
 
 
+def _may_wait(request: Request) -> bool:
+    """Whether the request may be a long poll: watching its client costs two tasks."""
+    target = request.headers.get("x-amz-target")
+    if target is not None:
+        return target.endswith("ReceiveMessage")
+    return b"ReceiveMessage" in request.query or b"ReceiveMessage" in request.body
+
+
 async def _unless_gone(answer: Awaitable[Response], receive: Receive) -> Response:
     """The response, unless the client goes away first: then the work is cancelled."""
     work = asyncio.ensure_future(answer)
@@ -150,12 +166,6 @@ async def _send(send: Send, response: Response, head_only: bool) -> None:
     headers = [*response.headers, (b"content-length", str(len(response.body)).encode())]
     await send({"type": "http.response.start", "status": response.status, "headers": headers})
     await send({"type": "http.response.body", "body": b"" if head_only else response.body})
-
-
-def _too_large(request_id: str, most: int) -> Response:
-    text = f"The request body is larger than the {most} bytes that this endpoint takes."
-    _, headers, body = json_error(SQS_ERRORS["InvalidParameterValueException"], text)
-    return Response(413, [(b"x-amzn-requestid", request_id.encode()), *headers], body)
 
 
 def log_access(request_id: str, method: str, action: str, status: int, started: float) -> None:

@@ -19,11 +19,11 @@ Queuegate is ready: {url}
   data   {_data(settings)}
   stop   Ctrl-C
 
-  import boto3; sqs = boto3.client("sqs", endpoint_url="{url}", region_name="{settings.region}", \
+import boto3; sqs = boto3.client("sqs", endpoint_url="{url}", region_name="{settings.region}", \
 aws_access_key_id="any", aws_secret_access_key="any")
-  url = sqs.create_queue(QueueName="hello")["QueueUrl"]; sqs.send_message(QueueUrl=url, \
+url = sqs.create_queue(QueueName="hello")["QueueUrl"]; sqs.send_message(QueueUrl=url, \
 MessageBody="Hello")
-  print(sqs.receive_message(QueueUrl=url)["Messages"][0]["Body"])
+print(sqs.receive_message(QueueUrl=url)["Messages"][0]["Body"])
 """
 
 

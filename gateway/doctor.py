@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import datetime
 import os
 import platform
 import shutil
@@ -13,7 +12,7 @@ from pathlib import Path
 
 from gateway.config import Settings
 from gateway.listening import CannotListen, bind
-from storage import preflight, queries
+from storage import preflight
 from storage.data_directory import holder_of
 from storage.migrate import pending
 from storage.postgres_account import CannotStart, can_enter, choose_account
@@ -113,9 +112,7 @@ def _tables(settings: Settings) -> str:
 
 def _clock(settings: Settings) -> str:
     async def look(connection: preflight.Connection) -> str:
-        before = datetime.datetime.now(datetime.UTC)
-        there = await connection.fetchval(queries.load("migrate")["server_clock"].text)
-        skew = (there - before).total_seconds()
+        skew = await preflight.clock_skew_seconds(connection)
         if abs(skew) > _TOLERATED_SKEW_SECONDS:
             raise _Wrong(f"the database's clock is {skew:+.1f} s from ours: set both by NTP")
         return f"{skew * 1000:+.0f} ms from the database's"

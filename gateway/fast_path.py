@@ -17,6 +17,7 @@ from typing import Any
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from gateway.app import log_access
+from gateway.auth import Authenticator
 from gateway.faces import refusals
 from gateway.faces.aws import AwsFace, Members
 from gateway.faces.aws_sqs_messages import HOT, Context, Hot
@@ -96,12 +97,17 @@ class Route:
 class FastPath:
     """What all connections of a process share."""
 
-    def __init__(self, aws: AwsFace, *, base_url: str | None, access_log: bool) -> None:
+    def __init__(
+        self,
+        aws: AwsFace,
+        authenticator: Authenticator,
+        *,
+        access_log: bool,
+    ) -> None:
         self.engine = aws.engine
         self.series = aws.engine.series
-        self.authenticator = aws.authenticator
+        self.authenticator = authenticator
         self.access_log = access_log
-        self.base_url = base_url
         self.names = _Names()
         self.routes: dict[bytes, Route] = {}
         for name, hot in HOT.items():
@@ -231,9 +237,12 @@ class FastProtocol(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         """Take a whole request of the common kind; leave everything else to uvicorn."""
-        if self._exchange is not None:
+        if self._exchange is not None or self._held:
             self._hold(data)
-            return
+        else:
+            self._read(data)
+
+    def _read(self, data: bytes) -> None:
         if data.startswith(_START) and not self._parsing:
             cycle = self.cycle
             if (
@@ -402,21 +411,15 @@ class FastProtocol(HttpToolsProtocol):
         if self.timeout_keep_alive_task is None:
             self._arm(self.timeout_keep_alive)
         if self._held:
-            self._release_held()
+            # Not from within the answer to the request before: a long pipeline would nest.
+            self.loop.call_soon(self._release_held)
 
     def _release_held(self) -> None:
+        """What came behind the answered request; until now newer data queues up behind it."""
         data = b"".join(self._held)
         self._held.clear()
         if self._held_bytes > _HELD_BYTES:
             self.flow.resume_reading()
         self._held_bytes = 0
-        # Not from within the answer to the request before: a long pipeline would nest.
-        self.loop.call_soon(self._feed, data)
-
-    def _feed(self, data: bytes) -> None:
-        if self.transport.is_closing():
-            return
-        if self._exchange is not None:
-            self._held.appendleft(data)
-            return
-        self.data_received(data)
+        if data and not self.transport.is_closing():
+            self._read(data)

@@ -45,7 +45,7 @@ class _Pages:
             return _json({"status": "degraded", "reason": "The gateway is shutting down."}, 503)
         try:
             async with asyncio.timeout(_READY_SECONDS), self._engine.database.transaction() as tx:
-                await tx.fetchval("SELECT 1")
+                await stored_settings.clock_ahead_seconds(tx)
         except (Unavailable, TimeoutError) as error:
             reason = str(error) or f"The database did not answer in {_READY_SECONDS} s."
             return _json({"status": "degraded", "reason": reason}, 503)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
+import gc
 import os
 import shutil
 import signal
@@ -11,7 +11,7 @@ import socket
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Coroutine, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -27,6 +27,7 @@ from storage.postgres_account import CannotStart
 # What one process uses beside its pool: lanes, listening, workers, with room to spare.
 _CONNECTIONS_BESIDE_POOL = 15
 _CONNECTIONS_IN_RESERVE = 20
+_RUNTIME_PREFIX = "queuegate-run-"
 
 
 _Result = TypeVar("_Result")
@@ -40,7 +41,7 @@ def serve(settings: Settings) -> int:
     """Serve until SIGINT or SIGTERM, then drain and stop what was started; the exit code."""
     log_lines.configure(settings)
     try:
-        with _stop_by_signal(), _listening(settings) as sock, _database(settings) as database:
+        with _stop_by_signal(), _listening(settings) as sock, _Database(settings) as database:
             if settings.workers > 1:
                 return _supervise(settings, database, sock)
             return _serve_here(settings, database, sock)
@@ -53,8 +54,8 @@ def serve(settings: Settings) -> int:
 def migrate_only(settings: Settings) -> int:
     """Apply the migrations that are missing and say which; the exit code."""
     try:
-        with _stop_by_signal(), _database(settings) as database:
-            names = _run(_prepared(database()))
+        with _stop_by_signal(), _Database(settings) as database:
+            names = _run(_prepared(database.wait_ready()))
     except _Stopped:
         return 1
     except (CannotStart, _refused()) as refusal:
@@ -111,24 +112,28 @@ def run_worker_process(arguments: list[str]) -> int:
     return 0
 
 
-def _serve_here(settings: Settings, database: Callable[[], str], sock: socket.socket) -> int:
-    # While the database boots, import what takes longest.
+def _serve_here(settings: Settings, database: _Database, sock: socket.socket) -> int:
+    # While the database boots, import what takes longest. The collector would only look at modules.
+    gc.disable()
     from gateway import server
 
-    dsn = database()
+    gc.enable()
+    dsn = database.wait_ready()
 
     async def prepare_and_run() -> None:
         await _prepared(dsn)
+        database.wait_durable()
         await server.run(settings, dsn, sock, lambda: _announce(settings, sock))
 
     _run(prepare_and_run())
     return 0
 
 
-def _supervise(settings: Settings, database: Callable[[], str], sock: socket.socket) -> int:
-    dsn = database()
+def _supervise(settings: Settings, database: _Database, sock: socket.socket) -> int:
+    dsn = database.wait_ready()
     _run(_prepared(dsn))
-    runtime_dir = Path(tempfile.mkdtemp(prefix="queuegate-run-", dir="/tmp"))
+    database.wait_durable()
+    runtime_dir = _make_runtime_dir()
     own = replace(
         settings,
         database_url=dsn,
@@ -148,7 +153,27 @@ def _supervise(settings: Settings, database: Callable[[], str], sock: socket.soc
         shutil.rmtree(runtime_dir, ignore_errors=True)
 
 
+def _make_runtime_dir() -> Path:
+    """A private directory with a short path, named for this process; those of dead ones go."""
+    for left in Path("/tmp").glob(_RUNTIME_PREFIX + "*"):
+        owner = left.name.removeprefix(_RUNTIME_PREFIX).partition("-")[0]
+        with contextlib.suppress(OSError, ValueError):
+            if left.lstat().st_uid == os.geteuid() and not _is_alive(int(owner)):
+                shutil.rmtree(left, ignore_errors=True)
+    return Path(tempfile.mkdtemp(prefix=f"{_RUNTIME_PREFIX}{os.getpid()}-", dir="/tmp"))
+
+
+def _is_alive(process_id: int) -> bool:
+    try:
+        os.kill(process_id, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
 async def _work(settings: Settings, dsn: str) -> None:
+    import asyncio
+
     from gateway import background
 
     await _prepared(dsn)
@@ -188,32 +213,48 @@ def _listening(settings: Settings) -> Iterator[socket.socket]:
         yield sock
 
 
-@contextlib.contextmanager
-def _database(settings: Settings) -> Iterator[Callable[[], str]]:
-    """The database: a function that waits until ours is up and returns its URL. Stopped at exit."""
-    if settings.database_url is not None:
-        url = settings.database_url
-        yield lambda: url
-        return
-    per_process = settings.max_database_connections + _CONNECTIONS_BESIDE_POOL
-    postgres = EmbeddedPostgres(
-        settings.data_dir,
-        ephemeral=settings.ephemeral,
-        max_connections=_CONNECTIONS_IN_RESERVE + settings.workers * per_process,
-    )
+class _Database:
+    """The database that is served from: ours, started and stopped here, or one that is there."""
 
-    def ready() -> str:
-        postgres.wait_ready(on_slow=lambda text: print(text + " ...", flush=True))
-        return postgres.dsn
+    def __init__(self, settings: Settings) -> None:
+        self._url = settings.database_url
+        self._postgres: EmbeddedPostgres | None = None
+        if self._url is None:
+            per_process = settings.max_database_connections + _CONNECTIONS_BESIDE_POOL
+            self._postgres = EmbeddedPostgres(
+                settings.data_dir,
+                ephemeral=settings.ephemeral,
+                max_connections=_CONNECTIONS_IN_RESERVE + settings.workers * per_process,
+            )
 
-    try:
-        postgres.start()
-        yield ready
-    finally:
+    def __enter__(self) -> _Database:
+        if self._postgres is not None:
+            try:
+                self._postgres.start()
+            except BaseException:
+                self._postgres.stop()
+                raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
         # A second Ctrl-C must not leave the database half stopped; it has its own deadline.
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, signal.SIG_IGN)
-        postgres.stop()
+        if self._postgres is not None:
+            self._postgres.stop()
+
+    def wait_ready(self) -> str:
+        """The URL, once it takes connections."""
+        if self._postgres is None:
+            assert self._url is not None
+            return self._url
+        self._postgres.wait_ready(on_slow=lambda text: print(text + " ...", flush=True))
+        return self._postgres.dsn
+
+    def wait_durable(self) -> None:
+        """Return when what is committed from now on survives a loss of power."""
+        if self._postgres is not None:
+            self._postgres.wait_durable()
 
 
 @contextlib.contextmanager
@@ -232,7 +273,9 @@ def _stop_by_signal() -> Iterator[None]:
 
 
 def _announce(settings: Settings, sock: socket.socket) -> None:
-    print(banner(settings, sock), flush=True)
+    # Whoever read our output may be gone; that is no reason to stop serving.
+    with contextlib.suppress(OSError):
+        print(banner(settings, sock), flush=True)
 
 
 def _refused() -> type[Exception]:

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import datetime
 
-from storage import retention
+from storage import fifo, retention
 from storage.database import Database
 
-_PAUSE_SECONDS = 10.0
+_PAUSE_SECONDS = 15.0
 _QUEUES_PER_LOOK = 500
 
 
 class ExpireMessages:
     """Goes through all queues that hold something; receives leave expired messages out anyway.
 
-    Every look and every batch is a transaction of its own.
+    Every look is a transaction of its own, and so is every batch.
     """
 
     name = "expire"
@@ -31,19 +31,42 @@ class ExpireMessages:
         for is_fifo in (False, True):
             after: int | None = 0
             while after is not None and handled < rows:
-                async with self._database.transaction() as tx:
-                    page = await retention.find_expired(
-                        tx,
-                        self._now(),
-                        is_fifo=is_fifo,
-                        after_queue_id=after,
-                        limit=_QUEUES_PER_LOOK,
-                    )
-                for queue in page.queues:
-                    handled += await self._expire(queue, max(1, rows - handled))
+                page = await self._look(is_fifo, after)
+                if page.queues:
+                    expire = self._expire_fifo if is_fifo else self._expire_standard
+                    handled += await expire(page.queues, rows - handled)
                 after = page.last_queue_id
         return handled
 
-    async def _expire(self, queue: retention.ExpiredQueue, rows: int) -> int:
+    async def _look(self, is_fifo: bool, after_queue_id: int) -> retention.ExpiredPage:
         async with self._database.transaction() as tx:
-            return await retention.expire(tx, self._now(), queue, limit=rows)
+            return await retention.find_expired(
+                tx,
+                self._now(),
+                is_fifo=is_fifo,
+                after_queue_id=after_queue_id,
+                limit=_QUEUES_PER_LOOK,
+            )
+
+    async def _expire_standard(self, expired: list[retention.ExpiredQueue], rows: int) -> int:
+        """One batch for all of them, then more for those that have more."""
+        handled = 0
+        while expired and handled < rows:
+            limit_each = max(1, (rows - handled) // len(expired))
+            async with self._database.transaction() as tx:
+                gone = await retention.expire_standard(
+                    tx, self._now(), expired, limit_each=limit_each
+                )
+            handled += sum(gone.values())
+            expired = [queue for queue in expired if gone.get(queue.queue_id) == limit_each]
+        return handled
+
+    async def _expire_fifo(self, expired: list[retention.ExpiredQueue], rows: int) -> int:
+        handled = 0
+        for queue in expired:
+            limit = max(1, rows - handled)
+            async with self._database.transaction() as tx:
+                handled += await fifo.expire(
+                    tx, self._now(), queue.queue_id, queue.retention_seconds, limit
+                )
+        return handled

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from datetime import datetime
 from typing import TYPE_CHECKING
-from uuid import UUID, uuid4
+from uuid import uuid4
 
 from protocol import arns
 from protocol.errors import Malformed
@@ -46,7 +46,7 @@ async def move_fifo_batch(
     homes: dict[str, Queue | None] = {}
     stuck: set[str] = set()
     without_source = without_queue = 0
-    rows: list[tuple[str, int, int, UUID | str]] = []
+    rows: list[tuple[str, int, int, str]] = []
     for message in sorted(movable, key=_by_sequence):
         arn = message.dead_letter_source_arn
         home = target
@@ -59,7 +59,7 @@ async def move_fifo_batch(
             without_source += arn is None
             without_queue += arn is not None and home is None
             continue
-        rows.append((message.group_id, message.sequence, home.queue_id, uuid4()))
+        rows.append((message.group_id, message.sequence, home.queue_id, str(uuid4())))
     moved = await fifo.move(tx, now, source.queue_id, rows) if rows else 0
     arrived = Counter(queue_id for _, _, queue_id, _ in rows)
     if moved < len(rows):

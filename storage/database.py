@@ -23,7 +23,8 @@ SCHEMA = "queuegate"
 """Everything of ours lives in one schema, so that a database may be shared with others."""
 
 # SQLSTATE classes and codes after which the same call may succeed on another connection or later.
-_LOST = ("08", "57P", "53")
+# 25006: the server became a standby; behind another host name there is one that takes writes.
+_LOST = ("08", "57P", "53", "25006")
 _ACQUIRE_SECONDS = 10.0
 _CONNECT_SECONDS = 10.0
 
@@ -33,8 +34,11 @@ def is_unavailable(error: BaseException) -> bool:
     if isinstance(error, asyncpg.PostgresError):
         return bool(error.sqlstate) and error.sqlstate.startswith(_LOST)
     if isinstance(error, asyncpg.InterfaceError):
-        # asyncpg says so of a connection that it has already closed.
-        return "closed" in str(error) or "released" in str(error)
+        # asyncpg says so of a connection or a pool that it has closed, or is about to.
+        return any(word in str(error) for word in ("closed", "closing", "released"))
+    if isinstance(error, asyncpg.InternalClientError):
+        # A connection that was ended by the server while idle, and whose end is not read yet.
+        return "cannot switch to state" in str(error)
     return isinstance(error, OSError)
 
 
@@ -43,7 +47,12 @@ async def unavailable_when_lost() -> AsyncIterator[None]:
     """Turn the errors of a lost database into ``Unavailable``; leave every other one alone."""
     try:
         yield
-    except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError) as error:
+    except (
+        asyncpg.PostgresError,
+        asyncpg.InterfaceError,
+        asyncpg.InternalClientError,
+        OSError,
+    ) as error:
         if is_unavailable(error):
             raise Unavailable("The database is not available at the moment.") from error
         raise

@@ -131,12 +131,18 @@ class EmbeddedPostgres:
             self._initdb = None
             self._spawn()
         self._await_server(deadline_seconds, on_slow)
-        if self._flush is not None:
-            self._flush.join()
-            self._flush = None
         if self._watcher is None:
             self._watcher = threading.Thread(target=self._watch, name="postgres", daemon=True)
             self._watcher.start()
+
+    def wait_durable(self) -> None:
+        """Return when the files of a first start are on disk.
+
+        Before that, a loss of power could take the whole database, and with it what was committed.
+        """
+        if self._flush is not None:
+            self._flush.join()
+            self._flush = None
 
     def stop(self) -> None:
         """Stop the server, waiting for it; delete the data if it is ephemeral. May be repeated."""
@@ -177,7 +183,7 @@ class EmbeddedPostgres:
             file.write("\ninclude_if_exists = 'queuegate.conf'\n")
         scratch.rename(self._directory.pgdata)
         if not self._ephemeral:
-            # initdb ran without fsync. The server boots meanwhile; nobody is answered before.
+            # initdb ran without fsync. The server boots meanwhile; see wait_durable.
             self._flush = threading.Thread(target=_sync_file_system, args=(self._directory.path,))
             self._flush.start()
 

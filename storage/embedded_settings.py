@@ -11,11 +11,21 @@ _ALWAYS = """\
 shared_buffers = 128MB
 huge_pages = off
 jit = off
-# The messages a process sends to itself are not worth three helper processes.
+# Reads come from memory: three helper processes for them would be idle.
 io_method = sync
+max_worker_processes = 1
+max_parallel_workers = 0
 max_parallel_workers_per_gather = 0
 max_parallel_maintenance_workers = 0
 max_logical_replication_workers = 0
+# Idle memory: all of this is touched at the start, and none of it is needed. A flush of the hot
+# path rarely exceeds the WAL buffers, and nothing here is SERIALIZABLE.
+wal_buffers = 1MB
+max_locks_per_transaction = 32
+max_pred_locks_per_transaction = 10
+serializable_buffers = 128kB
+commit_timestamp_buffers = 128kB
+subtransaction_buffers = 128kB
 wal_level = minimal
 max_wal_senders = 0
 wal_compression = off

@@ -86,10 +86,6 @@ class InvalidMessageContents(Rejected):
     """The body holds characters that SQS does not take."""
 
 
-class InvalidAddress(Rejected):
-    """The queue URL is not one."""
-
-
 class ReceiptHandleIsInvalid(Rejected):
     """Not a receipt handle of this queue."""
 
@@ -141,10 +137,6 @@ class UnknownAction(Rejected):
 
 class AccessDenied(Rejected):
     """No credentials where some are needed, or not this caller's."""
-
-
-class IncompleteSignature(Rejected):
-    """The Authorization header cannot be parsed."""
 
 
 class RequestTooLarge(Rejected):

@@ -128,7 +128,7 @@ async def move(
     tx: Transaction,
     now: datetime | None,
     source_queue_id: int,
-    rows: list[tuple[str, int, int, UUID | str]],
+    rows: list[tuple[str, int, int, str]],
 ) -> int:
     """Move messages of ``take_for_move``: (group_id, sequence, target_queue_id, new message id).
 
@@ -142,7 +142,7 @@ async def move(
     return moved
 
 
-def _by_place(row: tuple[str, int, int, UUID | str]) -> tuple[str, int]:
+def _by_place(row: tuple[str, int, int, str]) -> tuple[str, int]:
     return row[:2]
 
 

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import asyncpg
 
-from storage.database import Database
-from storage.errors import QueueDoesNotExist
+from storage.database import Database, unavailable_when_lost
+from storage.errors import QueueDoesNotExist, Unavailable
 from storage.fifo_attempts import receive_attempt
 from storage.lanes import RECEIVE_PLANNER, Entry, Lane
 from storage.model import Received
@@ -29,6 +29,7 @@ _log = logging.getLogger("queuegate.fifo")
 _SQL = load("fifo")
 _SEND = _SQL["send"].text
 _RECEIVE = _SQL["receive"].text
+_RECEIVE_ONE = _SQL["receive_one"].text
 _READY_QUEUES = _SQL["ready_queues"].text
 _REFRESH = _SQL["refresh"].text
 _DELETE = _SQL["delete"].text
@@ -70,6 +71,10 @@ class FifoMessage(NamedTuple):
     attributes: str | None
     system: str | None
     delay_seconds: int
+
+
+_Row = tuple[int, str, str, str, str, str, str, str | None, str | None, int]
+"""A queue_id and a FifoMessage."""
 
 
 class FifoSend(Entry):
@@ -195,7 +200,7 @@ class FifoLanes:
 
     async def _flush_sends(self, connection: Connection, batch: list[FifoSend]) -> list[FifoSend]:
         batch, left = _split_by_groups(batch)
-        rows: list[tuple[object, ...]] = []
+        rows: list[_Row] = []
         lines: dict[tuple[int, str], int] = {}
         for entry in batch:
             queue_id = entry.queue_id
@@ -204,8 +209,17 @@ class FifoLanes:
                 if key not in lines:
                     rows.append((queue_id, *message))
                     lines[key] = len(rows)
-        queue_ids = list({entry.queue_id for entry in batch})
-        row = await connection.fetchrow(_SEND, self._now(), queue_ids, *zip(*rows, strict=True))
+        queue_ids, message_ids, group_ids, dedup_keys, *others = zip(*rows, strict=True)
+        row = await connection.fetchrow(
+            _SEND,
+            self._now(),
+            list(set(queue_ids)),
+            queue_ids,
+            "{" + ",".join(message_ids) + "}",
+            group_ids,
+            "{" + ",".join(dedup_keys) + "}",
+            *others,
+        )
         assert row is not None
         positions, sequences, originals = row
         answers = dict(
@@ -245,15 +259,17 @@ class FifoLanes:
         callers: list[FifoReceive],
         queues: dict[int, list[FifoReceive]],
     ) -> list[asyncpg.Record]:
-        return await connection.fetch(
-            _RECEIVE,
+        arguments = (
             self._now(),
             list(queues),
             [len(entries) for entries in queues.values()],
             [entries[0].retention_seconds for entries in queues.values()],
             [entry.visibility_ms for entry in callers],
-            callers[0].limit,
         )
+        limit = callers[0].limit
+        if limit == 1:
+            return await connection.fetch(_RECEIVE_ONE, *arguments)
+        return await connection.fetch(_RECEIVE, *arguments, limit)
 
     async def _receive_attempt(
         self, connection: Connection, entry: FifoReceive, attempt_id: str
@@ -321,8 +337,9 @@ class FifoLanes:
         if not queue_ids:
             return set()
         try:
-            rows = await connection.fetch(_READY_QUEUES, self._now(), list(queue_ids))
-        except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError) as error:
+            async with unavailable_when_lost():
+                rows = await connection.fetch(_READY_QUEUES, self._now(), list(queue_ids))
+        except Unavailable as error:
             # The receive is committed: whoever got something must hear of it.
             _log.warning("could not look for more: %s", error)
             return set()
@@ -374,11 +391,10 @@ class FifoLanes:
             _DELETE, self._now(), queue_ids, group_ids, sequences, list(newest.values())
         )
         assert row is not None
+        done, expired = row
         keys = list(newest)
-        states = {
-            keys[position - 1]: state
-            for position, state in zip(row[0] or (), row[1] or (), strict=True)
-        }
+        states = dict.fromkeys([keys[position - 1] for position in done], "ok")
+        states.update(dict.fromkeys([keys[position - 1] for position in expired], "expired"))
         for entry in batch:
             entry.reply([_deleted(handle, newest, states) for handle in entry.handles])
         return []
@@ -424,7 +440,7 @@ def _sent(
     entry: FifoSend,
     lines: dict[tuple[int, str], int],
     answers: dict[int, tuple[int, object]],
-    rows: list[tuple[object, ...]],
+    rows: list[_Row],
 ) -> list[tuple[str, int, bool]] | QueueDoesNotExist:
     """One entry's result; messages folded into another one of the flush are duplicates of it."""
     result: list[tuple[str, int, bool]] = []
@@ -434,7 +450,7 @@ def _sent(
         if answer is None:
             return QueueDoesNotExist()
         sequence, original = answer
-        message_id = str(rows[line - 1][1] if original is None else original)
+        message_id = rows[line - 1][1] if original is None else str(original)
         result.append((message_id, sequence, message_id != message.message_id))
     return result
 

@@ -30,6 +30,7 @@ _log = logging.getLogger("queuegate.lanes")
 
 _MAX_BYTES = 4 << 20
 _PATIENCE_SECONDS = 5.0
+_CLOSE_SECONDS = 5.0
 
 RECEIVE_PLANNER = {
     "enable_seqscan": "off",
@@ -43,17 +44,26 @@ a planner left to itself takes a sequential scan and keeps it (tests/storage/tes
 
 
 class Entry:
-    """One caller's part of a flush. ``reply`` gets the result, or the error that it ended with.
+    """One caller's part of a flush. The caller gets the result, or the error that it ended with.
 
     ``gone`` is set when the caller went away: an entry that has not been taken yet is dropped.
     """
 
-    __slots__ = ("gone", "reply", "size_bytes")
+    __slots__ = ("_reply", "answered", "gone", "size_bytes")
 
     def __init__(self, reply: Callable[[object], None], size_bytes: int = 0) -> None:
-        self.reply = reply
+        self._reply = reply
         self.size_bytes = size_bytes
         self.gone = False
+        self.answered = False
+
+    def reply(self, result: object) -> None:
+        """Tell the caller. A caller that breaks down over it fails neither the flush nor others."""
+        self.answered = True
+        try:
+            self._reply(result)
+        except Exception:  # noqa: BLE001 - what is committed must not be repeated for it
+            _log.exception("a caller could not take its answer")
 
 
 E = TypeVar("E", bound=Entry)
@@ -105,10 +115,16 @@ class Lane(Generic[E]):
         await self._connected()
 
     async def close(self) -> None:
-        """Finish what was handed in, then let the connection go."""
+        """Finish what was handed in, then let the connection go.
+
+        A database that hangs gets five seconds; then what waits for it is answered Unavailable.
+        """
         self._closed = True
         if self._task is not None:
-            await self._task
+            await asyncio.wait([self._task], timeout=_CLOSE_SECONDS)
+            while not self._task.done():
+                self._drop_connection()
+                await asyncio.wait([self._task], timeout=0.1)
         if self._connection is not None:
             with contextlib.suppress(OSError, asyncpg.InterfaceError):
                 await self._connection.close(timeout=2.0)
@@ -149,7 +165,9 @@ class Lane(Generic[E]):
             return
         try:
             connection = await self._connected()
-        except Unavailable as error:
+        except Exception as error:  # noqa: BLE001 - every kind of failure must reach its callers
+            if not isinstance(error, Unavailable):
+                _log.error("lane %s cannot connect", self.name, exc_info=error)
             for entry in batch:
                 entry.reply(error)
             return
@@ -165,6 +183,10 @@ class Lane(Generic[E]):
 
     async def _recover(self, batch: list[E], error: Exception) -> None:
         """Answer a failed flush: lost connection to all, otherwise find out whose fault it was."""
+        batch = [entry for entry in batch if not entry.answered]
+        if not batch:
+            _log.error("lane %s failed after its answers", self.name, exc_info=error)
+            return
         if is_unavailable(error) or isinstance(error, Unavailable):
             _log.warning("lane %s lost its connection: %s", self.name, error)
             self._drop_connection()

@@ -24,6 +24,7 @@ _SQL = load("messages")
 _SEND = _SQL["send"].text
 _RECEIVE = _SQL["receive"].text
 _DELETE = _SQL["delete"].text
+_DELETE_IN_ONE = _SQL["delete_in_one"].text
 _CHANGE_VISIBILITY = _SQL["change_visibility"].text
 _RELEASE = _SQL["release"].text
 _MOVE_TO_DEAD_LETTER = _SQL["move_to_dead_letter"].text
@@ -41,7 +42,7 @@ ClockNow = Callable[[], datetime | None]
 
 
 NewMessage = tuple[int, str, str, str, str | None, str | None, int]
-"""(queue_id, message_id, body, sender_id, attributes, system, delay_seconds): a plain tuple, because
+"""(queue_id, message_id, body, sender_id, attributes, system, delay_seconds): a plain tuple, as
 sends make one for every message and hand them over column by column."""
 
 
@@ -290,13 +291,17 @@ class StandardLanes:
 
     async def _flush_deletes(self, connection: Connection, batch: list[Delete]) -> list[Delete]:
         keys = sorted({key for entry in batch for key in entry.keys})
-        queue_ids = "{" + ",".join([str(queue_id) for queue_id, _ in keys]) + "}"
         sequences = "{" + ",".join([str(sequence) for _, sequence in keys]) + "}"
-        found = await connection.fetchval(_DELETE, queue_ids, sequences)
+        statement = _DELETE_IN_ONE
+        queue_ids: int | str = keys[0][0]
+        if queue_ids != keys[-1][0]:
+            statement = _DELETE
+            queue_ids = "{" + ",".join([str(queue_id) for queue_id, _ in keys]) + "}"
+        found = await connection.fetchval(statement, queue_ids, sequences)
         missing = found < len(keys)
         while missing:
             # Gone before, or leased anew while the statement ran: only a second look can tell.
-            again = await connection.fetchval(_DELETE, queue_ids, sequences)
+            again = await connection.fetchval(statement, queue_ids, sequences)
             missing = again > 0
         for entry in batch:
             entry.reply(None)
@@ -315,7 +320,9 @@ class StandardLanes:
                 continue
             taken |= keys
             now_entries.append(entry)
-        rows = sorted({row for entry in now_entries for row in entry.rows})
+        # The same receipt twice in one batch: the later entry counts, as if they came one by one.
+        latest = {row[:3]: row for entry in now_entries for row in entry.rows}
+        rows = sorted(latest.values())
         changed = await connection.fetch(_CHANGE_VISIBILITY, self._now(), *zip(*rows, strict=True))
         done = {rows[line - 1][:3] for (line,) in changed}
         for entry in now_entries:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import datetime
 import socket
 import ssl
 from collections.abc import Awaitable, Callable
@@ -11,8 +12,12 @@ from urllib.parse import parse_qs, urlsplit
 
 import asyncpg
 
+from storage.queries import load
+
 Connection: TypeAlias = "asyncpg.Connection[asyncpg.Record]"
 Look: TypeAlias = Callable[[Connection], Awaitable[str]]
+
+_SQL = load("preflight")
 
 OLDEST_MAJOR_VERSION = 15
 _CONNECT_SECONDS = 10.0
@@ -35,6 +40,13 @@ async def connect(dsn: str) -> Connection:
         await connection.close()
         raise DatabaseRefused(f"the PostgreSQL at {shown(dsn)} {refusal}")
     return connection
+
+
+async def clock_skew_seconds(connection: Connection) -> float:
+    """How far the database's clock is ahead of ours."""
+    here = datetime.datetime.now(datetime.UTC)
+    there: datetime.datetime = await connection.fetchval(_SQL["server_clock"].text)
+    return (there - here).total_seconds()
 
 
 def shown(dsn: str) -> str:

@@ -11,8 +11,6 @@ from storage.queries import load
 from storage.queues import DEFAULT_ATTRIBUTES
 
 if TYPE_CHECKING:
-    import asyncpg
-
     from storage.database import Transaction
 
 _SQL = load("retention")
@@ -32,7 +30,6 @@ class ExpiredQueue(NamedTuple):
 
     queue_id: int
     retention_seconds: int
-    is_fifo: bool
 
 
 class ExpiredPage(NamedTuple):
@@ -61,27 +58,20 @@ async def find_expired(
     statement = _FIND_EXPIRED_FIFO if is_fifo else _FIND_EXPIRED
     row = await tx.fetchrow(statement, now, after_queue_id, limit, _DEFAULT_RETENTION)
     assert row is not None
-    return _page(row, is_fifo, limit)
-
-
-def _page(row: asyncpg.Record, is_fifo: bool, limit: int) -> ExpiredPage:
     last_queue_id, looked_at, queue_ids, retentions = row
-    found = [
-        ExpiredQueue(queue_id, retention, is_fifo)
-        for queue_id, retention in zip(queue_ids, retentions, strict=True)
-    ]
+    found = [ExpiredQueue(*pair) for pair in zip(queue_ids, retentions, strict=True)]
     return ExpiredPage(found, last_queue_id if looked_at == limit else None)
 
 
-async def expire(tx: Transaction, now: datetime | None, queue: ExpiredQueue, *, limit: int) -> int:
-    """Delete up to ``limit`` messages of the queue that are past their retention; how many went."""
-    if queue.is_fifo:
-        return await fifo.expire(tx, now, queue.queue_id, queue.retention_seconds, limit)
+async def expire_standard(
+    tx: Transaction, now: datetime | None, expired: list[ExpiredQueue], *, limit_each: int
+) -> dict[int, int]:
+    """Delete up to ``limit_each`` messages of each queue past its retention; how many, by queue."""
     await probe_by_key(tx)
-    gone: int = await tx.fetchval(
-        _EXPIRE_STANDARD, now, queue.queue_id, queue.retention_seconds, limit
-    )
-    return gone
+    queue_ids = [queue.queue_id for queue in expired]
+    retentions = [queue.retention_seconds for queue in expired]
+    rows = await tx.fetch(_EXPIRE_STANDARD, now, queue_ids, retentions, limit_each)
+    return {row["queue_id"]: row["gone"] for row in rows}
 
 
 async def fold_deltas(tx: Transaction, *, most_per_queue: int, limit: int) -> int:

@@ -10,9 +10,8 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from time import perf_counter
-from typing import Any
+from typing import Any, Protocol
 
-from gateway.auth import Authenticator
 from gateway.faces import refusals
 from gateway.operations.caller import Caller
 from gateway.operations.engine import Engine
@@ -21,7 +20,14 @@ from protocol.aws_errors import SQS_ERRORS, AwsError
 from protocol.detect import NOT_ON_QUEUE_PATH, SERVICES, Detected, detect
 from protocol.errors import Malformed
 from protocol.queue_urls import QueueAddress, queue_from_url
-from storage.errors import MalformedInput, QueueDoesNotExist, Rejected, Unavailable, UnknownAction
+from storage.errors import (
+    MalformedInput,
+    QueueDoesNotExist,
+    Rejected,
+    RequestTooLarge,
+    Unavailable,
+    UnknownAction,
+)
 from storage.model import Queue
 
 _log = logging.getLogger("queuegate.aws")
@@ -99,13 +105,21 @@ class Call:
 Binding = Callable[[Call], Awaitable[Members | None]]
 
 
+class Callers(Protocol):
+    """Who makes a request, from its credentials (``gateway.auth.Authenticator``)."""
+
+    def caller(
+        self, authorization: str, params: Mapping[str, str], resource: str = ""
+    ) -> Caller: ...
+
+
 class AwsFace:
     """Answers every AWS request of this process."""
 
     def __init__(
         self,
         engine: Engine,
-        authenticator: Authenticator,
+        authenticator: Callers,
         bindings: Mapping[str, Mapping[str, Binding]],
     ) -> None:
         self.engine = engine
@@ -133,6 +147,17 @@ class AwsFace:
             _log.exception("%s %s failed", request.request_id, detected.action)
             text = "We encountered an internal error. Please try again."
             return _error(request, detected, SQS_ERRORS["InternalFailure"], text)
+
+    def too_large(self, request: Request, most: int) -> Response:
+        """The refusal of a body that was not read to its end: 413 in the form of the wire."""
+        is_json = "x-amz-target" in request.headers
+        detected = Detected("sqs", "json" if is_json else "query", None)
+        text = f"The request body is larger than the {most} bytes that this endpoint takes."
+        response = refuse(request, detected, RequestTooLarge(text))
+        response.status = 413
+        # What the client still sends is not read: the connection cannot be used again.
+        response.headers.append((b"connection", b"close"))
+        return response
 
     async def _answer(self, request: Request, detected: Detected) -> Response:
         is_json = detected.wire == "json"

@@ -20,7 +20,6 @@ SQS: Mapping[type[Rejected], AwsError] = {
         (errors.InvalidAttributeName, "InvalidAttributeName"),
         (errors.InvalidAttributeValue, "InvalidAttributeValue"),
         (errors.InvalidMessageContents, "InvalidMessageContents"),
-        (errors.InvalidAddress, "InvalidAddress"),
         (errors.ReceiptHandleIsInvalid, "ReceiptHandleIsInvalid"),
         (errors.OverLimit, "OverLimit"),
         (errors.EmptyBatchRequest, "EmptyBatchRequest"),
@@ -33,7 +32,6 @@ SQS: Mapping[type[Rejected], AwsError] = {
         (errors.MalformedInput, "SerializationException"),
         (errors.UnknownAction, "UnknownOperationException"),
         (errors.AccessDenied, "AccessDeniedException"),
-        (errors.IncompleteSignature, "IncompleteSignatureException"),
         (errors.RequestTooLarge, "InvalidParameterValueException"),
     )
 }

@@ -21,27 +21,20 @@ import os
 import secrets
 from collections import deque
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Protocol
-
-import asyncpg
+from typing import Protocol
 
 from storage.database import Database
 from storage.errors import Unavailable
-
-if TYPE_CHECKING:
-    from storage.database import Connection
+from storage.notifications import PAYLOAD_BYTES, Notifications
 
 _log = logging.getLogger("queuegate.wakeups")
 
-CHANNEL = "queuegate"
-_PAYLOAD_BYTES = 7000
 _HEARTBEAT_SECONDS = 5.0
 _PEER_SECONDS = 16.0
 _INTEREST_SECONDS = 16.0
 # A send that committed while the other process's wish to hear of it was on its way.
 _RECENT_SECONDS = 0.3
 _LOOK_SECONDS = 0.9
-_NOTIFY = "SELECT pg_notify($1, $2)"
 
 Looker = Callable[[list[int]], Awaitable[list[tuple[int, bool, int]]]]
 """Asks the database about queues: (queue_id, receivable now, milliseconds to the next)."""
@@ -68,7 +61,7 @@ class Wakeups:
         self._hints: dict[str, dict[int, int]] = {}
         self._sending: asyncio.Task[None] | None = None
         self._tasks: list[asyncio.Task[None]] = []
-        self._connection: Connection | None = None
+        self._notifications: Notifications | None = None
         self._lost = asyncio.Event()
         self._stopping = False
         self.on_queue_changed: Callable[[int | None], None] = lambda _: None
@@ -163,11 +156,11 @@ class Wakeups:
         while self._hints:
             hints, self._hints = self._hints, {}
             for payload in self._payloads(hints):
-                if self._connection is None:
+                if self._notifications is None:
                     return
                 try:
-                    await self._connection.execute(_NOTIFY, CHANNEL, payload)
-                except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError) as error:
+                    await self._notifications.send(payload)
+                except Unavailable as error:
                     # The others look for themselves within a second.
                     _log.warning("a notification was lost: %s", error)
                     self._lost.set()
@@ -180,7 +173,7 @@ class Wakeups:
             size = 0
             for number, count in numbers.items():
                 word = f"{number}:{count}"
-                if size + len(word) > _PAYLOAD_BYTES:
+                if size + len(word) > PAYLOAD_BYTES:
                     payloads.append(f"{self._process} {kind} {','.join(words)}")
                     words, size = [], 0
                 words.append(word)
@@ -190,8 +183,8 @@ class Wakeups:
 
     # Hearing
 
-    def _heard(self, _connection: object, _pid: int, _channel: str, payload: object) -> None:
-        sender, kind, rest = str(payload).split(" ", 2)
+    def _heard(self, payload: str) -> None:
+        sender, kind, rest = payload.split(" ", 2)
         if sender == self._process:
             return
         time = asyncio.get_running_loop().time()
@@ -234,18 +227,15 @@ class Wakeups:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        if self._connection is not None:
-            with contextlib.suppress(OSError, asyncpg.InterfaceError):
-                await self._connection.close(timeout=1.0)
-            self._connection = None
+        if self._notifications is not None:
+            await self._notifications.close()
+            self._notifications = None
 
     async def _listen(self) -> None:
-        connection = await self._database.connect({"synchronous_commit": "off"})
-        await connection.add_listener(CHANNEL, self._heard)
-        connection.add_termination_listener(lambda _: self._lost.set())
         self._lost.clear()
-        self._connection = connection
-        await connection.execute(_NOTIFY, CHANNEL, f"{self._process} P 0:1")
+        notifications = await Notifications.open(self._database, self._heard, self._lost.set)
+        self._notifications = notifications
+        await notifications.send(f"{self._process} P 0:1")
 
     async def _keep_listening(self) -> None:
         """Greet regularly; when the connection is lost, assume that everything has changed."""
@@ -269,14 +259,14 @@ class Wakeups:
             self._recent.clear()
 
     async def _listen_again(self) -> None:
-        if self._connection is not None:
-            self._connection.terminate()
-            self._connection = None
+        if self._notifications is not None:
+            self._notifications.drop()
+            self._notifications = None
         pause = 0.05
         while True:
             try:
                 await self._listen()
-            except (Unavailable, asyncpg.PostgresError, asyncpg.InterfaceError, OSError):
+            except Unavailable:
                 await asyncio.sleep(pause)
                 pause = min(pause * 2, 1.0)
             else:

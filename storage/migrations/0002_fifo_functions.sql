@@ -10,6 +10,12 @@
 -- with a plain look whether the row is there, provided that it looks after it got the lock: with a
 -- new snapshot, hence functions. A look that locks (ON CONFLICT) would wait for every receive and
 -- delete under way, and would hide the group from receivers.
+--
+-- Plans are made once for each connection, maybe when the tables are drained, and kept. A planner
+-- that believes in one row makes it the outer side of a join and then reads 100,000 of them. So no
+-- statement here joins a table: rows are looked up by key in a LATERAL subquery that cannot be
+-- flattened (FOR UPDATE, LIMIT, OFFSET 0), deleted by ctid = ANY(ARRAY(...)), and rows of groups are
+-- updated by INSERT ... ON CONFLICT: the row is there and locked, and its key is found by the index.
 -- Functions that run on lanes rely on the lane's planner settings; the others carry their own.
 
 -- A receive with a ReceiveRequestAttemptId: what it returned, to be returned again.
@@ -112,27 +118,29 @@ BEGIN
     WHERE i.locked));
   GET DIAGNOSTICS v_dropped = ROW_COUNT;
   IF v_dropped < cardinality(p_queue_ids) THEN
-    UPDATE fifo_groups AS f
+    INSERT INTO fifo_groups (queue_id, group_id, ready_at, head_seq)
+    SELECT i.queue_id, i.group_id, coalesce(n.visible_at, p_now), coalesce(n.sequence, g.head_seq)
+    FROM unnest(p_queue_ids, p_group_ids) AS i (queue_id, group_id), LATERAL (
+      SELECT f.head_seq, f.d_last FROM fifo_groups AS f
+      WHERE f.queue_id = i.queue_id AND f.group_id = i.group_id OFFSET 0) AS g
+    LEFT JOIN LATERAL (
+      SELECT m.sequence, m.visible_at FROM fifo_messages AS m
+      WHERE m.queue_id = i.queue_id AND m.group_id = i.group_id AND m.sequence > g.d_last
+      ORDER BY m.sequence LIMIT 1) AS n ON true
+    ON CONFLICT (queue_id, group_id) DO UPDATE
     SET d_seq = '{}', d_rc = '{}', d_until = '{}', d_first = '{}',
-        ready_at = coalesce(h.visible_at, p_now), head_seq = coalesce(h.sequence, f.head_seq)
-    FROM (
-      SELECT g.ctid AS tid, n.sequence, n.visible_at
-      FROM unnest(p_queue_ids, p_group_ids) AS i (queue_id, group_id)
-      JOIN fifo_groups AS g ON g.queue_id = i.queue_id AND g.group_id = i.group_id
-      LEFT JOIN LATERAL (
-        SELECT m.sequence, m.visible_at FROM fifo_messages AS m
-        WHERE m.queue_id = g.queue_id AND m.group_id = g.group_id AND m.sequence > g.d_last
-        ORDER BY m.sequence LIMIT 1) AS n ON true) AS h
-    WHERE f.ctid = h.tid;
+        ready_at = excluded.ready_at, head_seq = excluded.head_seq;
   END IF;
 END $$;
 
 -- Deletes messages whose handle is that of their last receive and whose visibility timeout still
--- runs. Answers by position (from 1): ok; expired: the message stays; absent: gone already.
+-- runs. Answers by position (from 1): done; expired: the message stays; in neither: gone already.
 -- No two rows of one call may name the same message.
+-- Nearly always a call deletes all that is delivered of a group; then whole arrays are compared.
+-- Taking one apart (unnest in FROM, five aggregates) costs as much as all the rest.
 CREATE FUNCTION fifo_delete(
   p_now timestamptz, p_queue_ids int[], p_group_ids text[], p_sequences bigint[], p_counts int[],
-  OUT positions bigint[], OUT states text[]
+  OUT done bigint[], OUT expired bigint[]
 ) LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
@@ -145,19 +153,25 @@ BEGIN
     SELECT f.queue_id, f.group_id, f.d_last, f.d_seq, f.d_rc, f.d_until, f.d_first,
       i.sequences AS ss, i.counts AS cs, i.positions AS ps
     FROM (
-      SELECT e.queue_id, e.group_id COLLATE "C" AS group_id, array_agg(e.sequence) AS sequences,
-        array_agg(e.receive_count) AS counts, array_agg(e.position) AS positions
+      SELECT e.queue_id, e.group_id COLLATE "C" AS group_id,
+        array_agg(e.sequence ORDER BY e.sequence) AS sequences,
+        array_agg(e.receive_count ORDER BY e.sequence) AS counts,
+        array_agg(e.position ORDER BY e.sequence) AS positions
       FROM unnest(p_queue_ids, p_group_ids, p_sequences, p_counts)
         WITH ORDINALITY AS e (queue_id, group_id, sequence, receive_count, position)
-      GROUP BY 1, 2 ORDER BY 1, 2) AS i
-    JOIN fifo_groups AS f ON f.queue_id = i.queue_id AND f.group_id = i.group_id
-    ORDER BY 1, 2 FOR NO KEY UPDATE OF f
+      GROUP BY 1, 2 ORDER BY 1, 2) AS i, LATERAL (
+      SELECT g.queue_id, g.group_id, g.d_last, g.d_seq, g.d_rc, g.d_until, g.d_first
+      FROM fifo_groups AS g
+      WHERE g.queue_id = i.queue_id AND g.group_id = i.group_id FOR NO KEY UPDATE) AS f
   ), t AS MATERIALIZED (
     -- The time after the locks: a handle must not outlive its timeout by waiting.
     SELECT coalesce(p_now, clock_timestamp()) AS now FROM (SELECT count(*) FROM l) AS c
+  ), w AS MATERIALIZED (
+    SELECT l.*, t.now, l.ss = l.d_seq AND l.cs = l.d_rc AND t.now < ALL (l.d_until) AS whole
+    FROM t, l
   ), n AS MATERIALIZED (
-    SELECT l.queue_id, l.group_id, l.d_last, k.*
-    FROM t, l, LATERAL (
+    SELECT w.queue_id, w.group_id, w.d_last, k.*
+    FROM w, LATERAL (
       SELECT
         array_agg(d.seq) FILTER (WHERE NOT d.ok) AS ks, array_agg(d.rc) FILTER (WHERE NOT d.ok) AS kr,
         array_agg(d.until) FILTER (WHERE NOT d.ok) AS ku,
@@ -165,49 +179,56 @@ BEGIN
         array_agg(d.seq) FILTER (WHERE d.ok) AS ds
       FROM (
         SELECT e.*, coalesce(
-          e.until > t.now AND l.cs[array_position(l.ss, e.seq)] = e.rc, false) AS ok
-        FROM unnest(l.d_seq, l.d_rc, l.d_until, l.d_first) AS e (seq, rc, until, first)) AS d) AS k
+          e.until > w.now AND w.cs[array_position(w.ss, e.seq)] = e.rc, false) AS ok
+        FROM unnest(w.d_seq, w.d_rc, w.d_until, w.d_first) AS e (seq, rc, until, first)) AS d) AS k
+    WHERE NOT w.whole
   ), gone AS (
     -- By key in a scalar subquery: as a join it was planned to read whole groups.
     DELETE FROM fifo_messages AS m WHERE m.ctid = ANY(ARRAY(
       SELECT (SELECT x.ctid FROM fifo_messages AS x
-              WHERE x.queue_id = n.queue_id AND x.group_id = n.group_id AND x.sequence = s.sequence)
-      FROM n, unnest(n.ds) AS s (sequence)))
+              WHERE x.queue_id = s.queue_id AND x.group_id = s.group_id AND x.sequence = s.sequence)
+      FROM (
+        SELECT w.queue_id, w.group_id, unnest(w.ss) AS sequence FROM w WHERE w.whole
+        UNION ALL SELECT n.queue_id, n.group_id, unnest(n.ds) FROM n) AS s))
     RETURNING m.queue_id
   ), counted AS (
     INSERT INTO queue_deltas (queue_id, delta)
     SELECT gone.queue_id, -count(*) FROM gone GROUP BY gone.queue_id
   ), h AS MATERIALIZED (
-    SELECT n.queue_id, n.group_id, f.sequence, f.visible_at
-    FROM n LEFT JOIN LATERAL (
+    SELECT o.queue_id, o.group_id, f.sequence, f.visible_at
+    FROM (
+      SELECT w.queue_id, w.group_id, w.d_last FROM w WHERE w.whole
+      UNION ALL
+      SELECT n.queue_id, n.group_id, n.d_last FROM n
+      WHERE n.ks IS NULL AND n.ds IS NOT NULL) AS o
+    LEFT JOIN LATERAL (
       SELECT m.sequence, m.visible_at FROM fifo_messages AS m
-      WHERE m.queue_id = n.queue_id AND m.group_id = n.group_id AND m.sequence > n.d_last
+      WHERE m.queue_id = o.queue_id AND m.group_id = o.group_id AND m.sequence > o.d_last
       ORDER BY m.sequence LIMIT 1) AS f ON true
-    WHERE n.ks IS NULL AND n.ds IS NOT NULL
-  ), kept AS (
-    UPDATE fifo_groups AS f
-    SET d_seq = n.ks, d_rc = n.kr, d_until = n.ku, d_first = n.kf,
-        ready_at = n.ku[1], head_seq = n.ks[1]
-    FROM n
-    WHERE n.ds IS NOT NULL AND n.ks IS NOT NULL
-      AND f.queue_id = n.queue_id AND f.group_id = n.group_id
-  ), opened AS (
-    UPDATE fifo_groups AS f
-    SET d_seq = '{}', d_rc = '{}', d_until = '{}', d_first = '{}',
-        ready_at = h.visible_at, head_seq = h.sequence
-    FROM h
-    WHERE h.sequence IS NOT NULL AND f.queue_id = h.queue_id AND f.group_id = h.group_id
+  ), changed AS (
+    INSERT INTO fifo_groups (queue_id, group_id, ready_at, head_seq, d_seq, d_rc, d_until, d_first)
+    SELECT n.queue_id, n.group_id, n.ku[1], n.ks[1], n.ks, n.kr, n.ku, n.kf
+    FROM n WHERE n.ds IS NOT NULL AND n.ks IS NOT NULL
+    UNION ALL
+    SELECT h.queue_id, h.group_id, h.visible_at, h.sequence, '{}', '{}', '{}', '{}'
+    FROM h WHERE h.sequence IS NOT NULL
+    ON CONFLICT (queue_id, group_id) DO UPDATE
+    SET ready_at = excluded.ready_at, head_seq = excluded.head_seq, d_seq = excluded.d_seq,
+        d_rc = excluded.d_rc, d_until = excluded.d_until, d_first = excluded.d_first
+  ), z AS MATERIALIZED (
+    SELECT e.position, w.d_rc[e.place] = e.receive_count AND w.d_until[e.place] > w.now AS ok
+    FROM w, LATERAL (
+      SELECT i.position, i.receive_count, array_position(w.d_seq, i.sequence) AS place
+      FROM unnest(w.ps, w.ss, w.cs) AS i (position, sequence, receive_count)) AS e
+    WHERE NOT w.whole AND e.place IS NOT NULL
   )
-  SELECT a.*, b.*, (SELECT t.now FROM t)
-  INTO positions, states, v_queue_ids, v_group_ids, v_locked, v_now
+  SELECT
+    ARRAY(SELECT unnest(w.ps) FROM w WHERE w.whole
+          UNION ALL SELECT z.position FROM z WHERE z.ok),
+    ARRAY(SELECT z.position FROM z WHERE NOT z.ok),
+    b.*, (SELECT t.now FROM t)
+  INTO done, expired, v_queue_ids, v_group_ids, v_locked, v_now
   FROM (
-    SELECT array_agg(z.position), array_agg(
-        CASE WHEN l.d_rc[z.place] = z.receive_count AND l.d_until[z.place] > t.now
-          THEN 'ok' ELSE 'expired' END)
-    FROM t, l, LATERAL (
-      SELECT e.position, e.receive_count, array_position(l.d_seq, e.sequence) AS place
-      FROM unnest(l.ps, l.ss, l.cs) AS e (position, sequence, receive_count)) AS z
-    WHERE z.place IS NOT NULL) AS a, (
     SELECT array_agg(h.queue_id), array_agg(h.group_id),
       array_agg(pg_try_advisory_xact_lock(hashtextextended(h.group_id, h.queue_id)))
     FROM h WHERE h.sequence IS NULL) AS b;
@@ -228,8 +249,10 @@ DECLARE
 BEGIN
   WITH g AS MATERIALIZED (
     SELECT f.group_id, f.d_last, k.*
-    FROM unnest(p_group_ids) AS i (group_id)
-    JOIN fifo_groups AS f ON f.queue_id = p_queue_id AND f.group_id = i.group_id,
+    FROM unnest(p_group_ids) AS i (group_id), LATERAL (
+      SELECT x.group_id, x.d_last, x.d_seq, x.d_rc, x.d_until, x.d_first
+      FROM fifo_groups AS x
+      WHERE x.queue_id = p_queue_id AND x.group_id = i.group_id OFFSET 0) AS f,
     LATERAL (
       SELECT array_agg(d.seq ORDER BY d.place) AS ks, array_agg(d.rc ORDER BY d.place) AS kr,
         array_agg(d.until ORDER BY d.place) AS ku, array_agg(d.first ORDER BY d.place) AS kf
@@ -246,13 +269,13 @@ BEGIN
         AND m.sequence > g.d_last
       ORDER BY m.sequence LIMIT 1) AS f ON true
   ), u AS (
-    UPDATE fifo_groups AS f
-    SET d_seq = coalesce(h.ks, '{}'), d_rc = coalesce(h.kr, '{}'),
-        d_until = coalesce(h.ku, '{}'), d_first = coalesce(h.kf, '{}'),
-        ready_at = coalesce(h.ku[1], h.visible_at), head_seq = coalesce(h.ks[1], h.sequence)
-    FROM h
-    WHERE f.queue_id = p_queue_id AND f.group_id = h.group_id
-      AND (h.ks IS NOT NULL OR h.sequence IS NOT NULL)
+    INSERT INTO fifo_groups (queue_id, group_id, ready_at, head_seq, d_seq, d_rc, d_until, d_first)
+    SELECT p_queue_id, h.group_id, coalesce(h.ku[1], h.visible_at), coalesce(h.ks[1], h.sequence),
+      coalesce(h.ks, '{}'), coalesce(h.kr, '{}'), coalesce(h.ku, '{}'), coalesce(h.kf, '{}')
+    FROM h WHERE h.ks IS NOT NULL OR h.sequence IS NOT NULL
+    ON CONFLICT (queue_id, group_id) DO UPDATE
+    SET ready_at = excluded.ready_at, head_seq = excluded.head_seq, d_seq = excluded.d_seq,
+        d_rc = excluded.d_rc, d_until = excluded.d_until, d_first = excluded.d_first
   )
   SELECT array_agg(h.group_id) INTO v_group_ids
   FROM h WHERE h.ks IS NULL AND h.sequence IS NULL;
@@ -277,14 +300,14 @@ BEGIN
   DELETE FROM fifo_messages AS m WHERE m.ctid = ANY(ARRAY(
     SELECT w.tid
     FROM unnest(p_group_ids) AS i (group_id), LATERAL (
+      SELECT f.head_seq, f.d_seq, f.d_until FROM fifo_groups AS f
+      WHERE f.queue_id = p_queue_id AND f.group_id = i.group_id OFFSET 0) AS g, LATERAL (
       SELECT x.tid, bool_and(x.ok) OVER (ORDER BY x.sequence) AS ok
       FROM (
         SELECT m.ctid AS tid, m.sequence, m.sent_at <= p_now - p_retention * interval '1 second'
-          AND coalesce(f.d_until[array_position(f.d_seq, m.sequence)] <= p_now, true) AS ok
-        FROM fifo_groups AS f
-        JOIN fifo_messages AS m ON m.queue_id = f.queue_id AND m.group_id = f.group_id
-          AND m.sequence >= f.head_seq
-        WHERE f.queue_id = p_queue_id AND f.group_id = i.group_id
+          AND coalesce(g.d_until[array_position(g.d_seq, m.sequence)] <= p_now, true) AS ok
+        FROM fifo_messages AS m
+        WHERE m.queue_id = p_queue_id AND m.group_id = i.group_id AND m.sequence >= g.head_seq
         ORDER BY m.sequence LIMIT 200) AS x) AS w
     WHERE w.ok LIMIT p_limit));
   GET DIAGNOSTICS v_cut = ROW_COUNT;
@@ -309,9 +332,10 @@ DECLARE
 BEGIN
   v_group_ids := ARRAY(
     SELECT f.group_id
-    FROM unnest(p_group_ids) AS i (group_id)
-    JOIN fifo_groups AS f ON f.queue_id = p_queue_id AND f.group_id = i.group_id
-    ORDER BY f.group_id FOR NO KEY UPDATE OF f SKIP LOCKED);
+    FROM unnest(p_group_ids) AS i (group_id), LATERAL (
+      SELECT g.group_id FROM fifo_groups AS g
+      WHERE g.queue_id = p_queue_id AND g.group_id = i.group_id
+      FOR NO KEY UPDATE SKIP LOCKED) AS f);
   v_cut := fifo_cut(v_now, p_queue_id, v_group_ids, p_retention, 5000);
   PERFORM fifo_settle(v_now, p_queue_id, v_group_ids);
   RETURN v_cut;
@@ -332,7 +356,8 @@ DECLARE
 BEGIN
   v_group_ids := ARRAY(
     SELECT f.group_id FROM fifo_groups AS f
-    WHERE f.queue_id = p_queue_id AND f.ready_at <= v_now - p_retention * interval '1 second'
+    WHERE f.queue_id = p_queue_id AND f.ready_at > '-infinity'
+      AND f.ready_at <= v_now - p_retention * interval '1 second'
     ORDER BY f.ready_at LIMIT least(p_limit, 1000) FOR NO KEY UPDATE SKIP LOCKED);
   IF cardinality(v_group_ids) = 0 THEN
     RETURN 0;
@@ -376,7 +401,9 @@ BEGIN
   PERFORM fifo_settle(v_now, p_queue_id, v_group_ids);
   SELECT count(*) INTO v_left
   FROM unnest(v_group_ids) AS i (group_id)
-  JOIN fifo_groups AS f ON f.queue_id = p_queue_id AND f.group_id = i.group_id;
+  WHERE EXISTS (
+    SELECT 1 FROM fifo_groups AS f
+    WHERE f.queue_id = p_queue_id AND f.group_id = i.group_id OFFSET 0);
   RETURN v_cut + cardinality(v_group_ids) - v_left;
 END $$;
 
@@ -398,9 +425,11 @@ DECLARE
   v_moved int;
 BEGIN
   -- All locks before the first change: rows of the source, then sender locks of the targets.
-  PERFORM 1 FROM (SELECT DISTINCT i.group_id FROM unnest(p_group_ids) AS i (group_id)) AS i
-  JOIN fifo_groups AS f ON f.queue_id = p_source_id AND f.group_id = i.group_id
-  ORDER BY f.group_id FOR NO KEY UPDATE OF f;
+  PERFORM 1 FROM (
+    SELECT DISTINCT e.group_id COLLATE "C" AS group_id
+    FROM unnest(p_group_ids) AS e (group_id) ORDER BY 1) AS i, LATERAL (
+    SELECT 1 FROM fifo_groups AS f
+    WHERE f.queue_id = p_source_id AND f.group_id = i.group_id FOR NO KEY UPDATE) AS l;
   PERFORM pg_advisory_xact_lock(k.key) FROM (
     SELECT DISTINCT hashtextextended(i.group_id, i.target_id) AS key
     FROM unnest(p_group_ids, p_target_ids) AS i (group_id, target_id) ORDER BY 1) AS k;
@@ -410,10 +439,12 @@ BEGIN
   WITH picked AS MATERIALIZED (
     SELECT m.ctid AS tid, i.target_id, i.message_id, i.receive_count
     FROM unnest(p_group_ids, p_sequences, p_counts, p_target_ids, p_message_ids)
-      AS i (group_id, sequence, receive_count, target_id, message_id)
-    JOIN fifo_groups AS f ON f.queue_id = p_source_id AND f.group_id = i.group_id
-    JOIN fifo_messages AS m ON m.queue_id = p_source_id AND m.group_id = i.group_id
-      AND m.sequence = i.sequence
+      AS i (group_id, sequence, receive_count, target_id, message_id), LATERAL (
+      SELECT g.d_seq, g.d_rc, g.d_until FROM fifo_groups AS g
+      WHERE g.queue_id = p_source_id AND g.group_id = i.group_id OFFSET 0) AS f, LATERAL (
+      SELECT x.ctid FROM fifo_messages AS x
+      WHERE x.queue_id = p_source_id AND x.group_id = i.group_id AND x.sequence = i.sequence
+      OFFSET 0) AS m
     WHERE i.target_id = ANY(v_live) AND CASE
       WHEN p_counts IS NULL
         THEN coalesce(f.d_until[array_position(f.d_seq, i.sequence)] <= v_now, true)
@@ -464,7 +495,10 @@ END $$;
 -- A new DelaySeconds holds for what was sent before and never received, too. Whole queue, one
 -- transaction: groups are locked, only messages change for which it makes a difference now.
 CREATE FUNCTION fifo_set_delay(p_now timestamptz, p_queue_id int, p_delay int)
-RETURNS int LANGUAGE plpgsql AS $$
+RETURNS int LANGUAGE plpgsql
+SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off
+SET enable_bitmapscan = off SET plan_cache_mode = force_generic_plan
+AS $$
 DECLARE
   v_now timestamptz;
   v_group_ids text[];
@@ -476,17 +510,28 @@ BEGIN
   v_now := coalesce(p_now, clock_timestamp());
   UPDATE fifo_messages AS m
   SET visible_at = m.sent_at + p_delay * interval '1 second'
-  FROM fifo_groups AS f
-  WHERE f.queue_id = p_queue_id AND m.queue_id = p_queue_id AND f.group_id = m.group_id
-    AND m.sequence > f.d_last AND m.visible_at <> m.sent_at + p_delay * interval '1 second'
-    AND greatest(m.visible_at, m.sent_at + p_delay * interval '1 second') > v_now;
+  WHERE m.ctid = ANY(ARRAY(
+    SELECT x.tid
+    FROM unnest(v_group_ids) AS i (group_id), LATERAL (
+      SELECT f.d_last FROM fifo_groups AS f
+      WHERE f.queue_id = p_queue_id AND f.group_id = i.group_id OFFSET 0) AS g, LATERAL (
+      SELECT n.ctid AS tid FROM fifo_messages AS n
+      WHERE n.queue_id = p_queue_id AND n.group_id = i.group_id AND n.sequence > g.d_last
+        AND n.visible_at <> n.sent_at + p_delay * interval '1 second'
+        AND greatest(n.visible_at, n.sent_at + p_delay * interval '1 second') > v_now
+      OFFSET 0) AS x));
   GET DIAGNOSTICS v_changed = ROW_COUNT;
-  UPDATE fifo_groups AS f SET ready_at = h.visible_at
+  INSERT INTO fifo_groups (queue_id, group_id, ready_at, head_seq)
+  SELECT p_queue_id, i.group_id, h.visible_at, h.sequence
   FROM unnest(v_group_ids) AS i (group_id), LATERAL (
-    SELECT m.visible_at FROM fifo_messages AS m
-    WHERE m.queue_id = p_queue_id AND m.group_id = i.group_id
+    SELECT f.ready_at, f.head_seq FROM fifo_groups AS f
+    WHERE f.queue_id = p_queue_id AND f.group_id = i.group_id AND f.d_seq = '{}' OFFSET 0) AS g,
+  LATERAL (
+    SELECT m.sequence, m.visible_at FROM fifo_messages AS m
+    WHERE m.queue_id = p_queue_id AND m.group_id = i.group_id AND m.sequence >= g.head_seq
     ORDER BY m.sequence LIMIT 1) AS h
-  WHERE f.queue_id = p_queue_id AND f.group_id = i.group_id AND f.d_seq = '{}'
-    AND f.ready_at <> h.visible_at;
+  WHERE g.ready_at <> h.visible_at
+  ON CONFLICT (queue_id, group_id) DO UPDATE
+  SET ready_at = excluded.ready_at, head_seq = excluded.head_seq;
   RETURN v_changed;
 END $$;

@@ -3,14 +3,15 @@
 -- deleted, at most ten; d_last: the highest number ever delivered). A message up to d_last that is
 -- not in d_seq is gone; one above was never delivered. ready_at is the instant from which the head
 -- of the group can be delivered: it may be too early, never too late. See migration 0002 for the
--- functions and for who locks what.
+-- functions, for who locks what, and for why no statement joins a table.
 -- Every statement that needs the time takes `now`; NULL means the clock of the database.
 
 -- name: send
 -- params: now, distinct_ids, queue_ids, message_ids, group_ids, dedup_keys, deduplication_ids, bodies, sender_ids, attributes, systems, delays
--- One flush of senders. No two rows may share queue and deduplication key.
+-- One flush of senders. No two rows may share queue and deduplication key. message_ids and
+-- dedup_keys are the texts of arrays: the client writes those far faster than arrays of uuid.
 SELECT positions, sequences, originals
-FROM fifo_send($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)
+FROM fifo_send($1, $2, $3, ($4::text)::uuid[], $5, ($6::text)::uuid[], $7, $8, $9, $10, $11, $12)
 
 -- name: receive
 -- params: now, queue_ids, callers, retentions, visibilities_ms, limit
@@ -35,7 +36,7 @@ WITH clock AS MATERIALIZED (
       SELECT f.queue_id, f.group_id, f.ready_at, f.head_seq, f.d_last, f.d_seq, f.d_rc, f.d_until,
         f.d_first
       FROM fifo_groups AS f
-      WHERE f.queue_id = q.queue_id AND f.ready_at <= clock.now
+      WHERE f.queue_id = q.queue_id AND f.ready_at > '-infinity' AND f.ready_at <= clock.now
       ORDER BY f.ready_at LIMIT q.callers * $6::int FOR NO KEY UPDATE SKIP LOCKED) AS g
     LEFT JOIN LATERAL (
       SELECT w.tid, w.sequence, w.place, w.prior_count, row_number() OVER (ORDER BY w.sequence) AS k,
@@ -63,27 +64,100 @@ WITH clock AS MATERIALIZED (
 ), grouped AS MATERIALIZED (
   SELECT t.queue_id, t.group_id, array_agg(t.sequence ORDER BY t.k) AS ts,
     array_agg(t.rc ORDER BY t.k) AS tr, array_agg(t.until ORDER BY t.k) AS tu,
-    array_agg(t.first ORDER BY t.k) AS tf, count(t.place) AS again, max(t.sequence) AS last
+    array_agg(t.first ORDER BY t.k) AS tf, max(t.sequence) AS last
   FROM taken AS t GROUP BY 1, 2
 ), leased AS (
   -- Behind `now` by a microsecond even without a timeout: such a group goes to the back.
-  UPDATE fifo_groups AS f
-  SET ready_at = greatest(g.tu[1], clock.now + interval '1 microsecond'), head_seq = g.ts[1],
-      d_last = greatest(f.d_last, g.last),
-      d_seq = g.ts || f.d_seq[again + 1:], d_rc = g.tr || f.d_rc[again + 1:],
-      d_until = g.tu || f.d_until[again + 1:], d_first = g.tf || f.d_first[again + 1:]
+  -- What stays of d_seq is behind what was taken: the delivered ones are the first of the group.
+  INSERT INTO fifo_groups AS f (queue_id, group_id, ready_at, head_seq, d_last, d_seq, d_rc,
+    d_until, d_first)
+  SELECT g.queue_id, g.group_id, greatest(g.tu[1], clock.now + interval '1 microsecond'), g.ts[1],
+    g.last, g.ts, g.tr, g.tu, g.tf
   FROM grouped AS g, clock
-  WHERE f.queue_id = g.queue_id AND f.group_id = g.group_id
+  ON CONFLICT (queue_id, group_id) DO UPDATE
+  SET ready_at = excluded.ready_at, head_seq = excluded.head_seq,
+      d_last = greatest(f.d_last, excluded.d_last),
+      d_seq = excluded.d_seq || f.d_seq[cardinality(excluded.d_seq) + 1:],
+      d_rc = excluded.d_rc || f.d_rc[cardinality(excluded.d_seq) + 1:],
+      d_until = excluded.d_until || f.d_until[cardinality(excluded.d_seq) + 1:],
+      d_first = excluded.d_first || f.d_first[cardinality(excluded.d_seq) + 1:]
 )
 SELECT t.caller, t.pos, m.queue_id, m.sequence, m.message_id, t.rc, m.body, m.sender_id,
   m.attributes, m.system,
   floor(date_part('epoch', m.sent_at) * 1000)::bigint AS sent_at_ms,
   floor(date_part('epoch', t.first) * 1000)::bigint AS first_received_at_ms,
   m.group_id, m.deduplication_id
-FROM taken AS t JOIN fifo_messages AS m ON m.ctid = t.tid
+FROM taken AS t, LATERAL (
+  SELECT x.queue_id, x.sequence, x.message_id, x.body, x.sender_id, x.attributes, x.system,
+    x.sent_at, x.group_id, x.deduplication_id
+  FROM fifo_messages AS x WHERE x.ctid = t.tid OFFSET 0) AS m
 UNION ALL
 SELECT 0, 0, x.queue_id, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, x.group_id, NULL
 FROM found AS x WHERE x.k IS NULL
+
+-- name: receive_one
+-- params: now, queue_ids, callers, retentions, visibilities_ms
+-- As `receive` for callers that take one message each: a group is one message and one caller, so
+-- nothing has to be ranked or gathered. The head of a group is the first element of d_seq, if it
+-- was delivered before.
+WITH clock AS MATERIALIZED (
+  SELECT coalesce($1::timestamptz, clock_timestamp()) AS now
+), found AS MATERIALIZED (
+  SELECT c.*, CASE WHEN c.tid IS NOT NULL
+    THEN q.base + row_number() OVER (PARTITION BY q.queue_id, c.tid IS NULL) ELSE 0 END AS caller
+  FROM clock, (
+    SELECT i.queue_id, i.callers, i.retention,
+      (sum(i.callers) OVER (ORDER BY i.place) - i.callers)::int AS base
+    FROM unnest($2::int[], $3::int[], $4::int[])
+      WITH ORDINALITY AS i (queue_id, callers, retention, place)) AS q, LATERAL (
+    SELECT g.*, m.tid, m.sequence, m.prior_count
+    FROM (
+      SELECT f.queue_id, f.group_id, f.d_seq, f.d_rc, f.d_until, f.d_first, f.head_seq, f.d_last
+      FROM fifo_groups AS f
+      WHERE f.queue_id = q.queue_id AND f.ready_at > '-infinity' AND f.ready_at <= clock.now
+      ORDER BY f.ready_at LIMIT q.callers FOR NO KEY UPDATE SKIP LOCKED) AS g
+    LEFT JOIN LATERAL (
+      SELECT w.tid, w.sequence, w.prior_count FROM (
+        SELECT m.ctid AS tid, m.sequence, m.visible_at, m.sent_at, m.prior_count
+        FROM fifo_messages AS m
+        WHERE m.queue_id = g.queue_id AND m.group_id = g.group_id AND m.sequence >= g.head_seq
+          AND (m.sequence > g.d_last OR m.sequence = g.d_seq[1])
+        ORDER BY m.sequence LIMIT 1) AS w
+      WHERE w.sent_at > clock.now - q.retention * interval '1 second'
+        AND CASE WHEN w.sequence = g.d_seq[1] THEN g.d_until[1] ELSE w.visible_at END <= clock.now
+      ) AS m ON true) AS c
+), taken AS MATERIALIZED (
+  SELECT x.caller, x.queue_id, x.group_id, x.tid, x.sequence,
+    CASE WHEN x.again = 1 THEN x.d_rc[1] ELSE x.prior_count END + 1 AS rc,
+    coalesce(CASE WHEN x.again = 1 THEN x.d_first[1] END, clock.now) AS first,
+    clock.now + ($5::bigint[])[x.caller] * interval '1 millisecond' AS until
+  FROM clock, (
+    SELECT f.*, coalesce(f.sequence = f.d_seq[1], false)::int AS again
+    FROM found AS f WHERE f.tid IS NOT NULL) AS x
+), leased AS (
+  INSERT INTO fifo_groups AS f (queue_id, group_id, ready_at, head_seq, d_last, d_seq, d_rc,
+    d_until, d_first)
+  SELECT t.queue_id, t.group_id, greatest(t.until, clock.now + interval '1 microsecond'),
+    t.sequence, t.sequence, ARRAY[t.sequence], ARRAY[t.rc], ARRAY[t.until], ARRAY[t.first]
+  FROM taken AS t, clock
+  ON CONFLICT (queue_id, group_id) DO UPDATE
+  SET ready_at = excluded.ready_at, head_seq = excluded.head_seq,
+      d_last = greatest(f.d_last, excluded.d_last), d_seq = excluded.d_seq || f.d_seq[2:],
+      d_rc = excluded.d_rc || f.d_rc[2:], d_until = excluded.d_until || f.d_until[2:],
+      d_first = excluded.d_first || f.d_first[2:]
+)
+SELECT t.caller, 1, m.queue_id, m.sequence, m.message_id, t.rc, m.body, m.sender_id,
+  m.attributes, m.system,
+  floor(date_part('epoch', m.sent_at) * 1000)::bigint AS sent_at_ms,
+  floor(date_part('epoch', t.first) * 1000)::bigint AS first_received_at_ms,
+  m.group_id, m.deduplication_id
+FROM taken AS t, LATERAL (
+  SELECT x.queue_id, x.sequence, x.message_id, x.body, x.sender_id, x.attributes, x.system,
+    x.sent_at, x.group_id, x.deduplication_id
+  FROM fifo_messages AS x WHERE x.ctid = t.tid OFFSET 0) AS m
+UNION ALL
+SELECT 0, 0, x.queue_id, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, x.group_id, NULL
+FROM found AS x WHERE x.tid IS NULL
 
 -- name: ready_queues
 -- params: now, queue_ids
@@ -93,7 +167,8 @@ FROM (SELECT coalesce($1::timestamptz, clock_timestamp()) AS now) AS clock,
   unnest($2::int[]) AS q (queue_id)
 WHERE EXISTS (
   SELECT 1 FROM fifo_groups AS f
-  WHERE f.queue_id = q.queue_id AND f.ready_at <= clock.now OFFSET 0)
+  WHERE f.queue_id = q.queue_id AND f.ready_at > '-infinity' AND f.ready_at <= clock.now
+  OFFSET 0)
 
 -- name: refresh
 -- params: now, queue_id, group_ids, retention
@@ -101,7 +176,7 @@ SELECT fifo_refresh($1, $2, $3, $4)
 
 -- name: delete
 -- params: now, queue_ids, group_ids, sequences, receive_counts
-SELECT positions, states FROM fifo_delete($1, $2, $3, $4, $5)
+SELECT done, expired FROM fifo_delete($1, $2, $3, $4, $5)
 
 -- name: change_visibility
 -- params: now, queue_ids, group_ids, sequences, receive_counts, visibilities_ms
@@ -109,7 +184,7 @@ SELECT positions, states FROM fifo_delete($1, $2, $3, $4, $5)
 -- last receive. Answers by position (from 1): ok, expired; absent: the message is gone. Of two rows
 -- for one message the last one counts. Messages are not written.
 WITH l AS MATERIALIZED (
-  SELECT f.queue_id, f.group_id, f.d_seq, f.d_rc, f.d_until,
+  SELECT f.queue_id, f.group_id, f.head_seq, f.d_seq, f.d_rc, f.d_until,
     i.sequences AS ss, i.counts AS cs, i.visibilities AS vs, i.positions AS ps
   FROM (
     SELECT e.queue_id, e.group_id COLLATE "C" AS group_id, array_agg(e.sequence) AS sequences,
@@ -117,13 +192,14 @@ WITH l AS MATERIALIZED (
       array_agg(e.position) AS positions
     FROM unnest($2::int[], $3::text[], $4::bigint[], $5::int[], $6::bigint[])
       WITH ORDINALITY AS e (queue_id, group_id, sequence, receive_count, visibility_ms, position)
-    GROUP BY 1, 2 ORDER BY 1, 2) AS i
-  JOIN fifo_groups AS f ON f.queue_id = i.queue_id AND f.group_id = i.group_id
-  ORDER BY 1, 2 FOR NO KEY UPDATE OF f
+    GROUP BY 1, 2 ORDER BY 1, 2) AS i, LATERAL (
+    SELECT g.queue_id, g.group_id, g.head_seq, g.d_seq, g.d_rc, g.d_until, g.d_first
+    FROM fifo_groups AS g
+    WHERE g.queue_id = i.queue_id AND g.group_id = i.group_id FOR NO KEY UPDATE) AS f
 ), clock AS MATERIALIZED (
   SELECT coalesce($1::timestamptz, clock_timestamp()) AS now FROM (SELECT count(*) FROM l) AS c
 ), n AS MATERIALIZED (
-  SELECT l.queue_id, l.group_id, l.d_seq, l.d_rc, l.d_until, l.ss, l.cs, l.ps, k.ku
+  SELECT l.queue_id, l.group_id, l.head_seq, l.d_seq, l.d_rc, l.d_until, l.ss, l.cs, l.ps, k.ku
   FROM clock, l, LATERAL (
     SELECT array_agg(coalesce((
         SELECT clock.now + z.visibility_ms * interval '1 millisecond'
@@ -132,10 +208,11 @@ WITH l AS MATERIALIZED (
         ORDER BY z.position DESC LIMIT 1), d.until) ORDER BY d.place) AS ku
     FROM unnest(l.d_seq, l.d_rc, l.d_until) WITH ORDINALITY AS d (seq, rc, until, place)) AS k
 ), changed AS (
-  UPDATE fifo_groups AS f SET d_until = n.ku, ready_at = n.ku[1]
-  FROM n
-  WHERE n.ku IS NOT NULL AND n.ku <> n.d_until
-    AND f.queue_id = n.queue_id AND f.group_id = n.group_id
+  INSERT INTO fifo_groups (queue_id, group_id, ready_at, head_seq, d_until)
+  SELECT n.queue_id, n.group_id, n.ku[1], n.head_seq, n.ku
+  FROM n WHERE n.ku IS NOT NULL AND n.ku <> n.d_until
+  ON CONFLICT (queue_id, group_id) DO UPDATE
+  SET d_until = excluded.d_until, ready_at = excluded.ready_at
 )
 SELECT z.position, CASE
   WHEN n.d_rc[z.place] = z.receive_count AND n.d_until[z.place] > clock.now THEN 'ok'
@@ -149,18 +226,19 @@ WHERE z.place IS NOT NULL
 -- params: now, queue_ids, group_ids, sequences, receive_counts
 -- Undoes receives whose caller went away before the answer: visible at once, and not counted.
 WITH l AS MATERIALIZED (
-  SELECT f.queue_id, f.group_id, f.d_seq, f.d_rc, f.d_until, f.d_first,
+  SELECT f.queue_id, f.group_id, f.head_seq, f.d_seq, f.d_rc, f.d_until, f.d_first,
     i.sequences AS ss, i.counts AS cs
   FROM (
     SELECT e.queue_id, e.group_id COLLATE "C" AS group_id, array_agg(e.sequence) AS sequences,
       array_agg(e.receive_count) AS counts
     FROM unnest($2::int[], $3::text[], $4::bigint[], $5::int[])
       AS e (queue_id, group_id, sequence, receive_count)
-    GROUP BY 1, 2 ORDER BY 1, 2) AS i
-  JOIN fifo_groups AS f ON f.queue_id = i.queue_id AND f.group_id = i.group_id
-  ORDER BY 1, 2 FOR NO KEY UPDATE OF f
+    GROUP BY 1, 2 ORDER BY 1, 2) AS i, LATERAL (
+    SELECT g.queue_id, g.group_id, g.head_seq, g.d_seq, g.d_rc, g.d_until, g.d_first
+    FROM fifo_groups AS g
+    WHERE g.queue_id = i.queue_id AND g.group_id = i.group_id FOR NO KEY UPDATE) AS f
 ), n AS MATERIALIZED (
-  SELECT l.queue_id, l.group_id, k.*
+  SELECT l.queue_id, l.group_id, l.head_seq, k.*
   FROM l, (SELECT coalesce($1::timestamptz, clock_timestamp()) AS now) AS clock, LATERAL (
     SELECT array_agg(d.rc - d.mine::int ORDER BY d.place) AS kr,
       array_agg(CASE WHEN d.mine THEN clock.now ELSE d.until END ORDER BY d.place) AS ku,
@@ -172,9 +250,12 @@ WITH l AS MATERIALIZED (
       FROM unnest(l.d_seq, l.d_rc, l.d_until, l.d_first)
         WITH ORDINALITY AS e (seq, rc, until, first, place)) AS d) AS k
 )
-UPDATE fifo_groups AS f SET d_rc = n.kr, d_until = n.ku, d_first = n.kf, ready_at = n.ku[1]
-FROM n
-WHERE n.kr IS NOT NULL AND f.queue_id = n.queue_id AND f.group_id = n.group_id
+INSERT INTO fifo_groups (queue_id, group_id, ready_at, head_seq, d_rc, d_until, d_first)
+SELECT n.queue_id, n.group_id, n.ku[1], n.head_seq, n.kr, n.ku, n.kf
+FROM n WHERE n.kr IS NOT NULL
+ON CONFLICT (queue_id, group_id) DO UPDATE
+SET d_rc = excluded.d_rc, d_until = excluded.d_until, d_first = excluded.d_first,
+    ready_at = excluded.ready_at
 
 -- name: count_in_flight
 -- params: now, queue_id, most
@@ -183,7 +264,7 @@ SELECT coalesce(sum(x.busy), 0)::int
 FROM (SELECT coalesce($1::timestamptz, clock_timestamp()) AS now) AS clock, LATERAL (
   SELECT (SELECT count(*) FROM unnest(f.d_until) AS u (until) WHERE u.until > clock.now) AS busy
   FROM fifo_groups AS f
-  WHERE f.queue_id = $2::int AND f.ready_at > clock.now
+  WHERE f.queue_id = $2::int AND f.ready_at > '-infinity' AND f.ready_at > clock.now
   ORDER BY f.ready_at LIMIT $3::int) AS x
 
 -- name: counts
@@ -195,11 +276,16 @@ FROM (SELECT coalesce($1::timestamptz, clock_timestamp()) AS now) AS clock, LATE
 WITH clock AS MATERIALIZED (
   SELECT coalesce($1::timestamptz, clock_timestamp()) AS now
 ), hidden AS (
-  SELECT f.d_until FROM clock, fifo_groups AS f
-  WHERE f.queue_id = $2::int AND f.ready_at > clock.now ORDER BY f.ready_at LIMIT $3::int
+  -- In a subquery of its own, or all groups are sorted before the limit.
+  SELECT g.d_until FROM clock, LATERAL (
+    SELECT f.d_until FROM fifo_groups AS f
+    WHERE f.queue_id = $2::int AND f.ready_at > '-infinity' AND f.ready_at > clock.now
+    ORDER BY f.ready_at LIMIT $3::int) AS g
 ), ready AS (
-  SELECT f.d_until FROM clock, fifo_groups AS f
-  WHERE f.queue_id = $2::int AND f.ready_at <= clock.now ORDER BY f.ready_at DESC LIMIT $3::int
+  SELECT g.d_until FROM clock, LATERAL (
+    SELECT f.d_until FROM fifo_groups AS f
+    WHERE f.queue_id = $2::int AND f.ready_at > '-infinity' AND f.ready_at <= clock.now
+    ORDER BY f.ready_at DESC LIMIT $3::int) AS g
 ), busy AS (
   SELECT count(*) AS busy
   FROM clock, (SELECT d_until FROM hidden UNION ALL SELECT d_until FROM ready) AS g,
@@ -210,7 +296,7 @@ WITH clock AS MATERIALIZED (
   FROM clock, LATERAL (
     SELECT m.visible_at FROM (
       SELECT f.queue_id, f.group_id, f.d_last FROM fifo_groups AS f
-      WHERE f.queue_id = $2::int AND EXISTS (
+      WHERE f.queue_id = $2::int AND f.ready_at > '-infinity' AND EXISTS (
         SELECT 1 FROM queues AS q WHERE q.queue_id = $2::int
           AND coalesce(q.attributes ->> 'DelaySeconds', '0') <> '0')
       ORDER BY f.ready_at DESC LIMIT $3::int) AS g, LATERAL (
@@ -230,9 +316,10 @@ SELECT
 SELECT q.queue_id,
   EXISTS (
     SELECT 1 FROM fifo_groups AS f
-    WHERE f.queue_id = q.queue_id AND f.ready_at <= clock.now OFFSET 0) AS ready,
+    WHERE f.queue_id = q.queue_id AND f.ready_at > '-infinity' AND f.ready_at <= clock.now
+    OFFSET 0) AS ready,
   (SELECT ceil(date_part('epoch', f.ready_at - clock.now) * 1000)::bigint FROM fifo_groups AS f
-   WHERE f.queue_id = q.queue_id AND f.ready_at > clock.now
+   WHERE f.queue_id = q.queue_id AND f.ready_at > '-infinity' AND f.ready_at > clock.now
    ORDER BY f.ready_at LIMIT 1) AS in_ms
 FROM (SELECT coalesce($1::timestamptz, clock_timestamp()) AS now) AS clock,
   unnest($2::int[]) AS q (queue_id)
@@ -309,7 +396,7 @@ FROM (SELECT coalesce($1::timestamptz, clock_timestamp()) AS now) AS clock, LATE
   FROM (
     SELECT f.queue_id, f.group_id, f.head_seq, f.d_seq, f.d_until
     FROM fifo_groups AS f
-    WHERE f.queue_id = $2::int AND f.ready_at <= clock.now
+    WHERE f.queue_id = $2::int AND f.ready_at > '-infinity' AND f.ready_at <= clock.now
     ORDER BY f.ready_at LIMIT $4::int FOR NO KEY UPDATE SKIP LOCKED) AS g, LATERAL (
     SELECT x.sequence, x.message_id, x.system, bool_and(x.ok) OVER (ORDER BY x.sequence) AS ok
     FROM (
@@ -337,7 +424,7 @@ RETURNING a.expires_at > coalesce($1::timestamptz, clock_timestamp()) AS valid, 
 -- Starts the visibility timeout of an attempt's messages again, if every one is as the attempt left
 -- it: not deleted, not received again, its timeout not changed. Answers whether it did.
 WITH l AS MATERIALIZED (
-  SELECT f.queue_id, f.group_id, f.d_seq, f.d_rc, f.d_until
+  SELECT f.queue_id, f.group_id, f.head_seq, f.d_seq, f.d_rc, f.d_until
   FROM fifo_groups AS f
   WHERE f.queue_id = $2::int AND f.group_id = ANY($3::text[])
   ORDER BY f.group_id FOR NO KEY UPDATE
@@ -351,16 +438,19 @@ WITH l AS MATERIALIZED (
     AND l.d_rc[array_position(l.d_seq, e.sequence)] = e.receive_count
     AND l.d_until[array_position(l.d_seq, e.sequence)] = e.until
 ), n AS MATERIALIZED (
-  SELECT l.queue_id, l.group_id, clock.now, ARRAY(
+  SELECT l.queue_id, l.group_id, l.head_seq, clock.now, ARRAY(
     SELECT CASE WHEN d.seq = ANY($4::bigint[])
       THEN clock.now + $7::bigint * interval '1 millisecond' ELSE d.until END
     FROM unnest(l.d_seq, l.d_until) WITH ORDINALITY AS d (seq, until, place)
     ORDER BY d.place) AS ku
   FROM l, clock, same WHERE same.same
 ), changed AS (
-  UPDATE fifo_groups AS f
-  SET d_until = n.ku, ready_at = greatest(n.ku[1], n.now + interval '1 microsecond')
-  FROM n WHERE f.queue_id = n.queue_id AND f.group_id = n.group_id
+  INSERT INTO fifo_groups (queue_id, group_id, ready_at, head_seq, d_until)
+  SELECT n.queue_id, n.group_id, greatest(n.ku[1], n.now + interval '1 microsecond'), n.head_seq,
+    n.ku
+  FROM n
+  ON CONFLICT (queue_id, group_id) DO UPDATE
+  SET d_until = excluded.d_until, ready_at = excluded.ready_at
 )
 SELECT same.same FROM same
 
@@ -373,10 +463,14 @@ SELECT m.queue_id, m.sequence, m.message_id, e.receive_count, m.body, m.sender_i
     AS first_received_at_ms,
   m.group_id, m.deduplication_id
 FROM unnest($2::text[], $3::bigint[], $4::int[])
-  WITH ORDINALITY AS e (group_id, sequence, receive_count, place)
-JOIN fifo_groups AS f ON f.queue_id = $1::int AND f.group_id = e.group_id
-JOIN fifo_messages AS m ON m.queue_id = $1::int AND m.group_id = e.group_id
-  AND m.sequence = e.sequence
+  WITH ORDINALITY AS e (group_id, sequence, receive_count, place), LATERAL (
+  SELECT g.d_seq, g.d_first FROM fifo_groups AS g
+  WHERE g.queue_id = $1::int AND g.group_id = e.group_id OFFSET 0) AS f, LATERAL (
+  SELECT x.queue_id, x.sequence, x.message_id, x.body, x.sender_id, x.attributes, x.system,
+    x.sent_at, x.group_id, x.deduplication_id
+  FROM fifo_messages AS x
+  WHERE x.queue_id = $1::int AND x.group_id = e.group_id AND x.sequence = e.sequence
+  OFFSET 0) AS m
 ORDER BY e.place
 
 -- name: keep_attempt
@@ -386,8 +480,10 @@ UPDATE fifo_attempts AS a
 SET group_ids = $4::text[], sequences = $5::bigint[], receive_counts = $6::int[],
     untils = ARRAY(
       SELECT f.d_until[array_position(f.d_seq, e.sequence)]
-      FROM unnest($4::text[], $5::bigint[]) WITH ORDINALITY AS e (group_id, sequence, place)
-      JOIN fifo_groups AS f ON f.queue_id = $2::int AND f.group_id = e.group_id
+      FROM unnest($4::text[], $5::bigint[]) WITH ORDINALITY AS e (group_id, sequence, place),
+        LATERAL (
+          SELECT g.d_seq, g.d_until FROM fifo_groups AS g
+          WHERE g.queue_id = $2::int AND g.group_id = e.group_id OFFSET 0) AS f
       ORDER BY e.place),
     expires_at = CASE WHEN $7::boolean
       THEN coalesce($1::timestamptz, clock_timestamp()) + interval '5 minutes'

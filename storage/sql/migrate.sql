@@ -23,8 +23,3 @@ SELECT set_config('search_path', $1, true);
 -- params: migration_name, checksum
 INSERT INTO queuegate.schema_migrations (migration_name, checksum, applied_at)
 VALUES ($1, $2, clock_timestamp());
-
--- name: server_clock
--- params:
--- For the check of the clocks: how far this machine and the database are apart.
-SELECT clock_timestamp();

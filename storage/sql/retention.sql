@@ -53,26 +53,30 @@ SELECT (SELECT max(heads.queue_id) FROM heads) AS last_queue_id,
   ARRAY(SELECT expired.retention FROM expired ORDER BY expired.queue_id) AS retentions
 
 -- name: expire_standard
--- params: now, queue_id, retention, limit
--- Deletes from the oldest `limit` messages of the queue those past their retention, in flight or
--- not, but for what someone holds at the moment. Only these are locked: a lock on a live message
+-- params: now, queue_ids, retentions, limit_each
+-- Deletes from the oldest `limit_each` messages of each queue those past their retention, in flight
+-- or not, but for what someone holds at the moment. Only these are locked: a lock on a live message
 -- would hide it from receives. The window is bounded first, or a deep queue would be read through.
-WITH picked AS MATERIALIZED (
+-- Answers how many went of each queue.
+WITH old AS MATERIALIZED (
+  SELECT w.place
+  FROM unnest($2::int[], $3::int[]) AS q (queue_id, retention), LATERAL (
+    SELECT o.ctid AS place, o.sent_at FROM messages AS o
+    WHERE o.queue_id = q.queue_id ORDER BY o.sequence LIMIT $4) AS w
+  WHERE w.sent_at
+    <= coalesce($1::timestamptz, clock_timestamp()) - make_interval(secs => q.retention)
+), picked AS MATERIALIZED (
   SELECT m.ctid AS place FROM messages AS m
-  WHERE m.queue_id = $2 AND m.sequence = ANY(ARRAY(
-    SELECT w.sequence FROM (
-      SELECT o.sequence, o.sent_at FROM messages AS o
-      WHERE o.queue_id = $2 ORDER BY o.sequence LIMIT $4) AS w
-    WHERE w.sent_at <= coalesce($1::timestamptz, clock_timestamp()) - make_interval(secs => $3)))
+  WHERE m.ctid = ANY(ARRAY(SELECT old.place FROM old))
   FOR UPDATE SKIP LOCKED
 ), gone AS (
   DELETE FROM messages AS m WHERE m.ctid = ANY(ARRAY(SELECT picked.place FROM picked))
-  RETURNING 1
+  RETURNING m.queue_id
 ), counted AS (
   INSERT INTO queue_deltas (queue_id, delta)
-  SELECT $2, -n.gone FROM (SELECT count(*) AS gone FROM gone) AS n WHERE n.gone > 0
+  SELECT gone.queue_id, -count(*) FROM gone GROUP BY gone.queue_id
 )
-SELECT count(*)::int FROM gone
+SELECT gone.queue_id, count(*)::int AS gone FROM gone GROUP BY gone.queue_id
 
 -- name: fold_deltas
 -- params: most_per_queue, limit

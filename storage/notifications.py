@@ -1,0 +1,58 @@
+"""NOTIFY and LISTEN between the processes on one database."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import asyncpg
+
+from storage.database import Database
+from storage.errors import Unavailable
+from storage.queries import load
+
+if TYPE_CHECKING:
+    from storage.database import Connection
+
+_NOTIFY = load("notifications")["notify"].text
+_CHANNEL = "queuegate"
+
+PAYLOAD_BYTES = 7000
+"""What fits into one notification, with room for its head; PostgreSQL's limit is 8,000."""
+
+
+class Notifications:
+    """One connection that hears all payloads of the channel and sends some."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    @classmethod
+    async def open(
+        cls, database: Database, heard: Callable[[str], None], lost: Callable[[], None]
+    ) -> Notifications:
+        """Listen. ``heard`` gets every payload, our own too; ``lost`` is called when it is over."""
+        connection = await database.connect({"synchronous_commit": "off"})
+        await connection.add_listener(
+            _CHANNEL, lambda _connection, _pid, _channel, payload: heard(str(payload))
+        )
+        connection.add_termination_listener(lambda _: lost())
+        return cls(connection)
+
+    async def send(self, payload: str) -> None:
+        """Send one payload; Unavailable when the connection does not work any more."""
+        try:
+            await self._connection.execute(_NOTIFY, _CHANNEL, payload)
+        except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError) as error:
+            raise Unavailable(str(error)) from error
+
+    def drop(self) -> None:
+        """Let the connection go without a word."""
+        self._connection.terminate()
+
+    async def close(self) -> None:
+        """Say goodbye, within a second."""
+        try:
+            await self._connection.close(timeout=1.0)
+        except (asyncpg.InterfaceError, OSError):
+            self._connection.terminate()
