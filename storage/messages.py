@@ -25,6 +25,7 @@ _SEND = _SQL["send"].text
 _RECEIVE = _SQL["receive"].text
 _DELETE = _SQL["delete"].text
 _DELETE_IN_ONE = _SQL["delete_in_one"].text
+_COUNT_EXISTING = _SQL["count_existing"].text
 _CHANGE_VISIBILITY = _SQL["change_visibility"].text
 _RELEASE = _SQL["release"].text
 _MOVE_TO_DEAD_LETTER = _SQL["move_to_dead_letter"].text
@@ -148,8 +149,7 @@ class StandardLanes:
 
     async def close(self) -> None:
         """Finish what was handed in and close the connections."""
-        for lane in self.lanes:
-            await lane.close()
+        await asyncio.gather(*(lane.close() for lane in self.lanes))
 
     def forget_marks(self) -> None:
         """Scan from the far left again: the clock was moved, or the database changed hands."""
@@ -291,18 +291,18 @@ class StandardLanes:
 
     async def _flush_deletes(self, connection: Connection, batch: list[Delete]) -> list[Delete]:
         keys = sorted({key for entry in batch for key in entry.keys})
+        queue_id = keys[0][0]
         sequences = "{" + ",".join([str(sequence) for _, sequence in keys]) + "}"
-        statement = _DELETE_IN_ONE
-        queue_ids: int | str = keys[0][0]
-        if queue_ids != keys[-1][0]:
-            statement = _DELETE
-            queue_ids = "{" + ",".join([str(queue_id) for queue_id, _ in keys]) + "}"
-        found = await connection.fetchval(statement, queue_ids, sequences)
-        missing = found < len(keys)
-        while missing:
-            # Gone before, or leased anew while the statement ran: only a second look can tell.
-            again = await connection.fetchval(statement, queue_ids, sequences)
-            missing = again > 0
+        if queue_id == keys[-1][0]:
+            # Whatever it does not find is gone.
+            await connection.fetchval(_DELETE_IN_ONE, queue_id, sequences)
+        else:
+            queue_ids = "{" + ",".join([str(key[0]) for key in keys]) + "}"
+            found = await connection.fetchval(_DELETE, queue_ids, sequences)
+            while found < len(keys) and await connection.fetchval(
+                _COUNT_EXISTING, queue_ids, sequences
+            ):
+                found += await connection.fetchval(_DELETE, queue_ids, sequences)
         for entry in batch:
             entry.reply(None)
         return []
@@ -323,10 +323,11 @@ class StandardLanes:
         # The same receipt twice in one batch: the later entry counts, as if they came one by one.
         latest = {row[:3]: row for entry in now_entries for row in entry.rows}
         rows = sorted(latest.values())
-        changed = await connection.fetch(_CHANGE_VISIBILITY, self._now(), *zip(*rows, strict=True))
-        done = {rows[line - 1][:3] for (line,) in changed}
+        records = await connection.fetch(_CHANGE_VISIBILITY, self._now(), *zip(*rows, strict=True))
+        changed = {sequence for (sequence,) in records}
+        counts = {row[1]: row[2] for row in rows}
         for entry in now_entries:
-            entry.reply([row[:3] in done for row in entry.rows])
+            entry.reply([row[1] in changed and counts[row[1]] == row[2] for row in entry.rows])
         return left
 
 
@@ -349,9 +350,9 @@ def _by_sequence(message: Received) -> int:
 
 
 async def release(tx: Transaction, now: datetime | None, messages: list[Received]) -> None:
-    """Give back messages that were leased for a caller who has gone: visible at once, uncounted."""
-    keys = sorted((m.queue_id, m.sequence, m.receive_count) for m in messages)
-    await tx.execute(_RELEASE, now, *zip(*keys, strict=True))
+    """Give back messages of one queue whose caller has gone: visible at once, uncounted."""
+    keys = sorted((m.sequence, m.receive_count) for m in messages)
+    await tx.execute(_RELEASE, now, messages[0].queue_id, *zip(*keys, strict=True))
 
 
 async def move_to_dead_letter(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import asyncpg
 
-from storage.database import Database
+from storage.database import Database, unavailable_when_lost
 from storage.errors import Unavailable
 from storage.queries import load
 
@@ -33,9 +33,14 @@ class Notifications:
     ) -> Notifications:
         """Listen. ``heard`` gets every payload, our own too; ``lost`` is called when it is over."""
         connection = await database.connect({"synchronous_commit": "off"})
-        await connection.add_listener(
-            _CHANNEL, lambda _connection, _pid, _channel, payload: heard(str(payload))
-        )
+        try:
+            async with unavailable_when_lost():
+                await connection.add_listener(
+                    _CHANNEL, lambda _connection, _pid, _channel, payload: heard(str(payload))
+                )
+        except BaseException:
+            connection.terminate()
+            raise
         connection.add_termination_listener(lambda _: lost())
         return cls(connection)
 
@@ -43,7 +48,12 @@ class Notifications:
         """Send one payload; Unavailable when the connection does not work any more."""
         try:
             await self._connection.execute(_NOTIFY, _CHANNEL, payload)
-        except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError) as error:
+        except (
+            asyncpg.PostgresError,
+            asyncpg.InterfaceError,
+            asyncpg.InternalClientError,
+            OSError,
+        ) as error:
             raise Unavailable(str(error)) from error
 
     def drop(self) -> None:

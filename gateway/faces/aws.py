@@ -128,7 +128,8 @@ class AwsFace:
 
     async def answer(self, request: Request) -> Response:
         """The response to any request: a result, a refusal, or a 500 without detail."""
-        detected = Detected("sqs", "json", None)
+        # Only the parameters of a form can be refused before it is known what is asked.
+        detected = Detected("sqs", "query", None)
         try:
             detected = detect(
                 request.method, request.path, request.query, request.headers, request.body
@@ -191,9 +192,10 @@ class AwsFace:
 
 def _unknown_action(detected: Detected) -> UnknownAction:
     name = detected.action
-    if name is None and detected.wire == "json":
-        return UnknownAction("The request names no operation in X-Amz-Target.")
-    return UnknownAction(f"The action {name or ''} is not valid for this endpoint.")
+    if name is None:
+        where = "X-Amz-Target" if detected.wire == "json" else "the parameter Action"
+        return UnknownAction(f"The request names no action in {where}.")
+    return UnknownAction(f"The action {name} is not valid for this endpoint.")
 
 
 def _headers(request_id: str, content_type: str) -> Headers:
@@ -226,7 +228,7 @@ def refuse(request: Request, detected: Detected, refusal: Rejected) -> Response:
 def _error(request: Request, detected: Detected, error: AwsError, text: str) -> Response:
     action = detected.action or ""
     service = SERVICES.get(detected.service)
-    if detected.wire == "json" or service is None:
+    if detected.wire != "query":
         status, headers, body = aws_errors.json_error(error, text)
         headers = [(b"x-amzn-requestid", request.request_id.encode()), *headers]
     else:
@@ -237,7 +239,7 @@ def _error(request: Request, detected: Detected, error: AwsError, text: str) -> 
             body = query_results.encode_error_as_json(*texts)
         else:
             content_type = query_results.XML_CONTENT_TYPE
-            body = query_results.encode_error(service, *texts)
+            body = query_results.encode_error(service or SERVICES["sqs"], *texts)
         headers = _headers(request.request_id, content_type)
     if status == 503:
         headers.append((b"retry-after", b"1"))

@@ -23,7 +23,7 @@ class QueueCache:
         self._epoch = 0
         self._by_name: dict[tuple[str, str, str], Queue] = {}
         self._by_id: dict[int, Queue] = {}
-        self._loading: dict[tuple[str, str, str], asyncio.Future[Queue | None]] = {}
+        self._loading: dict[tuple[int, tuple[str, str, str]], asyncio.Future[Queue | None]] = {}
         self.by_url: dict[tuple[str, str, str], Queue] = {}
         """(caller's account, caller's region, queue URL as written) -> queue, for the hot path."""
 
@@ -42,11 +42,17 @@ class QueueCache:
         return queue
 
     async def _load(self, key: tuple[str, str, str]) -> Queue | None:
-        loading = self._loading.get(key)
+        """One load for all who ask at once, but never one that began before the last change."""
+        loading = self._loading.get((self._epoch, key))
         if loading is not None:
-            return await asyncio.shield(loading)
+            await asyncio.wait([loading])
+            if not loading.cancelled():
+                return loading.result()
+            # Whoever loaded went away; that is none of our business.
+            return await self._load(key)
         future = asyncio.get_running_loop().create_future()
-        self._loading[key] = future
+        place = (self._epoch, key)
+        self._loading[place] = future
         try:
             queue = await self._fetch(key)
         except BaseException as error:
@@ -60,7 +66,7 @@ class QueueCache:
             future.set_result(queue)
             return queue
         finally:
-            del self._loading[key]
+            del self._loading[place]
 
     async def _fetch(self, key: tuple[str, str, str]) -> Queue | None:
         epoch = self._epoch

@@ -26,6 +26,9 @@ _log = logging.getLogger("queuegate.receiving")
 
 Reply = Callable[[object], None]
 
+_BURIALS_AT_ONCE = 5
+_BURIAL_PAUSE_SECONDS = 1.0
+
 
 class Receiving:
     """A receive under way. ``reply`` gets list[Received], or an exception, once.
@@ -35,6 +38,7 @@ class Receiving:
 
     __slots__ = (
         "_arrivals",
+        "_burials",
         "_deadline",
         "_done",
         "_engine",
@@ -62,6 +66,7 @@ class Receiving:
         self._parked = False
         self._done = False
         self._arrivals = 0
+        self._burials = 0
         self._looked = 0.0
         self._entry: Receive | FifoReceive | None = None
         self.attempt_id: str | None = None
@@ -79,6 +84,8 @@ class Receiving:
         self._done = True
         if self._entry is not None:
             self._entry.gone = True
+            # We may have been woken for a message that is there for whoever waits behind us.
+            self._engine.wakeups.wake_next(self._queue.queue_id)
         self._unpark()
 
     def wake(self) -> None:
@@ -87,6 +94,27 @@ class Receiving:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+        if self._done:
+            return
+        queue = self._queue
+        if self._engine.stopping or self._engine.queues.by_id(queue.queue_id) is queue:
+            self._look()
+        else:
+            _spawn(self._look_anew())
+
+    async def _look_anew(self) -> None:
+        """The queue was changed or deleted while we waited: go on with what it is now."""
+        before = self._queue
+        try:
+            queue = await self._engine.queues.find(before.account_id, before.region, before.name)
+            if queue.queue_id != before.queue_id:
+                raise QueueDoesNotExist
+        except BaseException as error:
+            self._finish(error)
+            if isinstance(error, QueueDoesNotExist | Unavailable):
+                return
+            raise
+        self._queue = queue
         if not self._done:
             self._look()
 
@@ -181,7 +209,7 @@ class Receiving:
         dead = [message for message in received if message.receive_count > most]
         try:
             buried = await _move_to_dead_letter(self._engine, self._queue, dead)
-        except Unavailable as error:
+        except Exception as error:  # noqa: BLE001 - whatever it is, the caller must get an answer
             # They stay in flight and over the limit: the next receive moves them.
             self._finish(error)
             return
@@ -192,8 +220,24 @@ class Receiving:
         elif alive:
             self._finish(alive)
         else:
-            # Nothing is left for this caller, but there may be more behind what was moved.
+            self._look_behind()
+
+    def _look_behind(self) -> None:
+        """Nothing is left for this caller, but there may be more behind what was moved.
+
+        Queues that are each other's dead-letter queue, or their own, hand the same messages round
+        for ever (so does AWS): after a few rounds a long poll paces itself, a short one gives up.
+        """
+        self._burials += 1
+        if self._burials < _BURIALS_AT_ONCE:
             self._look()
+            return
+        loop = asyncio.get_running_loop()
+        if not self._deadline or loop.time() >= self._deadline or self._engine.stopping:
+            self._finish([])
+            return
+        pause = min(_BURIAL_PAUSE_SECONDS, self._deadline - loop.time())
+        self._timer = loop.call_later(pause, self.wake)
 
 
 async def _move_to_dead_letter(engine: Engine, queue: Queue, dead: list[Received]) -> bool:

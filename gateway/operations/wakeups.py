@@ -234,8 +234,13 @@ class Wakeups:
     async def _listen(self) -> None:
         self._lost.clear()
         notifications = await Notifications.open(self._database, self._heard, self._lost.set)
+        try:
+            await notifications.send(f"{self._process} P 0:1")
+        except Unavailable:
+            notifications.drop()
+            raise
+        # Not before the greeting is out: a hint must not go out on the connection meanwhile.
         self._notifications = notifications
-        await notifications.send(f"{self._process} P 0:1")
 
     async def _keep_listening(self) -> None:
         """Greet regularly; when the connection is lost, assume that everything has changed."""
