@@ -13,6 +13,8 @@ READS_THE_ENVIRONMENT = {"gateway/config.py"}
 CATCHES_EVERYTHING = {
     "gateway/faces/aws.py",
     "gateway/fast_path.py",
+    # A receive goes on in a task of its own once it has to wait for an ordinary transaction.
+    "gateway/operations/receiving.py",
     "scheduler/worker.py",
     "storage/lanes.py",
 }

@@ -1,0 +1,78 @@
+"""`python -m conformance`: run the official clients and write conformance/report/clients.md."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import sys
+from concurrent.futures import ThreadPoolExecutor
+
+from conformance import clients, reporting, serving
+from conformance.cases import CASES
+from conformance.running import Run, run
+from protocol.sqs_shapes import SQS
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m conformance",
+        description="Run official AWS clients against a gateway, and write a report.",
+    )
+    parser.add_argument("--endpoint", metavar="URL", help="a running gateway; else one is started")
+    names = [participant.name for participant in clients.ALL]
+    parser.add_argument(
+        "--client", action="append", choices=names, help="only this client (repeatable)"
+    )
+    parser.add_argument("--case", default="", metavar="TEXT", help="only cases with this text")
+    parser.add_argument("--list", action="store_true", help="list clients and cases, run nothing")
+    return parser.parse_args()
+
+
+def _verdict(runs: list[Run], whole: bool) -> int:
+    failures = 0
+    for done in runs:
+        if done.skipped:
+            print(f"{done.name}: skipped: {done.skipped}")
+            continue
+        passed = len(done.outcomes) - len(done.failed)
+        print(f"{done.name} ({done.version}, {done.protocol}): {passed} of {len(done.outcomes)}")
+        failures += len(done.failed)
+        missing = sorted(SQS.actions.keys() - done.actions)
+        if whole and missing:
+            print(f"{done.name} never called {', '.join(missing)}")
+            failures += 1
+    if all(done.skipped or not done.outcomes for done in runs):
+        print("no client ran: nothing is known")
+        failures += 1
+    return 1 if failures else 0
+
+
+def main() -> int:
+    """0 when every case of every client that could be had went well."""
+    arguments = _arguments()
+    wanted = [p for p in clients.ALL if not arguments.client or p.name in arguments.client]
+    if arguments.list:
+        print("clients:", ", ".join(participant.name for participant in clients.ALL))
+        for case in CASES:
+            print(f"  {case.name}{' (brief)' if case.brief else ''}")
+        return 0
+    started: contextlib.AbstractContextManager[str] = (
+        contextlib.nullcontext(arguments.endpoint)
+        if arguments.endpoint
+        else serving.gateway(os.environ)
+    )
+    try:
+        with started as endpoint, ThreadPoolExecutor() as pool:
+            print(f"official clients against {endpoint}")
+            tasks = [pool.submit(run, p, os.environ, endpoint, arguments.case) for p in wanted]
+            runs = [task.result() for task in tasks]
+    except serving.DidNotStart as error:
+        print(f"conformance: {error}", file=sys.stderr)
+        return 1
+    print(f"\nreport: {reporting.write(runs)}")
+    return _verdict(runs, whole=not arguments.case)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

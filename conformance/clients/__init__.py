@@ -1,0 +1,12 @@
+"""The clients that take part, one module each (README.md says how to add one)."""
+
+from __future__ import annotations
+
+from conformance.clients import aws_cli, boto3_current, boto3_query
+from conformance.environments import Participant
+
+ALL: tuple[Participant, ...] = (
+    boto3_current.PARTICIPANT,
+    boto3_query.PARTICIPANT,
+    aws_cli.PARTICIPANT,
+)

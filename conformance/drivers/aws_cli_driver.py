@@ -1,0 +1,78 @@
+"""Drives the aws command of this environment, one process a call (clients/README.md)."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+# The command brings a botocore of its own; it is in no environment but its own.
+from awscli.botocore import xform_name  # type: ignore[import-not-found]
+
+AWS = str(Path(sys.executable).parent / "aws")
+REFUSED = re.compile(r"An error occurred \((\S+)\) when calling the \w+ operation: (.*)", re.DOTALL)
+
+
+def option(value: Any) -> str:
+    """A value as one option takes it."""
+    return value if isinstance(value, str) else json.dumps(plain(value))
+
+
+def plain(value: Any) -> Any:
+    """Bytes are plain text on this command line, and base64 in what it prints."""
+    if isinstance(value, dict):
+        if value.keys() == {"$base64"}:
+            return base64.b64decode(value["$base64"]).decode()
+        return {key: plain(item) for key, item in value.items()}
+    return [plain(item) for item in value] if isinstance(value, list) else value
+
+
+def marked(value: Any) -> Any:
+    """What the command printed, with bytes marked."""
+    if isinstance(value, dict):
+        return {
+            key: {"$base64": item} if key == "BinaryValue" else marked(item)
+            for key, item in value.items()
+        }
+    return [marked(item) for item in value] if isinstance(value, list) else value
+
+
+def answer(line: str) -> dict[str, Any]:
+    """Do what a line asks for."""
+    asked = json.loads(line)
+    action, members = asked["action"], asked["members"]
+    # Not left to AWS_ENDPOINT_URL: for SQS this command overrides it with a host name of AWS's.
+    endpoint = os.environ["AWS_ENDPOINT_URL"]
+    command = [AWS, "--endpoint-url", endpoint, "--output", "json", "sqs", xform_name(action, "-")]
+    if "MaxResults" in members:
+        command.append("--no-paginate")
+    for name, value in members.items():
+        command.append(f"--{xform_name(name, '-')}={option(value)}")
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode == 0:
+        return {"result": marked(json.loads(done.stdout)) if done.stdout.strip() else {}}
+    refused = REFUSED.search(done.stderr)
+    if refused is None:
+        return {"broken": done.stderr.strip() or f"exit code {done.returncode}"}
+    code, text = refused[1], refused[2].rstrip("\n")
+    return {"refused": {"code": code, "text": text, "status": None, "exception": None}}
+
+
+def main() -> None:
+    """Answer until the input ends."""
+    os.environ["AWS_MAX_ATTEMPTS"] = "1"
+    os.environ["AWS_PAGER"] = ""
+    version = subprocess.run([AWS, "--version"], capture_output=True, text=True, check=True)
+    name = version.stdout.split(" ")[0].replace("/", " ")
+    print(json.dumps({"client": name, "protocol": "json"}), flush=True)
+    for line in sys.stdin:
+        print(json.dumps(answer(line)), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,68 @@
+"""Drives boto3, of whichever version this interpreter has (clients/README.md)."""
+
+from __future__ import annotations
+
+import base64
+import json
+import sys
+from typing import Any
+
+import boto3  # type: ignore[import-untyped]
+from botocore.config import Config  # type: ignore[import-untyped]
+from botocore.exceptions import BotoCoreError, ClientError  # type: ignore[import-untyped]
+
+
+def with_bytes(value: Any) -> Any:
+    """What came as JSON, with bytes where they are meant."""
+    if isinstance(value, dict):
+        if value.keys() == {"$base64"}:
+            return base64.b64decode(value["$base64"])
+        return {key: with_bytes(item) for key, item in value.items()}
+    return [with_bytes(item) for item in value] if isinstance(value, list) else value
+
+
+def without_bytes(value: object) -> dict[str, str]:
+    """Bytes as JSON holds them."""
+    assert isinstance(value, bytes)
+    return {"$base64": base64.b64encode(value).decode()}
+
+
+def answer(client: Any, line: str) -> dict[str, Any]:
+    """Do what a line asks for."""
+    asked = json.loads(line)
+    operations = {action: name for name, action in client.meta.method_to_api_mapping.items()}
+    try:
+        call = getattr(client, operations[asked["action"]])
+        result = call(**with_bytes(asked["members"]))
+    except ClientError as error:
+        refused = error.response["Error"]
+        return {
+            "refused": {
+                "code": refused["Code"],
+                "text": refused["Message"],
+                "status": error.response["ResponseMetadata"]["HTTPStatusCode"],
+                "exception": type(error).__name__,
+            }
+        }
+    except (BotoCoreError, KeyError) as error:
+        return {"broken": f"{type(error).__name__}: {error}"}
+    result.pop("ResponseMetadata")
+    return {"result": result}
+
+
+def say(content: dict[str, Any]) -> None:
+    print(json.dumps(content, default=without_bytes), flush=True)
+
+
+def main() -> None:
+    """Answer until the input ends."""
+    config = Config(retries={"max_attempts": 0}, read_timeout=40, parameter_validation=False)
+    client = boto3.client("sqs", config=config)
+    metadata = client.meta.service_model.metadata
+    say({"client": f"boto3 {boto3.__version__}", "protocol": metadata["protocol"]})
+    for line in sys.stdin:
+        say(answer(client, line))
+
+
+if __name__ == "__main__":
+    main()

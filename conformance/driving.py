@@ -1,0 +1,175 @@
+"""A client as the cases see it: calls go to the driver in the client's own environment."""
+
+from __future__ import annotations
+
+import base64
+import itertools
+import json
+import subprocess
+import threading
+from collections.abc import Mapping
+from typing import Any
+
+_PATIENCE_SECONDS = 60.0
+
+
+class Refused(Exception):
+    """The gateway said no; ``status`` and ``exception`` are None where the client hides them."""
+
+    def __init__(self, refused: Mapping[str, Any]) -> None:
+        self.code: str = refused["code"]
+        self.text: str = refused["text"]
+        self.status: int | None = refused["status"]
+        self.exception: str | None = refused["exception"]
+        super().__init__(f"refused with {self.code}: {self.text}")
+
+
+class Broken(Exception):
+    """The client could not make sense of the gateway, or its driver ended."""
+
+
+class Different(Exception):
+    """Something else came than a case expects."""
+
+
+def expect(found: object, wanted: object, what: str = "") -> None:
+    """Raise Different unless both are equal."""
+    if found != wanted:
+        raise Different(f"{what + ': ' if what else ''}{found!r} instead of {wanted!r}")
+
+
+class Driver:
+    """One driver process."""
+
+    def __init__(self, command: list[str], environment: Mapping[str, str]) -> None:
+        self._command = command
+        self._environment = environment
+        self._process = subprocess.Popen(
+            command,
+            env=dict(environment),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        hello = self._read()
+        self.client: str = hello["client"]
+        self.protocol: str = hello["protocol"]
+
+    def twin(self) -> Driver:
+        """Another process of the same client."""
+        return Driver(self._command, self._environment)
+
+    def close(self) -> None:
+        """Let it end."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.close()
+        self._process.wait(_PATIENCE_SECONDS)
+        self._process.stdout.close()
+
+    def ask(self, action: str, members: Mapping[str, Any]) -> None:
+        """Begin a call."""
+        assert self._process.stdin is not None
+        line = json.dumps({"action": action, "members": members}, default=_marked)
+        try:
+            self._process.stdin.write(line + "\n")
+            self._process.stdin.flush()
+        except BrokenPipeError:
+            raise Broken("the driver has ended") from None
+
+    def answer(self) -> dict[str, Any]:
+        """The result of the call that was begun."""
+        content = self._read()
+        if "refused" in content:
+            raise Refused(content["refused"])
+        if "broken" in content:
+            raise Broken(content["broken"])
+        result: dict[str, Any] = _with_bytes(content["result"])
+        return result
+
+    def _read(self) -> dict[str, Any]:
+        assert self._process.stdout is not None
+        guard = threading.Timer(_PATIENCE_SECONDS, self._process.kill)
+        guard.start()
+        line = self._process.stdout.readline()
+        guard.cancel()
+        if not line:
+            raise Broken(f"the driver ended with {self._process.wait()}")
+        content: dict[str, Any] = json.loads(line)
+        return content
+
+
+def _marked(value: object) -> dict[str, str]:
+    assert isinstance(value, bytes)
+    return {"$base64": base64.b64encode(value).decode()}
+
+
+def _with_bytes(value: Any) -> Any:
+    if isinstance(value, dict):
+        if value.keys() == {"$base64"}:
+            return base64.b64decode(value["$base64"])
+        return {key: _with_bytes(item) for key, item in value.items()}
+    return [_with_bytes(item) for item in value] if isinstance(value, list) else value
+
+
+_numbers = itertools.count(1)
+
+
+class Client:
+    """What a case calls."""
+
+    def __init__(self, driver: Driver) -> None:
+        self._driver = driver
+        self.actions: set[str] = set()
+
+    @property
+    def is_query(self) -> bool:
+        return self._driver.protocol == "query"
+
+    def call(self, action: str, **members: Any) -> dict[str, Any]:
+        """The result; Refused."""
+        self.actions.add(action)
+        self._driver.ask(action, members)
+        return self._driver.answer()
+
+    def refusal(self, action: str, **members: Any) -> Refused:
+        """Be refused; Different when that does not happen."""
+        try:
+            result = self.call(action, **members)
+        except Refused as refused:
+            return refused
+        raise Different(f"{action} was not refused but answered {result}")
+
+    def meanwhile(self, action: str, members: Mapping[str, Any], other: str, **more: Any) -> Any:
+        """Begin an action in another process of this client, do the other one, and return what
+        the first one answered."""
+        twin = self._driver.twin()
+        try:
+            twin.ask(action, members)
+            self.call(other, **more)
+            return twin.answer()
+        finally:
+            twin.close()
+
+    def queue(self, suffix: str = "", **attributes: str) -> str:
+        """The URL of a new queue under a name of its own."""
+        name = f"case-{next(_numbers)}{suffix}"
+        members: dict[str, Any] = {"QueueName": name}
+        if suffix.endswith(".fifo"):
+            attributes = {"FifoQueue": "true", "ContentBasedDeduplication": "true"} | attributes
+        if attributes:
+            members["Attributes"] = attributes
+        url: str = self.call("CreateQueue", **members)["QueueUrl"]
+        return url
+
+    def receive(self, url: str, most: int = 10, **members: Any) -> list[dict[str, Any]]:
+        """Messages; none is an empty list."""
+        result = self.call("ReceiveMessage", QueueUrl=url, MaxNumberOfMessages=most, **members)
+        found: list[dict[str, Any]] = result.get("Messages", [])
+        return found
+
+    def attribute(self, url: str, name: str) -> str | None:
+        """One attribute of a queue."""
+        result = self.call("GetQueueAttributes", QueueUrl=url, AttributeNames=[name])
+        value: str | None = result.get("Attributes", {}).get(name)
+        return value

@@ -1,0 +1,211 @@
+"""One neutral SQS client with a driver per wire: the same calls, the same results and refusals.
+
+Requests are written, and answers read, by botocore's own serializers and parsers.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import threading
+import xml.etree.ElementTree as ElementTree
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import urlencode
+
+from tests.faces.connections import Answer, Connection, request_bytes
+from tests.protocol import oracle
+
+# json: in one piece, which is the fast path of the hot actions. json-long: the same over the
+# ordinary path. query: forms and XML.
+WIRES = ("json", "json-long", "query")
+
+_XMLNS = "{http://queue.amazonaws.com/doc/2012-11-05/}"
+_accounts = itertools.count(100_000_000_000)
+
+
+def new_account() -> str:
+    """An account of its own for a test: nobody else sees its queues."""
+    return str(next(_accounts))
+
+
+class Refused(Exception):
+    """A refusal as a client understands it. ``type`` and ``header`` exist on the JSON wire only."""
+
+    def __init__(self, answer: Answer) -> None:
+        self.answer = answer
+        self.status = answer.status
+        self.type: str | None = None
+        self.header: str | None = answer.headers.get("x-amzn-query-error")
+        if answer.body.startswith(b"{"):
+            members = json.loads(answer.body)
+            self.type, self.text = members["__type"], members["message"]
+            self.code, _, self.fault = (self.header or "").partition(";")
+        else:
+            error = ElementTree.fromstring(answer.body).find(f"{_XMLNS}Error")
+            assert error is not None, answer.text
+            self.code = error.findtext(f"{_XMLNS}Code") or ""
+            self.text = error.findtext(f"{_XMLNS}Message") or ""
+            self.fault = error.findtext(f"{_XMLNS}Type") or ""
+        super().__init__(f"{self.status} {self.code}: {self.text}")
+
+
+def authorization(account: str, region: str = "us-east-1") -> str:
+    """The header of a signed request; the signature is not one."""
+    scope = f"{account}/20260101/{region}/sqs/aws4_request"
+    return (
+        f"AWS4-HMAC-SHA256 Credential={scope}, SignedHeaders=host;x-amz-date, Signature={'0' * 64}"
+    )
+
+
+class Sqs:
+    """A client of one wire, account and region. Threads may share it: each has its connection."""
+
+    def __init__(
+        self, wire: str, url: str, account: str | None = None, region: str = "us-east-1"
+    ) -> None:
+        self.wire = wire
+        self.url = url
+        self.account = account or new_account()
+        self.region = region
+        self._local = threading.local()
+        self._connections: list[Connection] = []
+
+    @property
+    def is_query(self) -> bool:
+        return self.wire == "query"
+
+    def other(self, **changes: str) -> Sqs:
+        """Another client like this one; close it, or use it in a ``with``."""
+        mine = {
+            "wire": self.wire,
+            "url": self.url,
+            "account": self.account,
+            "region": self.region,
+        }
+        return Sqs(**(mine | changes))
+
+    def __enter__(self) -> Sqs:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        for connection in self._connections:
+            connection.close()
+
+    def connection(self) -> Connection:
+        """The connection of this thread."""
+        connection: Connection | None = getattr(self._local, "connection", None)
+        if connection is None:
+            connection = self._local.connection = Connection(self.url)
+            self._connections.append(connection)
+        return connection
+
+    def encode(
+        self,
+        action: str,
+        members: Mapping[str, Any],
+        *,
+        path: str = "/",
+        headers: Mapping[str, str] | None = None,
+        more: Mapping[str, str] | None = None,
+    ) -> bytes:
+        """The request of an action. ``more`` are raw parameters of the Query wire."""
+        own = {
+            "Host": self.url.partition("://")[2],
+            "Authorization": authorization(self.account, self.region),
+        }
+        if self.is_query:
+            members = dict(members)
+            form = _query_form(action, members) | dict(more or {})
+            own["Content-Type"] = "application/x-www-form-urlencoded; charset=utf-8"
+            body = urlencode(form).encode()
+        else:
+            jsons, body = oracle.json_request(action, dict(members))
+            own |= {"X-Amz-Target": jsons["x-amz-target"], "Content-Type": jsons["content-type"]}
+            if self.wire == "json-long":
+                own["TE"] = "trailers"
+        return request_bytes("POST", path, own | dict(headers or {}), body)
+
+    def ask(self, action: str, members: Mapping[str, Any], **options: Any) -> Answer:
+        """The bare answer to an action."""
+        connection = self.connection()
+        connection.send(self.encode(action, members, **options))
+        return connection.answer()
+
+    def decode(self, action: str, answer: Answer) -> dict[str, Any]:
+        """The members of an answer; Refused when it is not a success."""
+        if answer.status != 200:
+            raise Refused(answer)
+        if self.is_query:
+            result = oracle.parse_query(action, answer.body)
+        else:
+            result = oracle.parse_json(action, answer.body)
+        result.pop("ResponseMetadata", None)
+        return result
+
+    def call(self, action: str, **members: Any) -> dict[str, Any]:
+        """Do it; the result's members, or Refused."""
+        return self.decode(action, self.ask(action, members))
+
+    def refusal(self, action: str, **members: Any) -> Refused:
+        """Do it, and be refused."""
+        try:
+            result = self.call(action, **members)
+        except Refused as refused:
+            return refused
+        raise AssertionError(f"{action} was not refused: {result}")
+
+    # What most tests do
+
+    def create(self, name: str = "orders", **attributes: str) -> str:
+        """A queue's URL."""
+        url: str = self.call("CreateQueue", QueueName=name, Attributes=attributes)["QueueUrl"]
+        return url
+
+    def create_fifo(self, name: str = "orders.fifo", **attributes: str) -> str:
+        """A FIFO queue's URL; ids come from the content unless told otherwise."""
+        defaults = {"FifoQueue": "true", "ContentBasedDeduplication": "true"}
+        return self.create(name, **(defaults | attributes))
+
+    def send(self, url: str, body: str = "hello", **members: Any) -> dict[str, Any]:
+        return self.call("SendMessage", QueueUrl=url, MessageBody=body, **members)
+
+    def receive(self, url: str, most: int = 10, **members: Any) -> list[dict[str, Any]]:
+        members = {"MaxNumberOfMessages": most, "WaitTimeSeconds": 0} | members
+        found: list[dict[str, Any]] = self.call("ReceiveMessage", QueueUrl=url, **members).get(
+            "Messages", []
+        )
+        return found
+
+    def bodies(self, url: str, most: int = 10, **members: Any) -> list[str]:
+        return [message["Body"] for message in self.receive(url, most, **members)]
+
+    def delete(self, url: str, *messages: dict[str, Any]) -> None:
+        for message in messages:
+            self.call("DeleteMessage", QueueUrl=url, ReceiptHandle=message["ReceiptHandle"])
+
+    def attributes(self, url: str, *names: str) -> dict[str, str]:
+        members = {"QueueUrl": url, "AttributeNames": list(names or ("All",))}
+        found: dict[str, str] = self.call("GetQueueAttributes", **members).get("Attributes", {})
+        return found
+
+    def arn(self, url: str) -> str:
+        return self.attributes(url, "QueueArn")["QueueArn"]
+
+    def counts(self, url: str) -> tuple[int, int, int]:
+        """(visible, in flight, delayed)."""
+        names = [f"ApproximateNumberOfMessages{kind}" for kind in ("", "NotVisible", "Delayed")]
+        found = self.attributes(url, *names)
+        visible, hidden, delayed = (int(found[name]) for name in names)
+        return visible, hidden, delayed
+
+
+def _query_form(action: str, members: dict[str, Any]) -> dict[str, str]:
+    """The form of an action. The recorded model predates MessageSystemAttributeNames."""
+    newer = members.pop("MessageSystemAttributeNames", [])
+    form = oracle.query_request(action, members)
+    form |= {f"MessageSystemAttributeName.{number}": name for number, name in enumerate(newer, 1)}
+    return {name: str(value) for name, value in form.items()}

@@ -1,0 +1,50 @@
+"""Running gateways: one per test process, and one with AWS's intervals and sign-in relaxed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.faces.clients import WIRES, Sqs
+from tests.faces.servers import Server
+
+
+@pytest.fixture(scope="session")
+def server() -> Iterator[Server]:
+    """The gateway of this process. Tests keep apart by account, and the clock only moves on."""
+    with Server() as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def relaxed_server() -> Iterator[Server]:
+    """A gateway that asks for no credentials and forgets purges and deleted names at once."""
+    relaxed = {
+        "QUEUEGATE_AUTH": "none",
+        "QUEUEGATE_PURGE_INTERVAL": "0",
+        "QUEUEGATE_QUEUE_RECREATE_SECONDS": "0",
+    }
+    with Server(**relaxed) as running:
+        yield running
+
+
+@pytest.fixture(params=WIRES)
+def sqs(request: pytest.FixtureRequest, server: Server) -> Iterator[Sqs]:
+    """A client of each wire, in an account of its own."""
+    with Sqs(request.param, server.url) as client:
+        yield client
+
+
+@pytest.fixture
+def json_sqs(server: Server) -> Iterator[Sqs]:
+    """A client of the JSON wire."""
+    with Sqs("json", server.url) as client:
+        yield client
+
+
+@pytest.fixture
+def query_sqs(server: Server) -> Iterator[Sqs]:
+    """A client of the Query wire."""
+    with Sqs("query", server.url) as client:
+        yield client

@@ -1,0 +1,139 @@
+"""A small HTTP/1.1 client on a bare socket: what is sent, in how many pieces, is ours to say."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+PATIENCE_SECONDS = 40.0
+
+
+class Closed(Exception):
+    """The server closed the connection before a whole answer had come."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """One response. Header names are lower case."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+    @property
+    def text(self) -> str:
+        return self.body.decode()
+
+
+class Connection:
+    """One TCP connection to a gateway."""
+
+    def __init__(self, url: str) -> None:
+        parts = urlsplit(url)
+        self.host = parts.netloc
+        address = (parts.hostname or "", parts.port or 80)
+        self._socket = socket.create_connection(address, PATIENCE_SECONDS)
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._read = b""
+
+    def __enter__(self) -> Connection:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close at once, as a client that goes away."""
+        self._socket.close()
+
+    def send(self, data: bytes) -> None:
+        """One write: on the loopback device the gateway reads it in one piece, up to 64 KiB."""
+        self._socket.sendall(data)
+
+    def send_pieces(self, pieces: Iterable[bytes]) -> None:
+        """Many writes, some of which the gateway sees alone."""
+        for piece in pieces:
+            self._socket.sendall(piece)
+
+    def answer(self, *, to_head: bool = False) -> Answer:
+        """The next response, interim ones left out; Closed when the server hangs up instead."""
+        while True:
+            head = self._until(b"\r\n\r\n").decode("latin-1")
+            first, *lines = head.split("\r\n")
+            status = int(first.split(" ")[1])
+            if status != 100:
+                break
+        headers = {}
+        for line in lines:
+            name, _, value = line.partition(":")
+            headers[name.lower()] = value.strip()
+        length = 0 if to_head or status == 204 else self._length(headers)
+        body = self._exactly(length) if length >= 0 else self._chunks()
+        return Answer(status, headers, body)
+
+    def ends(self) -> bool:
+        """Whether the server closes the connection without a further byte."""
+        if self._read:
+            return False
+        try:
+            return self._socket.recv(1) == b""
+        except ConnectionResetError:
+            return True
+
+    @staticmethod
+    def _length(headers: Mapping[str, str]) -> int:
+        if headers.get("transfer-encoding") == "chunked":
+            return -1
+        return int(headers.get("content-length", "0"))
+
+    def _chunks(self) -> bytes:
+        parts = []
+        while size := int(self._until(b"\r\n"), 16):
+            parts.append(self._exactly(size))
+            self._exactly(2)
+        self._exactly(2)
+        return b"".join(parts)
+
+    def _until(self, mark: bytes) -> bytes:
+        while mark not in self._read:
+            self._more()
+        found, _, self._read = self._read.partition(mark)
+        return found
+
+    def _exactly(self, size: int) -> bytes:
+        while len(self._read) < size:
+            self._more()
+        found, self._read = self._read[:size], self._read[size:]
+        return found
+
+    def _more(self) -> None:
+        try:
+            data = self._socket.recv(1 << 20)
+        except ConnectionResetError:
+            data = b""
+        if not data:
+            raise Closed(f"after {self._read!r}")
+        self._read += data
+
+
+def request_bytes(
+    method: str, target: str, headers: Mapping[str, str], body: bytes = b"", *, version: str = "1.1"
+) -> bytes:
+    """A request as it goes over the wire; Content-Length is added where there is a body."""
+    lines = [f"{method} {target} HTTP/{version}"]
+    lines += [f"{name}: {value}" for name, value in headers.items()]
+    named = {name.lower() for name in headers}
+    if (body or method == "POST") and not named & {"content-length", "transfer-encoding"}:
+        lines.append(f"Content-Length: {len(body)}")
+    return "\r\n".join(lines).encode("latin-1") + b"\r\n\r\n" + body
+
+
+def fetch(url: str, target: str, method: str = "GET", body: bytes = b"") -> Answer:
+    """One request on a connection of its own, without credentials."""
+    with contextlib.closing(Connection(url)) as connection:
+        headers = {"Host": connection.host, "Connection": "close"}
+        connection.send(request_bytes(method, target, headers, body))
+        return connection.answer()

@@ -1,0 +1,73 @@
+"""A gateway for tests: the real command on a free port, its clock, and what it says of itself."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Generic, TypeVar
+
+from tests.cli.processes import Gateway
+from tests.faces.connections import fetch
+
+Result = TypeVar("Result")
+
+_LOOKS = 20_000
+
+
+class Server(Gateway):
+    """`queuegate serve --ephemeral`. Its clock only ever moves forward."""
+
+    def __init__(self, *arguments: str, **more: str) -> None:
+        super().__init__("--ephemeral", *arguments, QUEUEGATE_LOG_LEVEL="error", **more)
+
+    def __enter__(self) -> Server:
+        return self
+
+    def advance(self, seconds: float) -> None:
+        """Let so much time pass for every queue."""
+        body = json.dumps({"advance_seconds": seconds}).encode()
+        answer = fetch(self.url, "/_admin/clock", "POST", body)
+        assert answer.status == 200, answer.text
+
+    def now(self) -> str:
+        """Where the clock stands."""
+        instant: str = json.loads(fetch(self.url, "/_admin/clock").body)["now"]
+        return instant
+
+    def metrics(self) -> str:
+        """The text of /metrics."""
+        answer = fetch(self.url, "/metrics")
+        assert answer.status == 200
+        return answer.text
+
+    def metric(self, sample: str) -> float:
+        """The value of one sample, by its name and labels as written; 0 when it is absent."""
+        for line in self.metrics().splitlines():
+            if line.startswith(sample + " "):
+                return float(line.rpartition(" ")[2])
+        return 0.0
+
+    def until(self, sample: str, value: float) -> None:
+        """Look until a sample has this value."""
+        for _ in range(_LOOKS):
+            if self.metric(sample) == value:
+                return
+        raise AssertionError(f"{sample} is {self.metric(sample)}, not {value}")
+
+    def until_parked(self, count: int = 1) -> None:
+        """Look until so many long polls wait."""
+        self.until("queuegate_parked_receives", count)
+
+
+class Background(Generic[Result]):
+    """A call in a thread of its own."""
+
+    def __init__(self, call: Callable[..., Result], *arguments: Any, **members: Any) -> None:
+        pool = ThreadPoolExecutor(1)
+        self._call = pool.submit(call, *arguments, **members)
+        pool.shutdown(wait=False)
+
+    def result(self) -> Result:
+        """What the call returned, or raised."""
+        return self._call.result(60)

@@ -1,0 +1,115 @@
+"""Starting, killing and waiting for gateways from within an event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import quote
+
+import asyncpg
+
+from tests.cli.processes import Gateway, Watch, postmaster
+from tests.faults.load import Load, make_queue
+
+if TYPE_CHECKING:
+    from storage.database import Connection
+
+
+class Server:
+    """A gateway on one data directory and port, which may be started again and again."""
+
+    def __init__(self, data: Path, *arguments: str, **more: str) -> None:
+        self.data = data
+        self.port = 0
+        self._arguments = arguments
+        self._more = more
+        self._gateway: Gateway | None = None
+
+    @property
+    def gateway(self) -> Gateway:
+        assert self._gateway is not None
+        return self._gateway
+
+    async def start(self) -> None:
+        """Return when it is ready."""
+        place = ("--data", str(self.data), "--port", str(self.port), *self._arguments)
+        self._gateway = await asyncio.to_thread(Gateway, *place, **self._more)
+        self.port = int(self._gateway.port)
+
+    async def kill(self) -> None:
+        """kill -9, and wait until its PostgreSQL has stopped by itself."""
+        watch = Watch(postmaster(self.data))
+        await asyncio.to_thread(self.gateway.stop, signal.SIGKILL)
+        assert await asyncio.to_thread(watch.wait)
+        await self.close()
+
+    async def close(self) -> None:
+        """Stop it if it still runs."""
+        gateway, self._gateway = self._gateway, None
+        if gateway is not None:
+            await asyncio.to_thread(gateway.__exit__)
+
+    async def connect(self) -> Connection:
+        """A connection to the PostgreSQL that it started."""
+        host = quote(str(self.data / "socket"), safe="")
+        return await asyncpg.connect(
+            f"postgresql://queuegate@/postgres?host={host}",
+            server_settings={"search_path": "queuegate", "application_name": "test"},
+        )
+
+
+@contextlib.asynccontextmanager
+async def serving(data: Path, *arguments: str, **more: str) -> AsyncIterator[Server]:
+    """A gateway that is ready; stopped at the end."""
+    server = Server(data, *arguments, **more)
+    await server.start()
+    try:
+        yield server
+    finally:
+        await server.close()
+
+
+class Loads:
+    """A load on a standard and one on a FIFO queue."""
+
+    def __init__(self, *loads: Load) -> None:
+        self.standard, self.ordered = self.both = loads
+
+    async def more(self, count: int) -> None:
+        await asyncio.gather(self.standard.more(count), self.ordered.more(count // 2))
+
+    def hold(self) -> None:
+        for load in self.both:
+            load.hold()
+
+    def go_on(self) -> None:
+        for load in self.both:
+            load.go_on()
+
+    @property
+    def unanswered(self) -> int:
+        return sum(load.unanswered for load in self.both)
+
+    async def end_and_check(self) -> None:
+        """End the load and count."""
+        for load in self.both:
+            await load.end()
+        await asyncio.gather(*(load.check() for load in self.both))
+
+
+@contextlib.asynccontextmanager
+async def loaded(port: int) -> AsyncIterator[Loads]:
+    """Load that runs until the test ends it, or fails."""
+    loads = Loads(*[Load(port, await make_queue(port, name)) for name in ("load", "load.fifo")])
+    for load in loads.both:
+        load.start()
+    try:
+        yield loads
+    except BaseException:
+        for load in loads.both:
+            load.cancel()
+        raise

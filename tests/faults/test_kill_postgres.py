@@ -1,0 +1,131 @@
+"""PostgreSQL dies, loses connections or is restarted under load. The gateway recovers by itself."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from storage.embedded import EmbeddedPostgres
+from tests.cli.processes import Watch, postmaster
+from tests.faults.client import Unanswered, clients
+from tests.faults.gateways import Server, loaded, serving
+
+pytestmark = pytest.mark.timeout(180)
+
+
+async def test_kill_of_postgres_loses_nothing(data: Path) -> None:
+    async with serving(data) as server, loaded(server.port) as loads:
+        process_id = server.gateway.process.pid
+        for _ in range(2):
+            await loads.more(400)
+            before = postmaster(data)
+            watch = Watch(before)
+            os.kill(before, signal.SIGKILL)
+            assert await asyncio.to_thread(watch.wait)
+            # The load goes on all the time: the gateway answers 503 until it is served again.
+            await loads.more(200)
+            assert postmaster(data) != before
+        assert loads.unanswered > 0
+        assert server.gateway.process.pid == process_id
+        assert server.gateway.process.poll() is None
+        await loads.end_and_check()
+
+
+async def test_kill_of_a_backend_loses_nothing(data: Path) -> None:
+    """PostgreSQL ends every connection when one backend dies hard, and reads its log again."""
+    async with serving(data) as server, loaded(server.port) as loads:
+        for query in ("INSERT INTO messages", "fifo_send"):
+            await loads.more(200)
+            connection = await server.connect()
+            backend = await connection.fetchval(
+                "SELECT pid FROM pg_stat_activity WHERE query LIKE '%' || $1 || '%'"
+                " AND pid <> pg_backend_pid()",
+                query,
+            )
+            ended = asyncio.Event()
+            connection.add_termination_listener(lambda _, ended=ended: ended.set())
+            os.kill(backend, signal.SIGKILL)
+            async with asyncio.timeout(20):
+                await ended.wait()
+            connection.terminate()
+        await loads.more(200)
+        await loads.end_and_check()
+
+
+async def test_ended_connections_lose_nothing(data: Path) -> None:
+    async with serving(data) as server, loaded(server.port) as loads:
+        connection = await server.connect()
+        for _ in range(8):
+            await loads.more(100)
+            await connection.execute(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+                " WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()"
+            )
+        await connection.close()
+        await loads.more(100)
+        await loads.end_and_check()
+
+
+@pytest.fixture
+async def external(data: Path) -> AsyncIterator[list[EmbeddedPostgres]]:
+    """A PostgreSQL that is not the gateway's; the list is for putting in its successor."""
+    servers = [await asyncio.to_thread(_started, data)]
+    yield servers
+    await asyncio.to_thread(servers[-1].stop)
+
+
+def _started(data: Path) -> EmbeddedPostgres:
+    server = EmbeddedPostgres(data)
+    server.start()
+    server.wait_ready()
+    return server
+
+
+async def test_a_database_of_your_own_may_be_restarted(
+    data: Path, external: list[EmbeddedPostgres]
+) -> None:
+    dsn = external[0].dsn
+    async with (
+        serving(data.with_name("own"), DATABASE_URL=dsn) as server,
+        loaded(server.port) as loads,
+        clients(server.port, 1) as [client],
+    ):
+        for _ in range(2):
+            await loads.more(400)
+            await asyncio.to_thread(external[-1].stop)
+            with pytest.raises(Unanswered, match="503"):
+                await client.call("ListQueues")
+            status, _ = await asyncio.to_thread(server.gateway.get, "/readyz")
+            assert status == 503
+            status, _ = await asyncio.to_thread(server.gateway.get, "/livez")
+            assert status == 200
+            external.append(await asyncio.to_thread(_started, data))
+            assert external[-1].dsn == dsn
+            await _until_ready(server)
+            await client.call("ListQueues")
+        await loads.more(200)
+        assert loads.unanswered > 0
+        await loads.end_and_check()
+
+
+async def _until_ready(server: Server) -> None:
+    async with asyncio.timeout(20):
+        while (await asyncio.to_thread(server.gateway.get, "/readyz"))[0] != 200:
+            pass
+
+
+async def test_the_count_of_the_load_can_fail(data: Path) -> None:
+    """A message that was promised and is not there is missed."""
+    async with serving(data) as server, loaded(server.port) as loads:
+        await loads.more(200)
+        for load in loads.both:
+            await load.end()
+        loads.standard.sent["never sent"] = None
+        with pytest.raises(AssertionError, match="never sent"):
+            await loads.standard.check()
+        await loads.ordered.check()

@@ -1,0 +1,136 @@
+"""An engine on a database of its own, and a caller."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from gateway.operations.caller import Caller
+from gateway.operations.clock import Clock
+from gateway.operations.engine import Engine, Rules
+from gateway.operations.looking import connect
+from gateway.operations.messages import ReceiveMessage, answered, receive_message
+from gateway.operations.queue_cache import QueueCache
+from gateway.operations.queues import CreateQueue, create_queue
+from gateway.operations.sending import SendMessage, send_message
+from gateway.operations.series import Series
+from gateway.operations.wakeups import Wakeups
+from storage.database import Database
+from storage.fifo import FifoLanes
+from storage.messages import StandardLanes
+from storage.model import Queue, Received
+
+ACCOUNT = "111122223333"
+REGION = "eu-west-1"
+MakeQueue = Callable[..., Awaitable[Queue]]
+SendTo = Callable[..., Awaitable[None]]
+ReceiveFrom = Callable[..., Awaitable[list[Received]]]
+
+
+class RecordingWakeups(Wakeups):
+    """Does what the real ones do, and notes it."""
+
+    def __init__(self, database: Database) -> None:
+        super().__init__(database)
+        self.changed: list[int] = []
+        self.arrivals_told: list[tuple[int, int]] = []
+
+    def queue_changed(self, queue_id: int) -> None:
+        self.changed.append(queue_id)
+        super().queue_changed(queue_id)
+
+    def arrived(self, queue_id: int, count: int = 1) -> None:
+        self.arrivals_told.append((queue_id, count))
+        super().arrived(queue_id, count)
+
+
+class TestClock(Clock):
+    """A clock that stands still unless a test moves it."""
+
+    __test__ = False
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fixed: datetime | None = None
+
+    def now(self) -> datetime | None:
+        return self.fixed if self.fixed is not None else super().now()
+
+    def instant(self) -> datetime:
+        return self.fixed if self.fixed is not None else super().instant()
+
+
+@pytest.fixture
+def caller() -> Caller:
+    return Caller(ACCOUNT, REGION, "AIDATESTER")
+
+
+@pytest.fixture
+def clock() -> TestClock:
+    """Stands at noon of one day until a test moves ``clock.fixed``."""
+    clock = TestClock()
+    clock.fixed = datetime(2026, 11, 21, 12, 0, 0, tzinfo=UTC)
+    return clock
+
+
+@pytest.fixture
+def wakeups(database: Database) -> RecordingWakeups:
+    return RecordingWakeups(database)
+
+
+@pytest.fixture
+async def engine(
+    database: Database, clock: TestClock, wakeups: RecordingWakeups
+) -> AsyncIterator[Engine]:
+    """The real parts; nothing runs in the background."""
+    engine = Engine(
+        database=database,
+        queues=QueueCache(database),
+        standard=StandardLanes(database, clock.now),
+        fifo=FifoLanes(database, clock.now),
+        wakeups=wakeups,
+        clock=clock,
+        series=Series(),
+        rules=Rules(),
+    )
+    connect(engine)
+    yield engine
+    await engine.standard.close()
+    await engine.fifo.close()
+
+
+@pytest.fixture
+def make_queue(engine: Engine, caller: Caller) -> MakeQueue:
+    """``await make_queue(name, VisibilityTimeout="5", ...)``; a FIFO queue by its name."""
+
+    async def make(queue_name: str = "orders", **attributes: str) -> Queue:
+        if queue_name.endswith(".fifo"):
+            attributes = {"FifoQueue": "true", **attributes}
+        return await create_queue(engine, caller, CreateQueue(queue_name, attributes))
+
+    return make
+
+
+@pytest.fixture
+def send(engine: Engine, caller: Caller) -> SendTo:
+    """``await send(queue, body, ...)``: further arguments are those of SendMessage."""
+
+    async def send_one(queue: Queue, body: str = "body", **arguments: Any) -> None:
+        await answered(send_message, engine, caller, queue, SendMessage(body, **arguments))
+
+    return send_one
+
+
+@pytest.fixture
+def receive(engine: Engine, caller: Caller) -> ReceiveFrom:
+    """``await receive(queue, count)``: a short poll."""
+
+    async def receive_some(queue: Queue, count: int = 10) -> list[Received]:
+        request = ReceiveMessage(max_messages=count, wait_seconds=0)
+        received: list[Received] = await answered(receive_message, engine, caller, queue, request)
+        return received
+
+    return receive_some

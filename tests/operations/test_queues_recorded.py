@@ -1,0 +1,208 @@
+"""Recorded refusals of the control plane: code and exact text, from contract/vectors."""
+
+from __future__ import annotations
+
+import json
+from base64 import b64encode
+from collections.abc import Awaitable, Callable
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+from gateway.operations.caller import Caller
+from gateway.operations.engine import Engine
+from gateway.operations.moves import (
+    CancelMessageMoveTask,
+    StartMessageMoveTask,
+    cancel_message_move_task,
+    start_message_move_task,
+)
+from gateway.operations.permissions import (
+    AddPermission,
+    RemovePermission,
+    add_permission,
+    remove_permission,
+)
+from gateway.operations.queues import (
+    CreateQueue,
+    DeleteQueue,
+    GetQueueAttributes,
+    GetQueueUrl,
+    PurgeQueue,
+    SetQueueAttributes,
+    create_queue,
+    delete_queue,
+    get_queue_attributes,
+    get_queue_url,
+    purge_queue,
+    set_queue_attributes,
+)
+from storage import errors
+from storage.errors import Rejected
+from storage.model import Queue
+from tests.operations.conftest import ACCOUNT, REGION, MakeQueue
+from tests.protocol.contract import load
+
+NOBODY = f"arn:aws:sqs:{REGION}:{ACCOUNT}:nobody"
+REFUSALS = {
+    "QueueAlreadyExists": errors.QueueNameExists,
+    "AWS.SimpleQueueService.QueueDeletedRecently": errors.QueueDeletedRecently,
+    "AWS.SimpleQueueService.NonExistentQueue": errors.QueueDoesNotExist,
+    "AWS.SimpleQueueService.PurgeQueueInProgress": errors.PurgeQueueInProgress,
+    "InvalidParameterValue": errors.InvalidParameterValue,
+    "InvalidAttributeName": errors.InvalidAttributeName,
+    "InvalidAttributeValue": errors.InvalidAttributeValue,
+    "ResourceNotFoundException": errors.ResourceNotFound,
+}
+
+
+class World:
+    """Makes each recorded request; queues are named as the recordings' placeholders say."""
+
+    def __init__(self, engine: Engine, caller: Caller, make_queue: MakeQueue) -> None:
+        self.engine = engine
+        self.caller = caller
+        self.make_queue = make_queue
+
+    def create(self, name: str, attributes: dict[str, str] | None = None) -> Awaitable[Queue]:
+        return create_queue(self.engine, self.caller, CreateQueue(name, attributes or {}))
+
+    async def create_different(self, _: Any) -> None:
+        await self.create("orders")
+        await self.create("orders", {"DelaySeconds": "1"})
+
+    async def create_deleted(self, _: Any) -> None:
+        queue = await self.create("orders")
+        await delete_queue(self.engine, self.caller, DeleteQueue(queue))
+        await self.create("orders")
+
+    async def create_named(self, given: Any) -> None:
+        await self.create(given["QueueName"])
+
+    async def create_with(self, given: Any) -> None:
+        await self.create("orders", given["Attributes"])
+
+    async def set_fifo(self, given: Any) -> None:
+        await self._set(await self.make_queue("orders.fifo"), given)
+
+    async def set_standard(self, given: Any) -> None:
+        await self._set(await self.make_queue("orders"), given)
+
+    async def _set(self, queue: Queue, given: Any) -> None:
+        await set_queue_attributes(self.engine, self.caller, SetQueueAttributes(queue, given))
+
+    async def get_attributes(self, given: Any) -> None:
+        request = GetQueueAttributes(await self.make_queue("orders"), given["AttributeNames"])
+        await get_queue_attributes(self.engine, self.caller, request)
+
+    async def missing(self, _: Any) -> None:
+        await get_queue_url(self.engine, self.caller, GetQueueUrl("nobody"))
+
+    async def purge_twice(self, _: Any) -> None:
+        queue = await self.make_queue("queue-name")
+        for _i in range(2):
+            await purge_queue(self.engine, self.caller, PurgeQueue(queue))
+
+    async def add_twice(self, _: Any) -> None:
+        queue = await self.make_queue("orders")
+        for _i in range(2):
+            request = AddPermission(queue, "label", [ACCOUNT], ["SendMessage"])
+            await add_permission(self.engine, self.caller, request)
+
+    async def remove_unknown(self, _: Any) -> None:
+        queue = await self.make_queue("orders")
+        await remove_permission(self.engine, self.caller, RemovePermission(queue, "label"))
+
+    async def start_plain(self, _: Any) -> None:
+        await self._start((await self.make_queue("orders")).arn)
+
+    async def start_twice(self, _: Any) -> None:
+        dead = await self._dead()
+        await self._start(dead.arn)
+        await self._start(dead.arn)
+
+    async def start_to_nobody(self, _: Any) -> None:
+        await self._start((await self._dead()).arn, NOBODY)
+
+    async def _dead(self) -> Queue:
+        dead = await self.make_queue("dead")
+        policy = json.dumps({"deadLetterTargetArn": dead.arn, "maxReceiveCount": 1})
+        await self.make_queue("orders", RedrivePolicy=policy)
+        return dead
+
+    async def _start(self, source_arn: str, destination_arn: str | None = None) -> None:
+        request = StartMessageMoveTask(source_arn, destination_arn)
+        await start_message_move_task(self.engine, self.caller, request)
+
+    async def cancel_garbage(self, _: Any) -> None:
+        await self._cancel("garbage")
+
+    async def cancel_of_nobody(self, _: Any) -> None:
+        await self._cancel(self._handle(NOBODY))
+
+    async def cancel_unknown(self, _: Any) -> None:
+        await self._cancel(self._handle((await self.make_queue("orders")).arn))
+
+    async def _cancel(self, handle: str) -> None:
+        await cancel_message_move_task(self.engine, self.caller, CancelMessageMoveTask(handle))
+
+    @staticmethod
+    def _handle(source_arn: str) -> str:
+        content = {"taskId": str(uuid4()), "sourceArn": source_arn}
+        return b64encode(json.dumps(content).encode()).decode()
+
+
+Step = Callable[[World, Any], Awaitable[None]]
+STEPS: dict[tuple[str, str], Step] = {
+    ("CreateQueue", "exists, DelaySeconds differs"): World.create_different,
+    ("CreateQueue", "deleted < 60 s ago"): World.create_deleted,
+    ("CreateQueue", '{"QueueName": "a b"}'): World.create_named,
+    ("CreateQueue standard", '{"Attributes": {"FifoQueue": "false"}}'): World.create_with,
+    ("CreateQueue standard", '{"Attributes": {"DeduplicationScope": "queue"}}'): World.create_with,
+    ("SetQueueAttributes FIFO", '{"FifoQueue": "false"}'): World.set_fifo,
+    (
+        "SetQueueAttributes",
+        '{"KmsMasterKeyId": "k", "SqsManagedSseEnabled": "true"}',
+    ): World.set_standard,
+    ("GetQueueAttributes", '{"AttributeNames": ["Foobar"]}'): World.get_attributes,
+    ("any", "missing queue, JSON"): World.missing,
+    ("any", "missing queue, Query"): World.missing,
+    ("PurgeQueue", "second within 60 s"): World.purge_twice,
+    ("AddPermission", "label exists"): World.add_twice,
+    ("RemovePermission", "label missing"): World.remove_unknown,
+    ("StartMessageMoveTask", "source is not a DLQ"): World.start_plain,
+    ("StartMessageMoveTask", "second active task"): World.start_twice,
+    ("StartMessageMoveTask", "destination missing"): World.start_to_nobody,
+    ("CancelMessageMoveTask", "undecodable handle"): World.cancel_garbage,
+    ("CancelMessageMoveTask", "source queue in handle missing"): World.cancel_of_nobody,
+    ("CancelMessageMoveTask", "unknown task id"): World.cancel_unknown,
+}
+MESSAGE_ACTIONS = ("ReceiveMessage", "SendMessage", "DeleteMessage", "ChangeMessageVisibility")
+
+
+def key(case: dict[str, Any]) -> tuple[str, str]:
+    given = case["input"]
+    return case["action"], given if isinstance(given, str) else json.dumps(given)
+
+
+CASES = [
+    case
+    for case in load("sqs_validation")["cases"]
+    if not case["action"].startswith(MESSAGE_ACTIONS)
+]
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: " ".join(key(case)))
+async def test_refusal_is_the_recorded_one(
+    engine: Engine, caller: Caller, make_queue: MakeQueue, case: dict[str, Any]
+) -> None:
+    step = STEPS[key(case)]
+
+    with pytest.raises(Rejected) as refusal:
+        await step(World(engine, caller, make_queue), case["input"])
+
+    assert type(refusal.value) is REFUSALS[case["query_code"]]
+    expected = case["message"].replace("<queue-name>", "queue-name").replace("<label>", "label")
+    is_query = case["input"] == "missing queue, Query"
+    assert (refusal.value.query_text if is_query else str(refusal.value)) == expected

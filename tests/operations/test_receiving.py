@@ -1,0 +1,412 @@
+"""Long polls: what wakes them, what ends them, and what becomes of a receive whose caller goes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from gateway.operations import receiving
+from gateway.operations.caller import Caller
+from gateway.operations.engine import Engine, Rules
+from gateway.operations.looking import connect
+from gateway.operations.messages import (
+    ReceiveMessage,
+    answered,
+    change_message_visibility,
+    delete_message,
+    receipt_handle_of,
+    receive_message,
+)
+from gateway.operations.queue_cache import QueueCache
+from gateway.operations.queues import (
+    DeleteQueue,
+    SetQueueAttributes,
+    delete_queue,
+    set_queue_attributes,
+)
+from gateway.operations.sending import SendMessage, send_message
+from gateway.operations.series import Series
+from gateway.operations.wakeups import Wakeups
+from storage.database import Database
+from storage.errors import QueueDoesNotExist, Unavailable
+from storage.fifo import FifoLanes
+from storage.messages import StandardLanes
+from storage.model import Queue, Received
+from tests.operations.conftest import MakeQueue, ReceiveFrom, SendTo, TestClock
+
+pytestmark = pytest.mark.timeout(60)
+
+Poll = Callable[..., Awaitable[list[Received]]]
+
+
+@pytest.fixture
+def poll(engine: Engine, caller: Caller) -> Poll:
+    """``await poll(queue, seconds)``: a long poll."""
+
+    async def poll_for(queue: Queue, seconds: int = 20, **options: Any) -> list[Received]:
+        request = ReceiveMessage(wait_seconds=seconds, **options)
+        received: list[Received] = await answered(receive_message, engine, caller, queue, request)
+        return received
+
+    return poll_for
+
+
+@pytest.fixture
+async def looking(engine: Engine) -> AsyncIterator[Engine]:
+    """The engine with its wakeups running."""
+    await engine.wakeups.start()
+    yield engine
+    await engine.wakeups.stop()
+    await receiving.settle()
+
+
+@pytest.fixture
+async def elsewhere(database_dsn: str, clock: TestClock) -> AsyncIterator[Engine]:
+    """Another process on the same database."""
+    database = Database(database_dsn)
+    await database.open()
+    engine = Engine(
+        database=database,
+        queues=QueueCache(database),
+        standard=StandardLanes(database, clock.now),
+        fifo=FifoLanes(database, clock.now),
+        wakeups=Wakeups(database),
+        clock=clock,
+        series=Series(),
+        rules=Rules(),
+    )
+    connect(engine)
+    await engine.wakeups.start()
+    yield engine
+    await engine.wakeups.stop()
+    await receiving.settle()
+    await engine.standard.close()
+    await engine.fifo.close()
+    await database.close()
+
+
+async def _parked(engine: Engine, count: int = 1) -> None:
+    """Wait until so many receives are parked."""
+    async with asyncio.timeout(10):
+        while engine.wakeups.parked_count() < count:  # noqa: ASYNC110 - it is the product that parks
+            await asyncio.sleep(0)
+
+
+def _bodies(received: list[Received]) -> list[str]:
+    return [message.body for message in received]
+
+
+async def test_a_short_poll_of_an_empty_queue_is_empty(
+    make_queue: MakeQueue, receive: ReceiveFrom
+) -> None:
+    assert await receive(await make_queue()) == []
+
+
+async def test_a_long_poll_takes_what_is_there_at_once(
+    make_queue: MakeQueue, send: SendTo, poll: Poll
+) -> None:
+    queue = await make_queue()
+    await send(queue, "a")
+    assert _bodies(await poll(queue, max_messages=10)) == ["a"]
+
+
+@pytest.mark.parametrize("name", ["orders", "orders.fifo"])
+async def test_a_send_wakes_a_long_poll(
+    engine: Engine, make_queue: MakeQueue, send: SendTo, poll: Poll, name: str
+) -> None:
+    queue = await make_queue(name)
+    ids = {"group_id": "g", "deduplication_id": "d"} if queue.is_fifo else {}
+    waiting = asyncio.ensure_future(poll(queue))
+    await _parked(engine)
+    await send(queue, "a", **ids)
+    assert _bodies(await waiting) == ["a"]
+
+
+async def test_the_queues_own_wait_holds_when_none_is_given(
+    engine: Engine, caller: Caller, make_queue: MakeQueue, send: SendTo
+) -> None:
+    queue = await make_queue(ReceiveMessageWaitTimeSeconds="20")
+    waiting = asyncio.ensure_future(
+        answered(receive_message, engine, caller, queue, ReceiveMessage())
+    )
+    await _parked(engine)
+    await send(queue, "a")
+    assert _bodies(await waiting) == ["a"]
+
+
+async def test_an_empty_long_poll_ends_at_its_deadline(
+    make_queue: MakeQueue, poll: Poll, engine: Engine
+) -> None:
+    loop = asyncio.get_running_loop()
+    began = loop.time()
+    assert await poll(await make_queue(), 1) == []
+    assert 0.95 < loop.time() - began < 5
+    assert engine.wakeups.parked_count() == 0
+
+
+async def test_one_message_wakes_one_of_many(
+    engine: Engine, make_queue: MakeQueue, send: SendTo, poll: Poll
+) -> None:
+    queue = await make_queue()
+    waiting = [asyncio.ensure_future(poll(queue)) for _ in range(5)]
+    await _parked(engine, 5)
+    for number in range(5):
+        await send(queue, str(number))
+    results = await asyncio.gather(*waiting)
+    assert sorted(body for result in results for body in _bodies(result)) == list("01234")
+
+
+async def test_a_receive_that_takes_its_fill_wakes_the_next(
+    engine: Engine, make_queue: MakeQueue, send: SendTo, poll: Poll, receive: ReceiveFrom
+) -> None:
+    queue = await make_queue()
+    waiting = [asyncio.ensure_future(poll(queue, max_messages=1)) for _ in range(3)]
+    await _parked(engine, 3)
+    # Three messages whose arrival was told as one.
+    for body in "abc":
+        await send(queue, body, delay_seconds=1)
+    assert isinstance(engine.clock, TestClock)
+    assert engine.clock.fixed is not None
+    engine.clock.fixed += timedelta(seconds=2)
+    engine.wakeups.arrived(queue.queue_id, 1)
+    results = await asyncio.gather(*waiting)
+    assert sorted(body for result in results for body in _bodies(result)) == list("abc")
+
+
+async def test_a_waiter_that_goes_passes_its_wake_on(
+    engine: Engine, make_queue: MakeQueue, send: SendTo, poll: Poll
+) -> None:
+    queue = await make_queue()
+    found = await engine.queues.find(queue.account_id, queue.region, queue.name)
+    leaving = asyncio.ensure_future(poll(found))
+    await _parked(engine, 1)
+    staying = asyncio.ensure_future(poll(found))
+    await _parked(engine, 2)
+    await send(queue, "a", delay_seconds=1)
+    assert isinstance(engine.clock, TestClock)
+    assert engine.clock.fixed is not None
+    engine.clock.fixed += timedelta(seconds=2)
+    engine.wakeups.arrived(queue.queue_id, 1)
+    # It was woken, and goes before it could look.
+    leaving.cancel()
+    assert _bodies(await staying) == ["a"]
+
+
+async def test_visibility_zero_wakes_a_long_poll(
+    engine: Engine, caller: Caller, make_queue: MakeQueue, send: SendTo, poll: Poll
+) -> None:
+    queue = await make_queue()
+    await send(queue, "a")
+    [message] = await poll(queue)
+    waiting = asyncio.ensure_future(poll(queue))
+    await _parked(engine)
+    handle = receipt_handle_of(message, engine.clock.seconds())
+    await answered(change_message_visibility, engine, caller, queue, handle, 0)
+    [again] = await waiting
+    assert again.receive_count == 2
+
+
+async def test_a_delete_lets_the_next_of_a_group_through(
+    engine: Engine, caller: Caller, make_queue: MakeQueue, send: SendTo, poll: Poll
+) -> None:
+    queue = await make_queue("orders.fifo")
+    for number in "12":
+        await send(queue, number, group_id="g", deduplication_id=number)
+    [first] = await poll(queue, max_messages=1)
+    waiting = asyncio.ensure_future(poll(queue))
+    await _parked(engine)
+    handle = receipt_handle_of(first, engine.clock.seconds())
+    await answered(delete_message, engine, caller, queue, handle)
+    assert _bodies(await waiting) == ["2"]
+
+
+async def test_an_arriving_dead_letter_wakes_a_long_poll_there(
+    engine: Engine, make_queue: MakeQueue, send: SendTo, poll: Poll, receive: ReceiveFrom
+) -> None:
+    dead = await make_queue("dead")
+    policy = f'{{"deadLetterTargetArn":"{dead.arn}","maxReceiveCount":1}}'
+    queue = await make_queue(RedrivePolicy=policy, VisibilityTimeout="0")
+    await send(queue, "a")
+    waiting = asyncio.ensure_future(poll(dead))
+    await _parked(engine)
+    assert _bodies(await receive(queue)) == ["a"]
+    assert await receive(queue) == []
+    [message] = await waiting
+    assert (message.body, message.receive_count) == ("a", 2)
+
+
+async def test_what_lies_behind_a_dead_letter_is_received(
+    make_queue: MakeQueue, send: SendTo, poll: Poll
+) -> None:
+    dead = await make_queue("dead")
+    policy = f'{{"deadLetterTargetArn":"{dead.arn}","maxReceiveCount":1}}'
+    queue = await make_queue(RedrivePolicy=policy)
+    await send(queue, "a")
+    await poll(queue, visibility_timeout_seconds=0)
+    await send(queue, "b")
+    assert _bodies(await poll(queue, max_messages=1)) == ["b"]
+
+
+async def test_a_dead_letter_queue_that_is_gone_does_not_stop_delivery(
+    engine: Engine, caller: Caller, make_queue: MakeQueue, send: SendTo, receive: ReceiveFrom
+) -> None:
+    dead = await make_queue("dead")
+    policy = f'{{"deadLetterTargetArn":"{dead.arn}","maxReceiveCount":1}}'
+    queue = await make_queue(RedrivePolicy=policy, VisibilityTimeout="0")
+    await send(queue, "a")
+    await delete_queue(engine, caller, DeleteQueue(dead))
+    counts = [(await receive(queue))[0].receive_count for _ in range(3)]
+    assert counts == [1, 2, 3]
+
+
+async def test_a_delay_and_a_timeout_end_a_wait(
+    looking: Engine, clock: TestClock, make_queue: MakeQueue, send: SendTo, poll: Poll
+) -> None:
+    clock.fixed = None
+    queue = await make_queue()
+    await send(queue, "a", delay_seconds=1)
+    [message] = await poll(queue, 10, visibility_timeout_seconds=1)
+    loop = asyncio.get_running_loop()
+    began = loop.time()
+    [again] = await poll(queue, 10)
+    assert (message.receive_count, again.receive_count) == (1, 2)
+    assert loop.time() - began < 2.5
+
+
+async def test_a_moved_clock_ends_a_wait(
+    looking: Engine, clock: TestClock, make_queue: MakeQueue, send: SendTo, poll: Poll
+) -> None:
+    clock.fixed = None
+    queue = await make_queue()
+    await send(queue, "a", delay_seconds=600)
+    waiting = asyncio.ensure_future(poll(queue))
+    await _parked(looking)
+    looking.wakeups.clock_moved(601)
+    assert _bodies(await waiting) == ["a"]
+
+
+async def test_a_cancelled_poll_gives_back_what_it_leased(
+    engine: Engine, make_queue: MakeQueue, send: SendTo, poll: Poll, receive: ReceiveFrom
+) -> None:
+    queue = await make_queue()
+    await send(queue, "a")
+    leased = asyncio.Event()
+    engine.standard.receive.observe = lambda _: leased.set()
+    leaving = asyncio.ensure_future(poll(queue))
+    await leased.wait()
+    leaving.cancel()
+    await asyncio.gather(leaving, return_exceptions=True)
+    waiting = await poll(queue)
+    assert [(m.body, m.receive_count) for m in waiting] == [("a", 1)]
+
+
+async def test_a_cancelled_fifo_poll_gives_back_what_it_leased(
+    engine: Engine, make_queue: MakeQueue, send: SendTo, poll: Poll
+) -> None:
+    queue = await make_queue("orders.fifo")
+    await send(queue, "a", group_id="g", deduplication_id="d")
+    leased = asyncio.Event()
+    engine.fifo.receive.observe = lambda _: leased.set()
+    leaving = asyncio.ensure_future(poll(queue))
+    await leased.wait()
+    leaving.cancel()
+    await asyncio.gather(leaving, return_exceptions=True)
+    waiting = await poll(queue)
+    assert [(m.body, m.receive_count) for m in waiting] == [("a", 1)]
+
+
+async def test_a_stopping_engine_ends_its_polls(
+    engine: Engine, make_queue: MakeQueue, poll: Poll
+) -> None:
+    queue = await make_queue()
+    waiting = asyncio.ensure_future(poll(queue))
+    await _parked(engine)
+    engine.stopping = True
+    engine.wakeups.wake_all()
+    assert await waiting == []
+    assert await poll(queue) == []
+
+
+async def test_a_deleted_queue_ends_its_polls(
+    engine: Engine, caller: Caller, make_queue: MakeQueue, poll: Poll
+) -> None:
+    queue = await make_queue()
+    waiting = asyncio.ensure_future(poll(queue))
+    await _parked(engine)
+    await delete_queue(engine, caller, DeleteQueue(queue))
+    with pytest.raises(QueueDoesNotExist):
+        await waiting
+
+
+async def test_a_waiting_poll_obeys_a_redrive_policy_that_was_set_meanwhile(
+    engine: Engine, caller: Caller, make_queue: MakeQueue, send: SendTo, poll: Poll
+) -> None:
+    dead = await make_queue("dead")
+    queue = await make_queue()
+    await send(queue, "a")
+    [message] = await poll(queue)
+    waiting = asyncio.ensure_future(poll(queue, 1))
+    await _parked(engine)
+    policy = f'{{"deadLetterTargetArn":"{dead.arn}","maxReceiveCount":1}}'
+    change = SetQueueAttributes(queue, {"RedrivePolicy": policy})
+    await set_queue_attributes(engine, caller, change)
+    handle = receipt_handle_of(message, engine.clock.seconds())
+    await answered(change_message_visibility, engine, caller, queue, handle, 0)
+    assert await waiting == []
+    assert _bodies(await poll(dead)) == ["a"]
+
+
+async def test_a_lost_database_reaches_the_poll(
+    engine: Engine, make_queue: MakeQueue, poll: Poll, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queue = await make_queue()
+
+    async def flush(connection: object, batch: list[Any]) -> list[Any]:
+        raise Unavailable("gone")
+
+    monkeypatch.setattr(engine.standard.receive, "_flush", flush)
+    with pytest.raises(Unavailable):
+        await poll(queue)
+
+
+async def test_a_send_in_another_process_wakes_a_poll(
+    looking: Engine, elsewhere: Engine, caller: Caller, make_queue: MakeQueue, poll: Poll
+) -> None:
+    queue = await make_queue()
+    for number in range(30):
+        waiting = asyncio.ensure_future(poll(queue))
+        if number % 3:
+            await _parked(looking)
+        request = SendMessage(str(number))
+        await answered(send_message, elsewhere, caller, queue, request)
+        [message] = await waiting
+        assert message.body == str(number)
+
+
+async def test_no_wake_is_lost_between_send_and_park(
+    engine: Engine, make_queue: MakeQueue, send: SendTo, poll: Poll
+) -> None:
+    """Nothing looks now and then here: a lost wake would last until the end of the poll."""
+    queue = await make_queue()
+    loop = asyncio.get_running_loop()
+
+    async def consume() -> int:
+        count = 0
+        while count < 150:
+            began = loop.time()
+            count += len(await poll(queue, 20, max_messages=1))
+            assert loop.time() - began < 15
+        return count
+
+    async def produce(yields: int) -> None:
+        for number in range(100):
+            await send(queue, str(number))
+            for _ in range((number * yields) % 7):
+                await asyncio.sleep(0)
+
+    results = await asyncio.gather(consume(), consume(), produce(1), produce(2), produce(3))
+    assert (results[0], results[1]) == (150, 150)

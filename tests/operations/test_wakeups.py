@@ -1,0 +1,238 @@
+"""Hints between processes: who hears what, and what a lost connection does to the caches."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+
+import pytest
+
+from gateway.operations import wakeups as module
+from gateway.operations.queue_cache import QueueCache
+from gateway.operations.wakeups import Wakeups
+from storage.database import Database
+from storage.errors import QueueDoesNotExist
+from tests.operations.conftest import ACCOUNT, REGION, MakeQueue
+
+pytestmark = pytest.mark.timeout(60)
+
+
+class Waiter:
+    """A parked receive that only notes that it was woken."""
+
+    def __init__(self) -> None:
+        self.woken = asyncio.Event()
+
+    def wake(self) -> None:
+        self.woken.set()
+
+
+@pytest.fixture
+async def processes(database: Database) -> AsyncIterator[Callable[[int], list[Wakeups]]]:
+    """``processes(2)``: the wakeups of so many processes, not started."""
+    made: list[Wakeups] = []
+
+    def make(count: int) -> list[Wakeups]:
+        made.extend(Wakeups(database) for _ in range(count))
+        return made
+
+    yield make
+    for wakeups in made:
+        await wakeups.stop()
+
+
+@pytest.fixture
+async def pair(processes: Callable[[int], list[Wakeups]]) -> list[Wakeups]:
+    """Two processes that know of each other."""
+    pair = processes(2)
+    for wakeups in pair:
+        await wakeups.start()
+    await _until(lambda: all(wakeups._peers for wakeups in pair))
+    return pair
+
+
+async def _until(is_so: Callable[[], bool]) -> None:
+    async with asyncio.timeout(10):
+        while not is_so():  # noqa: ASYNC110 - the other side tells nobody
+            await asyncio.sleep(0)
+
+
+def test_each_arrival_wakes_as_many_as_arrived(database: Database) -> None:
+    wakeups = Wakeups(database)
+    waiters = [Waiter() for _ in range(4)]
+    for waiter in waiters:
+        wakeups.park(1, waiter)
+    wakeups.park(2, other := Waiter())
+    wakeups.arrived(1, 2)
+    assert [waiter.woken.is_set() for waiter in waiters] == [True, True, False, False]
+    wakeups.leave(1, waiters[2])
+    wakeups.leave(1, waiters[2])
+    assert wakeups.parked_count() == 2
+    wakeups.wake_next(1)
+    assert waiters[3].woken.is_set()
+    assert not other.woken.is_set()
+    wakeups.wake_all()
+    assert other.woken.is_set()
+    assert wakeups.parked_count() == 0
+
+
+def test_an_arrival_is_counted_also_when_nobody_waits(database: Database) -> None:
+    wakeups = Wakeups(database)
+    before = wakeups.arrivals(1)
+    wakeups.arrived(1)
+    assert wakeups.arrivals(1) != before
+    assert wakeups.arrivals(2) == before
+
+
+def test_a_waiter_may_park_again_while_it_is_woken(database: Database) -> None:
+    wakeups = Wakeups(database)
+
+    class Again(Waiter):
+        def wake(self) -> None:
+            wakeups.park(1, Waiter())
+            super().wake()
+
+    wakeups.park(1, Again())
+    wakeups.arrived(1, 1)
+    assert wakeups.parked_count() == 1
+
+
+async def test_an_arrival_wakes_a_process_that_waits(pair: list[Wakeups]) -> None:
+    here, there = pair
+    waiter = Waiter()
+    there.park(7, waiter)
+    await _until(lambda: 7 in here._wanted_elsewhere)
+    here.arrived(7)
+    await asyncio.wait_for(waiter.woken.wait(), 10)
+    assert there.arrivals(7) == 1
+
+
+async def test_an_arrival_just_before_the_wish_to_hear_of_it_is_told(pair: list[Wakeups]) -> None:
+    here, there = pair
+    waiter = Waiter()
+    here.arrived(7)
+    there.park(7, waiter)
+    await asyncio.wait_for(waiter.woken.wait(), 10)
+
+
+async def test_nobody_is_told_what_nobody_waits_for(pair: list[Wakeups]) -> None:
+    here, there = pair
+    heard: list[int] = []
+    there.on_arrival_elsewhere = heard.append
+    waiter = Waiter()
+    there.park(8, waiter)
+    await _until(lambda: 8 in here._wanted_elsewhere)
+    here.arrived(7)
+    here.arrived(8)
+    await waiter.woken.wait()
+    assert heard == [8]
+
+
+async def test_a_changed_queue_is_told_to_all(pair: list[Wakeups]) -> None:
+    here, there = pair
+    changed: list[int | None] = []
+    there.on_queue_changed = changed.append
+    for queue_id in range(3000):
+        here.queue_changed(queue_id)
+    await _until(lambda: len(changed) == 3000)
+    assert sorted(changed, key=lambda queue_id: queue_id or 0) == list(range(3000))
+
+
+async def test_a_moved_clock_is_told_to_all(pair: list[Wakeups]) -> None:
+    here, there = pair
+    moved: list[float] = []
+    there.on_clock_moved = moved.append
+    here.clock_moved(301.5)
+    await _until(lambda: moved == [301.5])
+
+
+async def test_a_lost_connection_means_that_anything_may_have_changed(
+    pair: list[Wakeups], database: Database
+) -> None:
+    here, there = pair
+    changed: list[int | None] = []
+    there.on_queue_changed = changed.append
+    waiter = Waiter()
+    there.park(7, waiter)
+    async with database.transaction() as tx:
+        await tx.execute(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+            " WHERE datname = current_database() AND query ILIKE '%notif%'"
+            " AND pid <> pg_backend_pid()"
+        )
+    await _until(lambda: changed == [None])
+    await waiter.woken.wait()
+    # It hears again.
+    await _until(lambda: here._notifications is not None)
+    here.queue_changed(9)
+    await _until(lambda: 9 in changed)
+
+
+async def test_a_peer_that_falls_silent_is_forgotten(
+    pair: list[Wakeups], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here, there = pair
+    await there.stop()
+    monkeypatch.setattr(module, "_HEARTBEAT_SECONDS", 0.01)
+    here._peers = dict.fromkeys(here._peers, 0.0)
+    here._greet()
+    assert here._peers == {}
+    assert here._wanted_elsewhere == {}
+
+
+# The cache of queues
+
+
+async def test_a_forgotten_queue_is_loaded_anew(database: Database, make_queue: MakeQueue) -> None:
+    queue = await make_queue()
+    cache = QueueCache(database)
+    first = await cache.find(ACCOUNT, REGION, "orders")
+    assert await cache.find(ACCOUNT, REGION, "orders") is first
+    assert cache.by_id(queue.queue_id) is first
+    cache.by_url[("a", "r", "u")] = first
+    cache.forget(queue.queue_id)
+    assert cache.by_url == {}
+    assert cache.cached(ACCOUNT, REGION, "orders") is None
+    assert await cache.find(ACCOUNT, REGION, "orders") is not first
+    cache.clear()
+    assert cache.by_id(queue.queue_id) is None
+    with pytest.raises(QueueDoesNotExist):
+        await cache.find(ACCOUNT, REGION, "absent")
+
+
+async def test_a_load_that_a_change_overtakes_is_not_kept(
+    database: Database, make_queue: MakeQueue
+) -> None:
+    queue = await make_queue()
+    cache = QueueCache(database)
+    loading = asyncio.ensure_future(cache.find(ACCOUNT, REGION, "orders"))
+    await asyncio.sleep(0)
+    cache.forget(queue.queue_id)
+    await loading
+    assert cache.by_id(queue.queue_id) is None
+
+
+async def test_a_load_that_began_before_a_change_is_not_joined(
+    database: Database, make_queue: MakeQueue
+) -> None:
+    cache = QueueCache(database)
+    too_early = asyncio.ensure_future(cache.find(ACCOUNT, REGION, "orders"))
+    await asyncio.sleep(0)
+    queue = await make_queue()
+    cache.forget(queue.queue_id)
+    found = await cache.find(ACCOUNT, REGION, "orders")
+    assert found.queue_id == queue.queue_id
+    await asyncio.gather(too_early, return_exceptions=True)
+
+
+async def test_whoever_waits_for_a_load_survives_its_cancellation(
+    database: Database, make_queue: MakeQueue
+) -> None:
+    queue = await make_queue()
+    cache = QueueCache(database)
+    loading = asyncio.ensure_future(cache.find(ACCOUNT, REGION, "orders"))
+    await asyncio.sleep(0)
+    waiting = asyncio.ensure_future(cache.find(ACCOUNT, REGION, "orders"))
+    await asyncio.sleep(0)
+    loading.cancel()
+    assert (await waiting).queue_id == queue.queue_id

@@ -1,0 +1,143 @@
+"""Counters are folded, deleted queues and old deduplication ids disappear."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+
+from scheduler.collect import FoldCounters, ForgetDeduplication, RemoveDeletedQueues
+from storage.database import Database
+from tests.scheduler.conftest import NOON, StillClock, Store
+
+SUM = "SELECT coalesce(sum(delta), 0)::int FROM queue_deltas WHERE queue_id = $1"
+
+
+async def append(database: Database, queue_id: int, delta: int) -> None:
+    async with database.transaction() as tx:
+        await tx.execute("INSERT INTO queue_deltas VALUES ($1, $2)", queue_id, delta)
+
+
+async def test_many_deltas_become_one_and_the_sum_stays(store: Store) -> None:
+    for queue_id, count in ((1, 50), (2, 3), (3, 20)):
+        for _ in range(count):
+            await append(store.database, queue_id, queue_id)
+    job = FoldCounters(store.database)
+
+    assert await job.run_round(1_000) == 70
+    rows = "SELECT count(*) FROM queue_deltas WHERE queue_id = $1"
+    assert [await store.number(rows, queue_id) for queue_id in (1, 2, 3)] == [1, 3, 1]
+    assert [await store.number(SUM, queue_id) for queue_id in (1, 2, 3)] == [50, 6, 60]
+    assert await job.run_round(1_000) == 0
+
+
+async def test_empty_queue_needs_no_delta(store: Store) -> None:
+    for i in range(20):
+        await append(store.database, 1, 1 if i % 2 else -1)
+    await FoldCounters(store.database).run_round(1_000)
+
+    assert await store.number("SELECT count(*) FROM queue_deltas") == 0
+
+
+async def test_sum_never_wavers_while_many_fold_and_send(store: Store) -> None:
+    appended = 0
+    folding = True
+
+    async def send() -> None:
+        nonlocal appended
+        for _ in range(150):
+            await append(store.database, 1, 1)
+            appended += 1
+
+    async def fold() -> None:
+        job = FoldCounters(store.database)
+        while folding:
+            await job.run_round(7)
+
+    async def watch() -> None:
+        while folding:
+            before = appended
+            found = await store.number(SUM, 1)
+            # At most the two senders' statements are under way.
+            assert before <= found <= appended + 2
+
+    async def senders() -> None:
+        nonlocal folding
+        await asyncio.gather(send(), send())
+        folding = False
+
+    await asyncio.gather(senders(), fold(), fold(), fold(), watch())
+    assert await store.number(SUM, 1) == 300
+
+
+async def test_deleted_queue_is_emptied_and_then_forgotten(store: Store, clock: StillClock) -> None:
+    queue = await store.make_queue("orders")
+    other = await store.make_queue("other")
+    await store.send(queue, 25)
+    await store.send(other, 2)
+    job = RemoveDeletedQueues(store.database, clock.now, keep_seconds=120)
+    assert await job.run_round(10) == 0
+
+    await store.delete_queue(queue)
+    assert [await job.run_round(10) for _ in range(4)] == [10, 10, 5, 0]
+    rows = "SELECT count(*) FROM queues WHERE deleted_at IS NOT NULL"
+    assert await store.number(rows) == 1
+
+    clock.instant = NOON + timedelta(seconds=121)
+    await job.run_round(10)
+    assert await store.number(rows) == 0
+    assert await store.number(SUM, queue.queue_id) == 0
+    assert (await store.counts(other)).visible == 2
+
+
+async def test_send_that_commits_late_is_cleared_before_the_queue_is_forgotten(
+    store: Store, clock: StillClock
+) -> None:
+    queue = await store.make_queue("orders")
+    await store.delete_queue(queue)
+    clock.instant = NOON + timedelta(seconds=200)
+    async with store.database.transaction() as tx:
+        await tx.execute(
+            "INSERT INTO messages (queue_id, visible_at, sent_at, message_id, sender_id, body)"
+            " VALUES ($1, now(), now(), gen_random_uuid(), '', '')",
+            queue.queue_id,
+        )
+    job = RemoveDeletedQueues(store.database, clock.now, keep_seconds=120)
+
+    assert await job.run_round(10) == 1
+    assert await store.number("SELECT count(*) FROM queues") == 1
+    assert await job.run_round(10) == 0
+    assert await store.number("SELECT count(*) FROM queues") == 0
+
+
+async def test_hundreds_of_deleted_queues_are_gone_through(store: Store, clock: StillClock) -> None:
+    async with store.database.transaction() as tx:
+        await tx.execute(
+            "INSERT INTO queues (account_id, region, queue_name, is_fifo, created_at, modified_at,"
+            " deleted_at) SELECT '111122223333', 'eu-west-1', 'q' || n, n % 2 = 0, now(), now(),"
+            " $1 FROM generate_series(1, 250) AS n",
+            NOON,
+        )
+    clock.instant = NOON + timedelta(seconds=200)
+    job = RemoveDeletedQueues(store.database, clock.now, keep_seconds=120)
+    for _ in range(3):
+        await job.run_round(10)
+
+    assert await store.number("SELECT count(*) FROM queues") == 0
+
+
+async def test_deduplication_ids_are_forgotten_after_their_time(
+    store: Store, clock: StillClock
+) -> None:
+    async with store.database.transaction() as tx:
+        await tx.execute(
+            "INSERT INTO fifo_dedup SELECT 1, gen_random_uuid(), gen_random_uuid(), n,"
+            " $1::timestamptz + n * interval '1 second' FROM generate_series(1, 10) AS n",
+            NOON,
+        )
+    job = ForgetDeduplication(store.database, clock.now)
+    assert await job.run_round(100) == 0
+
+    clock.instant = NOON + timedelta(seconds=4)
+    assert await job.run_round(3) == 3
+    assert await job.run_round(3) == 1
+    assert await store.number("SELECT count(*) FROM fifo_dedup") == 6

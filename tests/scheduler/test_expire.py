@@ -1,0 +1,119 @@
+"""Retention: what is too old goes, nothing else does."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from scheduler.expire import ExpireMessages
+from storage import queues
+from storage.model import Counts
+from tests.scheduler.conftest import NOON, StillClock, Store
+
+
+async def test_messages_past_their_retention_are_deleted(store: Store, clock: StillClock) -> None:
+    short = await store.make_queue("short", MessageRetentionPeriod="60")
+    long = await store.make_queue("long")
+    job = ExpireMessages(store.database, clock.now)
+    await store.send(short, 5)
+    await store.send(long, 3)
+    clock.instant = NOON + timedelta(seconds=30)
+    await store.send(short, 2)
+
+    clock.instant = NOON + timedelta(seconds=59)
+    assert await job.run_round(100) == 0
+    clock.instant = NOON + timedelta(seconds=60)
+    assert await job.run_round(100) == 5
+    assert await store.counts(short) == Counts(2, 0, 0)
+    assert await store.counts(long) == Counts(3, 0, 0)
+    clock.instant = NOON + timedelta(days=4)
+    assert await job.run_round(100) == 5
+    assert await store.number("SELECT count(*) FROM messages") == 0
+
+
+async def test_rounds_are_bounded(store: Store, clock: StillClock) -> None:
+    for name in "abc":
+        queue = await store.make_queue(name, MessageRetentionPeriod="60")
+        await store.send(queue, 10)
+    clock.instant = NOON + timedelta(seconds=61)
+    job = ExpireMessages(store.database, clock.now)
+
+    handled = [await job.run_round(12) for _ in range(4)]
+    assert sum(handled) == 30
+    assert handled[-1] < 12
+    assert await store.number("SELECT sum(delta)::int FROM queue_deltas") == 0
+
+
+async def test_many_queues_are_looked_at_page_by_page(store: Store, clock: StillClock) -> None:
+    async with store.database.transaction() as tx:
+        await tx.execute(
+            "INSERT INTO queues (account_id, region, queue_name, is_fifo, created_at, modified_at,"
+            " attributes) SELECT '111122223333', 'eu-west-1', 'q' || n, false, now(), now(),"
+            """ '{"MessageRetentionPeriod":"60"}' FROM generate_series(1, 1200) AS n"""
+        )
+        await tx.execute(
+            "INSERT INTO messages (queue_id, visible_at, sent_at, message_id, sender_id, body)"
+            " SELECT queue_id, $1::timestamptz, $1, gen_random_uuid(), '', '' FROM queues",
+            NOON,
+        )
+    clock.instant = NOON + timedelta(seconds=61)
+    job = ExpireMessages(store.database, clock.now)
+
+    assert await job.run_round(2_000) == 1_200
+
+
+async def test_message_that_someone_holds_waits_for_the_next_round(
+    store: Store, clock: StillClock
+) -> None:
+    queue = await store.make_queue("orders", MessageRetentionPeriod="60")
+    await store.send(queue, 3)
+    clock.instant = NOON + timedelta(seconds=61)
+    job = ExpireMessages(store.database, clock.now)
+    async with store.database.transaction() as tx:
+        await tx.fetch("SELECT 1 FROM messages ORDER BY sequence LIMIT 1 FOR UPDATE")
+        assert await job.run_round(100) == 2
+
+    assert await job.run_round(100) == 1
+
+
+async def test_longer_retention_takes_effect_at_once(store: Store, clock: StillClock) -> None:
+    queue = await store.make_queue("orders", MessageRetentionPeriod="60")
+    await store.send(queue, 3)
+    async with store.database.transaction() as tx:
+        await queues.set_attributes(
+            tx, clock.now(), queue.queue_id, {"MessageRetentionPeriod": "600"}
+        )
+    clock.instant = NOON + timedelta(seconds=300)
+
+    assert await ExpireMessages(store.database, clock.now).run_round(100) == 0
+
+
+async def test_fifo_messages_past_their_retention_are_deleted(
+    store: Store, clock: StillClock
+) -> None:
+    queue = await store.make_queue("orders.fifo", MessageRetentionPeriod="60")
+    async with store.database.transaction() as tx:
+        for group in ("a", "b"):
+            for sequence in (1, 2):
+                await tx.execute(
+                    "INSERT INTO fifo_messages (sequence, visible_at, sent_at, queue_id,"
+                    " message_id, group_id, sender_id, body)"
+                    " VALUES ($1, $2, $2, $3, gen_random_uuid(), $4, '', '')",
+                    sequence,
+                    NOON,
+                    queue.queue_id,
+                    group,
+                )
+            await tx.execute(
+                "INSERT INTO fifo_groups (queue_id, group_id, ready_at, head_seq)"
+                " VALUES ($1, $2, $3, 1)",
+                queue.queue_id,
+                group,
+                NOON,
+            )
+    job = ExpireMessages(store.database, clock.now)
+
+    clock.instant = NOON + timedelta(seconds=59)
+    assert await job.run_round(100) == 0
+    clock.instant = NOON + timedelta(seconds=61)
+    assert await job.run_round(100) == 4
+    assert await store.number("SELECT count(*) FROM fifo_groups") == 0

@@ -1,0 +1,195 @@
+"""SQS as plain Python: what a queue holds, and what a receive may hand out.
+
+The model is told what was done and answered; it says whether SQS could have answered so.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+DEDUPLICATION = timedelta(minutes=5)
+
+
+class Impossible(AssertionError):
+    """The answer contradicts the model."""
+
+
+@dataclass(eq=False)
+class Message:
+    """One message. ``was_received``: in this queue; the count goes on in a dead-letter queue."""
+
+    body: str
+    message_id: str
+    visible_at: datetime
+    sent_at: datetime
+    group_id: str | None = None
+    receive_count: int = 0
+    was_received: bool = False
+
+    def is_in_flight(self, now: datetime) -> bool:
+        return self.was_received and self.visible_at > now
+
+    def is_delayed(self, now: datetime) -> bool:
+        return not self.was_received and self.visible_at > now
+
+
+@dataclass(eq=False)
+class Handle:
+    """What one receive gave for one message."""
+
+    queue: ModelQueue
+    message: Message
+    receive_count: int
+    text: str
+
+
+@dataclass(eq=False)
+class ModelQueue:
+    """A queue. ``messages`` stand in the order of sending."""
+
+    name: str
+    is_fifo: bool
+    visibility_seconds: int = 30
+    delay_seconds: int = 0
+    max_receive_count: int = 0
+    dead_letters: ModelQueue | None = None
+    messages: list[Message] = field(default_factory=list)
+    handles: list[Handle] = field(default_factory=list)
+    accepted: dict[str, tuple[datetime, str]] = field(default_factory=dict)
+    """deduplication id -> (first accepted at, message id)"""
+
+    def original(self, deduplication_id: str, now: datetime) -> str | None:
+        """The message id of which this is a duplicate."""
+        first = self.accepted.get(deduplication_id)
+        if first is None or first[0] + DEDUPLICATION <= now:
+            return None
+        return first[1]
+
+    def send(self, message: Message, deduplication_id: str | None = None) -> None:
+        """Put it behind all others."""
+        self.messages.append(message)
+        if deduplication_id is not None:
+            self.accepted[deduplication_id] = (message.sent_at, message.message_id)
+
+    def receivable(self, now: datetime) -> dict[str, list[Message]]:
+        """By group, in order, what a receive may get. A standard message is its own group."""
+        found: dict[str, list[Message]] = defaultdict(list)
+        blocked: set[str] = set()
+        for message in self.messages:
+            group = message.group_id or message.message_id
+            if message.visible_at > now:
+                blocked.add(group)
+            if group not in blocked:
+                found[group].append(message)
+        return found
+
+    def is_dead(self, message: Message) -> bool:
+        """Whether the next receive moves it to the dead-letter queue."""
+        return self.dead_letters is not None and message.receive_count >= self.max_receive_count
+
+    def receive(
+        self, now: datetime, limit: int, got: list[tuple[str, int]], moved: set[str]
+    ) -> list[Message]:
+        """The messages of (body, count) pairs, in flight no longer than the caller says next.
+
+        ``moved``: bodies that this receive took to the dead-letter queue.
+        """
+        receivable = self.receivable(now)
+        by_body = {m.body: m for messages in receivable.values() for m in messages}
+        self._check_moved(by_body, moved)
+        received = []
+        for body, count in got:
+            message = by_body.get(body)
+            if message is None:
+                raise Impossible(f"{body} is not receivable in {self.name}")
+            if body in moved or self.is_dead(message):
+                raise Impossible(f"{body} belongs into the dead-letter queue")
+            if count != message.receive_count + 1:
+                raise Impossible(f"{body}: count {count} after {message.receive_count}")
+            received.append(message)
+        self._check_amount(receivable, received, limit, moved)
+        self._check_order(receivable, received, moved)
+        return received
+
+    def _check_moved(self, by_body: dict[str, Message], moved: set[str]) -> None:
+        for body in moved:
+            if body not in by_body or not self.is_dead(by_body[body]):
+                raise Impossible(f"{body} was moved too early")
+
+    def _check_amount(
+        self,
+        receivable: dict[str, list[Message]],
+        received: list[Message],
+        limit: int,
+        moved: set[str],
+    ) -> None:
+        everything = [message for messages in receivable.values() for message in messages]
+        alive = [message for message in everything if not self.is_dead(message)]
+        if len(set(received)) != len(received) or len(received) > limit:
+            raise Impossible(f"{len(received)} messages of {limit}, or one of them twice")
+        if len(everything) == len(alive):
+            if len(received) != min(limit, len(alive)):
+                raise Impossible(f"{len(received)} of {len(alive)} messages, asked for {limit}")
+        elif alive and not received:
+            raise Impossible("nothing, although there is something")
+        elif not received and len(moved) != len(everything):
+            raise Impossible("a dead letter was left behind")
+
+    def _check_order(
+        self, receivable: dict[str, list[Message]], received: list[Message], moved: set[str]
+    ) -> None:
+        """What left a group is the beginning of it, in order."""
+        if not self.is_fifo:
+            return
+        for messages in receivable.values():
+            mine = [message for message in received if message in messages]
+            left = [message for message in messages if message in mine or message.body in moved]
+            if left != messages[: len(left)]:
+                raise Impossible(f"gap in group {messages[0].group_id}")
+            if mine != [message for message in messages if message in mine]:
+                raise Impossible(f"wrong order in group {messages[0].group_id}")
+
+    def bury(self, message: Message, now: datetime) -> None:
+        """Move it to the dead-letter queue."""
+        assert self.dead_letters is not None
+        self.messages.remove(message)
+        message.was_received = not self.is_fifo
+        message.visible_at = now
+        if self.is_fifo:
+            message.sent_at = now
+        self.dead_letters.messages.append(message)
+
+    def find(self, handle: Handle) -> Message | None:
+        """The message of a handle, if it is still in this queue."""
+        return handle.message if handle.message in self.messages else None
+
+    def accepts(self, handle: Handle, now: datetime, *, to_delete: bool) -> bool:
+        """Whether a delete or a change of visibility by this handle is carried out."""
+        message = self.find(handle)
+        if message is None:
+            return to_delete
+        is_last = handle.receive_count == message.receive_count
+        if self.is_fifo:
+            return is_last and message.visible_at > now
+        return to_delete or is_last
+
+    def set_delay(self, seconds: int) -> None:
+        """A FIFO queue's delay holds for what was sent before, too (contract/sqs.md 2.7)."""
+        changed = seconds != self.delay_seconds
+        self.delay_seconds = seconds
+        if self.is_fifo and changed:
+            for message in self.messages:
+                if not message.was_received:
+                    message.visible_at = message.sent_at + timedelta(seconds=seconds)
+
+    def purge(self) -> None:
+        self.messages.clear()
+        self.accepted.clear()
+
+    def counts(self, now: datetime) -> tuple[int, int, int]:
+        """(visible, in flight, delayed)"""
+        in_flight = sum(message.is_in_flight(now) for message in self.messages)
+        delayed = sum(message.is_delayed(now) for message in self.messages)
+        return len(self.messages) - in_flight - delayed, in_flight, delayed

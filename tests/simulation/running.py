@@ -1,0 +1,34 @@
+"""One simulation on one database, with everything needed to see what went wrong."""
+
+from __future__ import annotations
+
+import logging
+
+from tests.simulation.simulation import Simulation
+from tests.simulation.world import World
+
+_STEPS_SHOWN = 60
+
+
+class Failed(AssertionError):
+    """A simulation failed; the text has its seed and its last steps."""
+
+
+async def simulate(dsn: str, seed: int, steps: int, make_world: type[World] = World) -> Simulation:
+    """Run one seed. Raises Failed."""
+    logging.getLogger("queuegate").setLevel(logging.CRITICAL)
+    world = make_world(dsn)
+    await world.open()
+    simulation = Simulation(world, seed)
+    try:
+        await simulation.run(steps)
+    except Exception as error:
+        shown = "\n".join(simulation.log[-_STEPS_SHOWN:])
+        raise Failed(
+            f"seed {seed}, {steps} steps: {type(error).__name__}: {error}\n{shown}\n"
+            f"again: make simulate SEED={seed} STEPS={steps}"
+        ) from error
+    finally:
+        logging.getLogger("queuegate").setLevel(logging.NOTSET)
+        await world.close()
+    return simulation

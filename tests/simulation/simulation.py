@@ -1,0 +1,344 @@
+"""Random clients, crashes and clock jumps, one step at a time, checked against the model."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
+from typing import Any
+
+from gateway.operations.engine import Engine
+from gateway.operations.messages import (
+    ReceiveMessage,
+    answered,
+    change_message_visibility,
+    delete_message,
+    receipt_handle_of,
+    receive_message,
+)
+from gateway.operations.moves import StartMessageMoveTask, start_message_move_task
+from gateway.operations.queues import (
+    CreateQueue,
+    GetQueueAttributes,
+    PurgeQueue,
+    SetQueueAttributes,
+    create_queue,
+    get_queue_attributes,
+    purge_queue,
+    set_queue_attributes,
+)
+from gateway.operations.receiving import Reply
+from gateway.operations.sending import SendMessage, Sent, send_message
+from scheduler.move import MoveMessages
+from storage.errors import Rejected
+from storage.model import Queue, Received
+from tests.simulation.model import Handle, Impossible, Message, ModelQueue
+from tests.simulation.world import CALLER, World
+
+_STEPS: list[tuple[int, str]] = [
+    (24, "send"),
+    (24, "receive"),
+    (18, "delete"),
+    (8, "change_visibility"),
+    (8, "count"),
+    (6, "jump"),
+    (3, "set_attributes"),
+    (3, "move_back"),
+    (1, "purge"),
+    (2, "crash"),
+    (2, "crash_during_send"),
+    (2, "crash_during_delete"),
+    (2, "crash_during_receive"),
+]
+_COUNTERS = [f"ApproximateNumberOfMessages{name}" for name in ("", "NotVisible", "Delayed")]
+
+
+class Simulation:
+    """One run. The same seed makes the same steps."""
+
+    def __init__(self, world: World, seed: int) -> None:
+        self.world = world
+        self.random = random.Random(seed)
+        self.log: list[str] = []
+        self.queues: list[ModelQueue] = []
+        self.sent = 0
+
+    async def run(self, steps: int) -> None:
+        """Raises Impossible, or whatever else should not happen."""
+        await self._make_queues()
+        weights = [weight for weight, _ in _STEPS]
+        for number in range(steps):
+            [(_, name)] = self.random.choices(_STEPS, weights)
+            queue = self.random.choice(self.queues)
+            step: Callable[[Engine, Queue, ModelQueue], Awaitable[None]] = getattr(self, "_" + name)
+            self.log.append(f"{number} {name} {queue.name}")
+            engine = self.random.choice(self.world.engines)
+            await step(engine, await self.world.queue(engine, queue.name), queue)
+            self.world.clock.pass_seconds(self.random.choice((0.001, 0.01, 0.5, 1.5)))
+        for queue in self.queues:
+            await self._drain(queue)
+
+    def _note(self, text: str) -> None:
+        self.log[-1] += f": {text}"
+
+    async def _make_queues(self) -> None:
+        engine = self.world.engines[0]
+        for suffix in ("", ".fifo"):
+            is_fifo = bool(suffix)
+            fifo = {"FifoQueue": "true"} if is_fifo else {}
+            dead = await create_queue(engine, CALLER, CreateQueue(f"dead{suffix}", fifo))
+            policy = f'{{"deadLetterTargetArn":"{dead.arn}","maxReceiveCount":3}}'
+            attributes = {**fifo, "RedrivePolicy": policy}
+            await create_queue(engine, CALLER, CreateQueue(f"work{suffix}", attributes))
+            await create_queue(engine, CALLER, CreateQueue(f"plain{suffix}", fifo))
+            letters = ModelQueue(f"dead{suffix}", is_fifo)
+            work = ModelQueue(f"work{suffix}", is_fifo, max_receive_count=3, dead_letters=letters)
+            self.queues += [work, ModelQueue(f"plain{suffix}", is_fifo), letters]
+
+    # Steps
+
+    def _new_message(self, queue: ModelQueue) -> tuple[SendMessage, Message, str | None]:
+        self.sent += 1
+        now = self.world.clock.instant_now
+        body = str(self.sent)
+        delay = queue.delay_seconds
+        if not queue.is_fifo:
+            given = self.random.choice((None, None, 0, 5, 60))
+            delay = delay if given is None else given
+            request = SendMessage(body, delay_seconds=given)
+            group = deduplication = None
+        else:
+            group = self.random.choice("abc")
+            deduplication = self.random.choice((body, str(self.random.randint(1, 40))))
+            request = SendMessage(body, group_id=group, deduplication_id=deduplication)
+        message = Message(body, "", now + timedelta(seconds=delay), now, group)
+        return request, message, deduplication
+
+    def _sent(self, queue: ModelQueue, message: Message, deduplication: str | None) -> None:
+        original = queue.original(deduplication, message.sent_at) if deduplication else None
+        if original is None:
+            queue.send(message, deduplication)
+        elif original != message.message_id:
+            raise Impossible(f"{message.body} is a duplicate of {original}")
+
+    async def _send(self, engine: Engine, queue: Queue, model: ModelQueue) -> None:
+        if model.name.startswith("dead"):
+            return
+        request, message, deduplication = self._new_message(model)
+        sent: Sent = await answered(send_message, engine, CALLER, queue, request)
+        message.message_id = sent.message_id
+        self._note(f"{request}")
+        self._sent(model, message, deduplication)
+
+    async def _receive(self, engine: Engine, queue: Queue, model: ModelQueue) -> None:
+        limit = self.random.randint(1, 10)
+        seconds = self.random.choice((None, 0, 1, 5, 60))
+        request = ReceiveMessage(limit, seconds, 0)
+        received: list[Received] = await answered(receive_message, engine, CALLER, queue, request)
+        await self._received(queue, model, request, received)
+
+    async def _received(
+        self, queue: Queue, model: ModelQueue, request: ReceiveMessage, received: list[Received]
+    ) -> None:
+        now = self.world.clock.instant_now
+        limit, seconds = request.max_messages or 1, request.visibility_timeout_seconds
+        got = [(message.body, message.receive_count) for message in received]
+        self._note(f"{limit} for {seconds} s -> {got}")
+        moved: set[str] = set()
+        if model.dead_letters is not None:
+            left = await self.world.bodies(queue.queue_id, queue.is_fifo)
+            moved = {message.body for message in model.messages} - set(left)
+        messages = model.receive(now, limit, got, moved)
+        for message in [message for message in model.messages if message.body in moved]:
+            model.bury(message, now)
+        hidden = model.visibility_seconds if seconds is None else seconds
+        for message, given in zip(messages, received, strict=True):
+            message.receive_count += 1
+            message.was_received = True
+            message.visible_at = now + timedelta(seconds=hidden)
+            text = receipt_handle_of(given, self.world.clock.seconds())
+            model.handles.append(Handle(model, message, message.receive_count, text))
+
+    def _some_handle(self, model: ModelQueue) -> Handle | None:
+        """Mostly a young one."""
+        if not model.handles:
+            return None
+        if self.random.random() < 0.2:
+            return self.random.choice(model.handles)
+        return self.random.choice(model.handles[-8:])
+
+    async def _delete(self, engine: Engine, queue: Queue, model: ModelQueue) -> None:
+        handle = self._some_handle(model)
+        if handle is None:
+            return
+        expected = model.accepts(handle, self.world.clock.instant_now, to_delete=True)
+        accepted = await _accepted(delete_message, engine, CALLER, queue, handle.text)
+        self._note(f"{handle.message.body} {accepted}")
+        if accepted != expected:
+            raise Impossible(f"delete of {handle.message.body}: {accepted}")
+        if accepted and model.find(handle):
+            model.messages.remove(handle.message)
+
+    async def _change_visibility(self, engine: Engine, queue: Queue, model: ModelQueue) -> None:
+        handle = self._some_handle(model)
+        if handle is None:
+            return
+        now = self.world.clock.instant_now
+        seconds = self.random.choice((0, 2, 30, 300))
+        expected = model.accepts(handle, now, to_delete=False)
+        accepted = await _accepted(
+            change_message_visibility, engine, CALLER, queue, handle.text, seconds
+        )
+        self._note(f"{handle.message.body} {seconds} s {accepted}")
+        if accepted != expected:
+            raise Impossible(f"change of {handle.message.body}: {accepted}")
+        if accepted:
+            handle.message.visible_at = now + timedelta(seconds=seconds)
+
+    async def _count(self, engine: Engine, queue: Queue, model: ModelQueue) -> None:
+        request = GetQueueAttributes(queue, _COUNTERS)
+        answer = await get_queue_attributes(engine, CALLER, request)
+        counts = tuple(int(answer[name]) for name in _COUNTERS)
+        expected = model.counts(self.world.clock.instant_now)
+        if counts != expected:
+            raise Impossible(f"{model.name} counts {counts}, not {expected}")
+
+    async def _jump(self, engine: Engine, queue: Queue, model: ModelQueue) -> None:
+        seconds = self.random.choice((3.3, 31.7, 65.2, 301.4))
+        self._note(f"{seconds} s")
+        self.world.clock.pass_seconds(seconds)
+        self.world.tell_of_jump()
+
+    async def _set_attributes(self, engine: Engine, queue: Queue, model: ModelQueue) -> None:
+        if model.name.startswith("dead"):
+            return
+        delay, visibility = self.random.choice((0, 0, 3, 40)), self.random.choice((1, 10, 30))
+        self._note(f"delay {delay}, visibility {visibility}")
+        attributes = {"DelaySeconds": str(delay), "VisibilityTimeout": str(visibility)}
+        await set_queue_attributes(engine, CALLER, SetQueueAttributes(queue, attributes))
+        self.world.tell_others()
+        model.set_delay(delay)
+        model.visibility_seconds = visibility
+
+    async def _purge(self, engine: Engine, queue: Queue, model: ModelQueue) -> None:
+        await purge_queue(engine, CALLER, PurgeQueue(queue))
+        model.purge()
+
+    async def _move_back(self, engine: Engine, queue: Queue, model: ModelQueue) -> None:
+        """A move task returns the dead letters that are not in flight."""
+        letters = model.dead_letters
+        if letters is None:
+            return
+        dead = await self.world.queue(engine, letters.name)
+        await start_message_move_task(engine, CALLER, StartMessageMoveTask(dead.arn))
+        job = MoveMessages(engine.database, self.world.clock.now, lambda *_: None)
+        while await job._run_batch(self.random.randint(1, 20)) is not None:
+            pass
+        now = self.world.clock.instant_now
+        there = await self.world.bodies(queue.queue_id, queue.is_fifo)
+        for messages in letters.receivable(now).values():
+            for message in messages:
+                letters.messages.remove(message)
+                if message.body not in there:
+                    raise Impossible(f"{message.body} was not moved back")
+                delay = 0 if model.is_fifo else model.delay_seconds
+                visible_at = now + timedelta(seconds=delay)
+                new_id = there[message.body]
+                model.send(Message(message.body, new_id, visible_at, now, message.group_id))
+
+    # Crashes
+
+    async def _crash(self, engine: Engine, queue: Queue, model: ModelQueue) -> None:
+        await self.world.crash()
+
+    def _turns(self) -> int:
+        return self.random.choice((0, 1, 2, 3, 5, 8, 13, 40, 100))
+
+    async def _crash_during_send(self, engine: Engine, queue: Queue, model: ModelQueue) -> None:
+        if model.name.startswith("dead"):
+            return
+        request, message, deduplication = self._new_message(model)
+        original = model.original(deduplication, message.sent_at) if deduplication else None
+        turns = self._turns()
+        answer = await self.world.crash_during(turns, send_message, engine, CALLER, queue, request)
+        there = await self.world.bodies(queue.queue_id, queue.is_fifo)
+        self._note(f"{request} after {turns}: {answer}, {message.body in there}")
+        if isinstance(answer, Sent) and original is None and message.body not in there:
+            raise Impossible(f"{message.body} was acknowledged and is lost")
+        if message.body in there:
+            message.message_id = there[message.body]
+            self._sent(model, message, deduplication)
+
+    async def _crash_during_delete(self, engine: Engine, queue: Queue, model: ModelQueue) -> None:
+        handle = self._some_handle(model)
+        if handle is None or model.find(handle) is None:
+            return
+        expected = model.accepts(handle, self.world.clock.instant_now, to_delete=True)
+        done: list[object] = []
+
+        def delete(reply: Reply) -> None:
+            def note(result: object) -> None:
+                done.append(result)
+                reply(result)
+
+            delete_message(engine, CALLER, queue, handle.text, note)
+
+        await self.world.crash_during(self._turns(), delete)
+        is_there = handle.message.body in await self.world.bodies(queue.queue_id, queue.is_fifo)
+        self._note(f"{handle.message.body} {done}: {is_there}")
+        if done == [None] and is_there:
+            raise Impossible(f"{handle.message.body} was deleted and is there")
+        if not is_there:
+            if not expected:
+                raise Impossible(f"{handle.message.body} was deleted by an expired handle")
+            model.messages.remove(handle.message)
+
+    async def _crash_during_receive(self, engine: Engine, queue: Queue, model: ModelQueue) -> None:
+        """Whoever was leased a message and never heard of it leaves it in flight."""
+        if model.is_fifo or model.dead_letters is not None:
+            return
+        now = self.world.clock.instant_now
+        request = ReceiveMessage(5, 20, 0)
+        await self.world.crash_during(
+            self._turns(), receive_message, engine, CALLER, queue, request
+        )
+        leases = await self.world.leases(queue.queue_id)
+        for message in model.messages:
+            count, visible_at = leases[message.body]
+            if count == message.receive_count:
+                continue
+            if count != message.receive_count + 1 or message.visible_at > now:
+                raise Impossible(f"{message.body} was received out of turn")
+            message.receive_count, message.was_received = count, True
+            message.visible_at = visible_at
+
+    async def _drain(self, model: ModelQueue) -> None:
+        """In the end everything that the model holds comes out, and nothing else."""
+        if model.name.startswith("dead"):
+            return
+        engine = self.world.engines[0]
+        queue = await self.world.queue(engine, model.name)
+        for _ in range(10 * len(model.messages) + 10):
+            self.log.append(f"drain {model.name}")
+            self.world.clock.pass_seconds(301)
+            self.world.tell_of_jump()
+            await self._receive(engine, queue, model)
+            now = self.world.clock.instant_now
+            for handle in model.handles:
+                if model.find(handle) and model.accepts(handle, now, to_delete=True):
+                    await answered(delete_message, engine, CALLER, queue, handle.text)
+                    model.messages.remove(handle.message)
+            model.handles.clear()
+            if not model.messages:
+                break
+        await self._count(engine, queue, model)
+        if model.messages:
+            raise Impossible(f"{len(model.messages)} messages never came out of {model.name}")
+
+
+async def _accepted(call: Callable[..., Any], *arguments: Any) -> bool:
+    try:
+        await answered(call, *arguments)
+    except Rejected:
+        return False
+    return True

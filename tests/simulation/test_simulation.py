@@ -1,0 +1,68 @@
+"""Some seeds in every run; more with ``make simulate SEED=n`` or ``python -m tests.simulation``."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from gateway.operations.engine import Engine
+from storage.messages import Delete
+from tests.simulation.running import Failed, simulate
+from tests.simulation.world import World
+
+_GIVEN = os.environ.get("QUEUEGATE_TEST_SEED")
+SEEDS = [int(_GIVEN)] if _GIVEN else [1, 2, 3, 4]
+STEPS = int(os.environ.get("QUEUEGATE_TEST_STEPS") or (2_000 if _GIVEN else 400))
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+async def test_random_clients_see_nothing_that_sqs_could_not_do(
+    database_dsn: str, seed: int
+) -> None:
+    await simulate(database_dsn, seed, STEPS)
+
+
+class Forgetful(World):
+    """Gateways that acknowledge one delete in ten without carrying it out."""
+
+    async def _open_engine(self) -> Engine:
+        engine = await super()._open_engine()
+        submit = engine.standard.delete.submit
+        count = 0
+
+        def forget(entry: Delete) -> None:
+            nonlocal count
+            count += 1
+            if count % 10 == 0:
+                entry.keys.clear()
+                entry.keys.append((0, 0))
+            submit(entry)
+
+        engine.standard.delete.submit = forget  # type: ignore[method-assign]
+        return engine
+
+
+async def test_the_model_notices_a_delete_that_was_not_done(database_dsn: str) -> None:
+    with pytest.raises(Failed, match=r"seed 1, 400 steps: Impossible"):
+        await simulate(database_dsn, 1, 400, Forgetful)
+
+
+class Hasty(World):
+    """Gateways whose FIFO receives forget their timeout."""
+
+    async def _open_engine(self) -> Engine:
+        engine = await super()._open_engine()
+        submit = engine.fifo.receive.submit
+
+        def hurry(entry):  # type: ignore[no-untyped-def]
+            entry.visibility_ms = 0
+            submit(entry)
+
+        engine.fifo.receive.submit = hurry  # type: ignore[method-assign]
+        return engine
+
+
+async def test_the_model_notices_a_group_that_is_not_blocked(database_dsn: str) -> None:
+    with pytest.raises(Failed, match=r"Impossible"):
+        await simulate(database_dsn, 1, 400, Hasty)

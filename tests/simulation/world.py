@@ -1,0 +1,153 @@
+"""Gateways on one database that a simulation drives, crashes and opens again."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from gateway.operations import receiving
+from gateway.operations.caller import Caller
+from gateway.operations.clock import Clock
+from gateway.operations.engine import Engine, Rules
+from gateway.operations.looking import connect
+from gateway.operations.messages import answered
+from gateway.operations.queue_cache import QueueCache
+from gateway.operations.series import Series
+from gateway.operations.wakeups import Wakeups
+from storage.database import Database
+from storage.fifo import FifoLanes
+from storage.messages import StandardLanes
+from storage.model import Queue
+
+CALLER = Caller("111122223333", "eu-west-1", "AIDASIMULATED")
+_APPLICATION = "simulated"
+
+
+class StandingClock(Clock):
+    """Moves only when the simulation says so."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.instant_now = datetime(2030, 1, 1, tzinfo=UTC)
+
+    def now(self) -> datetime:
+        return self.instant_now
+
+    def instant(self) -> datetime:
+        return self.instant_now
+
+    def seconds(self) -> int:
+        return int(self.instant_now.timestamp())
+
+    def pass_seconds(self, seconds: float) -> None:
+        self.instant_now += timedelta(milliseconds=round(seconds * 1000))
+
+
+class World:
+    """Two gateways, their clock, and a connection of the observer."""
+
+    def __init__(self, dsn: str) -> None:
+        self.dsn = dsn
+        self.clock = StandingClock()
+        self.engines: list[Engine] = []
+        self.observer = Database(dsn, application="observer")
+
+    async def open(self) -> None:
+        await self.observer.open()
+        for _ in range(2):
+            self.engines.append(await self._open_engine())
+
+    async def _open_engine(self) -> Engine:
+        database = Database(self.dsn, application=_APPLICATION)
+        await database.open()
+        engine = Engine(
+            database=database,
+            queues=QueueCache(database),
+            standard=StandardLanes(database, self.clock.now),
+            fifo=FifoLanes(database, self.clock.now),
+            wakeups=Wakeups(database),
+            clock=self.clock,
+            series=Series(),
+            rules=Rules(purge_interval_seconds=0, queue_recreate_seconds=0),
+        )
+        connect(engine)
+        return engine
+
+    async def close(self) -> None:
+        for engine in self.engines:
+            await receiving.settle()
+            await engine.standard.close()
+            await engine.fifo.close()
+            await engine.database.close()
+        await self.observer.close()
+
+    async def queue(self, engine: Engine, name: str) -> Queue:
+        return await engine.queues.find(CALLER.account_id, CALLER.region, name)
+
+    def tell_others(self) -> None:
+        """What a notification does: caches are dropped."""
+        for engine in self.engines:
+            engine.queues.clear()
+
+    def tell_of_jump(self) -> None:
+        """What a notification of a moved clock does."""
+        for engine in self.engines:
+            engine.standard.forget_marks()
+
+    async def crash(self) -> None:
+        """End every connection of both gateways at once, and start two new ones."""
+        left = 1
+        while left:
+            # Until they are gone: what they were doing may still commit.
+            async with self.observer.transaction() as tx:
+                left = await tx.fetchval(
+                    "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity"
+                    " WHERE datname = current_database() AND application_name = $1",
+                    _APPLICATION,
+                )
+        old, self.engines = self.engines, []
+        for engine in old:
+            await engine.standard.close()
+            await engine.fifo.close()
+            await receiving.settle()
+            await engine.database.close()
+            self.engines.append(await self._open_engine())
+
+    async def crash_during(
+        self, turns: int, call: Callable[..., Any], *arguments: Any
+    ) -> object | None:
+        """Begin a call and crash after so many turns of the loop; its answer if it had one."""
+        task: asyncio.Future[object] = asyncio.ensure_future(_guarded(call, *arguments))
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        was_done = task.done()
+        await self.crash()
+        result = await task
+        return result if was_done and not isinstance(result, Exception) else None
+
+    async def bodies(self, queue_id: int, is_fifo: bool) -> dict[str, str]:
+        """body -> message id of all that the database holds for a queue."""
+        table = "fifo_messages" if is_fifo else "messages"
+        async with self.observer.transaction() as tx:
+            rows = await tx.fetch(
+                f"SELECT body, message_id FROM {table} WHERE queue_id = $1", queue_id
+            )
+        return {row["body"]: str(row["message_id"]) for row in rows}
+
+    async def leases(self, queue_id: int) -> dict[str, tuple[int, datetime]]:
+        """body -> (receive count, visible at) of a standard queue."""
+        async with self.observer.transaction() as tx:
+            rows = await tx.fetch(
+                "SELECT body, receive_count, visible_at FROM messages WHERE queue_id = $1",
+                queue_id,
+            )
+        return {row["body"]: (row["receive_count"], row["visible_at"]) for row in rows}
+
+
+async def _guarded(call: Callable[..., Awaitable[object]], *arguments: Any) -> object:
+    try:
+        return await answered(call, *arguments)
+    except Exception as error:  # noqa: BLE001 - the crash ends it with whatever it ends it with
+        return error

@@ -1,0 +1,139 @@
+"""A standard queue as the tests drive it: one call after the other, time as an argument."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Awaitable
+from datetime import datetime, timedelta
+
+from storage import messages
+from storage.database import Database
+from storage.messages import (
+    ChangeVisibility,
+    Delete,
+    NewMessage,
+    NextVisible,
+    Receive,
+    Send,
+    StandardLanes,
+)
+from storage.model import Received
+from tests.storage.fifo_queue import RETENTION, START, call
+
+
+def make_message(
+    queue_id: int, body: str = "body", *, delay_seconds: int = 0, system: str | None = None
+) -> NewMessage:
+    """A message with an id of its own."""
+    return (queue_id, str(uuid.uuid4()), body, "sender", None, system, delay_seconds)
+
+
+async def make_queue(database: Database, name: str = "orders") -> int:
+    """A row of queues; returns its id."""
+    async with database.transaction() as tx:
+        queue_id: int = await tx.fetchval(
+            "INSERT INTO queues (account_id, region, queue_name, is_fifo, created_at, modified_at)"
+            " VALUES ('0', 'r', $1, false, $2, $2) RETURNING queue_id",
+            name,
+            START,
+        )
+        return queue_id
+
+
+class MovingClock:
+    """Stands still until a test moves it; no two statements at the same instant."""
+
+    def __init__(self) -> None:
+        self.instant = START
+
+    def now(self) -> datetime:
+        self.instant += timedelta(microseconds=2)
+        return self.instant
+
+    def wait(self, seconds: float) -> None:
+        """Let time pass, or turn it back."""
+        self.instant += timedelta(seconds=seconds)
+
+
+class StandardQueue:
+    """One queue as one process sees it; ``elsewhere`` is the same queue in another process."""
+
+    def __init__(self, database: Database, queue_id: int, clock: MovingClock) -> None:
+        self.database = database
+        self.queue_id = queue_id
+        self.clock = clock
+        self.lanes = StandardLanes(database, clock.now)
+
+    def elsewhere(self) -> StandardQueue:
+        return StandardQueue(self.database, self.queue_id, self.clock)
+
+    async def send(self, *bodies: str, delay_seconds: int = 0) -> None:
+        """Send a batch."""
+        rows = [make_message(self.queue_id, body, delay_seconds=delay_seconds) for body in bodies]
+        await call(self.lanes.send, lambda reply: Send(rows, reply, 0))
+
+    def receiving(
+        self,
+        limit: int = 10,
+        visibility: float = 30,
+        *,
+        queue_id: int | None = None,
+        retention: int = RETENTION,
+    ) -> Awaitable[object]:
+        """A receive that others may share a flush with."""
+        target = self.queue_id if queue_id is None else queue_id
+        return call(
+            self.lanes.receive,
+            lambda reply: Receive(target, limit, int(visibility * 1000), retention, reply),
+        )
+
+    async def receive(
+        self, limit: int = 10, visibility: float = 30, *, retention: int = RETENTION
+    ) -> list[Received]:
+        result = await self.receiving(limit, visibility, retention=retention)
+        assert isinstance(result, list), result
+        return result
+
+    async def delete(self, *messages: Received) -> None:
+        keys = [(message.queue_id, message.sequence) for message in messages]
+        result = await call(self.lanes.delete, lambda reply: Delete(keys, reply))
+        assert result is None
+
+    async def hide(self, *messages: Received, seconds: float) -> list[bool]:
+        """Change the visibility timeout of messages."""
+        rows = [(m.queue_id, m.sequence, m.receive_count, int(seconds * 1000)) for m in messages]
+        result = await call(self.lanes.visibility, lambda reply: ChangeVisibility(rows, reply))
+        assert isinstance(result, list), result
+        return result
+
+    async def release(self, *received: Received) -> None:
+        async with self.database.transaction() as tx:
+            await messages.release(tx, self.clock.now(), list(received))
+
+    async def bury(self, target_id: int, *received: Received) -> int:
+        """Move messages to a dead-letter queue."""
+        async with self.database.transaction() as tx:
+            return await messages.move_to_dead_letter(
+                tx,
+                self.clock.now(),
+                source_id=self.queue_id,
+                target_id=target_id,
+                source_arn="arn:source",
+                messages=list(received),
+            )
+
+    async def next_visible(self, *, retention: int = RETENTION) -> list[NextVisible]:
+        asked = [(self.queue_id, self.lanes.mark_of(self.queue_id), retention)]
+        async with self.database.transaction() as tx:
+            return await messages.next_visible(tx, self.clock.now(), asked)
+
+    async def counted(self) -> tuple[int, int]:
+        """(sum of the deltas, rows): always the same number."""
+        async with self.database.transaction() as tx:
+            row = await tx.fetchrow(
+                "SELECT (SELECT coalesce(sum(delta), 0) FROM queue_deltas WHERE queue_id = $1),"
+                " (SELECT count(*) FROM messages WHERE queue_id = $1)",
+                self.queue_id,
+            )
+        assert row is not None
+        return int(row[0]), int(row[1])

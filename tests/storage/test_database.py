@@ -1,0 +1,119 @@
+"""Connections: transactions, dedicated connections, and what counts as "not now"."""
+
+from __future__ import annotations
+
+import asyncpg
+import pytest
+
+from storage.database import Database, is_unavailable, unavailable_when_lost
+from storage.errors import Unavailable
+
+
+async def test_a_transaction_commits(database: Database) -> None:
+    async with database.transaction() as tx:
+        await tx.execute("CREATE TABLE kept (kept_id int)")
+        await tx.execute("INSERT INTO kept VALUES (1)")
+    async with database.transaction() as tx:
+        assert await tx.fetchval("SELECT count(*) FROM kept") == 1
+
+
+async def test_a_transaction_that_raises_leaves_nothing(database: Database) -> None:
+    async def create_and_fail() -> None:
+        async with database.transaction() as tx:
+            await tx.execute("CREATE TABLE kept (kept_id int)")
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        await create_and_fail()
+    async with database.transaction() as tx:
+        assert await tx.fetchval("SELECT to_regclass('kept')") is None
+
+
+async def test_connections_find_our_schema_in_utc(database: Database) -> None:
+    connection = await database.connect({"enable_seqscan": "off"})
+    try:
+        for name, value in {
+            "search_path": "queuegate",
+            "TimeZone": "UTC",
+            "jit": "off",
+            "enable_seqscan": "off",
+            "default_transaction_isolation": "read committed",
+        }.items():
+            assert await connection.fetchval("SELECT current_setting($1)", name) == value
+    finally:
+        await connection.close()
+
+
+async def test_a_lost_connection_is_unavailable_and_the_next_one_works(database: Database) -> None:
+    with pytest.raises(Unavailable):
+        async with database.transaction() as tx:
+            await tx.fetchval("SELECT pg_terminate_backend(pg_backend_pid())")
+    async with database.transaction() as tx:
+        assert await tx.fetchval("SELECT 1") == 1
+
+
+async def test_a_mistake_of_ours_is_not_unavailable(database: Database) -> None:
+    with pytest.raises(asyncpg.UndefinedTableError):
+        async with database.transaction() as tx:
+            await tx.execute("SELECT * FROM nowhere")
+
+
+async def test_a_closed_pool_is_unavailable(database_dsn: str) -> None:
+    database = Database(database_dsn)
+    await database.open()
+    assert database.pool_counts() == (1, 1)
+    await database.close()
+    assert database.pool_counts() == (0, 0)
+    with pytest.raises(Unavailable):
+        async with database.transaction():
+            pass
+
+
+async def test_nobody_at_home_is_unavailable() -> None:
+    database = Database("postgresql://nobody@/nothing?host=/nonexistent")
+    with pytest.raises(Unavailable):
+        await database.open()
+    with pytest.raises(Unavailable):
+        await database.connect()
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        asyncpg.ConnectionDoesNotExistError("gone"),
+        asyncpg.CannotConnectNowError("starting up"),
+        asyncpg.AdminShutdownError("terminated"),
+        asyncpg.CrashShutdownError("crashed"),
+        asyncpg.TooManyConnectionsError("full"),
+        asyncpg.DiskFullError("full"),
+        asyncpg.ReadOnlySQLTransactionError("a standby now"),
+        asyncpg.InterfaceError("connection is closed"),
+        asyncpg.InterfaceError("pool is closing"),
+        ConnectionRefusedError(),
+        TimeoutError(),
+    ],
+    ids=repr,
+)
+async def test_what_may_work_later_is_unavailable(error: Exception) -> None:
+    assert is_unavailable(error)
+    with pytest.raises(Unavailable):
+        async with unavailable_when_lost():
+            raise error
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        asyncpg.UniqueViolationError("twice"),
+        asyncpg.DeadlockDetectedError("locked"),
+        asyncpg.CharacterNotInRepertoireError("NUL"),
+        asyncpg.InterfaceError("cannot perform operation: another operation is in progress"),
+        ValueError("not ours"),
+    ],
+    ids=repr,
+)
+async def test_what_will_not_work_later_is_not(error: Exception) -> None:
+    assert not is_unavailable(error)
+    with pytest.raises(type(error)):
+        async with unavailable_when_lost():
+            raise error

@@ -1,0 +1,334 @@
+"""Group commit: what shares a flush, who is told what and when, and what a lost connection does."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable
+from typing import TYPE_CHECKING
+
+import asyncpg
+import pytest
+
+from storage import lanes
+from storage.database import Database
+from storage.errors import QueueDoesNotExist, Unavailable
+from storage.lanes import Entry, Lane
+
+if TYPE_CHECKING:
+    from storage.database import Connection
+
+_TABLE = "CREATE TABLE kept (kept_id int PRIMARY KEY)"
+_KEEP = "INSERT INTO kept SELECT unnest($1::int[])"
+
+
+class Number(Entry):
+    """Keeps a number. The result is the number, or the error."""
+
+    __slots__ = ("number",)
+
+    def __init__(self, number: int, reply: Callable[[object], None], size_bytes: int = 0) -> None:
+        super().__init__(reply, size_bytes)
+        self.number = number
+
+
+class Numbers:
+    """A lane that keeps numbers in a table, and what happened to them."""
+
+    def __init__(self, database: Database, max_entries: int = 256) -> None:
+        self.database = database
+        self.flushes: list[list[int]] = []
+        self.replies: list[tuple[int, object]] = []
+        self.postponed: set[int] = set()
+        self.held: asyncio.Event | None = None
+        self.flushing = asyncio.Event()
+        self.lane: Lane[Number] = Lane("numbers", database, self._flush, max_entries=max_entries)
+
+    async def _flush(self, connection: Connection, batch: list[Number]) -> list[Number]:
+        left = [entry for entry in batch if entry.number in self.postponed]
+        now = [entry for entry in batch if entry.number not in self.postponed]
+        self.postponed.clear()
+        self.flushes.append([entry.number for entry in now])
+        self.flushing.set()
+        if self.held is not None:
+            await self.held.wait()
+        await connection.execute(_KEEP, [entry.number for entry in now])
+        for entry in now:
+            entry.reply(entry.number)
+        return left
+
+    def submit(self, number: int, size_bytes: int = 0) -> Number:
+        """Hand in a number; what is answered stands in ``replies``."""
+        entry = Number(number, lambda result: self.replies.append((number, result)), size_bytes)
+        self.lane.submit(entry)
+        return entry
+
+    async def keep(self, number: int, size_bytes: int = 0) -> object:
+        """Hand in a number and wait for its answer."""
+        future: asyncio.Future[object] = asyncio.get_running_loop().create_future()
+        self.lane.submit(Number(number, future.set_result, size_bytes))
+        return await future
+
+    async def kept(self) -> list[int]:
+        async with self.database.transaction() as tx:
+            return [row[0] for row in await tx.fetch("SELECT kept_id FROM kept ORDER BY 1")]
+
+    async def end_connections(self) -> None:
+        """The server ends every connection but the one that asks."""
+        async with self.database.transaction() as tx:
+            await tx.execute(
+                "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity"
+                " WHERE datname = current_database() AND pid <> pg_backend_pid()"
+                " AND backend_type = 'client backend'"
+            )
+
+
+@pytest.fixture
+async def numbers(database: Database) -> AsyncIterator[Numbers]:
+    async with database.transaction() as tx:
+        await tx.execute(_TABLE)
+    numbers = Numbers(database)
+    yield numbers
+    if numbers.held is not None:
+        numbers.held.set()
+    await numbers.lane.close()
+
+
+async def _hold(numbers: Numbers) -> asyncio.Event:
+    """Begin a flush of the number 0 that lasts until the event is set."""
+    numbers.held = asyncio.Event()
+    numbers.submit(0)
+    await numbers.flushing.wait()
+    return numbers.held
+
+
+async def test_a_lone_entry_is_flushed_at_once(numbers: Numbers) -> None:
+    assert await numbers.keep(7) == 7
+    assert numbers.flushes == [[7]]
+
+
+async def test_while_one_flush_is_in_flight_the_next_collects(numbers: Numbers) -> None:
+    held = await _hold(numbers)
+    waiting = [asyncio.ensure_future(numbers.keep(number)) for number in range(1, 6)]
+    await asyncio.sleep(0)
+    held.set()
+    assert await asyncio.gather(*waiting) == [1, 2, 3, 4, 5]
+    assert numbers.flushes == [[0], [1, 2, 3, 4, 5]]
+
+
+async def test_the_reply_comes_after_the_commit_and_in_order(numbers: Numbers) -> None:
+    held = await _hold(numbers)
+    for number in (3, 1, 2):
+        numbers.submit(number)
+    assert numbers.replies == []
+    assert await numbers.kept() == []
+    held.set()
+    await numbers.keep(9)
+    assert numbers.replies == [(0, 0), (3, 3), (1, 1), (2, 2)]
+    assert await numbers.kept() == [0, 1, 2, 3, 9]
+
+
+async def test_an_entry_that_fails_does_not_fail_its_neighbours(
+    numbers: Numbers, caplog: pytest.LogCaptureFixture
+) -> None:
+    await numbers.keep(2)
+    held = await _hold(numbers)
+    waiting = [asyncio.ensure_future(numbers.keep(number)) for number in (1, 2, 3)]
+    await asyncio.sleep(0)
+    held.set()
+    with caplog.at_level(logging.CRITICAL, "queuegate.lanes"):
+        one, two, three = await asyncio.gather(*waiting)
+    assert (one, three) == (1, 3)
+    assert isinstance(two, asyncpg.UniqueViolationError)
+    assert await numbers.kept() == [0, 1, 2, 3]
+
+
+async def test_a_refusal_by_the_flush_reaches_its_caller(database: Database) -> None:
+    async def refuse(connection: Connection, batch: list[Entry]) -> list[Entry]:
+        raise QueueDoesNotExist
+
+    lane: Lane[Entry] = Lane("refusing", database, refuse)
+    future: asyncio.Future[object] = asyncio.get_running_loop().create_future()
+    lane.submit(Entry(future.set_result))
+    assert isinstance(await future, QueueDoesNotExist)
+    await lane.close()
+
+
+async def test_a_caller_that_left_before_the_flush_is_dropped(numbers: Numbers) -> None:
+    held = await _hold(numbers)
+    gone = numbers.submit(1)
+    gone.gone = True
+    held.set()
+    assert await numbers.keep(2) == 2
+    assert numbers.flushes == [[0], [2]]
+    assert await numbers.kept() == [0, 2]
+
+
+async def test_a_flush_of_nobody_is_left_out(numbers: Numbers) -> None:
+    held = await _hold(numbers)
+    numbers.submit(1).gone = True
+    held.set()
+    await numbers.lane.close()
+    assert numbers.flushes == [[0]]
+
+
+async def test_a_lost_connection_fails_what_was_in_flight_and_keeps_what_waits(
+    numbers: Numbers, caplog: pytest.LogCaptureFixture
+) -> None:
+    await numbers.keep(10)
+    held = await _hold(numbers)
+    waiting = [asyncio.ensure_future(numbers.keep(number)) for number in (1, 2)]
+    await asyncio.sleep(0)
+    with caplog.at_level(logging.CRITICAL, "queuegate.lanes"):
+        await numbers.end_connections()
+        held.set()
+        assert await asyncio.gather(*waiting) == [1, 2]
+    [(number, error)] = numbers.replies
+    assert number == 0
+    assert isinstance(error, Unavailable)
+    assert await numbers.kept() == [1, 2, 10]
+
+
+async def test_an_idle_connection_that_was_lost_is_replaced(numbers: Numbers) -> None:
+    await numbers.keep(1)
+    lost = numbers.lane._connection
+    assert lost is not None
+    closed = asyncio.Event()
+    lost.add_termination_listener(lambda _: closed.set())
+    await numbers.end_connections()
+    await closed.wait()
+    assert await numbers.keep(2) == 2
+    assert await numbers.kept() == [1, 2]
+
+
+async def test_after_the_deadline_waiting_entries_are_told(
+    numbers: Numbers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lanes, "_PATIENCE_SECONDS", 0.1)
+
+    async def connect(settings: object) -> Connection:
+        raise Unavailable("Down.")
+
+    monkeypatch.setattr(numbers.database, "connect", connect)
+    assert isinstance(await numbers.keep(1), Unavailable)
+    monkeypatch.undo()
+    assert await numbers.keep(2) == 2
+
+
+async def test_a_connection_that_is_refused_for_good_is_an_answer_too(
+    numbers: Numbers, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def connect(settings: object) -> Connection:
+        raise asyncpg.InvalidPasswordError("no")
+
+    monkeypatch.setattr(numbers.database, "connect", connect)
+    with caplog.at_level(logging.CRITICAL, "queuegate.lanes"):
+        answers = await asyncio.gather(numbers.keep(1), numbers.keep(2))
+    assert [type(answer) for answer in answers] == [asyncpg.InvalidPasswordError] * 2
+    monkeypatch.undo()
+    assert await numbers.keep(3) == 3
+
+
+async def test_close_finishes_what_was_handed_in(numbers: Numbers) -> None:
+    held = await _hold(numbers)
+    waiting = [asyncio.ensure_future(numbers.keep(number)) for number in (1, 2)]
+    await asyncio.sleep(0)
+    closing = asyncio.ensure_future(numbers.lane.close())
+    await asyncio.sleep(0)
+    late = asyncio.ensure_future(numbers.keep(3))
+    held.set()
+    assert await asyncio.gather(*waiting) == [1, 2]
+    assert isinstance(await late, Unavailable)
+    await closing
+    assert await numbers.kept() == [0, 1, 2]
+
+
+async def test_close_does_not_wait_for_a_database_that_hangs(
+    numbers: Numbers, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(lanes, "_CLOSE_SECONDS", 0.1)
+    async with numbers.database.transaction() as tx:
+        await tx.execute("LOCK TABLE kept")
+        waiting = [asyncio.ensure_future(numbers.keep(number)) for number in (1, 2)]
+        await numbers.flushing.wait()
+        late = asyncio.ensure_future(numbers.keep(3))
+        await asyncio.sleep(0)
+        with caplog.at_level(logging.CRITICAL, "queuegate.lanes"):
+            await numbers.lane.close()
+        answers = await asyncio.gather(*waiting, late)
+    assert [type(answer) for answer in answers] == [Unavailable] * 3
+
+
+async def test_a_refused_submit_does_not_reply_from_within(numbers: Numbers) -> None:
+    await numbers.lane.close()
+    numbers.submit(1)
+    assert numbers.replies == []
+    assert isinstance(await numbers.keep(2), Unavailable)
+    assert numbers.replies[0][0] == 1
+
+
+async def test_a_flush_takes_no_more_than_its_entries(database: Database) -> None:
+    async with database.transaction() as tx:
+        await tx.execute(_TABLE)
+    numbers = Numbers(database, max_entries=3)
+    held = await _hold(numbers)
+    waiting = [asyncio.ensure_future(numbers.keep(number)) for number in range(1, 8)]
+    await asyncio.sleep(0)
+    held.set()
+    await asyncio.gather(*waiting)
+    assert numbers.flushes == [[0], [1, 2, 3], [4, 5, 6], [7]]
+    await numbers.lane.close()
+
+
+async def test_a_flush_takes_no_more_than_its_bytes(
+    numbers: Numbers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lanes, "_MAX_BYTES", 100)
+    held = await _hold(numbers)
+    sizes = {1: 60, 2: 40, 3: 1, 4: 500, 5: 30}
+    waiting = [asyncio.ensure_future(numbers.keep(n, size)) for n, size in sizes.items()]
+    await asyncio.sleep(0)
+    held.set()
+    await asyncio.gather(*waiting)
+    # One entry larger than the limit goes by itself.
+    assert numbers.flushes == [[0], [1, 2], [3], [4], [5]]
+
+
+async def test_what_a_flush_leaves_comes_first_in_the_next(numbers: Numbers) -> None:
+    numbers.postponed = {2, 3}
+    held = await _hold(numbers)
+    numbers.postponed = {2, 3}
+    waiting = [asyncio.ensure_future(numbers.keep(number)) for number in (1, 2, 3, 4)]
+    await asyncio.sleep(0)
+    held.set()
+    await asyncio.gather(*waiting)
+    assert numbers.flushes == [[0], [1, 4], [2, 3]]
+
+
+async def test_a_reply_that_raises_does_not_repeat_what_was_committed(
+    numbers: Numbers, caplog: pytest.LogCaptureFixture
+) -> None:
+    held = await _hold(numbers)
+
+    def break_down(result: object) -> None:
+        raise ZeroDivisionError
+
+    numbers.lane.submit(Number(1, break_down))
+    waiting = asyncio.ensure_future(numbers.keep(2))
+    await asyncio.sleep(0)
+    held.set()
+    with caplog.at_level(logging.CRITICAL, "queuegate.lanes"):
+        assert await waiting == 2
+    assert numbers.flushes[:2] == [[0], [1, 2]]
+    assert await numbers.kept() == [0, 1, 2]
+
+
+async def test_lanes_are_observed(numbers: Numbers) -> None:
+    sizes: list[int] = []
+    numbers.lane.observe = sizes.append
+    held = await _hold(numbers)
+    waiting = [asyncio.ensure_future(numbers.keep(number)) for number in (1, 2)]
+    await asyncio.sleep(0)
+    held.set()
+    await asyncio.gather(*waiting)
+    assert sizes == [1, 2]

@@ -1,0 +1,215 @@
+"""Every statement is understood by the database, and the hot ones go by index at any depth."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+import storage
+from storage import fifo as fifo_storage
+from storage.database import Database
+from storage.lanes import RECEIVE_PLANNER
+from storage.queries import Query, load
+from tests.storage.fifo_queue import FifoQueue
+from tests.storage.fifo_queue import make_message as make_fifo_message
+from tests.storage.standard_queue import MovingClock, StandardQueue, make_queue
+
+if TYPE_CHECKING:
+    from storage.database import Connection, Transaction
+
+FILES = sorted(path.stem for path in (Path(storage.__file__).parent / "sql").glob("*.sql"))
+FILLED = 20_000
+TABLES = ("messages", "fifo_messages", "fifo_groups", "fifo_dedup")
+SEND_PLANNER = {"plan_cache_mode": "force_generic_plan", "enable_seqscan": "off"}
+
+# Arguments of EXECUTE for the hot statements, and the indexes that their plans must name.
+HOT: dict[str, tuple[str, dict[str, str], set[str]]] = {
+    "receive": (
+        "NULL, '{1,2}', '{10,10}', '{2000-01-01,2000-01-01}', '{2000-01-01,2000-01-01}',"
+        " '{345600,345600}', '{30000,30000}'",
+        RECEIVE_PLANNER,
+        {"messages_fresh", "messages_received"},
+    ),
+    "delete": ("'{1,1}', '{5,6}'", RECEIVE_PLANNER, {"messages_key"}),
+    "delete_in_one": ("1, '{5,6}'", RECEIVE_PLANNER, {"messages_key"}),
+    "change_visibility": (
+        "NULL, '{1,1}', '{5,6}', '{1,1}', '{0,0}'",
+        RECEIVE_PLANNER,
+        {"messages_key"},
+    ),
+    "send": (
+        "NULL, '{1}', '{00000000-0000-0000-0000-000000000001}', '{a}', '{b}', NULL, NULL, NULL,"
+        " '{1}', '{1}'",
+        SEND_PLANNER,
+        {"queues_key"},
+    ),
+}
+
+
+def statements() -> Iterator[tuple[str, Query]]:
+    for file in FILES:
+        for query in load(file).values():
+            yield file, query
+
+
+def code(query: Query) -> str:
+    """The statement without its comments."""
+    return re.sub(r"--[^\n]*", "", query.text)
+
+
+def sequential_scans(plan: str) -> list[str]:
+    """The tables of messages that a plan reads from end to end."""
+    return re.findall(rf"Seq Scan on ({'|'.join(TABLES)})\b", plan)
+
+
+@pytest.fixture
+async def connection(database: Database) -> AsyncIterator[Connection]:
+    connection = await database.connect()
+    yield connection
+    await connection.close()
+
+
+async def fill(connection: Transaction) -> None:
+    """Twenty thousand messages in three queues; one in ten was received."""
+    await connection.execute(
+        "INSERT INTO messages (queue_id, visible_at, sent_at, receive_count, first_received_at,"
+        " message_id, sender_id, body)"
+        " SELECT 1 + n % 3, clock_timestamp() - n * interval '1 millisecond', clock_timestamp(),"
+        " CASE WHEN n % 10 = 0 THEN 1 ELSE 0 END, NULL, gen_random_uuid(), 's', 'body'"
+        " FROM generate_series(1, $1::int) AS n",
+        FILLED,
+    )
+
+
+def test_a_statement_without_a_header_is_not_loaded() -> None:
+    queries = load("messages")
+    assert queries["release"].params == ("now", "queue_id", "sequences", "receive_counts")
+    assert queries["release"].text.startswith("-- Undoes receives")
+    assert "-- name:" not in "".join(query.text for query in queries.values())
+
+
+async def test_every_statement_prepares_with_the_parameters_of_its_header(
+    connection: Connection,
+) -> None:
+    for file, query in statements():
+        prepared = await connection.prepare(query.text)
+        found = len(prepared.get_parameters())
+        assert found == len(query.params), f"{file}.{query.name}"
+
+
+def test_every_statement_on_messages_names_its_queue() -> None:
+    # Deduplication ids are cleaned by age, over all queues.
+    tables = "|".join(table for table in TABLES if table != "fifo_dedup")
+    word = re.compile(rf"\b(FROM|INTO|UPDATE|JOIN|USING)\s+({tables})\b")
+    wrong = [
+        f"{file}.{query.name}"
+        for file, query in statements()
+        if word.search(code(query)) and "queue_id" not in code(query)
+    ]
+    assert wrong == []
+
+
+@pytest.mark.parametrize("name", HOT)
+async def test_hot_statements_go_by_index(database: Database, name: str) -> None:
+    """Also when they were planned while the tables were empty, and after they were analysed."""
+    arguments, settings, indexes = HOT[name]
+    connection = await database.connect(settings)
+    await connection.execute(f"PREPARE hot AS {load('messages')[name].text}")
+    await make_queue(database)
+    await connection.execute(f"EXECUTE hot ({arguments})")
+    await fill(connection)
+    for _ in range(2):
+        rows = await connection.fetch(f"EXPLAIN (COSTS OFF) EXECUTE hot ({arguments})")
+        plan = "\n".join(row[0] for row in rows)
+        assert sequential_scans(plan) == [], plan
+        assert all(re.search(rf"\b{index}\b", plan) for index in indexes), plan
+        await connection.execute("ANALYZE messages")
+    await connection.close()
+
+
+def test_the_check_for_scans_can_fail() -> None:
+    assert sequential_scans("  ->  Seq Scan on messages m") == ["messages"]
+    assert sequential_scans("  ->  Seq Scan on queue_deltas") == []
+
+
+async def rows_scanned(database: Database) -> dict[str, int]:
+    """Rows that sequential scans have read, by table. Ends every session: then they hand it in."""
+    await database.close()
+    watcher = await database.connect()
+    others = -1
+    while others:
+        others = await watcher.fetchval(
+            "SELECT count(pg_terminate_backend(pid, 5000)) FROM pg_stat_activity"
+            " WHERE datname = current_database() AND backend_type = 'client backend'"
+            " AND pid <> pg_backend_pid()"
+        )
+    rows = await watcher.fetch(
+        "SELECT relname, seq_tup_read FROM pg_stat_user_tables WHERE relname = ANY($1)",
+        list(TABLES),
+    )
+    await watcher.close()
+    return {row["relname"]: row["seq_tup_read"] for row in rows}
+
+
+async def use_standard(queue: StandardQueue, dead_letter_id: int) -> None:
+    """Everything that requests do with a standard queue."""
+    await queue.send("a", "b", "c", "d")
+    received = await queue.receive()
+    await queue.hide(received[0], seconds=60)
+    await queue.release(received[1])
+    await queue.bury(dead_letter_id, received[2])
+    await queue.delete(received[0])
+    await queue.next_visible()
+
+
+async def test_standard_queues_planned_when_empty_never_scan(database: Database) -> None:
+    queue = StandardQueue(database, await make_queue(database), MovingClock())
+    dead_letter_id = await make_queue(database, "dead")
+    for _ in range(6):
+        await use_standard(queue, dead_letter_id)
+    async with database.transaction() as tx:
+        await fill(tx)
+    for _ in range(6):
+        await use_standard(queue, dead_letter_id)
+    await queue.lanes.close()
+    assert max((await rows_scanned(database)).values()) < FILLED // 4
+
+
+async def use_fifo(queue: FifoQueue) -> None:
+    """Everything that requests do with a FIFO queue."""
+    for group in ("a", "b"):
+        await queue.send(make_fifo_message(group), make_fifo_message(group))
+    first, *others = await queue.receive(4)
+    await queue.hide(first, 0)
+    await queue.delete(*others)
+    await queue.counts()
+    async with queue.database.transaction() as tx:
+        await fifo_storage.next_ready(tx, queue.now, [queue.queue_id])
+        await fifo_storage.release(tx, queue.now, await queue.receive(1))
+
+
+async def test_fifo_queues_planned_when_empty_never_scan(
+    database: Database, fifo: FifoQueue
+) -> None:
+    queue = fifo
+    for _ in range(6):
+        await use_fifo(queue)
+    for start in range(0, FILLED // 4, 500):
+        rows = [make_fifo_message(f"g{start + number}") for number in range(500)]
+        await queue.send(*rows)
+    for _ in range(6):
+        await use_fifo(queue)
+    await queue.lanes.close()
+    assert max((await rows_scanned(database)).values()) < FILLED // 8
+
+
+async def test_the_check_for_scanned_rows_can_fail(database: Database) -> None:
+    async with database.transaction() as tx:
+        await fill(tx)
+        await tx.execute("SET LOCAL enable_indexscan = off; SET LOCAL enable_bitmapscan = off")
+        await tx.execute("SELECT body FROM messages WHERE queue_id = 1 AND sequence = 1")
+    assert max((await rows_scanned(database)).values()) >= FILLED
