@@ -2,6 +2,7 @@
 
 ARGS ?=
 SEED ?=
+STEPS ?=
 VENV ?= .venv
 PY := $(VENV)/bin/python
 UV_VERSION := 0.13.8
@@ -34,8 +35,8 @@ bench: $(VENV)/.ready-bench ## Measure against this machine, and beside moto (AR
 conformance: $(VENV)/.ready-dev ## Run official AWS clients against a running gateway
 	@exec $(PY) -m conformance $(ARGS)
 
-simulate: $(VENV)/.ready-dev ## Random clients, crashes and clock jumps against a model (SEED=n)
-	@QUEUEGATE_TEST_SEED="$(SEED)" exec $(PY) -m pytest tests/simulation $(ARGS)
+simulate: $(VENV)/.ready-dev ## Random clients, crashes and clock jumps against a model (SEED=n STEPS=m)
+	@exec $(PY) -m tests.simulation $(if $(SEED),--seed $(SEED)) $(if $(STEPS),--steps $(STEPS)) $(ARGS)
 
 faults: $(VENV)/.ready-dev ## kill -9 under load, lost connections; then count what is there
 	@exec $(PY) -m pytest tests/faults $(ARGS)

@@ -69,7 +69,7 @@ class _Pages:
                 return _json({"error": ahead}, 400)
             async with engine.database.transaction() as tx:
                 await stored_settings.set_clock_ahead_seconds(tx, ahead)
-            engine.wakeups.clock_moved(ahead)
+            engine.wakeups.on_clock_moved(ahead)
         now = engine.clock.instant().isoformat(timespec="milliseconds")
         return _json({"ahead_seconds": engine.clock.ahead_seconds, "now": now})
 

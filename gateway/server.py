@@ -24,6 +24,8 @@ from gateway.metrics import Metrics
 from gateway.operations import clock as clocks
 from gateway.operations import looking, receiving
 from gateway.operations.engine import Engine, Rules
+from gateway.operations.in_flight import InFlight
+from gateway.operations.limits import LIMITS
 from gateway.operations.queue_cache import QueueCache
 from gateway.operations.series import Series
 from gateway.operations.wakeups import Wakeups
@@ -56,6 +58,8 @@ async def open_engine(settings: Settings, dsn: str) -> AsyncIterator[Engine]:
         await receiving.settle()
         await engine.standard.close()
         await engine.fifo.close()
+        # What the last flushes leased for callers who have gone is given back, too.
+        await receiving.settle()
         await engine.wakeups.stop()
         await database.close()
 
@@ -74,6 +78,7 @@ def build_engine(settings: Settings, database: Database) -> Engine:
         wakeups=Wakeups(database),
         clock=clock,
         series=series,
+        in_flight=InFlight(database, LIMITS.in_flight_messages),
         rules=Rules(
             settings.purge_interval_seconds,
             settings.queue_recreate_seconds,

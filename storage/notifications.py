@@ -12,13 +12,29 @@ from storage.errors import Unavailable
 from storage.queries import load
 
 if TYPE_CHECKING:
-    from storage.database import Connection
+    from storage.database import Connection, Transaction
 
 _NOTIFY = load("notifications")["notify"].text
 _CHANNEL = "queuegate"
 
+EVERYBODY = "*"
+"""The sender of what concerns the process itself too: it comes from a transaction."""
+
 PAYLOAD_BYTES = 7000
 """What fits into one notification, with room for its head; PostgreSQL's limit is 8,000."""
+
+
+async def tell_queue_changed(tx: Transaction, queue_id: int) -> None:
+    """Tell every process, with this transaction's commit, to drop what it cached of the queue.
+
+    Part of the transaction and not a hint after it: whoever misses it would be wrong for ever.
+    """
+    await tx.execute(_NOTIFY, _CHANNEL, f"{EVERYBODY} Q {queue_id}:1")
+
+
+async def tell_clock_moved(tx: Transaction, ahead_seconds: float) -> None:
+    """Tell every process, with this transaction's commit, where the clock stands."""
+    await tx.execute(_NOTIFY, _CHANNEL, f"{EVERYBODY} C {int(ahead_seconds * 1000)}:1")
 
 
 class Notifications:

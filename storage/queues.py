@@ -9,6 +9,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, NamedTuple
 
 from storage.model import Counts, Queue
+from storage.notifications import tell_queue_changed
 from storage.planning import probe_by_key
 from storage.queries import load
 
@@ -171,7 +172,9 @@ async def was_deleted_recently(
 
 async def delete(tx: Transaction, now: datetime | None, queue_id: int) -> bool:
     """Turn the queue into a tombstone; False when it is one already."""
-    return await tx.fetchval(_DELETE, now, queue_id) is not None
+    deleted = await tx.fetchval(_DELETE, now, queue_id) is not None
+    await tell_queue_changed(tx, queue_id)
+    return deleted
 
 
 async def list_names(
@@ -188,11 +191,13 @@ async def set_attributes(
     """Replace the settable attributes: normalised, defaults left out."""
     dead_letter_arn, _ = _redrive(attributes)
     await tx.execute(_SET_ATTRIBUTES, now, queue_id, json.dumps(dict(attributes)), dead_letter_arn)
+    await tell_queue_changed(tx, queue_id)
 
 
 async def set_tags(tx: Transaction, queue_id: int, tags: Mapping[str, str]) -> None:
     """Replace all tags."""
     await tx.execute(_SET_TAGS, queue_id, json.dumps(dict(tags)))
+    await tell_queue_changed(tx, queue_id)
 
 
 async def dead_letter_sources(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from storage.notifications import tell_clock_moved
 from storage.queries import load
 
 if TYPE_CHECKING:
@@ -23,5 +24,6 @@ async def clock_ahead_seconds(tx: Transaction) -> float:
 
 
 async def set_clock_ahead_seconds(tx: Transaction, seconds: float) -> None:
-    """Keep the position of the clock for processes that start later."""
+    """Move the clock of every process on this database, and of those that start later."""
     await tx.execute(_WRITE, _CLOCK, repr(seconds))
+    await tell_clock_moved(tx, seconds)

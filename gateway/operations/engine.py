@@ -9,6 +9,7 @@ from gateway.operations.limits import LIMITS, Limits
 
 if TYPE_CHECKING:
     from gateway.operations.clock import Clock
+    from gateway.operations.in_flight import InFlight
     from gateway.operations.queue_cache import QueueCache
     from gateway.operations.series import Series
     from gateway.operations.wakeups import Wakeups
@@ -37,6 +38,7 @@ class Engine:
     wakeups: Wakeups
     clock: Clock
     series: Series
+    in_flight: InFlight
     rules: Rules
     limits: Limits = LIMITS
     stopping: bool = False

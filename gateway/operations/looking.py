@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING
 
-from storage import fifo, messages
+from gateway.operations import receiving
+from storage import fifo, messages, settings
+from storage.errors import Unavailable
+
+_log = logging.getLogger("queuegate.looking")
 
 if TYPE_CHECKING:
     from gateway.operations.engine import Engine
@@ -18,20 +23,36 @@ def connect(engine: Engine) -> None:
 
     def queue_changed(queue_id: int | None) -> None:
         if queue_id is None:
+            # Nobody told us for a while: what may have changed is everything, the clock too.
             engine.queues.clear()
             engine.standard.forget_marks()
+            receiving.spawn(_read_clock(engine))
         else:
             engine.queues.forget(queue_id)
+            engine.in_flight.forget(queue_id)
 
     def clock_moved(ahead_seconds: float) -> None:
-        engine.clock.set_ahead(ahead_seconds)
-        engine.standard.forget_marks()
-        engine.wakeups.wake_all()
+        _set_clock(engine, ahead_seconds)
 
     engine.wakeups.look = look
     engine.wakeups.on_queue_changed = queue_changed
     engine.wakeups.on_clock_moved = clock_moved
     engine.wakeups.on_arrival_elsewhere = lambda queue_id: engine.standard.look_near((queue_id,))
+
+
+def _set_clock(engine: Engine, ahead_seconds: float) -> None:
+    if ahead_seconds != engine.clock.ahead_seconds:
+        engine.clock.set_ahead(ahead_seconds)
+        engine.standard.forget_marks()
+        engine.wakeups.wake_all()
+
+
+async def _read_clock(engine: Engine) -> None:
+    try:
+        async with engine.database.transaction() as tx:
+            _set_clock(engine, await settings.clock_ahead_seconds(tx))
+    except Unavailable as error:
+        _log.warning("where the clock stands is not known: %s", error)
 
 
 async def _look(engine: Engine, queue_ids: list[int]) -> list[tuple[int, bool, int]]:
@@ -40,9 +61,9 @@ async def _look(engine: Engine, queue_ids: list[int]) -> list[tuple[int, bool, i
     ordered = []
     for queue_id in queue_ids:
         queue = engine.queues.by_id(queue_id)
-        if queue is not None and queue.is_fifo:
+        if queue is None or queue.is_fifo:
             ordered.append(queue_id)
-        else:
+        if queue is None or not queue.is_fifo:
             retention = queue.retention_seconds if queue else 1_209_600
             standard.append((queue_id, engine.standard.mark_of(queue_id), retention))
     found: list[tuple[int, bool, int]] = []

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from protocol import arns
 from protocol.errors import Malformed
 from storage import fifo, messages
-from storage.errors import QueueDoesNotExist, Unavailable
+from storage.errors import OverLimit, QueueDoesNotExist, Unavailable
 from storage.fifo import FifoReceive
 from storage.messages import Receive
 from storage.model import Queue, Received
@@ -27,7 +27,11 @@ _log = logging.getLogger("queuegate.receiving")
 Reply = Callable[[object], None]
 
 _BURIALS_AT_ONCE = 5
-_BURIAL_PAUSE_SECONDS = 1.0
+_PAUSE_SECONDS = 1.0
+_IN_FLIGHT_TEXT = (
+    "Too many messages are in flight: the limit of a queue is {}. Delete messages, or wait until "
+    "their visibility timeouts end."
+)
 
 
 class Receiving:
@@ -100,7 +104,7 @@ class Receiving:
         if self._engine.stopping or self._engine.queues.by_id(queue.queue_id) is queue:
             self._look()
         else:
-            _spawn(self._look_anew())
+            spawn(self._look_anew())
 
     async def _look_anew(self) -> None:
         """The queue was changed or deleted while we waited: go on with what it is now."""
@@ -134,16 +138,40 @@ class Receiving:
             )
             self._entry = entry
             engine.fifo.receive.submit(entry)
+        elif engine.in_flight.must_count(queue.queue_id):
+            spawn(self._count_first())
         else:
-            standard = Receive(
-                queue.queue_id,
-                self._limit,
-                self._visibility_ms,
-                queue.retention_seconds,
-                self._received,
-            )
-            self._entry = standard
-            engine.standard.receive.submit(standard)
+            self._look_standard()
+
+    async def _count_first(self) -> None:
+        """Many were handed out: a queue whose messages in flight are at the limit gives no more."""
+        engine, queue = self._engine, self._queue
+        try:
+            full = await engine.in_flight.is_full(engine.clock.now(), queue)
+        except Exception as error:  # noqa: BLE001 - whatever it is, the caller must get an answer
+            self._finish(error)
+            return
+        if self._done:
+            return
+        if not full:
+            self._look_standard()
+        elif self._deadline:
+            # A long poll gets no error; some will be deleted, or time out.
+            self._pause()
+        else:
+            self._finish(OverLimit(_IN_FLIGHT_TEXT.format(engine.in_flight.limit)))
+
+    def _look_standard(self) -> None:
+        queue = self._queue
+        standard = Receive(
+            queue.queue_id,
+            self._limit,
+            self._visibility_ms,
+            queue.retention_seconds,
+            self._received,
+        )
+        self._entry = standard
+        self._engine.standard.receive.submit(standard)
 
     def _received(self, result: object) -> None:
         self._entry = None
@@ -152,19 +180,21 @@ class Receiving:
             return
         if self._done:
             if result:
-                _spawn(_release(self._engine, self._queue, result))
+                spawn(_release(self._engine, self._queue, result))
             return
         queue = self._queue
         if not result:
             self._nothing()
             return
+        if not queue.is_fifo:
+            self._engine.in_flight.handed_out(queue.queue_id, len(result))
         if len(result) == self._limit:
             self._engine.wakeups.wake_next(queue.queue_id)
         most = queue.max_receive_count
         if most:
             for message in result:
                 if message.receive_count > most:
-                    _spawn(self._bury(result))
+                    spawn(self._bury(result))
                     return
         self._finish(result)
 
@@ -232,16 +262,23 @@ class Receiving:
         if self._burials < _BURIALS_AT_ONCE:
             self._look()
             return
+        self._pause()
+
+    def _pause(self) -> None:
+        """Look again in a second; a short poll, or one whose time is over, ends empty."""
         loop = asyncio.get_running_loop()
         if not self._deadline or loop.time() >= self._deadline or self._engine.stopping:
             self._finish([])
             return
-        pause = min(_BURIAL_PAUSE_SECONDS, self._deadline - loop.time())
+        pause = min(_PAUSE_SECONDS, self._deadline - loop.time())
         self._timer = loop.call_later(pause, self.wake)
 
 
 async def _move_to_dead_letter(engine: Engine, queue: Queue, dead: list[Received]) -> bool:
-    """False when the target does not exist (any more): AWS keeps delivering from the source."""
+    """False when the target does not exist (any more): AWS keeps delivering from the source.
+
+    True also when the messages were deleted meanwhile: nobody may get them.
+    """
     target = await _dead_letter_queue(engine, queue)
     if target is None:
         return False
@@ -269,7 +306,11 @@ async def _move_to_dead_letter(engine: Engine, queue: Queue, dead: list[Received
         engine.wakeups.arrived(target.queue_id, moved)
         if queue.is_fifo:
             engine.wakeups.arrived(queue.queue_id, moved)
-    return moved > 0
+    else:
+        # Its own notification may be on the way: ask the database whether the target is there.
+        engine.queues.forget(target.queue_id)
+        return await _dead_letter_queue(engine, queue) is not None
+    return True
 
 
 async def _dead_letter_queue(engine: Engine, queue: Queue) -> Queue | None:
@@ -296,7 +337,8 @@ async def _release(engine: Engine, queue: Queue, received: list[Received]) -> No
 _running: set[asyncio.Task[None]] = set()
 
 
-def _spawn(work: Coroutine[None, None, None]) -> None:
+def spawn(work: Coroutine[None, None, None]) -> None:
+    """Run work that nobody waits for, until ``settle``."""
     task = asyncio.get_running_loop().create_task(work)
     _running.add(task)
     task.add_done_callback(_running.discard)

@@ -21,6 +21,7 @@ from storage.errors import (
     InvalidMessageContents,
     InvalidParameterValue,
     MissingParameter,
+    QueueDoesNotExist,
     Rejected,
 )
 from storage.fifo import FifoMessage, FifoSend, dedup_key
@@ -96,9 +97,16 @@ def send_message(
             engine.series.sent(queue, 1, started)
             reply(checked.sent)
         else:
+            _forget_deleted(engine, queue, error)
             reply(error)
 
     engine.standard.send.submit(Send([checked.row], done, checked.size_bytes))
+
+
+def _forget_deleted(engine: Engine, queue: Queue, error: object) -> None:
+    """The database knows better than the cache: the queue is gone, maybe there is a new one."""
+    if isinstance(error, QueueDoesNotExist):
+        engine.queues.forget(queue.queue_id)
 
 
 def _first(result: object) -> object:
@@ -142,6 +150,8 @@ def send_messages(
             if error is None:
                 engine.wakeups.arrived(queue.queue_id, len(good))
                 engine.series.sent(queue, len(good), started)
+            else:
+                _forget_deleted(engine, queue, error)
             reply(outcomes if error is None else error)
 
         engine.standard.send.submit(Send([checked.row for checked in good], done, total))
@@ -179,6 +189,7 @@ def _send_fifo(
 
     def done(result: object) -> None:
         if not isinstance(result, list):
+            _forget_deleted(engine, queue, result)
             reply(result)
             return
         fresh = sum([1 for _, _, duplicate in result if not duplicate])

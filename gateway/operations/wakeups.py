@@ -25,7 +25,7 @@ from typing import Protocol
 
 from storage.database import Database
 from storage.errors import Unavailable
-from storage.notifications import PAYLOAD_BYTES, Notifications
+from storage.notifications import EVERYBODY, PAYLOAD_BYTES, Notifications
 
 _log = logging.getLogger("queuegate.wakeups")
 
@@ -35,6 +35,9 @@ _INTEREST_SECONDS = 16.0
 # A send that committed while the other process's wish to hear of it was on its way.
 _RECENT_SECONDS = 0.3
 _LOOK_SECONDS = 0.9
+# Before a fresh long poll is looked after: most are woken by a send before that.
+_FIRST_LOOK_SECONDS = 0.01
+_EVERYBODY = 1 << 30
 
 Looker = Callable[[list[int]], Awaitable[list[tuple[int, bool, int]]]]
 """Asks the database about queues: (queue_id, receivable now, milliseconds to the next)."""
@@ -62,6 +65,9 @@ class Wakeups:
         self._sending: asyncio.Task[None] | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self._notifications: Notifications | None = None
+        self._looked_at: dict[int, float] = {}
+        self._unlooked: set[int] = set()
+        self._look_wanted = asyncio.Event()
         self._lost = asyncio.Event()
         self._stopping = False
         self.on_queue_changed: Callable[[int | None], None] = lambda _: None
@@ -83,6 +89,9 @@ class Wakeups:
             self._parked[queue_id] = deque((waiter,))
             if self._peers:
                 self._hint("W", queue_id, 1)
+            loop = asyncio.get_running_loop()
+            if self._looked_at.get(queue_id, 0.0) < loop.time() - _LOOK_SECONDS:
+                loop.call_later(_FIRST_LOOK_SECONDS, self._first_look, queue_id)
         else:
             parked.append(waiter)
 
@@ -102,7 +111,7 @@ class Wakeups:
     def wake_all(self) -> None:
         """Wake everybody: the gateway is stopping, or the clock was moved."""
         for queue_id in list(self._parked):
-            self._wake(queue_id, 1 << 30)
+            self._wake(queue_id, _EVERYBODY)
 
     def _wake(self, queue_id: int, count: int) -> int:
         parked = self._parked.get(queue_id)
@@ -135,16 +144,13 @@ class Wakeups:
                     self._recent = {q: end for q, end in self._recent.items() if end > time}
 
     def queue_changed(self, queue_id: int) -> None:
-        """A queue was created, changed or deleted: drop what is cached of it, everywhere."""
-        self.on_queue_changed(queue_id)
-        if self._peers:
-            self._hint("Q", queue_id, 1)
+        """We changed a queue: drop what is cached of it, without waiting for the notification.
 
-    def clock_moved(self, ahead_seconds: float) -> None:
-        """The clock was moved, here: tell the others."""
-        self.on_clock_moved(ahead_seconds)
-        if self._peers:
-            self._hint("C", int(ahead_seconds * 1000), 1)
+        The other processes hear of it from the transaction itself.
+        """
+        self._arrivals.pop(queue_id, None)
+        self.on_queue_changed(queue_id)
+        self._wake(queue_id, _EVERYBODY)
 
     def _hint(self, kind: str, number: int, count: int) -> None:
         hints = self._hints.setdefault(kind, {})
@@ -188,11 +194,12 @@ class Wakeups:
         if sender == self._process:
             return
         time = asyncio.get_running_loop().time()
-        if sender not in self._peers:
-            self._hint("P", 0, 1)
-            for queue_id in self._parked:
-                self._hint("W", queue_id, 1)
-        self._peers[sender] = time + _PEER_SECONDS
+        if sender != EVERYBODY:
+            if sender not in self._peers:
+                self._hint("P", 0, 1)
+                for queue_id in self._parked:
+                    self._hint("W", queue_id, 1)
+            self._peers[sender] = time + _PEER_SECONDS
         for word in rest.split(","):
             number, _, count = word.partition(":")
             self._act(kind, int(number), int(count), time)
@@ -207,7 +214,7 @@ class Wakeups:
             if self._recent.pop(number, 0.0) > time:
                 self._hint("A", number, 1)
         elif kind == "Q":
-            self.on_queue_changed(number)
+            self.queue_changed(number)
         elif kind == "C":
             self.on_clock_moved(number / 1000)
 
@@ -274,23 +281,54 @@ class Wakeups:
             except Unavailable:
                 await asyncio.sleep(pause)
                 pause = min(pause * 2, 1.0)
+            except Exception:  # noqa: BLE001 - whatever the server says, deaf is worse than patient
+                _log.exception("cannot listen for notifications")
+                await asyncio.sleep(1.0)
             else:
                 break
         self.on_queue_changed(None)
         self.wake_all()
 
+    def _first_look(self, queue_id: int) -> None:
+        """Somebody waits on a queue that was not looked at lately: not all wait that long."""
+        if queue_id in self._parked and not self._stopping:
+            self._unlooked.add(queue_id)
+            self._look_wanted.set()
+
     async def _keep_looking(self) -> None:
         loop = asyncio.get_running_loop()
+        next_look = loop.time() + _LOOK_SECONDS
         while not self._stopping:
-            await asyncio.sleep(_LOOK_SECONDS)
-            if not self._parked or self.look is None:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._look_wanted.wait(), next_look - loop.time())
+            self._look_wanted.clear()
+            fresh, self._unlooked = self._unlooked & self._parked.keys(), set()
+            queue_ids = list(fresh)
+            if loop.time() >= next_look:
+                next_look = loop.time() + _LOOK_SECONDS
+                queue_ids = list(self._parked)
+                self._looked_at = {}
+            if not queue_ids or self.look is None:
                 continue
             try:
-                found = await self.look(list(self._parked))
-            except Unavailable:
-                continue
-            for queue_id, ready, in_ms in found:
-                if ready:
-                    self._wake(queue_id, 1)
-                elif in_ms < _LOOK_SECONDS * 1000 + 200:
-                    loop.call_later(in_ms / 1000, self._wake, queue_id, 1 << 30)
+                await self._look_at(queue_ids)
+            except Unavailable as error:
+                _log.warning("waiting receives are not looked after: %s", error)
+            except Exception:  # noqa: BLE001 - without this loop no timeout would wake anybody again
+                _log.exception("a look for waiting receives failed")
+
+    async def _look_at(self, queue_ids: list[int]) -> None:
+        assert self.look is not None
+        loop = asyncio.get_running_loop()
+        for queue_id in queue_ids:
+            self._looked_at[queue_id] = loop.time()
+        for queue_id, ready, in_ms in await self.look(queue_ids):
+            if ready:
+                self._wake(queue_id, 1)
+            elif in_ms < _LOOK_SECONDS * 1000 + 200:
+                loop.call_later(in_ms / 1000, self._due, queue_id)
+
+    def _due(self, queue_id: int) -> None:
+        """A delay or a timeout ended. Who parks again may have the next one to wait for."""
+        self._looked_at.pop(queue_id, None)
+        self._wake(queue_id, _EVERYBODY)

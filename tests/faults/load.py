@@ -15,7 +15,7 @@ _COUNTERS = ("", "NotVisible", "Delayed")
 
 
 class Load:
-    """Clients of one queue. Hold it while the server is known to be down; end it, then ``check``."""
+    """Clients of one queue. Hold it while the server is known to be down; end, then ``check``."""
 
     def __init__(self, port: int, queue_url: str) -> None:
         self.port = port

@@ -11,6 +11,8 @@ import pytest
 from gateway.operations.caller import Caller
 from gateway.operations.clock import Clock
 from gateway.operations.engine import Engine, Rules
+from gateway.operations.in_flight import InFlight
+from gateway.operations.limits import LIMITS
 from gateway.operations.looking import connect
 from gateway.operations.messages import ReceiveMessage, answered, receive_message
 from gateway.operations.queue_cache import QueueCache
@@ -94,6 +96,7 @@ async def engine(
         wakeups=wakeups,
         clock=clock,
         series=Series(),
+        in_flight=InFlight(database, LIMITS.in_flight_messages),
         rules=Rules(),
     )
     connect(engine)

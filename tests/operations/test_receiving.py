@@ -12,6 +12,8 @@ import pytest
 from gateway.operations import receiving
 from gateway.operations.caller import Caller
 from gateway.operations.engine import Engine, Rules
+from gateway.operations.in_flight import InFlight
+from gateway.operations.limits import LIMITS
 from gateway.operations.looking import connect
 from gateway.operations.messages import (
     ReceiveMessage,
@@ -32,7 +34,7 @@ from gateway.operations.sending import SendMessage, send_message
 from gateway.operations.series import Series
 from gateway.operations.wakeups import Wakeups
 from storage.database import Database
-from storage.errors import QueueDoesNotExist, Unavailable
+from storage.errors import OverLimit, QueueDoesNotExist, Unavailable
 from storage.fifo import FifoLanes
 from storage.messages import StandardLanes
 from storage.model import Queue, Received
@@ -77,6 +79,7 @@ async def elsewhere(database_dsn: str, clock: TestClock) -> AsyncIterator[Engine
         wakeups=Wakeups(database),
         clock=clock,
         series=Series(),
+        in_flight=InFlight(database, LIMITS.in_flight_messages),
         rules=Rules(),
     )
     connect(engine)
@@ -285,7 +288,7 @@ async def test_a_moved_clock_ends_a_wait(
     await send(queue, "a", delay_seconds=600)
     waiting = asyncio.ensure_future(poll(queue))
     await _parked(looking)
-    looking.wakeups.clock_moved(601)
+    looking.wakeups.on_clock_moved(601)
     assert _bodies(await waiting) == ["a"]
 
 
@@ -410,3 +413,21 @@ async def test_no_wake_is_lost_between_send_and_park(
 
     results = await asyncio.gather(consume(), consume(), produce(1), produce(2), produce(3))
     assert (results[0], results[1]) == (150, 150)
+
+
+async def test_a_full_queue_refuses_short_polls_and_lets_long_ones_wait(
+    engine: Engine, make_queue: MakeQueue, send: SendTo, poll: Poll, receive: ReceiveFrom
+) -> None:
+    queue = await make_queue()
+    for body in "abcdef":
+        await send(queue, body)
+    engine.in_flight.limit = 5
+    assert len(await receive(queue, 4)) == 4
+    # So many were handed out that it counts again.
+    engine.in_flight.handed_out(queue.queue_id, 1_000)
+    assert len(await receive(queue, 1)) == 1
+    with pytest.raises(OverLimit):
+        await receive(queue)
+    assert await poll(queue, 1) == []
+    engine.in_flight.limit = 7
+    assert _bodies(await receive(queue)) == ["f"]

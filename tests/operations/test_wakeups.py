@@ -10,6 +10,7 @@ import pytest
 from gateway.operations import wakeups as module
 from gateway.operations.queue_cache import QueueCache
 from gateway.operations.wakeups import Wakeups
+from storage import notifications, settings
 from storage.database import Database
 from storage.errors import QueueDoesNotExist
 from tests.operations.conftest import ACCOUNT, REGION, MakeQueue
@@ -57,7 +58,7 @@ async def _until(is_so: Callable[[], bool]) -> None:
             await asyncio.sleep(0)
 
 
-def test_each_arrival_wakes_as_many_as_arrived(database: Database) -> None:
+async def test_each_arrival_wakes_as_many_as_arrived(database: Database) -> None:
     wakeups = Wakeups(database)
     waiters = [Waiter() for _ in range(4)]
     for waiter in waiters:
@@ -84,7 +85,7 @@ def test_an_arrival_is_counted_also_when_nobody_waits(database: Database) -> Non
     assert wakeups.arrivals(2) == before
 
 
-def test_a_waiter_may_park_again_while_it_is_woken(database: Database) -> None:
+async def test_a_waiter_may_park_again_while_it_is_woken(database: Database) -> None:
     wakeups = Wakeups(database)
 
     class Again(Waiter):
@@ -128,22 +129,46 @@ async def test_nobody_is_told_what_nobody_waits_for(pair: list[Wakeups]) -> None
     assert heard == [8]
 
 
-async def test_a_changed_queue_is_told_to_all(pair: list[Wakeups]) -> None:
-    here, there = pair
-    changed: list[int | None] = []
-    there.on_queue_changed = changed.append
-    for queue_id in range(3000):
-        here.queue_changed(queue_id)
-    await _until(lambda: len(changed) == 3000)
-    assert sorted(changed, key=lambda queue_id: queue_id or 0) == list(range(3000))
+async def test_a_changed_queue_is_told_to_all_by_the_transaction(
+    pair: list[Wakeups], database: Database
+) -> None:
+    heard: dict[str, list[int | None]] = {"here": [], "there": []}
+    for name, wakeups in zip(heard, pair, strict=True):
+        wakeups.on_queue_changed = heard[name].append
+    waiter = Waiter()
+    pair[1].park(8, waiter)
+    async with database.transaction() as tx:
+        for queue_id in (7, 8, 9):
+            await notifications.tell_queue_changed(tx, queue_id)
+        assert heard == {"here": [], "there": []}
+    await _until(lambda: heard == {"here": [7, 8, 9], "there": [7, 8, 9]})
+    await waiter.woken.wait()
 
 
-async def test_a_moved_clock_is_told_to_all(pair: list[Wakeups]) -> None:
-    here, there = pair
+async def test_a_moved_clock_is_told_to_all(pair: list[Wakeups], database: Database) -> None:
     moved: list[float] = []
-    there.on_clock_moved = moved.append
-    here.clock_moved(301.5)
-    await _until(lambda: moved == [301.5])
+    for wakeups in pair:
+        wakeups.on_clock_moved = moved.append
+    async with database.transaction() as tx:
+        await settings.set_clock_ahead_seconds(tx, 301.5)
+    await _until(lambda: moved == [301.5, 301.5])
+
+
+async def test_a_failing_look_does_not_end_the_looking(pair: list[Wakeups]) -> None:
+    here, _ = pair
+    looks: list[list[int]] = []
+
+    async def look(queue_ids: list[int]) -> list[tuple[int, bool, int]]:
+        looks.append(queue_ids)
+        if len(looks) == 1:
+            raise ZeroDivisionError
+        return [(7, True, 0)]
+
+    here.look = look
+    waiter = Waiter()
+    here.park(7, waiter)
+    await waiter.woken.wait()
+    assert looks == [[7], [7]]
 
 
 async def test_a_lost_connection_means_that_anything_may_have_changed(
@@ -164,7 +189,8 @@ async def test_a_lost_connection_means_that_anything_may_have_changed(
     await waiter.woken.wait()
     # It hears again.
     await _until(lambda: here._notifications is not None)
-    here.queue_changed(9)
+    async with database.transaction() as tx:
+        await notifications.tell_queue_changed(tx, 9)
     await _until(lambda: 9 in changed)
 
 

@@ -26,7 +26,7 @@ async def simulate(dsn: str, seed: int, steps: int, make_world: type[World] = Wo
         shown = "\n".join(simulation.log[-_STEPS_SHOWN:])
         raise Failed(
             f"seed {seed}, {steps} steps: {type(error).__name__}: {error}\n{shown}\n"
-            f"again: make simulate SEED={seed} STEPS={steps}"
+            f"again: python -m tests.simulation --seed {seed} --steps {steps}"
         ) from error
     finally:
         logging.getLogger("queuegate").setLevel(logging.NOTSET)

@@ -11,6 +11,8 @@ from gateway.operations import receiving
 from gateway.operations.caller import Caller
 from gateway.operations.clock import Clock
 from gateway.operations.engine import Engine, Rules
+from gateway.operations.in_flight import InFlight
+from gateway.operations.limits import LIMITS
 from gateway.operations.looking import connect
 from gateway.operations.messages import answered
 from gateway.operations.queue_cache import QueueCache
@@ -70,6 +72,7 @@ class World:
             wakeups=Wakeups(database),
             clock=self.clock,
             series=Series(),
+            in_flight=InFlight(database, LIMITS.in_flight_messages),
             rules=Rules(purge_interval_seconds=0, queue_recreate_seconds=0),
         )
         connect(engine)

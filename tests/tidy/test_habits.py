@@ -15,6 +15,8 @@ CATCHES_EVERYTHING = {
     "gateway/fast_path.py",
     # A receive goes on in a task of its own once it has to wait for an ordinary transaction.
     "gateway/operations/receiving.py",
+    # Loops that must not end: long polls would no longer be woken.
+    "gateway/operations/wakeups.py",
     "scheduler/worker.py",
     "storage/lanes.py",
 }
