@@ -20,12 +20,12 @@ _BINARY_MARK = b"\x02"
 
 def md5_of_body(body: str) -> str:
     """Hexadecimal MD5 of the body's UTF-8 bytes, exactly as stored."""
-    return md5_of_bytes(body.encode())
+    return md5_of_bytes(body.encode()).hex()
 
 
-def md5_of_bytes(encoded: bytes) -> str:
-    """Hexadecimal MD5 of a body that is in UTF-8 already."""
-    digest: str = _md5(encoded).hexdigest()
+def md5_of_bytes(encoded: bytes) -> bytes:
+    """The 16 bytes of the MD5 of a body that is in UTF-8 already."""
+    digest: bytes = _md5(encoded).digest()
     return digest
 
 

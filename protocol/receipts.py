@@ -17,6 +17,7 @@ _STANDARD = "QGS1"
 _FIFO = "QGF1"
 _FIELDS = Struct(">IQII")
 _CHECK = Struct(">I")
+_CHECKED_FIELDS = Struct(">IQIII")
 _STANDARD_LENGTH = len(_STANDARD) + (_FIELDS.size + _CHECK.size) // 3 * 4
 _LONGEST = 1024
 
@@ -68,10 +69,10 @@ def decode(handle: str) -> StandardReceipt | FifoReceipt:
     """The receipt that was made into exactly this handle. Raises Malformed for every other text."""
     if len(handle) == _STANDARD_LENGTH and handle.startswith(_STANDARD):
         raw = _unpacked(handle[4:])
-        fields = raw[:20]
-        if crc32(fields, _STANDARD_SEED).to_bytes(4, "big") != raw[20:]:
+        queue_id, sequence, receive_count, received_at, check = _CHECKED_FIELDS.unpack(raw)
+        if crc32(raw[:20], _STANDARD_SEED) != check:
             raise _malformed()
-        return StandardReceipt._make(_FIELDS.unpack(fields))
+        return StandardReceipt(queue_id, sequence, receive_count, received_at)
     if len(handle) <= _LONGEST and handle.startswith(_FIFO):
         return _decode_fifo(handle)
     raise _malformed()

@@ -42,9 +42,9 @@ _RECEIVED_PER_FLUSH = 500
 ClockNow = Callable[[], datetime | None]
 
 
-NewMessage = tuple[int, str, str, str, str | None, str | None, int]
-"""(queue_id, message_id, body, sender_id, attributes, system, delay_seconds): a plain tuple, as
-sends make one for every message and hand them over column by column."""
+NewMessage = tuple[int, str, str, str, str | None, str | None, int, bytes]
+"""(queue_id, message_id, body, sender_id, attributes, system, delay_seconds, body_md5): a tuple,
+as sends make one for every message and hand them over column by column."""
 
 
 class Send(Entry):
@@ -179,9 +179,7 @@ class StandardLanes:
             rows += messages
             queue_id = messages[0][0]
             counts[queue_id] = counts.get(queue_id, 0) + len(messages)
-        row = await connection.fetchrow(
-            _SEND, self._now(), *_columns(rows, len(counts) == 1), [*counts], [*counts.values()]
-        )
+        row = await connection.fetchrow(_SEND, self._now(), *_columns(rows, counts))
         assert row is not None
         live, now = row
         self._lower_marks(counts, now)
@@ -331,17 +329,22 @@ class StandardLanes:
         return left
 
 
-def _columns(rows: list[NewMessage], same_queue: bool) -> tuple[object, ...]:
+def _columns(rows: list[NewMessage], counts: dict[int, int]) -> tuple[object, ...]:
     """The columns of the statement, the cheapest way: see its comment."""
-    queue_ids, message_ids, bodies, senders, attributes, systems, delays = zip(*rows, strict=True)
+    queue_ids, message_ids, bodies, senders, attributes, systems, delays, digests = zip(
+        *rows, strict=True
+    )
     return (
-        queue_ids[:1] if same_queue else queue_ids,
+        queue_ids[:1] if len(counts) == 1 else queue_ids,
         "{" + ",".join(message_ids) + "}",
         bodies,
         senders[:1] if len(set(senders)) == 1 else senders,
         attributes if any(attributes) else None,
         systems if any(systems) else None,
         delays if any(delays) else None,
+        list(counts),
+        list(counts.values()),
+        b"".join(digests),
     )
 
 

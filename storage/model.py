@@ -62,6 +62,8 @@ class Received(NamedTuple):
     deduplication_id: str | None = None
     leased_at: datetime | None = None
     """The ``now`` of the statement."""
+    body_md5: bytes | None = None
+    """As its sender was told; None where it is not kept (FIFO)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,6 +24,7 @@ class Limits:
     tags: int = 50
     tag_key_length: int = 128
     tag_value_length: int = 256
+    policy_bytes: int = 8_192
     permission_actions: int = 7
     redrive_allow_sources: int = 10
     max_receive_count: int = 1_000

@@ -39,7 +39,7 @@ class AddPermission:
 async def add_permission(engine: Engine, caller: Caller, request: AddPermission) -> None:
     """Add a statement that allows the accounts these actions on the queue.
 
-    Raises MissingParameter, OverLimit (too many actions), and InvalidParameterValue for a label
+XX
     that is taken or malformed, an unknown action, an account that cannot be one.
     """
     label, statement = _statement(request, engine.limits)
@@ -50,7 +50,10 @@ async def add_permission(engine: Engine, caller: Caller, request: AddPermission)
         if any(_sid(other) == label for other in policy["Statement"]):
             raise _bad_label(label, "Already exists.")
         policy["Statement"].append(statement)
-        attributes = {**queue.attributes, "Policy": orjson.dumps(policy).decode()}
+        text = orjson.dumps(policy).decode()
+        if len(text.encode()) > engine.limits.policy_bytes:
+            raise OverLimit(f"The policy is larger than {engine.limits.policy_bytes} bytes.")
+        attributes = {**queue.attributes, "Policy": text}
         await queues.set_attributes(tx, now, queue.queue_id, attributes)
     engine.wakeups.queue_changed(queue.queue_id)
 

@@ -95,7 +95,7 @@ def _one_of(*values: str) -> Callable[[str, str], str]:
 
 
 def _policy(name: str, text: str) -> str:
-    """A JSON object, without the white space between its tokens."""
+    """A JSON object, without the white space between its tokens, up to a limit of bytes."""
     if not text:
         return ""
     try:
@@ -104,6 +104,8 @@ def _policy(name: str, text: str) -> str:
     except (ValueError, TypeError, RecursionError):
         raise _invalid(name) from None
     if not isinstance(document, dict) or names.invalid_characters(compact):
+        raise _invalid(name)
+    if len(compact.encode()) > LIMITS.policy_bytes:
         raise _invalid(name)
     return compact
 

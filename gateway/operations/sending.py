@@ -165,7 +165,7 @@ def _merged(outcomes: list[Sent | Rejected], result: object) -> object:
 
 
 def _fifo_message(queue: Queue, request: SendMessage, checked: _Checked) -> FifoMessage:
-    _, message_id, body, sender_id, attributes, system, delay_seconds = checked.row
+    _, message_id, body, sender_id, attributes, system, delay_seconds, _ = checked.row
     assert request.group_id is not None
     assert checked.deduplication_id is not None
     scope = request.group_id if queue.deduplication_per_group else None
@@ -260,9 +260,10 @@ def _check(
     if system_values or (group_id is not None and not queue.is_fifo):
         system, system_md5 = _system(engine, queue, system_values, group_id)
     message_id = new_id()
+    digest = md5_of_bytes(encoded)
     return _Checked(
-        Sent(message_id, md5_of_bytes(encoded), md5, system_md5),
-        (queue.queue_id, message_id, body, caller.principal, stored, system, delay),
+        Sent(message_id, digest.hex(), md5, system_md5),
+        (queue.queue_id, message_id, body, caller.principal, stored, system, delay, digest),
         size,
         deduplication_id,
     )

@@ -66,6 +66,11 @@ class QueueSeries:
         self.delete_seconds = Histogram(DATABASE_SECONDS)
         self.age_seconds = Histogram(AGE_SECONDS)
 
+    def uses(self) -> int:
+        """How many sends, receives and deletes were counted, those of nothing too."""
+        operations = (self.send_seconds, self.receive_seconds, self.delete_seconds)
+        return sum([sum(histogram.counts) for histogram in operations])
+
 
 class Series:
     """All numbers of this process."""
@@ -78,7 +83,7 @@ class Series:
         """(method, path, action or "", status) -> requests."""
         self.request_seconds: dict[tuple[str, str, str], Histogram] = {}
         self.active_requests = 0
-        self.pool_timeouts = 0
+        self._used_before: dict[int, int] = {}
 
     def _of(self, queue: Queue) -> QueueSeries:
         series = self.queues.get(queue.queue_id)
@@ -91,6 +96,16 @@ class Series:
     def forget(self, queue_id: int) -> None:
         """The queue was deleted: its series disappear."""
         self.queues.pop(queue_id, None)
+
+    def unused_queues(self) -> list[int]:
+        """Queues for which nothing was counted since the last call of this: some may be deleted."""
+        uses = {queue_id: series.uses() for queue_id, series in self.queues.items()}
+        before, self._used_before = self._used_before, uses
+        return [queue_id for queue_id, number in uses.items() if before.get(queue_id) == number]
+
+    def shown_queues(self) -> list[QueueSeries]:
+        """Every queue with series of its own, and the others if there are any."""
+        return [*self.queues.values(), *([self.other] if self.other.uses() else [])]
 
     def sent(self, queue: Queue, count: int, started: float) -> None:
         """``count`` messages were committed by a send that began at ``perf_counter()``."""

@@ -34,6 +34,7 @@ CREATE TABLE messages (
   queue_id int NOT NULL,
   receive_count int NOT NULL DEFAULT 0,
   message_id uuid NOT NULL,
+  body_md5 bytea, -- of the body's UTF-8, kept so that receives need not work it out; 16 bytes
   sender_id text COLLATE "C" NOT NULL,
   body text COLLATE "C" NOT NULL,
   attributes text COLLATE "C",

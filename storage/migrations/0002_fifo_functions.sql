@@ -53,8 +53,11 @@ BEGIN
     SELECT DISTINCT hashtextextended(i.group_id, i.queue_id) AS key
     FROM unnest(p_queue_ids, p_group_ids) AS i (queue_id, group_id) ORDER BY 1) AS k;
   v_now := coalesce(p_now, clock_timestamp());
-  v_live := ARRAY(SELECT q.queue_id FROM queues AS q
-    WHERE q.queue_id = ANY(p_queues) AND q.deleted_at IS NULL);
+  -- OFFSET keeps the partial index of live names out: it would be read from end to end.
+  v_live := ARRAY(SELECT q.queue_id
+    FROM (SELECT i.queue_id, i.deleted_at FROM queues AS i
+          WHERE i.queue_id = ANY(p_queues) OFFSET 0) AS q
+    WHERE q.deleted_at IS NULL);
   WITH i AS MATERIALIZED (
     SELECT e.*, nextval('fifo_sequence') AS sequence,
       v_now + e.delay * interval '1 second'
@@ -434,8 +437,11 @@ BEGIN
     SELECT DISTINCT hashtextextended(i.group_id, i.target_id) AS key
     FROM unnest(p_group_ids, p_target_ids) AS i (group_id, target_id) ORDER BY 1) AS k;
   v_now := coalesce(p_now, clock_timestamp());
-  v_live := ARRAY(SELECT q.queue_id FROM queues AS q
-    WHERE q.queue_id = ANY(p_target_ids) AND q.deleted_at IS NULL);
+  -- OFFSET keeps the partial index of live names out: it would be read from end to end.
+  v_live := ARRAY(SELECT q.queue_id
+    FROM (SELECT i.queue_id, i.deleted_at FROM queues AS i
+          WHERE i.queue_id = ANY(p_target_ids) OFFSET 0) AS q
+    WHERE q.deleted_at IS NULL);
   WITH picked AS MATERIALIZED (
     SELECT m.ctid AS tid, i.target_id, i.message_id, i.receive_count
     FROM unnest(p_group_ids, p_sequences, p_counts, p_target_ids, p_message_ids)

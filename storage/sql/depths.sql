@@ -31,3 +31,11 @@ LATERAL (
         LIMIT 120000) AS f)
   END::bigint AS hidden
 ) AS h
+
+-- name: live
+-- params: queue_ids
+-- Which of these queues are live. OFFSET keeps the partial index of live names out: it would be read
+-- from end to end.
+SELECT q.queue_id
+FROM (SELECT queue_id, deleted_at FROM queues WHERE queue_id = ANY($1::int[]) OFFSET 0) AS q
+WHERE q.deleted_at IS NULL

@@ -178,6 +178,21 @@ SELECT fifo_refresh($1, $2, $3, $4)
 -- params: now, queue_ids, group_ids, sequences, receive_counts
 SELECT done, expired FROM fifo_delete($1, $2, $3, $4, $5)
 
+-- name: past_retention
+-- params: now, queue_ids, group_ids, sequences, default_retention
+-- Positions (from 1) of messages that are past the retention of their queue, or no longer there.
+SELECT i.position
+FROM (SELECT coalesce($1::timestamptz, clock_timestamp()) AS now) AS clock,
+  unnest($2::int[], $3::text[], $4::bigint[])
+    WITH ORDINALITY AS i (queue_id, group_id, sequence, position), LATERAL (
+  SELECT coalesce((x.attributes ->> 'MessageRetentionPeriod')::int, $5::int) AS retention
+  FROM queues AS x WHERE x.queue_id = i.queue_id OFFSET 0) AS q
+LEFT JOIN LATERAL (
+  SELECT x.sent_at FROM fifo_messages AS x
+  WHERE x.queue_id = i.queue_id AND x.group_id = i.group_id AND x.sequence = i.sequence
+  OFFSET 0) AS m ON true
+WHERE coalesce(m.sent_at <= clock.now - q.retention * interval '1 second', true)
+
 -- name: change_visibility
 -- params: now, queue_ids, group_ids, sequences, receive_counts, visibilities_ms
 -- Hides each message until now + visibility if its timeout still runs and the handle is that of its

@@ -3,13 +3,14 @@
 -- Every statement that needs the time takes `now`; NULL means the clock of the database.
 
 -- name: send
--- params: now, queue_ids, message_ids, bodies, sender_ids, attributes, systems, delays, distinct_ids, distinct_counts
+-- params: now, queue_ids, message_ids, bodies, sender_ids, attributes, systems, delays, distinct_ids, distinct_counts, body_md5s
 -- Inserts the entries whose queue is live and answers which queues those are, with the instant of
 -- sending. Entries of one flush become visible a microsecond apart, never after `now`, so that a
 -- receive finds them in the order in which they were handed in.
 -- message_ids is the text of an array: the client writes it far faster than the array itself.
 -- queue_ids and sender_ids hold one element when it is the same for all; attributes, systems and
--- delays are NULL when no entry has any. unnest pads the short ones.
+-- delays are NULL when no entry has any. unnest pads the short ones. body_md5s is one string of 16
+-- bytes for each entry.
 WITH clock AS MATERIALIZED (
   SELECT coalesce($1::timestamptz, clock_timestamp()) AS now
 ), live AS MATERIALIZED (
@@ -18,12 +19,13 @@ WITH clock AS MATERIALIZED (
   FROM (SELECT queue_id, deleted_at FROM queues WHERE queue_id = ANY($9::int[]) OFFSET 0) AS q
   WHERE q.deleted_at IS NULL
 ), sent AS (
-  INSERT INTO messages (queue_id, visible_at, sent_at, message_id, sender_id, body, attributes, system)
+  INSERT INTO messages (queue_id, visible_at, sent_at, message_id, body_md5, sender_id, body,
+    attributes, system)
   SELECT coalesce(i.queue_id, ($2::int[])[1]),
          clock.now + coalesce(i.delay, 0) * interval '1 second'
            - (cardinality($4::text[]) - i.position) * interval '1 microsecond',
-         clock.now, i.message_id, coalesce(i.sender_id, ($5::text[])[1]), i.body, i.attributes,
-         i.system
+         clock.now, i.message_id, substr($11::bytea, (i.position * 16 - 15)::int, 16),
+         coalesce(i.sender_id, ($5::text[])[1]), i.body, i.attributes, i.system
   FROM clock, unnest($2::int[], ($3::text)::uuid[], $4::text[], $5::text[], $6::text[], $7::text[],
                      $8::int[])
     WITH ORDINALITY AS i (queue_id, message_id, body, sender_id, attributes, system, delay, position)
@@ -76,7 +78,8 @@ RETURNING m.queue_id, m.sequence, m.message_id, m.receive_count, m.body, m.sende
   m.attributes, m.system,
   floor(date_part('epoch', m.sent_at) * 1000)::bigint AS sent_at_ms,
   floor(date_part('epoch', m.first_received_at) * 1000)::bigint AS first_received_at_ms,
-  NULL::text AS group_id, NULL::text AS deduplication_id, clock.now AS leased_at
+  NULL::text AS group_id, NULL::text AS deduplication_id, clock.now AS leased_at,
+  m.body_md5
 
 -- name: delete
 -- params: queue_ids, sequences
@@ -159,9 +162,9 @@ WITH live AS MATERIALIZED (
   RETURNING m.*
 ), moved AS (
   INSERT INTO messages (queue_id, sequence, visible_at, sent_at, first_received_at, receive_count,
-    message_id, sender_id, body, attributes, system)
+    message_id, body_md5, sender_id, body, attributes, system)
   SELECT $3::int, t.sequence, coalesce($1::timestamptz, clock_timestamp()), t.sent_at,
-    t.first_received_at, t.receive_count - 1, t.message_id, t.sender_id, t.body, t.attributes,
+    t.first_received_at, t.receive_count - 1, t.message_id, t.body_md5, t.sender_id, t.body, t.attributes,
     (coalesce(t.system, '{}')::jsonb
       || jsonb_build_object('DeadLetterQueueSourceArn', $4::text))::text
   FROM taken AS t

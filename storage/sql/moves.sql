@@ -86,12 +86,13 @@ WITH clock AS MATERIALIZED (
 ), taken AS (
   DELETE FROM messages AS m
   WHERE m.ctid = ANY(ARRAY(SELECT addressed.place FROM addressed))
-  RETURNING m.sequence, m.sender_id, m.body, m.attributes, m.system
+  RETURNING m.sequence, m.body_md5, m.sender_id, m.body, m.attributes, m.system
 ), moved AS (
-  INSERT INTO messages (queue_id, visible_at, sent_at, message_id, sender_id, body, attributes, system)
+  INSERT INTO messages (queue_id, visible_at, sent_at, message_id, body_md5, sender_id, body,
+    attributes, system)
   SELECT a.queue_id,
     clock.now + make_interval(secs => a.delay) - a.places_behind * interval '1 microsecond',
-    clock.now, gen_random_uuid(), t.sender_id, t.body, t.attributes,
+    clock.now, gen_random_uuid(), t.body_md5, t.sender_id, t.body, t.attributes,
     nullif((t.system::jsonb - 'DeadLetterQueueSourceArn')::text, '{}')
   FROM clock, taken AS t JOIN addressed AS a ON a.sequence = t.sequence
   ORDER BY a.sequence

@@ -51,7 +51,7 @@ class Store:
     async def send(self, queue: Queue, count: int = 1) -> None:
         done: asyncio.Future[object] = asyncio.get_running_loop().create_future()
         messages: list[NewMessage] = [
-            (queue.queue_id, str(uuid4()), f"body {i}", "sender", None, None, 0)
+            (queue.queue_id, str(uuid4()), f"body {i}", "sender", None, None, 0, bytes(16))
             for i in range(count)
         ]
         self.lanes.send.submit(Send(messages, done.set_result, 0))

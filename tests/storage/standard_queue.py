@@ -6,6 +6,7 @@ import uuid
 from collections.abc import Awaitable
 from datetime import datetime, timedelta
 
+from protocol.digests import md5_of_bytes
 from storage import messages
 from storage.database import Database
 from storage.messages import (
@@ -25,7 +26,8 @@ def make_message(
     queue_id: int, body: str = "body", *, delay_seconds: int = 0, system: str | None = None
 ) -> NewMessage:
     """A message with an id of its own."""
-    return (queue_id, str(uuid.uuid4()), body, "sender", None, system, delay_seconds)
+    digest = md5_of_bytes(body.encode())
+    return (queue_id, str(uuid.uuid4()), body, "sender", None, system, delay_seconds, digest)
 
 
 async def make_queue(database: Database, name: str = "orders") -> int:
