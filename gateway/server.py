@@ -161,8 +161,8 @@ async def run(
         server = _Server(_uvicorn_config(settings, app, fast_path), on_ready)
         workers = workers_for(engine) if worker_number == 0 else []
         async with metrics.shared():
-            for worker in workers:
-                worker.start()
+            for number, worker in enumerate(workers):
+                worker.start(after_seconds=0.1 * number)
             try:
                 await _serve(engine, server, sock)
             finally:

@@ -52,10 +52,11 @@ class Worker:
         self._stopping = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
-    def start(self) -> None:
-        """Begin the loop."""
+    def start(self, *, after_seconds: float = 0.0) -> None:
+        """Begin the loop. Workers that start one after the other share one connection."""
         self._stopping.clear()
-        self._task = asyncio.get_running_loop().create_task(self._run(), name=self.job.name)
+        work = self._run(after_seconds)
+        self._task = asyncio.get_running_loop().create_task(work, name=self.job.name)
 
     async def stop(self) -> None:
         """Finish the round that is running, within five seconds, and end the loop."""
@@ -81,7 +82,9 @@ class Worker:
             self.rows = min(self._most_rows, self.rows + max(1, self.rows // 8))
         return handled
 
-    async def _run(self) -> None:
+    async def _run(self, after_seconds: float) -> None:
+        if after_seconds:
+            await self._wait(after_seconds)
         while not self._stopping.is_set():
             rows = self.rows
             pause = self.job.pause_seconds
