@@ -17,6 +17,7 @@ from storage.errors import AccessDenied
 
 _TWELVE_DIGITS = re.compile(r"[0-9]{12}").fullmatch
 _MOST = 10_000
+_LONGEST_HEAD = 512
 
 
 class Authenticator:
@@ -32,7 +33,8 @@ class Authenticator:
         self._anonymous = Caller(account_id, region, account_id)
         self._callers: dict[tuple[str, str], Caller] = {}
         self.by_head: dict[bytes, Caller] = {}
-        """Caller by the first part of an Authorization header, up to its signed headers."""
+        """Caller by the first part of an Authorization header, up to its signed headers. Only short
+        ones that name a caller: whatever else clients think of is not worth remembering."""
 
     def caller(self, authorization: str, params: Mapping[str, str], resource: str = "") -> Caller:
         """The caller of a request; AccessDenied when credentials are needed and absent."""
@@ -75,7 +77,8 @@ class Authenticator:
                 caller = self.caller(authorization.decode("latin-1"), {})
             except AccessDenied:
                 return None
-            if len(self.by_head) >= _MOST:
-                self.by_head.clear()
-            self.by_head[head] = caller
+            if caller is not self._anonymous and len(head) <= _LONGEST_HEAD:
+                if len(self.by_head) >= _MOST:
+                    self.by_head.clear()
+                self.by_head[head] = caller
         return caller

@@ -10,6 +10,8 @@ future is made. Measured in tests/bench/README.md.
 from __future__ import annotations
 
 import logging
+from asyncio import Transport
+from asyncio.events import TimerHandle
 from collections import deque
 from time import perf_counter
 from typing import Any
@@ -24,6 +26,7 @@ from gateway.faces.aws_sqs_messages import HOT, Context, Hot
 from gateway.operations.identifiers import new_id
 from gateway.operations.receiving import Receiving
 from gateway.operations.series import HTTP_SECONDS, Histogram
+from gateway.request_heads import RequestHeads
 from protocol import json_wire
 from protocol.aws_errors import SQS_ERRORS, json_error
 from protocol.errors import Malformed
@@ -34,51 +37,9 @@ from storage.errors import Rejected, Unavailable
 _log = logging.getLogger("queuegate.aws")
 
 _START = b"POST / HTTP/1.1\r\n"
-_MOST_HEADERS = 64
-_HELD_BYTES = 65_536
-
-# Headers that change how a message is read or answered: whoever sends one takes the long way.
-_UNUSUAL = frozenset(
-    {
-        b"transfer-encoding",
-        b"expect",
-        b"upgrade",
-        b"connection",
-        b"content-encoding",
-        b"te",
-        b"trailer",
-    }
-)
-_NEEDED = frozenset(
-    {
-        b"x-amz-target",
-        b"content-length",
-        b"content-type",
-        b"authorization",
-        b"x-amzn-trace-id",
-    }
-)
-
-
-class _Names:
-    """Header names as clients write them -> what they are to us, worked out once a spelling."""
-
-    def __init__(self) -> None:
-        self._known: dict[bytes, bytes | None] = {}
-
-    def kind(self, name: bytes) -> bytes | None:
-        """The needed header's name, b"?" for one that we leave to others, None for the rest."""
-        if name in self._known:
-            return self._known[name]
-        lower = name.lower()
-        kind: bytes | None = None
-        if lower in _NEEDED:
-            kind = lower
-        elif lower in _UNUSUAL or not lower or lower != lower.strip():
-            kind = b"?"
-        if len(self._known) < 4096:
-            self._known[name] = kind
-        return kind
+_LONGEST_HEAD = 16_384
+_LENGTH_DIGITS = 10
+_MOST_HELD_BYTES = 1_048_576
 
 
 class Route:
@@ -108,35 +69,12 @@ class FastPath:
         self.series = aws.engine.series
         self.authenticator = authenticator
         self.access_log = access_log
-        self.names = _Names()
+        self.heads = RequestHeads()
         self.routes: dict[bytes, Route] = {}
         for name, hot in HOT.items():
             route = Route(SQS.actions[name], hot)
             self.routes[f"{SQS.target_prefix}.{name}".encode()] = route
             self.series.request_seconds[("POST", "/", name)] = route.seconds
-
-    def headers(self, head: bytes) -> dict[bytes, bytes] | None:
-        """The needed headers of a request; None: something about it is unusual."""
-        lines = head.split(b"\r\n")
-        if len(lines) > _MOST_HEADERS:
-            return None
-        found: dict[bytes, bytes] = {}
-        kind_of = self.names.kind
-        for line in lines:
-            name, colon, value = line.partition(b":")
-            kind = kind_of(name)
-            if kind is None and colon:
-                continue
-            if not colon or kind == b"?" or kind in found or kind is None:
-                if (
-                    kind == b"?"
-                    and name.lower() == b"connection"
-                    and (value.strip().lower() == b"keep-alive")
-                ):
-                    continue
-                return None
-            found[kind] = value.strip()
-        return found
 
 
 class Exchange:
@@ -221,12 +159,17 @@ class FastProtocol(HttpToolsProtocol):
     """One connection."""
 
     shared: FastPath
+    reading_seconds = 60.0
+    """How long a request may take from its first byte to its last; so long may a new connection
+    stay silent."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
         self._exchange: Exchange | None = None
         self._parsing = False
         self._closing = False
+        self._reading_since = 0.0
+        self._reading_timer: TimerHandle | None = None
         self._held: deque[bytes] = deque()
         self._held_bytes = 0
         self._active_at = 0.0
@@ -235,9 +178,14 @@ class FastProtocol(HttpToolsProtocol):
 
     # From the transport
 
+    def connection_made(self, transport: Transport) -> None:  # type: ignore[override]
+        """A new connection: its first request should come."""
+        super().connection_made(transport)
+        self._begin_reading()
+
     def data_received(self, data: bytes) -> None:
         """Take a whole request of the common kind; leave everything else to uvicorn."""
-        if self._exchange is not None or self._held:
+        if self._exchange is not None or self._held or self.pipeline:
             self._hold(data)
         else:
             self._read(data)
@@ -252,17 +200,50 @@ class FastProtocol(HttpToolsProtocol):
                 and self._take(data)
             ):
                 return
+        if not self._reading_since and (self.cycle is None or self.cycle.response_complete):
+            # Not only where a message begins: empty lines before it keep a connection open, too.
+            self._begin_reading()
         super().data_received(data)
+        if self.pipeline and not self.transport.is_closing():
+            # Uvicorn has stopped reading; we go on and hold what comes (``_hold``).
+            self.flow.resume_reading()
 
     def _hold(self, data: bytes) -> None:
-        """A pipelined request waits until the one before it is answered."""
+        """A pipelined request waits until the one before it is answered.
+
+        We keep on reading: it must be noticed when the client of a receive goes away. One that
+        floods us behind a receive is hung up on; behind anything else it is made to wait.
+        """
         self._held.append(data)
         self._held_bytes += len(data)
-        if self._held_bytes > _HELD_BYTES:
+        if self._held_bytes <= _MOST_HELD_BYTES:
+            return
+        exchange = self._exchange
+        if exchange is None or exchange.receiving is None:
             self.flow.pause_reading()
+        else:
+            self._abandon()
+            self.transport.abort()
+
+    def eof_received(self) -> bool | None:  # type: ignore[override]
+        """The client sends no more. What it asked for is still answered, but for a receive: nobody
+        can tell whether its client still listens, and messages must not be leased for one that
+        has gone."""
+        exchange = self._exchange
+        if exchange is None or exchange.receiving is not None:
+            return None
+        self._closing = True
+        return True
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Whatever was leased for this client is given back."""
+        self._abandon()
+        if self._reading_timer is not None:
+            self._reading_timer.cancel()
+            self._reading_timer = None
+        super().connection_lost(exc)
+
+    def _abandon(self) -> None:
         exchange = self._exchange
         if exchange is not None:
             self._exchange = None
@@ -270,7 +251,6 @@ class FastProtocol(HttpToolsProtocol):
             if exchange.receiving is not None:
                 exchange.receiving.cancel()
         self._held.clear()
-        super().connection_lost(exc)
 
     def shutdown(self) -> None:
         """The server drains: finish what is in flight, then close."""
@@ -282,12 +262,48 @@ class FastProtocol(HttpToolsProtocol):
     def on_message_begin(self) -> None:
         """Uvicorn's parser is inside a message: what comes next belongs to it."""
         self._parsing = True
+        self._begin_reading()
         super().on_message_begin()
 
     def on_message_complete(self) -> None:
         """The message ended."""
         self._parsing = False
+        self._reading_since = 0.0
         super().on_message_complete()
+
+    def on_response_complete(self) -> None:
+        """Uvicorn has answered: what was held behind its pipeline is read."""
+        super().on_response_complete()
+        if self._held and not self.pipeline:
+            self.loop.call_soon(self._release_held)
+
+    def _begin_reading(self) -> None:
+        """One timer serves many requests: those on the fast path only move the stamp."""
+        self._reading_since = self.loop.time()
+        if self._reading_timer is None:
+            self._reading_timer = self.loop.call_later(self.reading_seconds, self._check_reading)
+
+    def _check_reading(self) -> None:
+        """Close a connection whose request does not come to its end."""
+        self._reading_timer = None
+        since = self._reading_since
+        if not since:
+            return
+        now = self.loop.time()
+        if self._is_reading_behind():
+            since = self._reading_since = now
+        left = since + self.reading_seconds - now
+        if left > 0.0:
+            self._reading_timer = self.loop.call_later(left, self._check_reading)
+        else:
+            self.transport.close()
+
+    def _is_reading_behind(self) -> bool:
+        """Whether an unanswered request is before the one that is being read: then we wait."""
+        cycle = self.cycle
+        if cycle is None or cycle.response_complete:
+            return False
+        return bool(self.pipeline) or not cycle.more_body
 
     def timeout_keep_alive_handler(self) -> None:
         """Close an idle connection; one timer serves many fast requests."""
@@ -310,10 +326,10 @@ class FastProtocol(HttpToolsProtocol):
         """Whether the request was taken."""
         started = perf_counter()
         end = data.find(b"\r\n\r\n")
-        if end < 0:
+        if not 0 < end <= _LONGEST_HEAD:
             return False
         shared = self.shared
-        headers = shared.headers(data[len(_START) : end])
+        headers = shared.heads.read(data[len(_START) : end])
         if headers is None:
             return False
         route = shared.routes.get(headers.get(b"x-amz-target", b""))
@@ -321,6 +337,7 @@ class FastProtocol(HttpToolsProtocol):
         if (
             route is None
             or not length.isdigit()
+            or len(length) > _LENGTH_DIGITS
             or int(length) != len(data) - end - 4
             or not headers.get(b"content-type", b"").startswith(b"application/x-amz-json")
         ):
@@ -347,6 +364,7 @@ class FastProtocol(HttpToolsProtocol):
         context = Context(engine, caller, queue, trace.decode("latin-1") if trace else None, False)
         exchange = Exchange(self, route, context, members, started)
         self._exchange = exchange
+        self._reading_since = 0.0
         shared.series.active_requests += 1
         exchange.start()
         return True
@@ -416,10 +434,11 @@ class FastProtocol(HttpToolsProtocol):
 
     def _release_held(self) -> None:
         """What came behind the answered request; until now newer data queues up behind it."""
+        if self._exchange is not None or self.pipeline:
+            return
         data = b"".join(self._held)
         self._held.clear()
-        if self._held_bytes > _HELD_BYTES:
-            self.flow.resume_reading()
         self._held_bytes = 0
         if data and not self.transport.is_closing():
+            self.flow.resume_reading()
             self._read(data)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
@@ -21,11 +22,15 @@ if TYPE_CHECKING:
     from gateway.operations.engine import Engine
 
 _READY_SECONDS = 2.0
+_STUCK_SECONDS = 5.0
+_MOST_BODY_BYTES = 4096
 _MOST_AHEAD_SECONDS = 10 * 365 * 86_400
 
 
-def _json(content: dict[str, Any], status: int = 200) -> Response:
-    return Response(orjson.dumps(content), status, media_type="application/json")
+def _json(
+    content: dict[str, Any], status: int = 200, headers: dict[str, str] | None = None
+) -> Response:
+    return Response(orjson.dumps(content), status, headers, media_type="application/json")
 
 
 class _Pages:
@@ -34,6 +39,7 @@ class _Pages:
         self._metrics = metrics
         self._settings = settings
         self._version = version("queuegate")
+        self._asking: asyncio.Task[str] | None = None
 
     async def livez(self, _: Request) -> Response:
         """200 while the process answers; never asks the database."""
@@ -43,13 +49,38 @@ class _Pages:
         """200 when requests can be served, 503 with the reason when not."""
         if self._engine.stopping:
             return _json({"status": "degraded", "reason": "The gateway is shutting down."}, 503)
-        try:
-            async with asyncio.timeout(_READY_SECONDS), self._engine.database.transaction() as tx:
-                await stored_settings.clock_ahead_seconds(tx)
-        except (Unavailable, TimeoutError) as error:
-            reason = str(error) or f"The database did not answer in {_READY_SECONDS} s."
+        reason = self._stuck_lanes() or await self._database_trouble()
+        if reason:
             return _json({"status": "degraded", "reason": reason}, 503)
         return _json({"status": "ok"})
+
+    def _stuck_lanes(self) -> str:
+        """What to say of lanes whose flush has lasted for too long; nothing if there are none."""
+        now = time.monotonic()
+        lanes = (*self._engine.standard.lanes, *self._engine.fifo.lanes)
+        stuck = [lane.name for lane in lanes if lane.stuck_seconds(now) > _STUCK_SECONDS]
+        if not stuck:
+            return ""
+        return f"The database has not answered for {_STUCK_SECONDS:g} s: {', '.join(stuck)}."
+
+    async def _database_trouble(self) -> str:
+        """Ask the database something; what is wrong, or nothing."""
+        asking = self._asking
+        if asking is None or asking.done():
+            asking = self._asking = asyncio.create_task(self._ask_database())
+        # Not cancelled: without an answer giving up takes as long as the answer.
+        done, _ = await asyncio.wait([asking], timeout=_READY_SECONDS)
+        if not done:
+            return f"The database did not answer in {_READY_SECONDS:g} s."
+        return asking.result()
+
+    async def _ask_database(self) -> str:
+        try:
+            async with self._engine.database.transaction() as tx:
+                await stored_settings.clock_ahead_seconds(tx)
+        except Unavailable as error:
+            return str(error)
+        return ""
 
     async def metrics(self, _: Request) -> Response:
         """Prometheus text of all processes of this gateway."""
@@ -64,7 +95,12 @@ class _Pages:
                     "Moving the clock is off: start with --ephemeral or QUEUEGATE_ADMIN_CLOCK=true."
                 )
                 return _json({"error": text}, 403)
-            ahead = _wanted_ahead(await request.body(), engine.clock.ahead_seconds)
+            body = await _small_body(request)
+            if body is None:
+                text = f"The body is larger than {_MOST_BODY_BYTES} bytes."
+                # What the client still sends is not read: the connection cannot be used again.
+                return _json({"error": text}, 413, {"connection": "close"})
+            ahead = _wanted_ahead(body, engine.clock.ahead_seconds)
             if isinstance(ahead, str):
                 return _json({"error": ahead}, 400)
             async with engine.database.transaction() as tx:
@@ -72,6 +108,16 @@ class _Pages:
             engine.wakeups.on_clock_moved(ahead)
         now = engine.clock.instant().isoformat(timespec="milliseconds")
         return _json({"ahead_seconds": engine.clock.ahead_seconds, "now": now})
+
+
+async def _small_body(request: Request) -> bytes | None:
+    """The body; None when it is larger than any that means something here."""
+    body = b""
+    async for part in request.stream():
+        body += part
+        if len(body) > _MOST_BODY_BYTES:
+            return None
+    return body
 
 
 def _wanted_ahead(body: bytes, ahead: float) -> float | str:

@@ -1,5 +1,6 @@
 """The JSON wire: bodies of AWS JSON 1.0/1.1 requests and responses (contract/protocol.md 1.2)."""
 
+import sys
 from binascii import b2a_base64
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -11,6 +12,9 @@ import orjson
 from protocol.errors import Malformed
 from protocol.scalars import parse_blob, parse_boolean, parse_integer, parse_timestamp
 from protocol.shapes import List, Map, Scalar, ScalarKind, Shape, Structure
+
+# No action takes so many structures: what is longer is only counted, for its refusal.
+_MOST_STRUCTURES = 1000
 
 _Reader = Callable[[Any], Any]
 
@@ -161,10 +165,13 @@ def _structure_reader(structure: Structure) -> _Reader:
 
 def _list_reader(shape: List) -> _Reader:
     reader = _reader(shape.item)
+    most = _MOST_STRUCTURES if isinstance(shape.item, Structure) else sys.maxsize
 
     def read(value: Any) -> Any:
         if type(value) is not list:
             raise _unexpected(value, "List")
+        if len(value) > most:
+            return [{}] * (len(value) - value.count(None))
         return [reader(item) for item in value if item is not None]
 
     return read

@@ -20,6 +20,8 @@ ALGORITHM: Final = "AWS4-HMAC-SHA256"
 CLOCK_SKEW: Final = timedelta(minutes=15)
 LONGEST_EXPIRY_SECONDS: Final = 604_800
 
+_ACCESS_KEY = re.compile(r"[!-~]{1,128}")
+_REGION = re.compile(r"[a-z0-9-]{1,64}")
 _DATE = re.compile(r"[0-9]{8}")
 _SIGNATURE = re.compile(r"[0-9a-fA-F]{64}")
 _BASIC_TIME = re.compile(r"[0-9]{8}T[0-9]{6}Z")
@@ -89,6 +91,8 @@ def _parse_scope(text: str) -> tuple[str, str, str, str]:
     if len(parts) != 5 or parts[4] != "aws4_request" or not all(parts):
         raise _malformed()
     access_key, date, region, service, _ = parts
+    if not (_ACCESS_KEY.fullmatch(access_key) and _REGION.fullmatch(region)):
+        raise _malformed()
     if _DATE.fullmatch(date) is None:
         raise _malformed()
     return access_key, date, region, service

@@ -35,6 +35,9 @@ _log = logging.getLogger("queuegate.aws")
 Headers = list[tuple[bytes, bytes]]
 Members = dict[str, Any]
 
+_MOST_URLS = 50_000
+_LONGEST_URL = 512
+
 
 @dataclass(slots=True)
 class Request:
@@ -80,13 +83,16 @@ class Call:
         url = self.members.get("QueueUrl")
         if url:
             key = (self.caller.account_id, self.caller.region, url)
-            known = self.engine.queues.by_url.get(key)
+            queues = self.engine.queues
+            known = queues.by_url.get(key)
             if known is not None:
                 return known
             queue = await self.find(queue_from_url(url))
             # Only a queue that is still cached under its name may be found by its URL.
-            if self.engine.queues.by_id(queue.queue_id) is queue:
-                self.engine.queues.by_url[key] = queue
+            if len(url) <= _LONGEST_URL and queues.by_id(queue.queue_id) is queue:
+                if len(queues.by_url) >= _MOST_URLS:
+                    queues.by_url.clear()
+                queues.by_url[key] = queue
             return queue
         return await self.find(self.detected.path_queue)
 

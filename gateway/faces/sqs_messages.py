@@ -129,6 +129,9 @@ class Wanted:
         self.attributes = attributes
 
 
+_MOST_WANTED = 1024
+_MOST_NAMES = 32
+_MOST_LETTERS = 2048
 _wanted: dict[tuple[tuple[str, ...], tuple[str, ...]], Wanted] = {}
 
 
@@ -141,9 +144,12 @@ def wanted(members: Members, *, is_query: bool) -> Wanted:
     key = (tuple(system), tuple(members.get("MessageAttributeNames") or ()))
     found = _wanted.get(key)
     if found is None:
-        if len(_wanted) >= 1024:
-            _wanted.clear()
-        found = _wanted[key] = Wanted(*key)
+        found = Wanted(*key)
+        names_asked = (*key[0], *key[1])
+        if len(names_asked) <= _MOST_NAMES and sum(map(len, names_asked)) <= _MOST_LETTERS:
+            if len(_wanted) >= _MOST_WANTED:
+                _wanted.clear()
+            _wanted[key] = found
     return found
 
 
@@ -159,10 +165,11 @@ def to_receive(members: Members) -> ReceiveMessage:
 
 def received_members(message: Received, want: Wanted, received_at: int) -> Members:
     """One message as ReceiveMessage shows it."""
+    digest = message.body_md5
     members: Members = {
         "MessageId": str(message.message_id),
         "ReceiptHandle": receipt_handle_of(message, received_at),
-        "MD5OfBody": md5_of_body(message.body),
+        "MD5OfBody": digest.hex() if digest is not None else md5_of_body(message.body),
         "Body": message.body,
     }
     if want.system:

@@ -49,6 +49,10 @@ class Connection:
         """Close at once, as a client that goes away."""
         self._socket.close()
 
+    def end_sending(self) -> None:
+        """Say that nothing more will come; answers still may."""
+        self._socket.shutdown(socket.SHUT_WR)
+
     def send(self, data: bytes) -> None:
         """One write: on the loopback device the gateway reads it in one piece, up to 64 KiB."""
         self._socket.sendall(data)

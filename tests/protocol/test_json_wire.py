@@ -259,3 +259,10 @@ def test_nothing_is_written_at_any_depth() -> None:
         result = {"One": value, "Many": [[value]], "Named": {"k": value}}
         expected = {"One": written, "Many": [[written]], "Named": {"k": written}}
         assert json.loads(json_wire.encode(structure, result)) == expected
+
+
+def test_a_list_that_no_action_takes_is_only_counted() -> None:
+    structure = SQS.actions["SendMessageBatch"].input
+    entries = b",".join([b'{"Id":7}', b"null"] + [b'{"Id":"1"}'] * 2000)
+    decoded = json_wire.decode(structure, b'{"Entries":[' + entries + b"]}")
+    assert len(decoded["Entries"]) == 2001

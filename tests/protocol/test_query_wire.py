@@ -1,6 +1,6 @@
 import contextlib
 from typing import Any
-from urllib.parse import urlencode
+from urllib.parse import unquote_to_bytes, urlencode
 
 import pytest
 from hypothesis import given
@@ -16,6 +16,7 @@ from tests.protocol import contract, oracle
 ACTIONS = sorted(SQS.actions)
 # The SNS rows wait for the shapes of SNS: its test runs them against protocol.sns_shapes.
 FORMS = [row for row in contract.load("query_forms")["serialized"] if row["service"] == "sqs"]
+PIECES = [b"%", b"=", b"%3", b"%25", b"%3d", b"%3D", b"%c3%A9", b"4", b"z", b"\n", b"\r", b"\0 "]
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
 
 
@@ -140,6 +141,22 @@ def test_plus_is_a_space_and_a_stray_percent_stands_for_itself() -> None:
         "d": "%4",
         "e": "",
     }
+
+
+@given(st.lists(st.sampled_from(PIECES)).map(b"".join))
+def test_escapes_are_read_as_urllib_reads_them(value: bytes) -> None:
+    expected = unquote_to_bytes(value)
+    try:
+        assert parse_form(b"x=" + value) == {"x": expected.decode()}
+    except Malformed:
+        with pytest.raises(UnicodeDecodeError):
+            expected.decode()
+
+
+@pytest.mark.parametrize("part", [b"%", b"%41", b"%4", b"%3D", b"%=", b"%%41"])
+def test_millions_of_percent_signs(part: bytes) -> None:
+    value = part * 1_000_000
+    assert parse_form(b"x=" + value) == {"x": unquote_to_bytes(value).decode()}
 
 
 def test_first_value_of_a_repeated_name_counts() -> None:

@@ -1,0 +1,91 @@
+"""What a process remembers of what clients write: a lot of the common, nothing of the enormous."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from gateway.auth import Authenticator
+from gateway.faces import sqs_messages
+from gateway.faces.aws import Call
+from gateway.operations.caller import Caller
+from gateway.request_heads import RequestHeads
+from tests.faces.clients import authorization
+
+
+def _authenticator() -> Authenticator:
+    return Authenticator(mode="presence", accounts={}, account_id="000000000000", region="r")
+
+
+def test_callers_by_their_header() -> None:
+    authenticator = _authenticator()
+    header = authorization("123456789012").encode()
+    assert authenticator.fast_caller(header) is authenticator.fast_caller(header)
+    assert len(authenticator.by_head) == 1
+
+
+@pytest.mark.parametrize("key", ["k" * 600, "no key", "k" * 128 + "/" * 600])
+def test_odd_callers_are_not_remembered(key: str) -> None:
+    authenticator = _authenticator()
+    caller = authenticator.fast_caller(authorization(key).encode())
+    assert caller is not None
+    assert caller.account_id == "000000000000"
+    assert not authenticator.by_head
+
+
+def test_a_long_header_of_a_known_caller_is_not_remembered() -> None:
+    authenticator = _authenticator()
+    header = authorization("123456789012").replace(", ", ", " + "Other=x, " * 100, 1)
+    caller = authenticator.fast_caller(header.encode())
+    assert caller is not None
+    assert caller.account_id == "123456789012"
+    assert not authenticator.by_head
+
+
+def test_wanted_attributes() -> None:
+    def want(*names: str) -> sqs_messages.Wanted:
+        return sqs_messages.wanted({"MessageAttributeNames": list(names)}, is_query=False)
+
+    assert want("remembered", "b") is want("remembered", "b")
+    for names in (["n"] * 33, ["n" * 2049]):
+        assert want(*names) is not want(*names)
+        assert want(*names).attributes == tuple(names)
+
+
+class _Queues:
+    """The one queue that there is, under whatever name."""
+
+    def __init__(self) -> None:
+        self.queue: Any = SimpleNamespace(queue_id=1)
+        self.by_url: dict[Any, Any] = {}
+
+    async def find(self, *_: str) -> Any:
+        return self.queue
+
+    def by_id(self, _: int) -> Any:
+        return self.queue
+
+
+@pytest.mark.parametrize(("before", "length", "after"), [(0, 512, 1), (0, 513, 0), (50_000, 60, 1)])
+async def test_queue_urls(before: int, length: int, after: int) -> None:
+    queues = _Queues()
+    queues.by_url = dict.fromkeys(range(before))
+    url = "http://host/000000000000/orders"
+    url = url.replace("host", "h" * (length - len(url) + 4))
+    engine = cast(Any, SimpleNamespace(queues=queues))
+    call = Call(engine, Caller("1", "r", "1"), {"QueueUrl": url}, cast(Any, None), cast(Any, None))
+    assert await call.queue() is queues.queue
+    assert await call.queue() is queues.queue
+    assert len(queues.by_url) == after
+
+
+def test_header_names() -> None:
+    heads = RequestHeads()
+    for number in range(5000):
+        name = b"X-%d" % number
+        assert heads.read(b"Host: h\r\n%b: v\r\n%b: v" % (name, name * 100)) == {b"host": b"h"}
+    known = heads._kinds
+    assert len(known) == 4096
+    assert max(map(len, known)) <= 64

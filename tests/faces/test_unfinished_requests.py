@@ -1,0 +1,123 @@
+"""Connections whose request never comes to its end, on the protocol class alone and its own clock.
+
+The limit is a minute in earnest; here it is short, and what is waited for is the end of the socket.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+import uvicorn
+from uvicorn.server import ServerState
+
+from gateway.auth import Authenticator
+from gateway.faces.aws import AwsFace
+from gateway.fast_path import FastPath, protocol_class
+from gateway.operations.series import Series
+
+PATIENCE_SECONDS = 30.0
+HEAD = b"POST /x HTTP/1.1\r\nHost: h\r\nContent-Length: 3\r\n\r\n"
+
+
+async def _app(scope: dict[str, Any], receive: Callable[[], Any], send: Callable[..., Any]) -> None:
+    """Reads the body, waits for the gate where the path says so, and answers."""
+    while True:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            return
+        if not message["more_body"]:
+            break
+    if scope["path"] == "/wait":
+        await scope["state"]["gate"].wait()
+    headers = [(b"content-length", b"2")]
+    await send({"type": "http.response.start", "status": 200, "headers": headers})
+    await send({"type": "http.response.body", "body": b"ok"})
+
+
+class _Listening:
+    """A server with this limit, and one client."""
+
+    def __init__(self, seconds: float) -> None:
+        engine = SimpleNamespace(series=Series(), queues=SimpleNamespace(by_url={}))
+        authenticator = Authenticator(mode="none", accounts={}, account_id="0", region="r")
+        aws = AwsFace(cast(Any, engine), authenticator, {})
+        base: Any = protocol_class(FastPath(aws, authenticator, access_log=False))
+        self.protocol = type("Limited", (base,), {"reading_seconds": seconds})
+        self.gate = asyncio.Event()
+        self.state = ServerState()
+
+    async def __aenter__(self) -> _Listening:
+        config = uvicorn.Config(cast(Any, _app), ws="none", lifespan="off", log_config=None)
+        config.load()
+        loop = asyncio.get_running_loop()
+        self.server = await loop.create_server(
+            lambda: self.protocol(config, self.state, {"gate": self.gate}), "127.0.0.1", 0
+        )
+        address = self.server.sockets[0].getsockname()
+        self.reader, self.writer = await asyncio.open_connection(*address)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self.writer.close()
+        self.server.close()
+        await self.server.wait_closed()
+
+    async def read(self) -> bytes:
+        """One answer's last bytes."""
+        return await asyncio.wait_for(self.reader.readuntil(b"ok"), PATIENCE_SECONDS)
+
+    async def ends(self) -> bool:
+        """Whether the server closes the connection, without another byte."""
+        return await asyncio.wait_for(self.reader.read(), PATIENCE_SECONDS) == b""
+
+
+UNFINISHED = {
+    "nothing": b"",
+    "empty lines": b"\r\n\r\n",
+    "one letter": b"P",
+    "half a head": HEAD[:30],
+    "no body": HEAD,
+    "half a body": HEAD + b"a",
+    "half a chunk": b"POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nabc",
+}
+
+
+@pytest.mark.parametrize("kind", UNFINISHED)
+async def test_a_request_that_does_not_end_is_not_waited_for(kind: str) -> None:
+    async with _Listening(0.05) as listening:
+        listening.writer.write(UNFINISHED[kind])
+        assert await listening.ends()
+        assert not listening.state.connections
+
+
+@pytest.mark.parametrize("kind", [kind for kind in UNFINISHED if kind != "nothing"])
+async def test_nor_is_a_second_one(kind: str) -> None:
+    async with _Listening(0.05) as listening:
+        listening.writer.write(HEAD + b"abc")
+        await listening.read()
+        listening.writer.write(UNFINISHED[kind])
+        assert await listening.ends()
+
+
+async def test_a_request_in_many_pieces_is_waited_for() -> None:
+    async with _Listening(PATIENCE_SECONDS) as listening:
+        for byte in HEAD + b"abc":
+            listening.writer.write(bytes([byte]))
+            await listening.writer.drain()
+        assert (await listening.read()).startswith(b"HTTP/1.1 200")
+
+
+async def test_the_time_of_an_answer_does_not_count() -> None:
+    """Neither for the request that is answered nor for one behind it that has only begun."""
+    async with _Listening(0.02) as listening:
+        waiting = HEAD.replace(b"/x", b"/wait")
+        listening.writer.write(waiting + b"abc" + HEAD)
+        loop = asyncio.get_running_loop()
+        loop.call_later(0.2, listening.gate.set)
+        await listening.read()
+        listening.writer.write(b"abc")
+        assert (await listening.read()).startswith(b"HTTP/1.1 200")
