@@ -57,7 +57,7 @@ class _ProcessNumbers(Collector):
     def collect(self) -> Iterator[Metric]:
         series = self._engine.series
         yield from _http(series)
-        yield from _queues([*series.queues.values(), series.other])
+        yield from _queues(series.shown_queues())
         yield _histogram(
             "queue_coalescer_flush_batch_size",
             "Entries per flush of a lane.",
@@ -73,7 +73,9 @@ class _ProcessNumbers(Collector):
         ):
             yield GaugeMetricFamily(name, text, value=value)
         yield CounterMetricFamily(
-            "db_pool_acquire_timeouts", "Waits for a connection in vain.", series.pool_timeouts
+            "db_pool_acquire_timeouts",
+            "Waits for a connection in vain.",
+            self._engine.database.acquire_timeouts,
         )
 
 

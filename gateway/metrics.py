@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("queuegate.metrics")
 
-_DEPTHS_SECONDS = 10.0
-_SIBLING_SECONDS = 2.0
+_REFRESH_SECONDS = 10.0
+_PATIENCE_SECONDS = 2.0
 
 
 class Metrics:
@@ -35,6 +35,8 @@ class Metrics:
         self._worker_number = worker_number
         self._depths: list[depths.Depth] = []
         self._depths_at = float("-inf")
+        self._tidied_at = float("-inf")
+        self._refreshing: asyncio.Task[None] | None = None
 
     def _own(self) -> bytes:
         from gateway import exposition
@@ -45,23 +47,50 @@ class Metrics:
         """The whole page."""
         from gateway import exposition
 
+        await self._refresh()
         others = await asyncio.gather(*[_ask(path) for path in self._siblings()])
         pages = [self._own(), *[page for page in others if page]]
         total = exposition.added(pages) if len(pages) > 1 else pages[0]
-        return total + exposition.depth_page(await self._current_depths())
+        return total + exposition.depth_page(self._depths)
 
-    async def _current_depths(self) -> list[depths.Depth]:
-        """From the database, at most every ten seconds; deleted queues are absent."""
+    async def _refresh(self) -> None:
+        """Ask the database, at most every ten seconds; when it is slow the page goes without."""
         time = asyncio.get_running_loop().time()
-        if time - self._depths_at > _DEPTHS_SECONDS:
+        if self._refreshing is None and time - self._depths_at > _REFRESH_SECONDS:
             self._depths_at = time
+            self._refreshing = asyncio.create_task(self._ask_database())
+        if self._refreshing is not None:
+            await asyncio.wait([self._refreshing], timeout=_PATIENCE_SECONDS)
+
+    async def _ask_database(self) -> None:
+        """How deep the queues are; deleted ones are absent, and so are their other series."""
+        try:
+            await self._tidy()
+            async with self._engine.database.transaction() as tx:
+                self._depths = await depths.depths(tx, self._engine.clock.now(), MOST_QUEUES)
+        except Unavailable as error:
+            _log.warning("depths are not known: %s", error)
+            self._depths = []
+        finally:
+            self._refreshing = None
+
+    async def _tidy(self) -> None:
+        """Forget deleted queues, at most every ten seconds, once nothing is counted for them."""
+        time = asyncio.get_running_loop().time()
+        if time - self._tidied_at <= _REFRESH_SECONDS:
+            return
+        self._tidied_at = time
+        series = self._engine.series
+        unused = series.unused_queues()
+        if unused:
             try:
                 async with self._engine.database.transaction() as tx:
-                    self._depths = await depths.depths(tx, self._engine.clock.now(), MOST_QUEUES)
+                    live = await depths.live(tx, unused)
             except Unavailable as error:
-                _log.warning("depths are not known: %s", error)
-                self._depths = []
-        return self._depths
+                _log.warning("which queues were deleted is not known: %s", error)
+                return
+            for queue_id in set(unused) - live:
+                series.forget(queue_id)
 
     def _socket(self) -> Path | None:
         return self._runtime_dir / f"metrics-{self._worker_number}" if self._runtime_dir else None
@@ -91,12 +120,14 @@ class Metrics:
         with contextlib.suppress(OSError):
             await writer.drain()
         writer.close()
+        # Only now: whoever asks does not wait for long, and may be the only one that is scraped.
+        await self._tidy()
 
 
 async def _ask(path: Path) -> bytes:
     """A sibling's page; nothing when it has just died."""
     try:
-        async with asyncio.timeout(_SIBLING_SECONDS):
+        async with asyncio.timeout(_PATIENCE_SECONDS):
             reader, writer = await asyncio.open_unix_connection(path)
             page = await reader.read()
             writer.close()

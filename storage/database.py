@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import socket
 from collections.abc import AsyncIterator, Mapping
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -22,15 +23,40 @@ if TYPE_CHECKING:
 SCHEMA = "queuegate"
 """Everything of ours lives in one schema, so that a database may be shared with others."""
 
-# SQLSTATE classes and codes after which the same call may succeed on another connection or later.
+# SQLSTATE classes and codes after which the same call may succeed on another connection.
 # 25006: the server became a standby; behind another host name there is one that takes writes.
 _LOST = ("08", "57P", "53", "25006")
+# ... on the same connection, later: deadlocks and their kin, lock timeouts, canceled statements.
+_BUSY = ("40", "55P03", "57014")
 _ACQUIRE_SECONDS = 10.0
 _CONNECT_SECONDS = 10.0
+_TRANSACTION_SECONDS = 120.0
+_TCP_SETTINGS = {
+    "tcp_keepalives_idle": "15",
+    "tcp_keepalives_interval": "5",
+    "tcp_keepalives_count": "3",
+    "tcp_user_timeout": "30000",
+}
+"""The server finds out about a client that is gone in half a minute, and lets go of its locks.
+PostgreSQL takes these settings on a Unix socket too, where they mean nothing."""
+# The same on our side of the connection.
+_KEEPALIVE = {
+    "TCP_KEEPIDLE": 15,
+    "TCP_KEEPINTVL": 5,
+    "TCP_KEEPCNT": 3,
+    "TCP_USER_TIMEOUT": 30_000,
+}
 
 
 def is_unavailable(error: BaseException) -> bool:
-    """Whether ``error`` says that the database is away or full, not that we are wrong."""
+    """Whether ``error`` says that the database is away, full or busy, not that we are wrong."""
+    if isinstance(error, asyncpg.PostgresError) and (error.sqlstate or "").startswith(_BUSY):
+        return True
+    return is_lost(error)
+
+
+def is_lost(error: BaseException) -> bool:
+    """Whether after ``error`` only another connection may help."""
     if isinstance(error, asyncpg.PostgresError):
         return bool(error.sqlstate) and error.sqlstate.startswith(_LOST)
     if isinstance(error, asyncpg.InterfaceError):
@@ -66,6 +92,8 @@ class Database:
         self._max_connections = max_connections
         self._application = application
         self._pool: asyncpg.Pool[asyncpg.Record] | None = None
+        self.acquire_timeouts = 0
+        """Transactions that waited for a connection of the pool in vain."""
 
     async def open(self) -> None:
         """Create the pool with one open connection; ``Unavailable`` when nobody answers."""
@@ -77,6 +105,7 @@ class Database:
                 timeout=_CONNECT_SECONDS,
                 max_inactive_connection_lifetime=60.0,
                 server_settings=self._server_settings({}),
+                init=keep_alive,
             )
 
     async def close(self) -> None:
@@ -94,26 +123,44 @@ class Database:
 
     @contextlib.asynccontextmanager
     async def transaction(self) -> AsyncIterator[Transaction]:
-        """One READ COMMITTED transaction; commits unless the block raises."""
-        if self._pool is None:
+        """One READ COMMITTED transaction; commits unless the block raises.
+
+        One that does not end in two minutes loses its connection: the database does not answer.
+        """
+        pool = self._pool
+        if pool is None:
             raise Unavailable("The gateway is shutting down.")
-        async with (
-            unavailable_when_lost(),
-            self._pool.acquire(timeout=_ACQUIRE_SECONDS) as connection,
-            connection.transaction(),
-        ):
-            yield connection
+        async with unavailable_when_lost():
+            connection = await self._acquire(pool)
+            deadline = asyncio.get_running_loop().call_later(
+                _TRANSACTION_SECONDS, connection.terminate
+            )
+            try:
+                async with connection.transaction():
+                    yield connection
+            finally:
+                deadline.cancel()
+                await pool.release(connection)
+
+    async def _acquire(self, pool: asyncpg.Pool[asyncpg.Record]) -> Pooled:
+        try:
+            return await pool.acquire(timeout=_ACQUIRE_SECONDS)
+        except TimeoutError:
+            self.acquire_timeouts += 1
+            raise
 
     async def connect(self, settings: Mapping[str, str] | None = None) -> Connection:
         """Open a dedicated connection with these server settings; the caller closes it."""
         async with unavailable_when_lost():
-            return await asyncpg.connect(
+            connection = await asyncpg.connect(
                 self.dsn,
                 timeout=_CONNECT_SECONDS,
                 # A lane's statements stay prepared for as long as the connection lives.
                 max_cached_statement_lifetime=0,
                 server_settings=self._server_settings(settings or {}),
             )
+            await keep_alive(connection)
+            return connection
 
     def _server_settings(self, settings: Mapping[str, str]) -> dict[str, str]:
         return {
@@ -121,5 +168,21 @@ class Database:
             "search_path": SCHEMA,
             "timezone": "UTC",
             "jit": "off",
+            **_TCP_SETTINGS,
             **settings,
         }
+
+
+async def keep_alive(connection: Connection) -> None:
+    """Find out about a server that is gone, also on a connection that only listens."""
+    # asyncpg has no option for it. TLS wraps the transport, but hands out its socket all the same.
+    taken: socket.socket | None = connection._transport.get_extra_info(  # type: ignore[attr-defined]
+        "socket"
+    )
+    if taken is None or taken.family == socket.AF_UNIX:
+        return
+    taken.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in _KEEPALIVE.items():
+        # Not every operating system has every one of them.
+        if hasattr(socket, name):
+            taken.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)

@@ -10,7 +10,9 @@ from storage.queries import load
 if TYPE_CHECKING:
     from storage.database import Transaction
 
-_DEPTHS = load("depths")["depths"].text
+_SQL = load("depths")
+_DEPTHS = _SQL["depths"].text
+_LIVE = _SQL["live"].text
 
 
 class Depth(NamedTuple):
@@ -24,3 +26,8 @@ class Depth(NamedTuple):
 async def depths(tx: Transaction, now: datetime | None, most: int) -> list[Depth]:
     """The depths of the ``most`` oldest live queues; bounded work at any depth."""
     return [Depth(*row) for row in await tx.fetch(_DEPTHS, now, most)]
+
+
+async def live(tx: Transaction, queue_ids: list[int]) -> set[int]:
+    """Those of these queues that are not deleted."""
+    return {row[0] for row in await tx.fetch(_LIVE, queue_ids)}

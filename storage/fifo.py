@@ -10,15 +10,15 @@ from datetime import datetime
 from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
 
-from storage.fifo_lanes import (
+from storage.fifo_entries import (
     FifoChangeVisibility,
     FifoDelete,
-    FifoLanes,
     FifoMessage,
     FifoReceive,
     FifoSend,
     dedup_key,
 )
+from storage.fifo_lanes import FifoLanes
 from storage.model import Counts, Received
 from storage.planning import probe_by_key
 from storage.queries import load

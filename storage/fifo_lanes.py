@@ -9,17 +9,18 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable
 from datetime import datetime
-from hashlib import blake2b
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import asyncpg
 
 from storage.database import Database, unavailable_when_lost
 from storage.errors import QueueDoesNotExist, Unavailable
 from storage.fifo_attempts import receive_attempt
-from storage.lanes import RECEIVE_PLANNER, Entry, Lane
+from storage.fifo_entries import FifoChangeVisibility, FifoDelete, FifoReceive, FifoSend, Handle
+from storage.lanes import RECEIVE_PLANNER, Lane
 from storage.model import Received
 from storage.queries import load
+from storage.queues import DEFAULT_ATTRIBUTES
 
 if TYPE_CHECKING:
     from storage.database import Connection
@@ -33,6 +34,7 @@ _RECEIVE_ONE = _SQL["receive_one"].text
 _READY_QUEUES = _SQL["ready_queues"].text
 _REFRESH = _SQL["refresh"].text
 _DELETE = _SQL["delete"].text
+_PAST_RETENTION = _SQL["past_retention"].text
 _CHANGE_VISIBILITY = _SQL["change_visibility"].text
 _COUNT_IN_FLIGHT = _SQL["count_in_flight"].text
 
@@ -41,109 +43,13 @@ _GROUPS_PER_SEND = 500
 _RECEIVED_PER_FLUSH = 500
 _TRIES = 10
 MAX_IN_FLIGHT = 120_000
+_DEFAULT_RETENTION_SECONDS = int(DEFAULT_ATTRIBUTES["MessageRetentionPeriod"])
 
+_Key = tuple[int, str, int]
 ClockNow = Callable[[], datetime | None]
-Handle = tuple[int, str, int, int]
-"""(queue_id, group_id, sequence, receive_count): what a receipt handle says."""
-
-
-def dedup_key(group_id: str | None, deduplication_id: str) -> str:
-    """The key under which a deduplication id is unique within its queue: 128 bits as hex.
-
-    ``group_id`` is given only when the queue's DeduplicationScope is messageGroup.
-    """
-    if group_id is None:
-        return blake2b(deduplication_id.encode(), digest_size=16).hexdigest()
-    # Neither of the two holds a NUL.
-    scoped = f"{group_id}\0{deduplication_id}".encode()
-    return blake2b(scoped, digest_size=16, person=b"group").hexdigest()
-
-
-class FifoMessage(NamedTuple):
-    """One message to send, in the order of the columns of the statement."""
-
-    message_id: str
-    group_id: str
-    dedup_key: str
-    deduplication_id: str
-    body: str
-    sender_id: str
-    attributes: str | None
-    system: str | None
-    delay_seconds: int
-
 
 _Row = tuple[int, str, str, str, str, str, str, str | None, str | None, int]
 """A queue_id and a FifoMessage."""
-
-
-class FifoSend(Entry):
-    """The messages of one call, in order, all for one queue.
-
-    Result: list of (message_id, sequence, was_duplicate), or QueueDoesNotExist. A duplicate within
-    five minutes of the first send has that one's id and number.
-    """
-
-    __slots__ = ("messages", "queue_id")
-
-    def __init__(
-        self,
-        queue_id: int,
-        messages: list[FifoMessage],
-        reply: Callable[[object], None],
-        size_bytes: int = 0,
-    ) -> None:
-        super().__init__(reply, size_bytes)
-        self.queue_id = queue_id
-        self.messages = messages
-
-
-class FifoReceive(Entry):
-    """One receive of up to ``limit`` messages. Result: list[Received] in order, maybe empty.
-
-    With ``attempt_id`` the same messages come again for five minutes (contract/sqs.md 2.5).
-    """
-
-    __slots__ = ("attempt_id", "limit", "queue_id", "retention_seconds", "tries", "visibility_ms")
-
-    def __init__(
-        self,
-        queue_id: int,
-        limit: int,
-        visibility_ms: int,
-        retention_seconds: int,
-        reply: Callable[[object], None],
-        attempt_id: str | None = None,
-    ) -> None:
-        super().__init__(reply)
-        self.queue_id = queue_id
-        self.limit = limit
-        self.visibility_ms = visibility_ms
-        self.retention_seconds = retention_seconds
-        self.attempt_id = attempt_id
-        self.tries = 0
-
-
-class FifoDelete(Entry):
-    """Handles of one call. Result: list of "ok", "gone" (before) or "expired" (it stays)."""
-
-    __slots__ = ("handles",)
-
-    def __init__(self, handles: list[Handle], reply: Callable[[object], None]) -> None:
-        super().__init__(reply)
-        self.handles = handles
-
-
-class FifoChangeVisibility(Entry):
-    """(*handle, visibility_ms) rows of one call. Result: as for FifoDelete."""
-
-    __slots__ = ("rows",)
-
-    def __init__(
-        self, rows: list[tuple[int, str, int, int, int]], reply: Callable[[object], None]
-    ) -> None:
-        super().__init__(reply)
-        self.rows = rows
 
 
 class _InFlight:
@@ -395,9 +301,28 @@ class FifoLanes:
         keys = list(newest)
         states = dict.fromkeys([keys[position - 1] for position in done], "ok")
         states.update(dict.fromkeys([keys[position - 1] for position in expired], "expired"))
+        if expired:
+            for key in await self._past_retention(connection, [keys[p - 1] for p in expired]):
+                del states[key]
         for entry in batch:
             entry.reply([_deleted(handle, newest, states) for handle in entry.handles])
         return []
+
+    async def _past_retention(self, connection: Connection, keys: list[_Key]) -> list[_Key]:
+        """Which of these messages, whose handles have expired, are only waiting for a worker."""
+        try:
+            async with unavailable_when_lost():
+                rows = await connection.fetch(
+                    _PAST_RETENTION,
+                    self._now(),
+                    *zip(*keys, strict=True),
+                    _DEFAULT_RETENTION_SECONDS,
+                )
+        except Unavailable as error:
+            # The delete is committed: whoever's handle was good must hear of it.
+            _log.warning("could not look for ended messages: %s", error)
+            return []
+        return [keys[row[0] - 1] for row in rows]
 
     async def _flush_visibilities(
         self, connection: Connection, batch: list[FifoChangeVisibility]

@@ -7,6 +7,9 @@ never lingers by itself: a lone caller pays for one statement and nothing else.
 An entry that makes a flush fail does not fail its neighbours: a failed flush is repeated entry by
 entry. When the connection is lost, what was in flight is answered ``Unavailable`` (nobody knows
 whether it was committed) and what waits is kept for the next connection, within a deadline.
+
+A database that does not answer at all costs a lane its connection after ``_FLUSH_SECONDS``. What
+waits in line meanwhile is bounded: in time, in entries and in bytes.
 """
 
 from __future__ import annotations
@@ -14,13 +17,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import time
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 import asyncpg
 
-from storage.database import Database, is_unavailable
+from storage.database import Database, is_lost, is_unavailable
 from storage.errors import Rejected, Unavailable
 
 if TYPE_CHECKING:
@@ -29,7 +33,11 @@ if TYPE_CHECKING:
 _log = logging.getLogger("queuegate.lanes")
 
 _MAX_BYTES = 4 << 20
+_MOST_WAITING_BYTES = 64 << 20
+_MOST_WAITING_ENTRIES = 50_000
 _PATIENCE_SECONDS = 5.0
+_FLUSH_SECONDS = 20.0
+_WATCH_SECONDS = 1.0
 _CLOSE_SECONDS = 5.0
 
 RECEIVE_PLANNER = {
@@ -49,13 +57,14 @@ class Entry:
     ``gone`` is set when the caller went away: an entry that has not been taken yet is dropped.
     """
 
-    __slots__ = ("_reply", "answered", "gone", "size_bytes")
+    __slots__ = ("_reply", "answered", "gone", "size_bytes", "submitted_at")
 
     def __init__(self, reply: Callable[[object], None], size_bytes: int = 0) -> None:
         self._reply = reply
         self.size_bytes = size_bytes
         self.gone = False
         self.answered = False
+        self.submitted_at = 0.0
 
     def reply(self, result: object) -> None:
         """Tell the caller. A caller that breaks down over it fails neither the flush nor others."""
@@ -93,7 +102,10 @@ class Lane(Generic[E]):
         self._max_entries = max_entries
         self._linger_seconds = linger_seconds
         self._waiting: deque[E] = deque()
+        self._waiting_bytes = 0
         self._running = False
+        self._flush_began: float | None = None
+        self._watch: asyncio.TimerHandle | None = None
         self._closed = False
         self._task: asyncio.Task[None] | None = None
         self._connection: Connection | None = None
@@ -101,18 +113,40 @@ class Lane(Generic[E]):
         """Called with the number of entries of each flush, for metrics."""
 
     def submit(self, entry: E) -> None:
-        """Put an entry in line. Its reply comes after the commit, never from within this call."""
-        if self._closed:
-            asyncio.get_running_loop().call_soon(entry.reply, Unavailable("Shutting down."))
+        """Put an entry in line. Its reply comes after the commit, never from within this call.
+
+        ``Unavailable`` at once when the line is full, later when it waited in vain.
+        """
+        waiting = self._waiting
+        if (
+            self._closed
+            or len(waiting) >= _MOST_WAITING_ENTRIES
+            or self._waiting_bytes >= _MOST_WAITING_BYTES
+        ):
+            text = "Shutting down." if self._closed else "Too many requests wait for the database."
+            asyncio.get_running_loop().call_soon(entry.reply, Unavailable(text))
             return
-        self._waiting.append(entry)
+        entry.submitted_at = time.monotonic()
+        self._waiting_bytes += entry.size_bytes
+        waiting.append(entry)
         if not self._running:
             self._running = True
-            self._task = asyncio.get_running_loop().create_task(self._run())
+            loop = asyncio.get_running_loop()
+            self._task = loop.create_task(self._run())
+            if self._watch is None:
+                self._watch = loop.call_later(_WATCH_SECONDS, self._look)
+
+    def stuck_seconds(self, now: float) -> float:
+        """For how long the flush under way, or the attempt to connect, has lasted.
+
+        ``now`` is ``time.monotonic()``. 0 when nothing is under way.
+        """
+        return 0.0 if self._flush_began is None else max(now - self._flush_began, 0.0)
 
     async def open(self) -> None:
         """Connect now instead of at the first entry."""
-        await self._connected()
+        if self._connection is None:
+            await self._connected()
 
     async def close(self) -> None:
         """Finish what was handed in, then let the connection go.
@@ -120,6 +154,8 @@ class Lane(Generic[E]):
         A database that hangs gets five seconds; then what waits for it is answered Unavailable.
         """
         self._closed = True
+        if self._watch is not None:
+            self._watch.cancel()
         if self._task is not None:
             await asyncio.wait([self._task], timeout=_CLOSE_SECONDS)
             while not self._task.done():
@@ -138,17 +174,41 @@ class Lane(Generic[E]):
                 await self._run_once(self._take())
         finally:
             self._running = False
+            self._flush_began = None
+
+    def _look(self) -> None:
+        """Once a second while entries come: give up what the database does not answer.
+
+        One timer for all flushes of a second, so a flush pays for none.
+        """
+        self._watch = None
+        if not self._running or self._closed:
+            return
+        now = time.monotonic()
+        if self._connection is not None and self.stuck_seconds(now) > _FLUSH_SECONDS:
+            _log.warning("lane %s: no answer in %g s, connecting anew", self.name, _FLUSH_SECONDS)
+            # The flush ends with an error of the connection, as if the other side had closed it.
+            self._drop_connection()
+        self._give_up_waiting(now - _PATIENCE_SECONDS)
+        self._watch = asyncio.get_running_loop().call_later(_WATCH_SECONDS, self._look)
+
+    def _give_up_waiting(self, before: float) -> None:
+        """Answer those who have been in line since ``before``: nothing was done for them."""
+        waiting = self._waiting
+        unavailable = Unavailable("The database does not answer in time.")
+        while waiting and waiting[0].submitted_at <= before:
+            entry = waiting.popleft()
+            self._waiting_bytes -= entry.size_bytes
+            if not entry.gone:
+                entry.reply(unavailable)
 
     def _take(self) -> list[E]:
         waiting = self._waiting
-        if len(waiting) <= self._max_entries:
-            size = 0
-            for entry in waiting:
-                size += entry.size_bytes
-            if size <= _MAX_BYTES:
-                batch = [entry for entry in waiting if not entry.gone]
-                waiting.clear()
-                return batch
+        if len(waiting) <= self._max_entries and self._waiting_bytes <= _MAX_BYTES:
+            batch = [entry for entry in waiting if not entry.gone]
+            waiting.clear()
+            self._waiting_bytes = 0
+            return batch
         batch = []
         size = 0
         while waiting and len(batch) < self._max_entries:
@@ -156,6 +216,7 @@ class Lane(Generic[E]):
             if batch and size > _MAX_BYTES:
                 break
             entry = waiting.popleft()
+            self._waiting_bytes -= entry.size_bytes
             if not entry.gone:
                 batch.append(entry)
         return batch
@@ -163,14 +224,17 @@ class Lane(Generic[E]):
     async def _run_once(self, batch: list[E]) -> None:
         if not batch:
             return
-        try:
-            connection = await self._connected()
-        except Exception as error:  # noqa: BLE001 - every kind of failure must reach its callers
-            if not isinstance(error, Unavailable):
-                _log.error("lane %s cannot connect", self.name, exc_info=error)
-            for entry in batch:
-                entry.reply(error)
-            return
+        self._flush_began = time.monotonic()
+        connection = self._connection
+        if connection is None or connection.is_closed():
+            try:
+                connection = await self._connected()
+            except Exception as error:  # noqa: BLE001 - every kind of failure must reach its callers
+                if not isinstance(error, Unavailable):
+                    _log.error("lane %s cannot connect", self.name, exc_info=error)
+                _reply_all(batch, error)
+                return
+            self._flush_began = time.monotonic()
         if self.observe is not None:
             self.observe(len(batch))
         try:
@@ -180,6 +244,8 @@ class Lane(Generic[E]):
         else:
             if left:
                 self._waiting.extendleft(reversed(left))
+                for entry in left:
+                    self._waiting_bytes += entry.size_bytes
 
     async def _recover(self, batch: list[E], error: Exception) -> None:
         """Answer a failed flush: lost connection to all, otherwise find out whose fault it was."""
@@ -187,26 +253,30 @@ class Lane(Generic[E]):
         if not batch:
             _log.error("lane %s failed after its answers", self.name, exc_info=error)
             return
-        if is_unavailable(error) or isinstance(error, Unavailable):
+        if is_lost(error) or isinstance(error, Unavailable):
             _log.warning("lane %s lost its connection: %s", self.name, error)
             self._drop_connection()
-            unavailable = Unavailable("The database went away; the outcome is unknown.")
-            for entry in batch:
-                entry.reply(unavailable)
+            _reply_all(batch, Unavailable("The database went away; the outcome is unknown."))
             return
         if len(batch) == 1:
-            if not isinstance(error, Rejected):
+            if is_unavailable(error):
+                _log.warning("lane %s: a flush of one entry failed: %s", self.name, error)
+                error = Unavailable("The database is too busy at the moment.")
+            elif not isinstance(error, Rejected):
                 _log.error("lane %s: a flush of one entry failed", self.name, exc_info=error)
             batch[0].reply(error)
             return
         _log.warning("lane %s: a flush of %d failed, one by one now", self.name, len(batch))
-        for entry in batch:
+        deadline = time.monotonic() + _FLUSH_SECONDS
+        for number, entry in enumerate(batch):
             await self._run_once([entry])
+            if self._connection is None or time.monotonic() > deadline:
+                # Each of the others would wait as long again.
+                rest = batch[number + 1 :]
+                _reply_all(rest, Unavailable("The database does not answer in time."))
+                return
 
     async def _connected(self) -> Connection:
-        connection = self._connection
-        if connection is not None and not connection.is_closed():
-            return connection
         loop = asyncio.get_running_loop()
         deadline = loop.time() + _PATIENCE_SECONDS
         pause = 0.02
@@ -224,3 +294,8 @@ class Lane(Generic[E]):
         if self._connection is not None:
             self._connection.terminate()
             self._connection = None
+
+
+def _reply_all(entries: Iterable[Entry], result: object) -> None:
+    for entry in entries:
+        entry.reply(result)

@@ -39,8 +39,9 @@ class AddPermission:
 async def add_permission(engine: Engine, caller: Caller, request: AddPermission) -> None:
     """Add a statement that allows the accounts these actions on the queue.
 
-XX
-    that is taken or malformed, an unknown action, an account that cannot be one.
+    Raises MissingParameter, OverLimit (too many actions, too large a policy), and
+    InvalidParameterValue for a label that is taken or malformed, an unknown action, an account
+    that cannot be one.
     """
     label, statement = _statement(request, engine.limits)
     now = engine.clock.now()

@@ -9,6 +9,8 @@ import pytest
 
 from gateway.operations.caller import Caller
 from gateway.operations.engine import Engine
+from gateway.operations.limits import LIMITS
+from gateway.operations.permissions import AddPermission, add_permission
 from gateway.operations.queues import (
     CreateQueue,
     DeleteQueue,
@@ -23,6 +25,7 @@ from storage.errors import (
     InvalidAttributeName,
     InvalidAttributeValue,
     InvalidParameterValue,
+    OverLimit,
     Rejected,
 )
 from storage.model import Queue
@@ -675,3 +678,27 @@ async def test_delay_of_a_fifo_queue_holds_for_what_was_sent_before(
     await attributes.set(queue, DelaySeconds="0")
     assert [told for told, _ in wakeups.arrivals_told] == [queue.queue_id]
     assert len(await receive(queue)) == 1
+
+
+async def test_policies_have_a_limit(attributes: Attributes, make_queue: MakeQueue) -> None:
+    queue = await make_queue("orders")
+    empty = len('{"Id":""}')
+    largest = json.dumps({"Id": "x" * (LIMITS.policy_bytes - empty)}, separators=(",", ":"))
+
+    await attributes.set(queue, Policy=largest)
+    assert await attributes.get(queue, "Policy") == {"Policy": largest}
+    # White space does not count, what is written in several bytes does.
+    await attributes.set(queue, Policy=largest.replace(":", ":   "))
+    for text in (largest.replace("x", "xx", 1), largest.replace("x", "\u00e9", 1)):
+        with pytest.raises(InvalidAttributeValue) as refusal:
+            await attributes.set(queue, Policy=text)
+        assert str(refusal.value) == "Invalid value for the parameter Policy."
+
+
+async def test_permissions_do_not_go_beyond_the_limit_of_policies(
+    engine: Engine, caller: Caller, make_queue: MakeQueue
+) -> None:
+    queue = await make_queue("orders")
+    accounts = [f"{number:012}" for number in range(LIMITS.policy_bytes // 12)]
+    with pytest.raises(OverLimit):
+        await add_permission(engine, caller, AddPermission(queue, "many", accounts, ["*"]))

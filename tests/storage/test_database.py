@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
+import socket
+from types import SimpleNamespace
+from typing import Any
+
 import asyncpg
 import pytest
 
-from storage.database import Database, is_unavailable, unavailable_when_lost
+from storage import database as storage_database
+from storage.database import Database, is_unavailable, keep_alive, unavailable_when_lost
 from storage.errors import Unavailable
 
 
@@ -42,6 +48,48 @@ async def test_connections_find_our_schema_in_utc(database: Database) -> None:
             assert await connection.fetchval("SELECT current_setting($1)", name) == value
     finally:
         await connection.close()
+
+
+async def test_a_peer_that_is_gone_is_found_out(database: Database) -> None:
+    server = await asyncio.start_server(lambda reader, writer: writer.close(), "127.0.0.1")
+    _, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
+    client = writer.get_extra_info("socket")
+    assert client.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 0
+    stand_in: Any = SimpleNamespace(_transport=writer.transport)
+    await keep_alive(stand_in)
+    assert client.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) != 0
+    writer.close()
+    server.close()
+    await server.wait_closed()
+
+
+async def test_a_pool_without_a_free_connection_is_unavailable_and_counted(
+    database_dsn: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(storage_database, "_ACQUIRE_SECONDS", 0.05)
+    database = Database(database_dsn, max_connections=1)
+    await database.open()
+    async with database.transaction():
+        assert database.acquire_timeouts == 0
+        with pytest.raises(Unavailable):
+            async with database.transaction():
+                pass
+    assert database.acquire_timeouts == 1
+    async with database.transaction() as tx:
+        assert await tx.fetchval("SELECT 1") == 1
+    await database.close()
+
+
+async def test_a_transaction_that_is_not_answered_loses_its_connection(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(storage_database, "_TRANSACTION_SECONDS", 0.05)
+    with pytest.raises(Unavailable):
+        async with database.transaction() as tx:
+            await tx.execute("SELECT pg_sleep(60)")
+    monkeypatch.undo()
+    async with database.transaction() as tx:
+        assert await tx.fetchval("SELECT 1") == 1
 
 
 async def test_a_lost_connection_is_unavailable_and_the_next_one_works(database: Database) -> None:
@@ -87,6 +135,9 @@ async def test_nobody_at_home_is_unavailable() -> None:
         asyncpg.TooManyConnectionsError("full"),
         asyncpg.DiskFullError("full"),
         asyncpg.ReadOnlySQLTransactionError("a standby now"),
+        asyncpg.DeadlockDetectedError("locked"),
+        asyncpg.LockNotAvailableError("locked"),
+        asyncpg.QueryCanceledError("statement timeout"),
         asyncpg.InterfaceError("connection is closed"),
         asyncpg.InterfaceError("pool is closing"),
         ConnectionRefusedError(),
@@ -105,7 +156,6 @@ async def test_what_may_work_later_is_unavailable(error: Exception) -> None:
     "error",
     [
         asyncpg.UniqueViolationError("twice"),
-        asyncpg.DeadlockDetectedError("locked"),
         asyncpg.CharacterNotInRepertoireError("NUL"),
         asyncpg.InterfaceError("cannot perform operation: another operation is in progress"),
         ValueError("not ours"),

@@ -257,6 +257,28 @@ async def test_expired_after_its_timeout(fifo: FifoQueue) -> None:
     assert await fifo.rows("fifo_groups") == await total(fifo) == 0
 
 
+async def test_deleting_what_retention_has_ended_is_fine(fifo: FifoQueue) -> None:
+    short = FifoQueue(
+        fifo.database, await make_queue(fifo.database, "s.fifo", MessageRetentionPeriod="60")
+    )
+    for queue, retention in ((fifo, RETENTION), (short, 60)):
+        await queue.send(make_message("g", "a"), make_message("h", "b"))
+        first, second = await queue.receive(visibility=10)
+        queue.wait(retention - 5)
+        assert await queue.delete(first) == ["expired"]
+        queue.wait(6)
+        # No worker has been here.
+        assert await queue.rows("fifo_messages") == 2
+        young = make_message("i", "c")
+        await queue.send(young)
+        [third] = await queue.receive(visibility=0, retention=retention)
+        queue.wait(1)
+        assert await queue.delete(first, third, second) == ["gone", "expired", "gone"]
+        # In flight it can be deleted at any age.
+        assert bodies(await queue.receive(retention=retention)) == ["c"]
+    await short.lanes.close()
+
+
 async def test_expire_works_in_batches(fifo: FifoQueue) -> None:
     await fifo.send(*[make_message(f"g{n % 3}") for n in range(25)])
     await fifo.send(*[make_message("deep") for _ in range(25)])

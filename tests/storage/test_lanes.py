@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import AsyncIterator, Callable
 from typing import TYPE_CHECKING
 
@@ -332,3 +333,146 @@ async def test_lanes_are_observed(numbers: Numbers) -> None:
     held.set()
     await asyncio.gather(*waiting)
     assert sizes == [1, 2]
+
+
+@pytest.fixture
+def hurried(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    """Deadlines of a lane that a test can wait for."""
+    monkeypatch.setattr(lanes, "_WATCH_SECONDS", 0.01)
+    monkeypatch.setattr(lanes, "_FLUSH_SECONDS", 0.1)
+    return monkeypatch
+
+
+async def test_a_database_that_does_not_answer_costs_the_connection(
+    numbers: Numbers, hurried: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    await numbers.keep(1)
+    stuck = numbers.lane._connection
+    assert stuck is not None
+    async with numbers.database.transaction() as tx:
+        await tx.execute("LOCK TABLE kept")
+        with caplog.at_level(logging.CRITICAL, "queuegate.lanes"):
+            assert isinstance(await numbers.keep(2), Unavailable)
+        assert stuck.is_closed()
+    assert await numbers.keep(3) == 3
+
+
+async def test_a_long_flush_that_is_answered_in_time_is_left_alone(
+    numbers: Numbers, hurried: pytest.MonkeyPatch
+) -> None:
+    hurried.setattr(lanes, "_FLUSH_SECONDS", 60.0)
+    held = await _hold(numbers)
+    connection = numbers.lane._connection
+    numbers.lane._look()
+    held.set()
+    assert await numbers.keep(1) == 1
+    assert numbers.lane._connection is connection
+
+
+async def test_who_waits_behind_a_stuck_flush_for_too_long_is_told(
+    numbers: Numbers, hurried: pytest.MonkeyPatch
+) -> None:
+    hurried.setattr(lanes, "_FLUSH_SECONDS", 60.0)
+    hurried.setattr(lanes, "_PATIENCE_SECONDS", 0.05)
+    held = await _hold(numbers)
+    gone = numbers.submit(2)
+    gone.gone = True
+    assert isinstance(await numbers.keep(1, 100), Unavailable)
+    held.set()
+    assert await numbers.keep(3, 100) == 3
+    # Nothing was done for those who were told, and those who left are told nothing.
+    assert await numbers.kept() == [0, 3]
+    assert numbers.replies == [(0, 0)]
+    assert numbers.lane._waiting_bytes == 0
+
+
+async def test_a_lane_says_for_how_long_its_flush_has_lasted(numbers: Numbers) -> None:
+    assert numbers.lane.stuck_seconds(time.monotonic()) == 0.0
+    held = await _hold(numbers)
+    now = time.monotonic()
+    assert 7.0 <= numbers.lane.stuck_seconds(now + 7) <= 60.0
+    held.set()
+    await numbers.lane.close()
+    assert numbers.lane.stuck_seconds(now + 7) == 0.0
+
+
+@pytest.mark.parametrize("limit", ["_MOST_WAITING_ENTRIES", "_MOST_WAITING_BYTES"])
+async def test_a_full_line_takes_nobody_else(
+    numbers: Numbers, monkeypatch: pytest.MonkeyPatch, limit: str
+) -> None:
+    monkeypatch.setattr(lanes, limit, 3 if limit == "_MOST_WAITING_ENTRIES" else 300)
+    held = await _hold(numbers)
+    waiting = [asyncio.ensure_future(numbers.keep(number, 100)) for number in (1, 2, 3, 4)]
+    assert isinstance(await waiting[3], Unavailable)
+    assert numbers.replies == []
+    held.set()
+    assert await asyncio.gather(*waiting[:3]) == [1, 2, 3]
+    assert numbers.lane._waiting_bytes == 0
+    assert await numbers.keep(5) == 5
+
+
+async def test_what_a_flush_leaves_counts_as_waiting(numbers: Numbers) -> None:
+    numbers.postponed = {1}
+    numbers.held = asyncio.Event()
+    numbers.submit(1, 100)
+    await numbers.flushing.wait()
+    numbers.held.set()
+    assert await numbers.keep(2, 50) == 2
+    assert numbers.lane._waiting_bytes == 0
+    assert await numbers.kept() == [1, 2]
+
+
+class Failing:
+    """A lane whose flushes end with these errors, one after the other."""
+
+    def __init__(self, database: Database, *errors: Exception) -> None:
+        self.errors = list(errors)
+        self.sizes: list[int] = []
+        self.lane: Lane[Entry] = Lane("failing", database, self._flush)
+
+    async def _flush(self, connection: Connection, batch: list[Entry]) -> list[Entry]:
+        self.sizes.append(len(batch))
+        raise self.errors.pop(0)
+
+    async def answers(self, count: int) -> list[object]:
+        loop = asyncio.get_running_loop()
+        futures: list[asyncio.Future[object]] = [loop.create_future() for _ in range(count)]
+        for future in futures:
+            self.lane.submit(Entry(future.set_result))
+        return await asyncio.gather(*futures)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        asyncpg.QueryCanceledError("canceling statement due to statement timeout"),
+        asyncpg.DeadlockDetectedError("deadlock detected"),
+        asyncpg.LockNotAvailableError("canceling statement due to lock timeout"),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+async def test_a_busy_database_is_tried_once_more_and_then_unavailable(
+    database: Database, error: Exception, caplog: pytest.LogCaptureFixture
+) -> None:
+    failing = Failing(database, error, error, error)
+    await failing.lane.open()
+    connection = failing.lane._connection
+    with caplog.at_level(logging.CRITICAL, "queuegate.lanes"):
+        answers = await failing.answers(2)
+    assert [type(answer) for answer in answers] == [Unavailable] * 2
+    assert failing.sizes == [2, 1, 1]
+    # The connection is as good as before.
+    assert failing.lane._connection is connection
+    await failing.lane.close()
+
+
+async def test_one_by_one_ends_with_the_connection(
+    database: Database, caplog: pytest.LogCaptureFixture
+) -> None:
+    lost = asyncpg.ConnectionDoesNotExistError("gone")
+    failing = Failing(database, asyncpg.UniqueViolationError("twice"), lost)
+    with caplog.at_level(logging.CRITICAL, "queuegate.lanes"):
+        answers = await failing.answers(3)
+    assert [type(answer) for answer in answers] == [Unavailable] * 3
+    assert failing.sizes == [3, 1]
+    await failing.lane.close()

@@ -16,6 +16,7 @@ from storage.lanes import RECEIVE_PLANNER
 from storage.queries import Query, load
 from tests.storage.fifo_queue import FifoQueue
 from tests.storage.fifo_queue import make_message as make_fifo_message
+from tests.storage.fifo_queue import make_queue as make_fifo_queue
 from tests.storage.standard_queue import MovingClock, StandardQueue, make_queue
 
 if TYPE_CHECKING:
@@ -136,8 +137,8 @@ def test_the_check_for_scans_can_fail() -> None:
     assert sequential_scans("  ->  Seq Scan on queue_deltas") == []
 
 
-async def rows_scanned(database: Database) -> dict[str, int]:
-    """Rows that sequential scans have read, by table. Ends every session: then they hand it in."""
+async def watch_afterwards(database: Database) -> Connection:
+    """Ends every session, so that they hand in their statistics; a connection to read those."""
     await database.close()
     watcher = await database.connect()
     others = -1
@@ -147,6 +148,12 @@ async def rows_scanned(database: Database) -> dict[str, int]:
             " WHERE datname = current_database() AND backend_type = 'client backend'"
             " AND pid <> pg_backend_pid()"
         )
+    return watcher
+
+
+async def rows_scanned(database: Database) -> dict[str, int]:
+    """Rows that sequential scans have read, by table."""
+    watcher = await watch_afterwards(database)
     rows = await watcher.fetch(
         "SELECT relname, seq_tup_read FROM pg_stat_user_tables WHERE relname = ANY($1)",
         list(TABLES),
@@ -205,6 +212,55 @@ async def test_fifo_queues_planned_when_empty_never_scan(
         await use_fifo(queue)
     await queue.lanes.close()
     assert max((await rows_scanned(database)).values()) < FILLED // 8
+
+
+async def add_queues(database: Database, count: int) -> None:
+    async with database.transaction() as tx:
+        await tx.execute(
+            "INSERT INTO queues (account_id, region, queue_name, is_fifo, created_at, modified_at)"
+            " SELECT '1', 'r', 'q' || n, true, now(), now() FROM generate_series(1, $1::int) AS n",
+            count,
+        )
+
+
+@pytest.mark.parametrize("analyzed", [False, True])
+async def test_fifo_sends_and_moves_look_at_their_own_queues_only(
+    database_dsn: str, analyzed: bool
+) -> None:
+    """With a plan from when there were few queues, and now there are ten thousand."""
+    database = Database(database_dsn, max_connections=1)
+    await database.open()
+    queue = FifoQueue(database, await make_fifo_queue(database))
+
+    async def use() -> None:
+        await queue.send(make_fifo_message("g"))
+        [message] = await queue.receive(1)
+        async with database.transaction() as tx:
+            row = (message.group_id or "", message.sequence, message.receive_count)
+            moved = await fifo_storage.move_to_dead_letter(
+                tx,
+                queue.now,
+                source_queue_id=queue.queue_id,
+                target_queue_id=queue.queue_id,
+                source_arn="arn",
+                rows=[row],
+            )
+            assert moved == 1
+
+    if analyzed:
+        async with database.transaction() as tx:
+            await tx.execute("ANALYZE queues")
+    await use()
+    await add_queues(database, 10_000)
+    await use()
+    await queue.lanes.close()
+    watcher = await watch_afterwards(database)
+    read = await watcher.fetchval(
+        "SELECT (SELECT sum(idx_tup_read) FROM pg_stat_user_indexes WHERE relname = 'queues')"
+        " + (SELECT seq_tup_read FROM pg_stat_user_tables WHERE relname = 'queues')"
+    )
+    await watcher.close()
+    assert read < 100
 
 
 async def test_the_check_for_scanned_rows_can_fail(database: Database) -> None:

@@ -1,0 +1,174 @@
+"""What is counted for a queue ends with the queue, and readiness tells of lanes that hang."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gateway import metrics as metrics_page
+from gateway import pages
+from gateway.metrics import Metrics
+from gateway.operations import series as counters
+from gateway.operations.caller import Caller
+from gateway.operations.engine import Engine
+from gateway.operations.queues import DeleteQueue, delete_queue
+from gateway.operations.series import Series
+from storage.errors import Unavailable
+from storage.model import Queue
+from tests.operations.conftest import MakeQueue, SendTo
+
+
+@pytest.fixture
+def metrics(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> Metrics:
+    """A page that asks the database each time."""
+    monkeypatch.setattr(metrics_page, "_REFRESH_SECONDS", -1.0)
+    return Metrics(engine, None, 0)
+
+
+async def test_the_series_of_a_deleted_queue_end_when_they_rest(
+    engine: Engine, caller: Caller, metrics: Metrics, make_queue: MakeQueue, send: SendTo
+) -> None:
+    kept, gone = await make_queue("kept"), await make_queue("gone")
+    for queue in (kept, gone):
+        await send(queue)
+    await delete_queue(engine, caller, DeleteQueue(gone))
+    sample = 'queue_messages_sent_total{{queue="{}"}} 1.0'
+    # The first page after a use has its numbers, whatever became of the queue.
+    page = (await metrics.render()).decode()
+    assert sample.format("kept") in page
+    assert sample.format("gone") in page
+    page = (await metrics.render()).decode()
+    assert sample.format("kept") in page
+    assert 'queue="gone"' not in page
+    assert list(engine.series.queues) == [kept.queue_id]
+
+
+async def test_a_worker_that_is_asked_by_its_sibling_forgets_too(
+    engine: Engine,
+    caller: Caller,
+    make_queue: MakeQueue,
+    send: SendTo,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(metrics_page, "_REFRESH_SECONDS", -1.0)
+    asked = Metrics(engine, tmp_path, 1)
+    queue = await make_queue("gone")
+    await send(queue)
+    await delete_queue(engine, caller, DeleteQueue(queue))
+    async with asked.shared():
+        for _ in range(100):
+            await metrics_page._ask(tmp_path / "metrics-1")
+            if not engine.series.queues:
+                break
+    assert engine.series.queues == {}
+
+
+async def test_without_the_database_the_page_has_what_this_process_knows(
+    engine: Engine, metrics: Metrics, make_queue: MakeQueue, send: SendTo
+) -> None:
+    await send(await make_queue("kept"))
+    await metrics.render()
+    await engine.database.close()
+    page = (await metrics.render()).decode()
+    assert 'queue_messages_sent_total{queue="kept"} 1.0' in page
+    assert "queue_depth{" not in page
+
+
+async def test_there_is_room_for_new_queues_after_others_were_forgotten(
+    make_queue: MakeQueue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(counters, "MOST_QUEUES", 1)
+    queues: list[Queue] = [await make_queue(name) for name in ("a", "b", "c")]
+    series = Series()
+    names = [one.name for one in series.shown_queues()]
+    series.sent(queues[0], 1, 0.0)
+    names += [one.name for one in series.shown_queues()]
+    assert names == ["a"]
+    series.sent(queues[1], 1, 0.0)
+    assert [one.name for one in series.shown_queues()] == ["a", "_other"]
+    series.forget(queues[0].queue_id)
+    series.sent(queues[2], 1, 0.0)
+    assert [one.name for one in series.shown_queues()] == ["c", "_other"]
+
+
+async def test_queues_that_were_used_are_not_looked_at(make_queue: MakeQueue) -> None:
+    queue = await make_queue("a")
+    series = Series()
+    series.deleted(queue, 1, 0.0)
+    assert series.unused_queues() == []
+    series.received(queue, [], 0.0)
+    assert series.unused_queues() == []
+    assert series.unused_queues() == [queue.queue_id]
+
+
+async def test_waits_for_a_connection_in_vain_are_exported(
+    engine: Engine, metrics: Metrics
+) -> None:
+    engine.database.acquire_timeouts = 3
+    assert b"db_pool_acquire_timeouts_total 3.0" in await metrics.render()
+
+
+async def _ready(page: pages._Pages) -> tuple[int, dict[str, str]]:
+    request: Any = None
+    response = await page.readyz(request)
+    return response.status_code, json.loads(bytes(response.body))
+
+
+@pytest.fixture
+def page(engine: Engine, metrics: Metrics) -> pages._Pages:
+    settings: Any = None
+    return pages._Pages(engine, metrics, settings)
+
+
+async def test_a_gateway_whose_lane_hangs_is_not_ready(
+    engine: Engine,
+    page: pages._Pages,
+    make_queue: MakeQueue,
+    send: SendTo,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    queue = await make_queue("orders")
+    assert await _ready(page) == (200, {"status": "ok"})
+    async with engine.database.transaction() as tx:
+        await tx.execute("LOCK TABLE messages")
+        flushing = asyncio.Event()
+        engine.standard.send.observe = lambda _: flushing.set()
+        sending = asyncio.ensure_future(send(queue))
+        await flushing.wait()
+        assert (await _ready(page))[0] == 200
+        monkeypatch.setattr(pages, "_STUCK_SECONDS", 0.0)
+        status, answer = await _ready(page)
+        assert status == 503
+        assert answer["reason"].endswith(": send.")
+    await sending
+    assert await _ready(page) == (200, {"status": "ok"})
+
+
+async def test_a_database_that_does_not_answer_is_not_ready(
+    engine: Engine, page: pages._Pages, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pages, "_READY_SECONDS", 0.05)
+    async with engine.database.transaction() as tx:
+        await tx.execute("LOCK TABLE settings")
+        for _ in range(3):
+            assert (await _ready(page))[0] == 503
+        # However often somebody asks, one question is under way.
+        assert engine.database.pool_counts()[0] <= 2
+    monkeypatch.undo()
+    assert await _ready(page) == (200, {"status": "ok"})
+
+
+async def test_a_database_that_is_away_is_not_ready(engine: Engine, page: pages._Pages) -> None:
+    await engine.database.close()
+    with pytest.raises(Unavailable) as unavailable:
+        async with engine.database.transaction():
+            pass
+    assert await _ready(page) == (
+        503,
+        {"status": "degraded", "reason": str(unavailable.value)},
+    )
