@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
+from gateway.assembly import open_engine
 from scheduler import all_workers
 from scheduler.worker import Worker
 
@@ -25,8 +26,6 @@ def workers_for(engine: Engine) -> list[Worker]:
 
 async def run_workers(settings: Settings, dsn: str, stop: asyncio.Event) -> None:
     """Run the workers without any face until ``stop`` is set."""
-    from gateway.server import open_engine
-
     async with open_engine(settings, dsn) as engine:
         workers = workers_for(engine)
         for worker in workers:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from gateway.operations import queue_attributes, queue_contents
 from gateway.operations.caller import Caller
 from gateway.operations.live_queues import current, locked
-from gateway.operations.pages import last_of, page_size, token_behind
+from gateway.operations.pagination import last_of, page_size, token_behind
 from gateway.operations.redrive_policies import check_target
 from gateway.operations.tags import check_tags
 from protocol import names
