@@ -13,10 +13,10 @@ from pathlib import Path
 from gateway.config import Settings
 from gateway.listening import CannotListen, bind
 from storage import preflight
-from storage.data_directory import holder_of
+from storage.embedded.account import CannotStart, can_enter, choose_account
+from storage.embedded.binaries import find_binaries
+from storage.embedded.data_directory import holder_of
 from storage.migrate import pending
-from storage.postgres_account import CannotStart, can_enter, choose_account
-from storage.postgres_binaries import find_binaries
 
 _LEAST_FREE_BYTES = 1 << 30
 _TOLERATED_SKEW_SECONDS = 5.0

@@ -21,8 +21,7 @@ from gateway.banner import banner
 from gateway.config import Settings, child_environment, process_environment
 from gateway.listening import CannotListen, bind, reserve
 from gateway.supervisor import Supervisor
-from storage.embedded import EmbeddedPostgres
-from storage.postgres_account import CannotStart
+from storage.embedded import CannotStart, EmbeddedPostgres
 
 # What one process uses beside its pool: lanes, listening, workers, with room to spare.
 _CONNECTIONS_BESIDE_POOL = 15

@@ -13,9 +13,9 @@ from pathlib import Path
 import asyncpg
 import pytest
 
-from storage import data_directory, orphans, postgres_binaries, preflight
-from storage.embedded import EmbeddedPostgres
-from storage.postgres_account import Account, CannotStart, choose_account
+from storage import preflight
+from storage.embedded import EmbeddedPostgres, binaries, data_directory, orphans
+from storage.embedded.account import Account, CannotStart, choose_account
 
 Start = Callable[..., EmbeddedPostgres]
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root changes to another account")
@@ -188,29 +188,29 @@ async def test_binaries_in_a_closed_place_are_copied_once(
     data: Path, start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     site = data.parent / "closed" / "site-packages"
-    real = postgres_binaries.find_binaries().parent.parent
+    real = binaries.find_binaries().parent.parent
     shutil.copytree(real, site / real.name)
     shutil.copytree(real.with_name(real.name + ".libs"), site / (real.name + ".libs"))
     site.parent.chmod(0o700)
     closed = site / real.name / "pginstall" / "bin"
-    monkeypatch.setattr(postgres_binaries, "find_binaries", lambda: closed)
-    monkeypatch.setattr(postgres_binaries, "_CACHE", data.parent / "cache")
+    monkeypatch.setattr(binaries, "find_binaries", lambda: closed)
+    monkeypatch.setattr(binaries, "_CACHE", data.parent / "cache")
     account = choose_account(None)
-    copied = postgres_binaries.binaries_for(account, data)
+    copied = binaries.binaries_for(account, data)
     assert copied.is_relative_to(data.parent / "cache")
-    assert postgres_binaries.binaries_for(account, data) == copied
+    assert binaries.binaries_for(account, data) == copied
     assert await _ask(start(data), "listen_addresses") == ""
 
 
 def test_a_missing_wheel_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(postgres_binaries, "_PACKAGE", "no_such_package")
+    monkeypatch.setattr(binaries, "_PACKAGE", "no_such_package")
     with pytest.raises(CannotStart, match="set DATABASE_URL"):
-        postgres_binaries.find_binaries()
+        binaries.find_binaries()
 
 
 def test_root_without_an_unprivileged_account_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("os.geteuid", lambda: 0)
-    monkeypatch.setattr("storage.postgres_account._CANDIDATES", ("no-such-user",))
+    monkeypatch.setattr("storage.embedded.account._CANDIDATES", ("no-such-user",))
     with pytest.raises(CannotStart, match="ordinary user"):
         choose_account(None)
 

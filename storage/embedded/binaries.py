@@ -13,7 +13,7 @@ import shutil
 import tempfile
 from pathlib import Path
 
-from storage.postgres_account import Account, CannotStart, can_enter, can_read
+from storage.embedded.account import Account, CannotStart, can_enter, can_read
 
 _NEEDED = ("initdb", "postgres")
 _CACHE = Path("/var/cache/queuegate")

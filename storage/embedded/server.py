@@ -22,15 +22,15 @@ from collections.abc import Callable
 from pathlib import Path
 from urllib.parse import quote
 
-from storage.data_directory import (
+from storage.embedded.account import CannotStart, choose_account
+from storage.embedded.binaries import binaries_for
+from storage.embedded.configuration import configuration
+from storage.embedded.data_directory import (
     hand_over,
     open_data_directory,
     open_ephemeral_directory,
 )
-from storage.embedded_settings import configuration
-from storage.orphans import disown, reap, stop_orphan
-from storage.postgres_account import CannotStart, choose_account
-from storage.postgres_binaries import binaries_for
+from storage.embedded.orphans import disown, reap, stop_orphan
 
 _log = logging.getLogger("queuegate.postgres")
 

@@ -9,7 +9,7 @@ import sys
 import time
 from pathlib import Path
 
-from storage.postgres_account import CannotStart
+from storage.embedded.account import CannotStart
 
 # Above every process id that Linux or macOS hands out.
 _NOBODYS_PROCESS_ID = 4_194_305

@@ -15,8 +15,8 @@ import tempfile
 import time
 from pathlib import Path
 
-from storage.orphans import stop_orphan
-from storage.postgres_account import Account, CannotStart, can_enter, closed_parent
+from storage.embedded.account import Account, CannotStart, can_enter, closed_parent
+from storage.embedded.orphans import stop_orphan
 
 _LOCK = "gateway.lock"
 _EPHEMERAL_PREFIX = "queuegate-ephemeral-"
