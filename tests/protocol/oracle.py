@@ -1,6 +1,7 @@
 """botocore's own serializers and parsers, driven by its models: the other end of each wire."""
 
 import json
+from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -27,34 +28,65 @@ def query_model() -> Any:
     return ServiceModel(json.loads(_RECORDING.read_text(encoding="utf-8")))
 
 
+@cache
+def sns_model() -> Any:
+    """SNS as the installed botocore knows it: Query only."""
+    return ServiceModel(Loader().load_service_model("sns", "service-2"))
+
+
+def model_of_query(service: str) -> Any:
+    """The model of the Query wire of sqs or sns."""
+    return {"sqs": query_model, "sns": sns_model}[service]()
+
+
+@cache
+def model_of_json(service: str) -> Any:
+    """The model of the JSON wire. No SDK speaks it to SNS, whose Query model is told to."""
+    if service == "sqs":
+        return json_model()
+    model = Loader().load_service_model(service, "service-2")
+    wire = {"protocol": "json", "jsonVersion": "1.0", "targetPrefix": f"Amazon{service.upper()}"}
+    return ServiceModel({**model, "metadata": {**model["metadata"], **wire}})
+
+
 def action_names(model: Any) -> list[str]:
     return list(model.operation_names)
 
 
-def json_request(action: str, params: dict[str, Any]) -> tuple[dict[str, str], bytes]:
+def json_request(
+    action: str, params: dict[str, Any], service: str = "sqs"
+) -> tuple[dict[str, str], bytes]:
     """Headers with lower-case names, and the body."""
     serializer = create_serializer("json", include_validation=False)
-    request = serializer.serialize_to_request(params, json_model().operation_model(action))
+    operation = model_of_json(service).operation_model(action)
+    request = serializer.serialize_to_request(params, operation)
     headers = {name.lower(): str(value) for name, value in request["headers"].items()}
     return headers, request["body"]
 
 
-def query_request(action: str, params: dict[str, Any]) -> dict[str, Any]:
+def query_request(action: str, params: dict[str, Any], service: str = "sqs") -> dict[str, Any]:
     serializer = create_serializer("query", include_validation=False)
-    request = serializer.serialize_to_request(params, query_model().operation_model(action))
+    operation = model_of_query(service).operation_model(action)
+    request = serializer.serialize_to_request(params, operation)
     form: dict[str, Any] = request["body"]
     return form
 
 
 def parse_json(
-    action: str, body: bytes, status: int = 200, headers: dict[str, str] | None = None
+    action: str,
+    body: bytes,
+    status: int = 200,
+    headers: dict[str, str] | None = None,
+    service: str = "sqs",
 ) -> dict[str, Any]:
-    output = json_model().operation_model(action).output_shape
+    output = model_of_json(service).operation_model(action).output_shape
     return _parse("json", output, body, status, headers or {})
 
 
-def parse_query(action: str, body: bytes, status: int = 200) -> dict[str, Any]:
-    output = query_model().operation_model(action).output_shape
+def parse_query(
+    action: str, body: bytes, status: int = 200, service: str = "sqs"
+) -> dict[str, Any]:
+    output = model_of_query(service).operation_model(action).output_shape
     return _parse("query", output, body, status, {"content-type": "text/xml"})
 
 
@@ -98,5 +130,11 @@ def full_example(shape: Any) -> Any:
         return [full_example(shape.member), full_example(shape.member)]
     if kind == "map":
         return {key: full_example(shape.value) for key in ("key one", 'k&"<>\r\n2')}
-    scalars = {"boolean": True, "blob": b"\x00\xff+/", "integer": 41, "long": 1_700_000_000_000}
+    scalars = {
+        "boolean": True,
+        "blob": b"\x00\xff+/",
+        "integer": 41,
+        "long": 1_700_000_000_000,
+        "timestamp": datetime(2026, 11, 21, 10, tzinfo=UTC),
+    }
     return scalars.get(kind, f'{shape.name} & <"text"> = 100% +\r\n żółć 😀')

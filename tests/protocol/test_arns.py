@@ -1,3 +1,5 @@
+from uuid import UUID
+
 import pytest
 
 from protocol import arns
@@ -41,3 +43,54 @@ def test_other_arns_are_not_those_of_queues(text: str) -> None:
     arns.parse(text)
     with pytest.raises(Malformed):
         arns.parse_queue(text)
+
+
+TOPIC = "arn:aws:sns:us-east-1:123456789012:t"
+ID = "0a1b2c3d-4e5f-4a7b-8c9d-0e1f2a3b4c5d"
+
+
+@pytest.mark.parametrize("name", ["t", "t.fifo", "a" * 256, "a" * 251 + ".fifo"])
+def test_topic_arn_is_built_and_parsed(name: str) -> None:
+    text = arns.topic_arn("us-east-1", "123456789012", name)
+    assert arns.parse_topic(text) == ("aws", "sns", "us-east-1", "123456789012", name)
+
+
+def test_subscription_arn_is_built_and_parsed() -> None:
+    text = arns.subscription_arn(TOPIC, UUID(ID))
+    assert text == f"{TOPIC}:{ID}"
+    assert arns.parse_subscription(text) == (arns.parse_topic(TOPIC), UUID(ID))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        TOPIC + ":" + ID,
+        TOPIC.replace(":sns:", ":sqs:"),
+        "arn:aws:sns::123456789012:t",
+        "arn:aws:sns:us-east-1::t",
+        "arn:aws:sns:us-east-1:123456789012:" + "a" * 257,
+        "arn:aws:sns:us-east-1:123456789012:a.b",
+        "arn:aws:sns:us-east-1:123456789012:.fifo",
+        TOPIC + "\n",
+    ],
+)
+def test_other_arns_are_not_those_of_topics(text: str) -> None:
+    with pytest.raises(Malformed):
+        arns.parse_topic(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [TOPIC, f"{TOPIC}:", f"{TOPIC}:{ID.upper()}", f"{TOPIC}:{ID}:{ID}", f"{TOPIC}:{{{ID}}}", ID],
+)
+def test_other_arns_are_not_those_of_subscriptions(text: str) -> None:
+    with pytest.raises(Malformed):
+        arns.parse_subscription(text)
+
+
+@pytest.mark.parametrize(("text", "found"), [("", 1), ("arn", 1), ("arn:aws:sns:r:a", 5)])
+def test_elements_of_an_arn_are_counted(text: str, found: int) -> None:
+    expected = f"An ARN must have at least 6 elements, not {found}"
+    assert arns.missing_elements(text) == expected
+    assert arns.missing_elements("a:b:c:d:e:f") is None
+    assert arns.missing_elements(TOPIC + ":" + ID) is None

@@ -2,7 +2,7 @@ from typing import Any
 
 import pytest
 
-from protocol.aws_errors import SQS_ERRORS, json_error
+from protocol.aws_errors import SNS_ERRORS, SQS_ERRORS, json_error
 from tests.protocol import contract, oracle
 
 ROWS = contract.load("sqs_error_map")["errors"]
@@ -36,3 +36,37 @@ def test_every_modelled_error_is_there() -> None:
 @pytest.mark.parametrize("error", SQS_ERRORS.values(), ids=lambda error: error.shape)
 def test_only_errors_of_the_server_are_the_receivers_fault(error: Any) -> None:
     assert (error.fault == "Receiver") == (error.status >= 500) == (error.shape in OWN)
+
+
+SNS_MODEL = {shape.name: shape for shape in oracle.sns_model().error_shapes}
+# The wire has another code for the first, and the model none for the second.
+OTHER_CODES = {
+    "ValidationException": "ValidationError",
+    "VerificationException": "VerificationException",
+}
+
+
+@pytest.mark.parametrize("name", sorted(SNS_MODEL))
+def test_errors_of_the_model_of_sns(name: str) -> None:
+    ours, modelled = SNS_ERRORS[name], SNS_MODEL[name].metadata.get("error", {})
+    assert ours.json_type == f"com.amazonaws.sns#{name}"
+    assert ours.query_code == OTHER_CODES.get(name, modelled.get("code"))
+    assert ours.status == modelled.get("httpStatusCode", 400)
+    assert (ours.fault == "Sender") == modelled.get("senderFault", name != "InternalErrorException")
+
+
+def test_no_other_error_of_sns_but_those_of_the_framework() -> None:
+    others = {name: error.status for name, error in SNS_ERRORS.items() if name not in SNS_MODEL}
+    assert others == {
+        "AccessDeniedException": 403,
+        "IncompleteSignatureException": 400,
+        "InvalidSignatureException": 403,
+        "MissingAuthenticationTokenException": 403,
+        "SerializationException": 400,
+        "ServiceUnavailable": 503,
+        "UnknownOperationException": 400,
+        "UnrecognizedClientException": 403,
+    }
+    assert {SNS_ERRORS[name].namespace for name in others} == {"com.amazon.coral.service"}
+    codes = [error.query_code for error in SNS_ERRORS.values()]
+    assert len(set(codes)) == len(codes)

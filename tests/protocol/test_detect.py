@@ -104,7 +104,7 @@ def test_target_decides_whatever_the_content_type(content_type: str | None) -> N
     assert detected == Detected("sqs", "json", "SendMessage", {}, QueueAddress(ACCOUNT, "q"))
 
 
-@pytest.mark.parametrize("target", [None, "", "SendMessage", "AmazonSNS.Publish", "AmazonSQS."])
+@pytest.mark.parametrize("target", [None, "", "SendMessage", "AmazonSES.Publish", "AmazonSQS."])
 def test_json_without_one_of_our_targets_has_no_action(target: str | None) -> None:
     headers = {"content-type": JSON} | ({} if target is None else {"x-amz-target": target})
     detected = detect("POST", "/", b"", headers, b"{}")
@@ -137,6 +137,61 @@ def test_scope_of_the_signature_wins_over_the_target() -> None:
 def test_query_service(service: str, headers: dict[str, str], path: str, query: str) -> None:
     detected = detect("POST", path, query.encode(), headers, b"")
     assert (detected.service, detected.wire) == (service, "query")
+
+
+TOPIC = "TopicArn=arn:aws:sns:us-east-1:123456789012:t"
+
+
+@pytest.mark.parametrize(
+    ("service", "path", "query"),
+    [
+        ("sns", "/", "Version=2010-03-31&Action=Publish"),
+        ("sns", "/", "Action=Publish"),
+        ("sns", "/", f"Action=ConfirmSubscription&{TOPIC}&Token=51b2ff3edb475b7d91550e0ab6edf0c1"),
+        ("sns", "/", "Action=Unsubscribe&SubscriptionArn=arn:aws:sns:us-east-1:123456789012:t:1"),
+        ("sns", "/", f"Action=AddPermission&{TOPIC}&Label=L"),
+        ("sns", "/", f"Action=RemovePermission&{TOPIC}&Label=L"),
+        ("sns", "/", "Action=RemovePermission&Version=2010-03-31"),
+        ("sqs", "/", "Action=RemovePermission&Label=L"),
+        ("sqs", "/", f"Action=RemovePermission&{TOPIC}&QueueUrl=http://h/{ACCOUNT}/q"),
+        ("sqs", f"/{ACCOUNT}/q", f"Action=AddPermission&{TOPIC}"),
+        ("sqs", "/", f"Action=AddPermission&{TOPIC}&Version=2012-11-05"),
+        ("sqs", "/", f"Action=Nothing&{TOPIC}"),
+    ],
+)
+def test_service_of_a_query_without_a_scope(service: str, path: str, query: str) -> None:
+    detected = detect("GET", path, query.encode(), {}, b"")
+    assert detected.service == service
+    assert detected.action == detected.params["Action"]
+    posted = detect("POST", path, b"", {"content-type": FORM}, query.encode())
+    assert (posted.service, posted.params) == (service, detected.params)
+
+
+def test_scope_decides_between_the_services_of_an_action() -> None:
+    query = f"Action=AddPermission&{TOPIC}&Version=2010-03-31".encode()
+    for service in ("sqs", "sns"):
+        headers = {"authorization": _authorization(service)}
+        assert detect("POST", "/", query, headers, b"").service == service
+
+
+@pytest.mark.parametrize(
+    "row",
+    [row for row in contract.load("query_forms")["serialized"] if row["service"] == "sns"],
+    ids=lambda row: row["action"],
+)
+def test_forms_of_topics_in_the_contract(row: dict[str, Any]) -> None:
+    body = row["encoded"].encode()
+    detected = detect("POST", "/", b"", {"content-type": FORM}, body)
+    assert (detected.service, detected.wire, detected.action) == ("sns", "query", row["action"])
+
+
+def test_json_of_topics() -> None:
+    headers = {"content-type": JSON, "x-amz-target": "AmazonSNS.Publish"}
+    for authorization in ("", _authorization("sns")):
+        detected = detect("POST", "/", b"", headers | {"authorization": authorization}, b"{}")
+        assert detected == Detected("sns", "json", "Publish")
+    detected = detect("POST", "/", b"", headers | {"authorization": _authorization("sqs")}, b"{}")
+    assert (detected.service, detected.action) == ("sqs", None)
 
 
 @pytest.mark.parametrize("path", ["/schedules/daily", "/schedule-groups", "/tags/arn%3Aaws"])

@@ -22,6 +22,7 @@ from protocol.shapes import (
     Scalar,
     Structure,
 )
+from protocol.sns_shapes import SNS
 from protocol.sqs_shapes import SQS
 from tests.protocol import contract, oracle
 
@@ -98,6 +99,20 @@ def test_round_trip_of_a_receive_through_botocores_parser(data: st.DataObject) -
     parsed = oracle.parse_json("ReceiveMessage", body)
     del parsed["ResponseMetadata"]
     assert parsed == result
+
+
+def test_requests_and_results_of_topics() -> None:
+    entry = {"Id": "1", "Message": "m", "MessageAttributes": {"b": {"BinaryValue": "AAE="}}}
+    body = json.dumps({"TopicArn": "t", "PublishBatchRequestEntries": [entry]}).encode()
+    batch = SNS.actions["PublishBatch"]
+    decoded = json_wire.decode(batch.input, body)
+    assert decoded["PublishBatchRequestEntries"][0]["MessageAttributes"] == {
+        "b": {"BinaryValue": b"\x00\x01"}
+    }
+    result: dict[str, Any] = {"Failed": [], "Successful": [{"Id": "1", "SequenceNumber": None}]}
+    assert json_wire.encode(batch.output, result) == b'{"Failed":[],"Successful":[{"Id":"1"}]}'
+    assert json_wire.encode(SNS.actions["TagResource"].output, {}) == b"{}"
+    assert json_wire.encode(SNS.actions["DeleteTopic"].output, {}) == b""
 
 
 def test_empty_body_is_an_empty_request() -> None:

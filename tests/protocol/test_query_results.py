@@ -8,13 +8,41 @@ from hypothesis import strategies as st
 
 from protocol import query_results
 from protocol.shapes import BOOLEAN, STRING, TIMESTAMP, Action, List, Map, Service, Structure
+from protocol.sns_shapes import SNS
 from protocol.sqs_shapes import SQS
 from tests.protocol import contract, oracle
 
-ACTIONS = sorted(SQS.actions)
-WITH_OUTPUT = [name for name in ACTIONS if SQS.actions[name].output is not None]
-# The SNS rows wait for the shapes of SNS: its test runs them against protocol.sns_shapes.
-ROWS = [row for row in contract.load("query_xml_responses")["responses"] if row["service"] == "sqs"]
+SERVICES = {"sqs": SQS, "sns": SNS}
+WITH_OUTPUT = sorted(
+    (service.name, name)
+    for service in SERVICES.values()
+    for name, action in service.actions.items()
+    if action.output is not None
+)
+# contract/protocol.md 1.3, "XML success layout".
+WITHOUT_RESULT = {
+    "AddPermission",
+    "DeleteEndpoint",
+    "DeletePlatformApplication",
+    "DeleteTopic",
+    "PutDataProtectionPolicy",
+    "RemovePermission",
+    "SetEndpointAttributes",
+    "SetPlatformApplicationAttributes",
+    "SetSubscriptionAttributes",
+    "SetTopicAttributes",
+    "Unsubscribe",
+}
+EMPTY_RESULT = {
+    "CreateSMSSandboxPhoneNumber",
+    "DeleteSMSSandboxPhoneNumber",
+    "OptInPhoneNumber",
+    "SetSMSAttributes",
+    "TagResource",
+    "UntagResource",
+    "VerifySMSSandboxPhoneNumber",
+}
+ROWS = contract.load("query_xml_responses")["responses"]
 SUCCESSES = [row for row in ROWS if row["status"] == 200]
 ERRORS = [row for row in ROWS if row["status"] != 200]
 REQUEST_ID = "725275ae-0b9b-4762-b238-436d7c65a1ac"
@@ -22,33 +50,35 @@ ALLOWED = st.characters(exclude_categories=["Cs", "Cc"], exclude_characters="\uf
 TEXT = st.text(ALLOWED | st.sampled_from("\t\n\r\"'<>&]"), max_size=8)
 
 
-def _encode(action: str, result: dict[str, Any]) -> bytes:
-    return query_results.encode_result(SQS, SQS.actions[action], result, REQUEST_ID)
+def _encode(action: str, result: dict[str, Any], name: str = "sqs") -> bytes:
+    service = SERVICES[name]
+    return query_results.encode_result(service, service.actions[action], result, REQUEST_ID)
 
 
 @pytest.mark.parametrize("row", SUCCESSES, ids=lambda row: row["action"])
 def test_results_of_the_contract_byte_for_byte(row: dict[str, Any]) -> None:
     result = contract.with_bytes(row["botocore_parses_to"])
     del result["ResponseMetadata"]
-    assert _encode(row["action"], result).decode() == row["xml"]
+    assert _encode(row["action"], result, row["service"]).decode() == row["xml"]
 
 
 @pytest.mark.parametrize("row", ERRORS, ids=lambda row: row["action"])
 def test_errors_of_the_contract_byte_for_byte(row: dict[str, Any]) -> None:
     error = row["botocore_parses_to"]["Error"]
     encoded = query_results.encode_error(
-        SQS, error["Code"], error["Message"], error["Type"], REQUEST_ID
+        SERVICES[row["service"]], error["Code"], error["Message"], error["Type"], REQUEST_ID
     )
     assert encoded.decode() == row["xml"]
-    parsed = oracle.parse_query(row["action"], encoded, row["status"])
+    parsed = oracle.parse_query(row["action"], encoded, row["status"], row["service"])
     assert parsed["Error"] == error
     assert parsed["ResponseMetadata"]["RequestId"] == REQUEST_ID
 
 
-@pytest.mark.parametrize("action", WITH_OUTPUT)
-def test_botocore_parses_what_we_encode(action: str) -> None:
-    example = oracle.full_example(oracle.query_model().operation_model(action).output_shape)
-    parsed = oracle.parse_query(action, _encode(action, example))
+@pytest.mark.parametrize(("service", "action"), WITH_OUTPUT)
+def test_botocore_parses_what_we_encode(service: str, action: str) -> None:
+    operation = oracle.model_of_query(service).operation_model(action)
+    example = oracle.full_example(operation.output_shape)
+    parsed = oracle.parse_query(action, _encode(action, example, service), service=service)
     assert parsed.pop("ResponseMetadata")["RequestId"] == REQUEST_ID
     assert parsed == example
 
@@ -70,6 +100,20 @@ def test_empty_receive_has_an_empty_result() -> None:
 
 def test_void_action_has_no_result() -> None:
     assert b"Result" not in _encode("DeleteQueue", {})
+
+
+def test_results_of_topics_that_are_empty_or_absent() -> None:
+    empty = {
+        name
+        for name, action in SNS.actions.items()
+        if action.output is not None and not action.output.members
+    }
+    assert empty == EMPTY_RESULT
+    for name in empty:
+        assert f"<{name}Result/>".encode() in _encode(name, {}, "sns")
+    assert {name for name, action in SNS.actions.items() if action.output is None} == WITHOUT_RESULT
+    for name in WITHOUT_RESULT:
+        assert b"Result" not in _encode(name, {}, "sns")
 
 
 def test_characters_that_xml_cannot_express_are_replaced() -> None:
@@ -129,6 +173,33 @@ def test_json_rendering_of_a_query() -> None:
         "Attributes": [{"Name": "A", "Value": "1"}]
     }
     assert encode("DeleteQueue", {}) == {"ResponseMetadata": metadata}
+
+
+@pytest.mark.parametrize(
+    ("action", "result", "shown"),
+    [
+        ("ListTopics", {"Topics": [{"TopicArn": "a"}]}, {"Topics": [{"TopicArn": "a"}]}),
+        ("ListTopics", {"Topics": []}, {"Topics": None}),
+        ("Publish", {"MessageId": "m"}, {"MessageId": "m"}),
+        ("GetTopicAttributes", {"Attributes": {"A": "1"}}, {"Attributes": {"A": "1"}}),
+        ("TagResource", {}, {}),
+        (
+            "ListPlatformApplications",
+            {"PlatformApplications": [{"Attributes": {"Enabled": "true"}}]},
+            {"PlatformApplications": [{"Attributes": {"Enabled": "true"}}]},
+        ),
+    ],
+)
+def test_json_rendering_of_a_query_of_topics(
+    action: str, result: dict[str, Any], shown: dict[str, Any]
+) -> None:
+    encoded = query_results.encode_result_as_json(SNS.actions[action], result, REQUEST_ID)
+    assert orjson.loads(encoded) == {
+        f"{action}Response": {
+            f"{action}Result": shown,
+            "ResponseMetadata": {"RequestId": REQUEST_ID},
+        }
+    }
 
 
 def test_json_rendering_of_a_query_error() -> None:

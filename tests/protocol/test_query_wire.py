@@ -3,45 +3,55 @@ from typing import Any
 from urllib.parse import unquote_to_bytes, urlencode
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from protocol import query_wire
 from protocol.errors import Malformed
 from protocol.query_wire import MAX_PARAMETERS, parse_form
 from protocol.shapes import BOOLEAN, STRING, TIMESTAMP, List, Map, Structure
+from protocol.sns_shapes import SNS
 from protocol.sqs_shapes import SQS
 from tests.protocol import contract, oracle
 
-ACTIONS = sorted(SQS.actions)
-# The SNS rows wait for the shapes of SNS: its test runs them against protocol.sns_shapes.
-FORMS = [row for row in contract.load("query_forms")["serialized"] if row["service"] == "sqs"]
+ACTIONS = sorted((service.name, name) for service in (SQS, SNS) for name in service.actions)
+FORMS = contract.load("query_forms")["serialized"]
 PIECES = [b"%", b"=", b"%3", b"%25", b"%3d", b"%3D", b"%c3%A9", b"4", b"z", b"\n", b"\r", b"\0 "]
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
 
 
-def _decode(action: str, encoded: str) -> dict[str, Any]:
-    return query_wire.decode(SQS.actions[action].input, parse_form(encoded.encode()))
+def _decode(action: str, encoded: str, service: str = "sqs") -> dict[str, Any]:
+    structure = {"sqs": SQS, "sns": SNS}[service].actions[action].input
+    return query_wire.decode(structure, parse_form(encoded.encode()))
 
 
 @pytest.mark.parametrize("row", FORMS, ids=lambda row: row["action"])
 def test_forms_of_the_contract(row: dict[str, Any]) -> None:
     assert parse_form(row["encoded"].encode()) == {k: str(v) for k, v in row["form"].items()}
-    assert _decode(row["action"], row["encoded"]) == contract.with_bytes(row["equals_json_input"])
+    decoded = _decode(row["action"], row["encoded"], row["service"])
+    assert decoded == contract.with_bytes(row["equals_json_input"])
 
 
-@pytest.mark.parametrize("action", ACTIONS)
-def test_decodes_what_botocore_serialized(action: str) -> None:
-    example = oracle.full_example(oracle.query_model().operation_model(action).input_shape)
-    assert _decode(action, urlencode(oracle.query_request(action, example))) == example
+@pytest.mark.parametrize(("service", "action"), ACTIONS)
+def test_decodes_what_botocore_serialized(service: str, action: str) -> None:
+    operation = oracle.model_of_query(service).operation_model(action)
+    example = oracle.full_example(operation.input_shape)
+    form = urlencode(oracle.query_request(action, example, service))
+    assert _decode(action, form, service) == example
 
 
-@pytest.mark.parametrize("action", ["SendMessageBatch", "CreateQueue"])
+@pytest.mark.parametrize(
+    ("service", "action"),
+    [("sqs", "SendMessageBatch"), ("sqs", "CreateQueue"), ("sns", "PublishBatch")],
+)
+@settings(deadline=None)  # the first example loads botocore's model
 @given(data=st.data())
-def test_round_trip_through_botocores_serializer(action: str, data: st.DataObject) -> None:
-    shape = oracle.query_model().operation_model(action).input_shape
+def test_round_trip_through_botocores_serializer(
+    service: str, action: str, data: st.DataObject
+) -> None:
+    shape = oracle.model_of_query(service).operation_model(action).input_shape
     params = data.draw(oracle.values(shape, TEXT))
-    decoded = _decode(action, urlencode(oracle.query_request(action, params)))
+    decoded = _decode(action, urlencode(oracle.query_request(action, params, service)), service)
     assert _pruned(decoded) == _pruned(params)
 
 
@@ -153,6 +163,28 @@ def test_escapes_are_read_as_urllib_reads_them(value: bytes) -> None:
             expected.decode()
 
 
+ESCAPES = [b"%%%02X" % byte for byte in range(256)] + [b"%%%02x" % byte for byte in range(256)]
+SOME = st.lists(
+    st.sampled_from(PIECES + ESCAPES + [b"%0A", b"=\n", b"=\r\n", b"%\t", b"%%3D", b"==", b" \n"])
+    | st.binary(max_size=3).map(lambda raw: raw.replace(b"&", b"").replace(b"+", b"")),
+    max_size=60,
+).map(b"".join)
+
+
+@given(SOME, st.sampled_from([b"%", b"%41", b"%3D", b"%25", b"%0D", b"%%"]), st.booleans())
+def test_few_and_many_escapes_are_read_alike(value: bytes, filler: bytes, first: bool) -> None:
+    """More than 48 in one value go another way."""
+    many = filler * 49
+    for encoded in (value, many + value if first else value + many):
+        assert query_wire._unquoted(encoded) == unquote_to_bytes(encoded)
+
+
+@pytest.mark.parametrize("count", [47, 48, 49, 50])
+@pytest.mark.parametrize("part", [*ESCAPES[::7], b"%", b"%a", b"%zz", b"%\r", b"%\n", b"%3"])
+def test_escapes_around_the_limit(part: bytes, count: int) -> None:
+    assert query_wire._unquoted(part * count) == unquote_to_bytes(part * count)
+
+
 @pytest.mark.parametrize("part", [b"%", b"%41", b"%4", b"%3D", b"%=", b"%%41"])
 def test_millions_of_percent_signs(part: bytes) -> None:
     value = part * 1_000_000
@@ -181,6 +213,7 @@ def test_any_bytes_are_parameters_or_malformed(encoded: bytes) -> None:
     with contextlib.suppress(Malformed):
         params = parse_form(encoded)
         query_wire.decode(SQS.actions["SendMessageBatch"].input, params)
+        query_wire.decode(SNS.actions["PublishBatch"].input, params)
 
 
 def test_very_deep_names_are_harmless() -> None:
