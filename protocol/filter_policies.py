@@ -1,0 +1,162 @@
+"""Filter policies of SNS subscriptions (contract/sns.md 3.7): parsed once, asked per message.
+
+policy = parse(text, "MessageAttributes")
+subject = prepare_attributes(message_attributes)   # once for all policies of this scope
+policy.matches(subject)
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import orjson
+
+from protocol.errors import Malformed
+from protocol.filter_conditions import any_of, compile_conditions, named, refuse
+from protocol.filter_subjects import Subject, prepare_attributes, prepare_body
+
+__all__ = ["FilterPolicy", "Scope", "Subject", "parse", "prepare_attributes", "prepare_body"]
+
+Scope = Literal["MessageAttributes", "MessageBody"]
+_Rule = Callable[[Subject], bool]
+
+_LARGEST_BYTES = 256 * 1024
+_MOST_KEYS = 5
+_MOST_COMBINATIONS = 150
+
+
+@dataclass(frozen=True, slots=True)
+class FilterPolicy:
+    """`matches` takes a subject of the policy's scope: see prepare_attributes, prepare_body."""
+
+    scope: Scope
+    matches: Callable[[Subject], bool]
+
+
+def parse(text: str, scope: Scope) -> FilterPolicy:
+    """Raises Malformed, with the first line of AWS's text after "Invalid parameter: ".
+
+    The policy `{}` matches everything. Of two equal keys in an object the last one counts, as
+    AWS's matcher (EventBridge ruler) and LocalStack have it.
+    """
+    policy = _read(text)
+    rules, _ = _Compiler(scope).rules(policy, "", depth=1, level=1) if policy else ([], 1)
+    return FilterPolicy(scope, _all_of(rules))
+
+
+def _read(text: str) -> dict[str, Any]:
+    if len(text) > _LARGEST_BYTES or len(text.encode(errors="replace")) > _LARGEST_BYTES:
+        refuse(f"Filter policy can not be larger than {_LARGEST_BYTES} bytes")
+    try:
+        policy = orjson.loads(text)
+    except orjson.JSONDecodeError:
+        refuse("failed to parse JSON")
+    if not isinstance(policy, dict):
+        refuse("Filter is not an object")
+    return policy
+
+
+class _Compiler:
+    """Rules of one policy. Each limit is checked as soon as it can be: a hostile policy must not
+    cost more than a valid one.
+    """
+
+    def __init__(self, scope: Scope) -> None:
+        self._scope = scope
+        self._paths: set[str] = set()
+
+    def rules(
+        self, members: dict[str, Any], prefix: str, *, depth: int, level: int
+    ) -> tuple[list[_Rule], int]:
+        """The rules of an object, all of which must hold, and the number of its combinations.
+
+        `prefix` and `depth` are those of its keys. `level` also counts `$or`: each level adds a
+        combination at least, so that the limit of those bounds our recursion.
+        """
+        if not members:
+            refuse("Empty objects are not allowed")
+        # "$or" is no key.
+        if len(members) > _MOST_KEYS + 1:
+            _refuse_keys()
+        _check_combinations(level)
+        rules: list[_Rule] = []
+        combinations = 1
+        for key, value in members.items():
+            if key == "$or":
+                found, count = self._alternatives(value, prefix, depth=depth, level=level)
+            elif isinstance(value, dict):
+                below = f"{prefix}{key}."
+                found, count = self.rules(value, below, depth=depth + 1, level=level + 1)
+                self._check_nesting()
+            elif isinstance(value, list):
+                count = len(value) * depth
+                _check_combinations(count)
+                found = [self._leaf(prefix + key, value)]
+            else:
+                refuse(f'"{named(key)}" must be an object or an array')
+            rules += found
+            combinations *= count
+            _check_combinations(combinations)
+        return rules, combinations
+
+    def _alternatives(
+        self, branches: Any, prefix: str, *, depth: int, level: int
+    ) -> tuple[list[_Rule], int]:
+        if not isinstance(branches, list):
+            refuse('"$or" must be an array')
+        if not branches:
+            refuse("Empty arrays are not allowed")
+        if not all(isinstance(branch, dict) for branch in branches):
+            refuse('Only JSON object is allowed in array of "$or" relationship.')
+        if len(branches) < 2:
+            refuse('There must have at least 2 Objects in "$or" relationship.')
+        alternatives: list[_Rule] = []
+        combinations = 0
+        for branch in branches:
+            rules, count = self.rules(branch, prefix, depth=depth, level=level + 1)
+            alternatives.append(_all_of(rules))
+            combinations += count
+            _check_combinations(combinations)
+        return [any_of(alternatives)], combinations
+
+    def _leaf(self, path: str, conditions: list[Any]) -> _Rule:
+        if not conditions:
+            refuse("Empty arrays are not allowed")
+        self._paths.add(path)
+        if len(self._paths) > _MOST_KEYS:
+            _refuse_keys()
+        test = compile_conditions(conditions)
+        return lambda subject: test(subject[path])
+
+    def _check_nesting(self) -> None:
+        if self._scope == "MessageAttributes":
+            raise Malformed(
+                "Filter policy scope MessageAttributes does not support nested filter policy"
+            )
+
+
+def _check_combinations(count: int) -> None:
+    if count > _MOST_COMBINATIONS:
+        refuse("Filter policy is too complex")
+
+
+def _refuse_keys() -> None:
+    refuse(f"Filter policy can not have more than {_MOST_KEYS} keys")
+
+
+def _all_of(rules: list[_Rule]) -> _Rule:
+    if not rules:
+        return lambda subject: True
+    if len(rules) == 1:
+        return rules[0]
+    if len(rules) == 2:
+        first, second = rules
+        return lambda subject: first(subject) and second(subject)
+
+    def rule(subject: Subject) -> bool:
+        for each in rules:  # noqa: SIM110 all() with a generator takes twice the time
+            if not each(subject):
+                return False
+        return True
+
+    return rule
