@@ -1,0 +1,308 @@
+"""Delivery policies of topics and HTTP(S) subscriptions (contract/sns.md 3.6): how often a delivery
+is tried again, how long to wait before each retry, how many a second, under which content type.
+
+A policy is stored as the text that `parse_topic` or `parse_subscription` returns, in AWS's order of
+keys and without a section that was not given. The other functions take such texts.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any, Final
+
+import orjson
+
+from protocol.errors import Malformed
+from protocol.retry_policies import BACKOFF_FUNCTIONS, RetryPolicy
+
+LONGEST_DELAY_SECONDS: Final = 3600
+MOST_RETRIES: Final = 100
+LONGEST_RETRYING_SECONDS: Final = 3600
+"""The delays before the retries of one delivery add up to no more, whatever its policy says."""
+DEFAULT_CONTENT_TYPE: Final = "text/plain; charset=UTF-8"
+JITTER_FRACTION: Final = 0.1
+
+_LONGEST_TEXT = 10_000
+_MOST_PER_SECOND = 2**31 - 1
+_KEY = re.compile(r"\w{1,64}", re.ASCII)
+
+# What the developer guide ("Creating an HTTP/S delivery policy") allows with raw delivery. It
+# allows only the first two otherwise, but AWS was recorded to take others then, too.
+CONTENT_TYPES: Final = (
+    "application/json",
+    "text/plain",
+    "application/atom+xml",
+    "application/octet-stream",
+    "application/soap+xml",
+    "application/x-www-form-urlencoded",
+    "application/xhtml+xml",
+    "application/xml",
+    "text/css",
+    "text/csv",
+    "text/html",
+    "text/xml",
+)
+_CONTENT_TYPE = re.compile(
+    rf"({'|'.join(map(re.escape, CONTENT_TYPES))})( ?; ?charset=[\w-]{{1,40}})?",
+    re.ASCII | re.IGNORECASE,
+)
+
+_Section = dict[str, Any]
+_Parser = Callable[[Any, str], Any]
+
+
+@dataclass(frozen=True, slots=True)
+class DeliveryPlan:
+    """What a worker needs to know of the policies of a subscription and its topic."""
+
+    delays: tuple[float, ...]
+    """Seconds before each retry; no further retry where the sum would exceed an hour."""
+    max_receives_per_second: int | None
+    content_type: str
+
+    def delay_before_retry(self, number: int, random_fraction: float = 0.0) -> float | None:
+        """Seconds before retry `number`, which starts with 1; None when there is no such retry.
+
+        A random fraction from 0 to 1 makes the delay longer by up to a tenth, so that deliveries
+        which failed together do not come back together. It never gets shorter than the policy says,
+        and a retry without delay keeps none.
+        """
+        if not 1 <= number <= len(self.delays):
+            return None
+        return self.delays[number - 1] * (1 + JITTER_FRACTION * random_fraction)
+
+
+def parse_topic(text: str) -> str:
+    """The DeliveryPolicy of a topic as it is stored and read back.
+
+    "" stands for itself: it takes the policy away. Malformed, with a text that starts with the name
+    of the attribute, when the policy breaks a rule.
+    """
+    if not text:
+        return ""
+    return _written(_topic(_loaded(text)))
+
+
+def parse_subscription(text: str) -> str:
+    """The DeliveryPolicy of a subscription as it is stored and read back: every section is there,
+    null where none was given. "" and Malformed as for a topic."""
+    if not text:
+        return ""
+    return _written(_subscription(_loaded(text)))
+
+
+def effective_topic(stored: str | None) -> str:
+    """The EffectiveDeliveryPolicy of a topic with this policy, or with none."""
+    return _written({"http": _effective_topic(stored)})
+
+
+def effective_subscription(topic_stored: str | None, subscription_stored: str | None) -> str:
+    """The EffectiveDeliveryPolicy of a subscription with this policy, or with none, to a topic with
+    that one: section by section the subscription's, else the topic's, else the default. A topic may
+    disable what its subscriptions say."""
+    return _written(_effective_subscription(topic_stored, subscription_stored))
+
+
+@lru_cache(maxsize=512)
+def plan(topic_stored: str | None, subscription_stored: str | None) -> DeliveryPlan:
+    """How to deliver to such a subscription."""
+    effective = _effective_subscription(topic_stored, subscription_stored)
+    retry = RetryPolicy(**{_FIELDS[key]: v for key, v in effective["healthyRetryPolicy"].items()})
+    delays: list[float] = []
+    total = 0.0
+    for number in range(1, retry.num_retries + 1):
+        delay = retry.delay(number)
+        total += delay
+        if total > LONGEST_RETRYING_SECONDS:
+            break
+        delays.append(delay)
+    throttle = effective["throttlePolicy"]
+    return DeliveryPlan(
+        tuple(delays),
+        throttle["maxReceivesPerSecond"] if throttle else None,
+        effective["requestPolicy"]["headerContentType"],
+    )
+
+
+def _effective_topic(stored: str | None) -> _Section:
+    http = _topic(_loaded(stored)).get("http", {}) if stored else {}
+    effective = {
+        "defaultHealthyRetryPolicy": http.get("defaultHealthyRetryPolicy") or _DEFAULT_RETRY,
+        "disableSubscriptionOverrides": http.get("disableSubscriptionOverrides", False),
+    }
+    if "defaultThrottlePolicy" in http:
+        effective["defaultThrottlePolicy"] = http["defaultThrottlePolicy"]
+    effective["defaultRequestPolicy"] = http.get("defaultRequestPolicy") or _DEFAULT_REQUEST
+    return effective
+
+
+def _effective_subscription(topic_stored: str | None, subscription_stored: str | None) -> _Section:
+    topic = _effective_topic(topic_stored)
+    own: Mapping[str, Any] = {}
+    if subscription_stored and not topic["disableSubscriptionOverrides"]:
+        own = _subscription(_loaded(subscription_stored))
+    return {
+        "healthyRetryPolicy": own.get("healthyRetryPolicy") or topic["defaultHealthyRetryPolicy"],
+        "sicklyRetryPolicy": own.get("sicklyRetryPolicy"),
+        "throttlePolicy": own.get("throttlePolicy") or topic.get("defaultThrottlePolicy"),
+        "requestPolicy": own.get("requestPolicy") or topic["defaultRequestPolicy"],
+        "guaranteed": own.get("guaranteed", False),
+    }
+
+
+def _loaded(text: str) -> Any:
+    if len(text) > _LONGEST_TEXT:
+        raise Malformed(f"DeliveryPolicy: longer than {_LONGEST_TEXT} characters")
+    try:
+        return orjson.loads(text)
+    except orjson.JSONDecodeError:
+        raise Malformed("DeliveryPolicy: failed to parse JSON.") from None
+
+
+def _written(policy: _Section) -> str:
+    return orjson.dumps(policy).decode()
+
+
+def _topic(value: Any) -> _Section:
+    policy = _members(value, "", {"http": _topic_http})
+    return {name: section for name, section in policy.items() if section is not None}
+
+
+def _topic_http(value: Any, where: str) -> _Section:
+    parsers = {
+        "defaultHealthyRetryPolicy": _retry_policy,
+        "disableSubscriptionOverrides": _boolean,
+        "defaultThrottlePolicy": _throttle_policy,
+        "defaultRequestPolicy": _request_policy,
+    }
+    sections = _members(value, where, parsers)
+    return {name: section for name, section in sections.items() if section is not None}
+
+
+def _subscription(value: Any) -> _Section:
+    # AWS takes sicklyRetryPolicy and guaranteed and documents no effect; so do we.
+    parsers = {
+        "healthyRetryPolicy": _retry_policy,
+        "sicklyRetryPolicy": _retry_policy,
+        "throttlePolicy": _throttle_policy,
+        "requestPolicy": _request_policy,
+        "guaranteed": _boolean,
+    }
+    sections = _members(value, "", parsers)
+    return sections | {"guaranteed": bool(sections["guaranteed"])}
+
+
+def _members(value: Any, where: str, parsers: Mapping[str, _Parser]) -> _Section:
+    """Every member that may be there, in the order of `parsers`; None where it is not."""
+    if not isinstance(value, dict):
+        raise _refusal(where, "must be a JSON object")
+    for key in value:
+        if key not in parsers:
+            name = key if _KEY.fullmatch(key) else "of this name"
+            raise _refusal(where, f"has no member {name}")
+    inner = where + "." if where else ""
+    return {
+        key: None if value.get(key) is None else parse(value[key], inner + key)
+        for key, parse in parsers.items()
+    }
+
+
+def _retry_policy(value: Any, where: str) -> _Section:
+    parsers = {
+        "minDelayTarget": _number(1, LONGEST_DELAY_SECONDS),
+        "maxDelayTarget": _number(1, LONGEST_DELAY_SECONDS),
+        "numRetries": _number(0, MOST_RETRIES),
+        "numMaxDelayRetries": _number(0, MOST_RETRIES),
+        "numNoDelayRetries": _number(0, MOST_RETRIES),
+        "numMinDelayRetries": _number(0, MOST_RETRIES),
+        "backoffFunction": _backoff_function,
+    }
+    given = _members(value, where, parsers)
+    policy = _with_defaults({_FIELDS[key]: item for key, item in given.items() if item is not None})
+    if policy.min_delay_target > policy.max_delay_target:
+        raise _refusal(where, "has a minDelayTarget greater than its maxDelayTarget")
+    if policy.num_backoff_retries < 0:
+        raise _refusal(
+            where,
+            "has more numNoDelayRetries, numMinDelayRetries and numMaxDelayRetries together than "
+            "numRetries",
+        )
+    return _as_section(policy)
+
+
+def _with_defaults(given: Mapping[str, Any]) -> RetryPolicy:
+    """A delay that was not given is the default, or the one that was, if that lies beyond it."""
+    policy = replace(RetryPolicy(), **given)
+    low, high = policy.min_delay_target, policy.max_delay_target
+    if low > high and "max_delay_target" not in given:
+        return replace(policy, max_delay_target=low)
+    if low > high and "min_delay_target" not in given:
+        return replace(policy, min_delay_target=high)
+    return policy
+
+
+def _throttle_policy(value: Any, where: str) -> _Section | None:
+    given = _members(value, where, {"maxReceivesPerSecond": _number(1, _MOST_PER_SECOND)})
+    return None if given["maxReceivesPerSecond"] is None else given
+
+
+def _request_policy(value: Any, where: str) -> _Section | None:
+    given = _members(value, where, {"headerContentType": _content_type})
+    return None if given["headerContentType"] is None else given
+
+
+def _number(low: int, high: int) -> _Parser:
+    def parse(value: Any, where: str) -> int:
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise _refusal(where, "must be a whole number")
+        if value < low:
+            raise _refusal(where, f"must be greater than or equal to {low}")
+        if value > high:
+            raise _refusal(where, f"must be less than or equal to {high}")
+        return value
+
+    return parse
+
+
+def _boolean(value: Any, where: str) -> bool:
+    if not isinstance(value, bool):
+        raise _refusal(where, "must be true or false")
+    return value
+
+
+def _backoff_function(value: Any, where: str) -> str:
+    if not isinstance(value, str) or value not in BACKOFF_FUNCTIONS:
+        raise _refusal(where, f"must be one of {', '.join(BACKOFF_FUNCTIONS)}")
+    return value
+
+
+def _content_type(value: Any, where: str) -> str:
+    if not isinstance(value, str) or not _CONTENT_TYPE.fullmatch(value):
+        raise _refusal(where, f"must be one of {', '.join(sorted(CONTENT_TYPES))}")
+    return value
+
+
+def _refusal(where: str, what: str) -> Malformed:
+    return Malformed(f"DeliveryPolicy: {where} {what}" if where else f"DeliveryPolicy: {what}")
+
+
+_FIELDS: Final = {
+    "minDelayTarget": "min_delay_target",
+    "maxDelayTarget": "max_delay_target",
+    "numRetries": "num_retries",
+    "numMaxDelayRetries": "num_max_delay_retries",
+    "numNoDelayRetries": "num_no_delay_retries",
+    "numMinDelayRetries": "num_min_delay_retries",
+    "backoffFunction": "backoff_function",
+}
+
+
+def _as_section(policy: RetryPolicy) -> _Section:
+    return {key: getattr(policy, field) for key, field in _FIELDS.items()}
+
+
+_DEFAULT_RETRY: Final = _as_section(RetryPolicy())
+_DEFAULT_REQUEST: Final = {"headerContentType": DEFAULT_CONTENT_TYPE}
