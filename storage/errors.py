@@ -141,3 +141,66 @@ class AccessDenied(Rejected):
 
 class RequestTooLarge(Rejected):
     """The request's body exceeds the gateway's limit."""
+
+
+class InvalidParameter(Rejected):
+    """SNS: a parameter that cannot be accepted. A few texts go without the usual beginning."""
+
+    def __init__(self, reason: str, *, prefix: str = "Invalid parameter: ") -> None:
+        super().__init__(prefix + reason)
+
+
+class ParameterValueInvalid(Rejected):
+    """SNS: a message attribute that breaks the rules."""
+
+
+class ValidationFailed(Rejected):
+    """SNS: a member is absent or breaks a constraint. ``member`` is its lower camel case path."""
+
+    def __init__(
+        self, member: str, value: str = "null", constraint: str = "Member must not be null"
+    ) -> None:
+        super().__init__(
+            f"1 validation error detected: Value {value} at '{member}' failed to satisfy "
+            f"constraint: {constraint}"
+        )
+
+
+class NotFound(Rejected):
+    """SNS: no such topic, subscription, platform application or endpoint."""
+
+
+class AuthorizationError(Rejected):
+    """SNS: the caller may not do this."""
+
+
+class TagLimitExceeded(Rejected):
+    """SNS: more than fifty tags."""
+
+
+class FilterPolicyLimitExceeded(Rejected):
+    """SNS: more filter policies than a topic may have."""
+
+
+class SubscriptionLimitExceeded(Rejected):
+    """SNS: more subscriptions than a topic may have."""
+
+
+class ReplayLimitExceeded(Rejected):
+    """SNS: more replays at once than allowed."""
+
+
+class EndpointDisabled(Rejected):
+    """SNS: a push endpoint that was disabled."""
+
+
+class PlatformApplicationDisabled(Rejected):
+    """SNS: the platform application of an endpoint was disabled."""
+
+
+class OptedOut(Rejected):
+    """SNS: the owner of the phone number wants no messages."""
+
+
+class VerificationFailed(Rejected):
+    """SNS: not the one-time password that was sent to a phone number of the sandbox."""

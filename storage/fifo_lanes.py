@@ -23,7 +23,7 @@ from storage.queries import load
 from storage.queues import DEFAULT_ATTRIBUTES
 
 if TYPE_CHECKING:
-    from storage.database import Connection
+    from storage.database import Connection, Transaction
 
 _log = logging.getLogger("queuegate.fifo")
 
@@ -115,22 +115,7 @@ class FifoLanes:
                 if key not in lines:
                     rows.append((queue_id, *message))
                     lines[key] = len(rows)
-        queue_ids, message_ids, group_ids, dedup_keys, *others = zip(*rows, strict=True)
-        row = await connection.fetchrow(
-            _SEND,
-            self._now(),
-            list(set(queue_ids)),
-            queue_ids,
-            "{" + ",".join(message_ids) + "}",
-            group_ids,
-            "{" + ",".join(dedup_keys) + "}",
-            *others,
-        )
-        assert row is not None
-        positions, sequences, originals = row
-        answers = dict(
-            zip(positions or (), zip(sequences or (), originals or (), strict=True), strict=True)
-        )
+        answers = await send_rows(connection, self._now(), rows)
         for entry in batch:
             entry.reply(_sent(entry, lines, answers, rows))
         return left
@@ -348,6 +333,32 @@ class FifoLanes:
             entry.reply(states[start:end])
             start = end
         return left
+
+
+async def send_rows(
+    connection: Transaction, now: datetime | None, rows: list[_Row]
+) -> dict[int, tuple[int, object]]:
+    """Write messages, of which no two share queue and deduplication key.
+
+    Line of the row, from 1 -> (number, message id of the first one if it is a duplicate); rows of
+    queues that are gone have no answer.
+    """
+    queue_ids, message_ids, group_ids, dedup_keys, *others = zip(*rows, strict=True)
+    row = await connection.fetchrow(
+        _SEND,
+        now,
+        list(set(queue_ids)),
+        queue_ids,
+        "{" + ",".join(message_ids) + "}",
+        group_ids,
+        "{" + ",".join(dedup_keys) + "}",
+        *others,
+    )
+    assert row is not None
+    positions, sequences, originals = row
+    return dict(
+        zip(positions or (), zip(sequences or (), originals or (), strict=True), strict=True)
+    )
 
 
 def _split_by_groups(batch: list[FifoSend]) -> tuple[list[FifoSend], list[FifoSend]]:

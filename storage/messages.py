@@ -59,6 +59,15 @@ class Send(Entry):
         self.messages = messages
 
 
+class FanOut(Send):
+    """Messages for any number of queues, all or none of them.
+
+    Result: frozenset of the queue ids that are gone: their messages were not written.
+    """
+
+    __slots__ = ()
+
+
 class Receive(Entry):
     """One receive of up to ``limit`` messages. Result: list[Received] by age, maybe empty."""
 
@@ -177,22 +186,25 @@ class StandardLanes:
         for entry in batch:
             messages = entry.messages
             rows += messages
-            queue_id = messages[0][0]
-            counts[queue_id] = counts.get(queue_id, 0) + len(messages)
-        row = await connection.fetchrow(_SEND, self._now(), *_columns(rows, counts))
-        assert row is not None
-        live, now = row
-        self._lower_marks(counts, now)
-        if len(live) == len(counts):
-            for entry in batch:
+            if entry.__class__ is Send:
+                queue_id = messages[0][0]
+                counts[queue_id] = counts.get(queue_id, 0) + len(messages)
+            else:
+                for row in messages:
+                    counts[row[0]] = counts.get(row[0], 0) + 1
+        live, now = await send_rows(connection, self._now(), rows, counts)
+        self.lower_marks(counts, now)
+        gone = frozenset() if len(live) == len(counts) else frozenset(counts.keys() - set(live))
+        for entry in batch:
+            if entry.__class__ is not Send:
+                entry.reply(gone)
+            elif gone and entry.messages[0][0] in gone:
+                entry.reply(QueueDoesNotExist())
+            else:
                 entry.reply(None)
-        else:
-            for entry in batch:
-                there = entry.messages[0][0] in live
-                entry.reply(None if there else QueueDoesNotExist())
         return []
 
-    def _lower_marks(self, queue_ids: Iterable[int], now: datetime) -> None:
+    def lower_marks(self, queue_ids: Iterable[int], now: datetime) -> None:
         """A commit took longer than the lag: its messages lie left of the mark."""
         for queue_id in queue_ids:
             marks = self._marks.get(queue_id)
@@ -266,7 +278,10 @@ class StandardLanes:
                 if len(mine) > 1:
                     mine.sort(key=_by_sequence)
                 limit = sum([entry.limit for entry in callers])
-                self._raise_marks(self._marks[queue_id], mine, len(mine) < limit)
+                # None: they were forgotten while the statement ran, and it found what was before.
+                marks = self._marks.get(queue_id)
+                if marks is not None:
+                    self._raise_marks(marks, mine, len(mine) < limit)
             start = 0
             for entry in callers:
                 end = start + entry.limit
@@ -329,11 +344,23 @@ class StandardLanes:
         return left
 
 
+async def send_rows(
+    connection: Transaction, now: datetime | None, rows: list[NewMessage], counts: dict[int, int]
+) -> tuple[list[int], datetime]:
+    """Write messages, of which each queue gets ``counts``; (queues that are live, the instant)."""
+    row = await connection.fetchrow(_SEND, now, *_columns(rows, counts))
+    assert row is not None
+    return row[0], row[1]
+
+
 def _columns(rows: list[NewMessage], counts: dict[int, int]) -> tuple[object, ...]:
     """The columns of the statement, the cheapest way: see its comment."""
     queue_ids, message_ids, bodies, senders, attributes, systems, delays, digests = zip(
         *rows, strict=True
     )
+    places = None
+    if len(set(map(id, bodies))) < len(bodies):
+        bodies, places = _shared(bodies)
     return (
         queue_ids[:1] if len(counts) == 1 else queue_ids,
         "{" + ",".join(message_ids) + "}",
@@ -345,7 +372,22 @@ def _columns(rows: list[NewMessage], counts: dict[int, int]) -> tuple[object, ..
         list(counts),
         list(counts.values()),
         b"".join(digests),
+        places,
     )
+
+
+def _shared(bodies: tuple[str, ...]) -> tuple[tuple[str, ...], str]:
+    """Each body once, and the place of each entry's, from 1, as the text of an array."""
+    places: dict[int, int] = {}
+    distinct = []
+    found = []
+    for body in bodies:
+        place = places.get(id(body))
+        if place is None:
+            distinct.append(body)
+            place = places[id(body)] = len(distinct)
+        found.append(place)
+    return tuple(distinct), "{" + ",".join(map(str, found)) + "}"
 
 
 def _by_sequence(message: Received) -> int:

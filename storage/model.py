@@ -39,6 +39,11 @@ class Queue:
     """Deliveries before a message moves to the dead-letter queue; 0 without a redrive policy."""
 
 
+UNSIGNED = bytes(16)
+"""In place of the MD5 of a body: it is an envelope of SNS whose signature is filled in when it is
+received (``protocol.envelopes``)."""
+
+
 class Received(NamedTuple):
     """One message as one receive returned it. Instants are milliseconds since the epoch.
 
@@ -63,7 +68,7 @@ class Received(NamedTuple):
     leased_at: datetime | None = None
     """The ``now`` of the statement."""
     body_md5: bytes | None = None
-    """As its sender was told; None where it is not kept (FIFO)."""
+    """As its sender was told; None where it is not kept (FIFO); or UNSIGNED."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,3 +78,86 @@ class Counts:
     visible: int
     in_flight: int
     delayed: int
+
+
+@dataclass(frozen=True, slots=True)
+class Topic:
+    """One topic as every process caches it.
+
+    ``attributes`` holds what was set, under AWS's names, as it is read back; the typed fields below
+    are the same facts with defaults filled in.
+    """
+
+    topic_id: int
+    account_id: str
+    region: str
+    name: str
+    arn: str
+    is_fifo: bool
+    attributes: Mapping[str, str]
+    tags: Mapping[str, str]
+    created_at: datetime
+    subscriptions_deleted: int
+    signature_version: str
+    content_based_deduplication: bool
+    deduplication_per_group: bool
+    archive_days: int
+    """0: nothing is archived."""
+
+
+@dataclass(frozen=True, slots=True)
+class Subscription:
+    """One subscription. ``attributes``: what was set, under AWS's names, as it is read back."""
+
+    subscription_id: UUID
+    arn: str
+    topic_id: int
+    topic_arn: str
+    protocol: str
+    endpoint: str
+    account_id: str
+    region: str
+    attributes: Mapping[str, str]
+    is_confirmed: bool
+    was_authenticated: bool
+    authenticate_on_unsubscribe: bool
+    position: int
+    """The order of creation, for pages of listings."""
+    live_from: int
+    """The order of confirmation among those of one topic."""
+
+
+class NewDelivery(NamedTuple):
+    """A request to a web hook, in the order of the columns of the statement that inserts it."""
+
+    subscription_id: str
+    kind: str
+    """Notification, SubscriptionConfirmation or UnsubscribeConfirmation."""
+    is_raw: bool
+    message_id: str
+    account_id: str
+    """Of the topic, as are region and name."""
+    region: str
+    topic_name: str
+    endpoint: str
+    body: str
+    """The message, or its envelope without the signature (``protocol.envelopes``)."""
+
+
+class NewOutboxMessage(NamedTuple):
+    """What AWS would have sent elsewhere, in the order of the columns."""
+
+    account_id: str
+    region: str
+    protocol: str
+    destination: str
+    """Phone number, e-mail address or ARN."""
+    kind: str
+    """Notification, SubscriptionConfirmation or VerificationCode."""
+    topic_arn: str | None
+    subscription_arn: str | None
+    message_id: str
+    subject: str | None
+    body: str
+    attributes: str | None
+    """Message attributes as JSON: {name: {"DataType", "StringValue" | "BinaryValue" base64}}."""

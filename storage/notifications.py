@@ -32,6 +32,17 @@ async def tell_queue_changed(tx: Transaction, queue_id: int) -> None:
     await tx.execute(_NOTIFY, _CHANNEL, f"{EVERYBODY} Q {queue_id}:1")
 
 
+async def tell_topic_changed(tx: Transaction, topic_id: int) -> None:
+    """Tell every process, with this transaction's commit, to drop what it cached of the topic and
+    its subscriptions."""
+    await tx.execute(_NOTIFY, _CHANNEL, f"{EVERYBODY} T {topic_id}:1")
+
+
+async def tell_deliveries_written(tx: Transaction) -> None:
+    """Tell every process, with this transaction's commit, that deliveries became due."""
+    await tx.execute(_NOTIFY, _CHANNEL, f"{EVERYBODY} D 0:1")
+
+
 async def tell_clock_moved(tx: Transaction, ahead_seconds: float) -> None:
     """Tell every process, with this transaction's commit, where the clock stands."""
     await tx.execute(_NOTIFY, _CHANNEL, f"{EVERYBODY} C {int(ahead_seconds * 1000)}:1")

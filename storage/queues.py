@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 _SQL = load("queues")
 _FIND = _SQL["find"].text
+_FIND_MANY = _SQL["find_many"].text
 _FIND_BY_ID = _SQL["find_by_id"].text
 _LOCK = _SQL["lock"].text
 _CREATE = _SQL["create"].text
@@ -122,6 +123,11 @@ async def find(tx: Transaction, account_id: str, region: str, name: str) -> Queu
     """The live queue of that name."""
     row = await tx.fetchrow(_FIND, account_id, region, name)
     return None if row is None else _queue(row)
+
+
+async def find_many(tx: Transaction, account_id: str, region: str, names: list[str]) -> list[Queue]:
+    """The live queues of these names; names of none are missing."""
+    return [_queue(row) for row in await tx.fetch(_FIND_MANY, account_id, region, names)]
 
 
 async def find_by_id(tx: Transaction, queue_id: int) -> Queue | None:

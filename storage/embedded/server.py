@@ -30,7 +30,7 @@ from storage.embedded.data_directory import (
     open_data_directory,
     open_ephemeral_directory,
 )
-from storage.embedded.orphans import disown, reap, stop_orphan
+from storage.embedded.orphans import disown, reap, running_process_id, stop_orphan
 
 _log = logging.getLogger("queuegate.postgres")
 
@@ -94,7 +94,7 @@ class EmbeddedPostgres:
     @property
     def dsn(self) -> str:
         """The URL of the database for asyncpg."""
-        return f"postgresql://{_USER}@/postgres?host={quote(str(self._socket_dir), safe='')}"
+        return dsn_at(self._socket_dir)
 
     @property
     def socket_path(self) -> Path:
@@ -308,6 +308,22 @@ class EmbeddedPostgres:
                 if mark in line:
                     return line[line.index(mark) :].removeprefix(mark).strip()
         return lines[-1].strip() if lines else "no message"
+
+
+def dsn_at(socket_dir: Path) -> str:
+    """The URL of a server of ours that listens on a socket in this directory."""
+    return f"postgresql://{_USER}@/postgres?host={quote(str(socket_dir), safe='')}"
+
+
+def running_dsn(data: Path) -> str | None:
+    """The URL of the server that another process runs on this data directory; None: none runs, or
+    it is not ours to look at."""
+    pgdata = data / "pgdata"
+    if running_process_id(pgdata) is None:
+        return None
+    # Line by line: process id, directory, start, port, socket directory, ...
+    lines = (pgdata / "postmaster.pid").read_text().splitlines()
+    return dsn_at(Path(lines[4])) if len(lines) > 4 and lines[4] else None
 
 
 def _die_with_parent() -> Callable[[], None] | None:

@@ -3,14 +3,15 @@
 -- Every statement that needs the time takes `now`; NULL means the clock of the database.
 
 -- name: send
--- params: now, queue_ids, message_ids, bodies, sender_ids, attributes, systems, delays, distinct_ids, distinct_counts, body_md5s
+-- params: now, queue_ids, message_ids, bodies, sender_ids, attributes, systems, delays, distinct_ids, distinct_counts, body_md5s, body_places
 -- Inserts the entries whose queue is live and answers which queues those are, with the instant of
 -- sending. Entries of one flush become visible a microsecond apart, never after `now`, so that a
 -- receive finds them in the order in which they were handed in.
 -- message_ids is the text of an array: the client writes it far faster than the array itself.
 -- queue_ids and sender_ids hold one element when it is the same for all; attributes, systems and
 -- delays are NULL when no entry has any. unnest pads the short ones. body_md5s is one string of 16
--- bytes for each entry.
+-- bytes for each entry. body_places is the text of an array, or NULL when each entry has the body at
+-- its own place: copies of what was published to a topic share one.
 WITH clock AS MATERIALIZED (
   SELECT coalesce($1::timestamptz, clock_timestamp()) AS now
 ), live AS MATERIALIZED (
@@ -23,12 +24,15 @@ WITH clock AS MATERIALIZED (
     attributes, system)
   SELECT coalesce(i.queue_id, ($2::int[])[1]),
          clock.now + coalesce(i.delay, 0) * interval '1 second'
-           - (cardinality($4::text[]) - i.position) * interval '1 microsecond',
+           - (octet_length($11::bytea) / 16 - i.position) * interval '1 microsecond',
          clock.now, i.message_id, substr($11::bytea, (i.position * 16 - 15)::int, 16),
-         coalesce(i.sender_id, ($5::text[])[1]), i.body, i.attributes, i.system
+         coalesce(i.sender_id, ($5::text[])[1]),
+         CASE WHEN i.body_place IS NULL THEN i.body ELSE ($4::text[])[i.body_place] END,
+         i.attributes, i.system
   FROM clock, unnest($2::int[], ($3::text)::uuid[], $4::text[], $5::text[], $6::text[], $7::text[],
-                     $8::int[])
-    WITH ORDINALITY AS i (queue_id, message_id, body, sender_id, attributes, system, delay, position)
+                     $8::int[], ($12::text)::int[])
+    WITH ORDINALITY AS i (queue_id, message_id, body, sender_id, attributes, system, delay,
+                          body_place, position)
   WHERE coalesce(i.queue_id, ($2::int[])[1]) = ANY(ARRAY(SELECT live.queue_id FROM live))
 ), counted AS (
   INSERT INTO queue_deltas (queue_id, delta)

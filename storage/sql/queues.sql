@@ -9,6 +9,13 @@ SELECT queue_id, account_id, region, queue_name, is_fifo, attributes, tags, crea
 FROM queues
 WHERE account_id = $1 AND region = $2 AND queue_name = $3 AND deleted_at IS NULL
 
+-- name: find_many
+-- params: account_id, region, queue_names
+-- The live queues of these names; names of none are missing.
+SELECT queue_id, account_id, region, queue_name, is_fifo, attributes, tags, created_at, modified_at
+FROM queues
+WHERE account_id = $1 AND region = $2 AND queue_name = ANY($3::text[]) AND deleted_at IS NULL
+
 -- name: find_by_id
 -- params: queue_id
 SELECT queue_id, account_id, region, queue_name, is_fifo, attributes, tags, created_at, modified_at

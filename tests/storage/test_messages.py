@@ -41,6 +41,21 @@ async def test_messages_come_in_the_order_of_sending(standard: StandardQueue) ->
     assert bodies(await standard.receive()) == ["c", "d"]
 
 
+async def test_marks_that_are_forgotten_under_a_receive_take_nothing_from_it(
+    standard: StandardQueue, second: StandardQueue
+) -> None:
+    """What is leased must reach its caller, or it is hidden for nothing."""
+    lanes = standard.lanes
+    await standard.send("a")
+    await second.send("b")
+    forgotten: list[asyncio.Handle] = []
+    loop = asyncio.get_running_loop()
+    lanes.receive.observe = lambda _: forgotten.append(loop.call_soon(lanes.forget_marks))
+    both = await asyncio.gather(standard.receive(), second.receive())
+    assert [bodies(received) for received in both] == [["a"], ["b"]]
+    assert len(forgotten) == 1
+
+
 async def test_a_received_message_is_hidden_for_its_timeout(standard: StandardQueue) -> None:
     await standard.send("a")
     [first] = await standard.receive(visibility=30)

@@ -44,7 +44,7 @@ HOT: dict[str, tuple[str, dict[str, str], set[str]]] = {
     ),
     "send": (
         "NULL, '{1}', '{00000000-0000-0000-0000-000000000001}', '{a}', '{b}', NULL, NULL, NULL,"
-        " '{1}', '{1}', '\\x00'",
+        " '{1}', '{1}', '\\x00', NULL",
         SEND_PLANNER,
         {"queues_key"},
     ),

@@ -1,0 +1,94 @@
+-- Mobile push: platform applications and the endpoints of devices. Deleting an application deletes
+-- its endpoints.
+-- Every statement that needs the time takes `now`; NULL means the clock of the database.
+
+-- name: create_application
+-- params: now, account_id, region, platform, application_name, attributes
+-- The new application, or no row when there is one of that name.
+INSERT INTO platform_applications (account_id, region, platform, application_name, attributes,
+  created_at)
+VALUES ($2, $3, $4, $5, $6::jsonb, coalesce($1::timestamptz, clock_timestamp()))
+ON CONFLICT (account_id, region, platform, application_name) DO NOTHING
+RETURNING application_id, account_id, region, platform, application_name, attributes
+
+-- name: find_application
+-- params: account_id, region, platform, application_name
+-- The application, or no row. It is not deleted until the end of the transaction, so that an
+-- endpoint can be added to it.
+SELECT application_id, account_id, region, platform, application_name, attributes
+FROM platform_applications
+WHERE account_id = $1 AND region = $2 AND platform = $3 AND application_name = $4
+FOR KEY SHARE
+
+-- name: merge_application_attributes
+-- params: application_id, attributes
+-- Sets these attributes and leaves the others.
+UPDATE platform_applications SET attributes = attributes || $2::jsonb WHERE application_id = $1
+
+-- name: delete_application
+-- params: account_id, region, platform, application_name
+DELETE FROM platform_applications
+WHERE account_id = $1 AND region = $2 AND platform = $3 AND application_name = $4
+
+-- name: list_applications
+-- params: account_id, region, after_application_id, limit
+-- In order of creation.
+SELECT application_id, account_id, region, platform, application_name, attributes
+FROM platform_applications
+WHERE account_id = $1 AND region = $2 AND application_id > $3::bigint
+ORDER BY application_id LIMIT $4
+
+-- name: create_endpoint
+-- params: now, endpoint_id, application_id, token, attributes
+-- Answers the id, or no row when the application has an endpoint with that token.
+INSERT INTO platform_endpoints (endpoint_id, application_id, token, attributes, created_at)
+VALUES ($2, $3, $4, $5::jsonb, coalesce($1::timestamptz, clock_timestamp()))
+ON CONFLICT (application_id, token) DO NOTHING
+RETURNING endpoint_id
+
+-- name: find_endpoint_by_token
+-- params: application_id, token
+SELECT e.endpoint_id, e.position, e.token, e.attributes, a.account_id, a.region, a.platform,
+  a.application_name, a.attributes ->> 'Enabled' AS application_enabled
+FROM platform_endpoints AS e JOIN platform_applications AS a USING (application_id)
+WHERE e.application_id = $1 AND e.token = $2
+
+-- name: find_endpoint
+-- params: endpoint_id
+SELECT e.endpoint_id, e.position, e.token, e.attributes, a.account_id, a.region, a.platform,
+  a.application_name, a.attributes ->> 'Enabled' AS application_enabled
+FROM platform_endpoints AS e JOIN platform_applications AS a USING (application_id)
+WHERE e.endpoint_id = $1
+
+-- name: lock_endpoint
+-- params: endpoint_id
+-- Changes of one endpoint take turns.
+SELECT e.endpoint_id, e.position, e.token, e.attributes, a.account_id, a.region, a.platform,
+  a.application_name, a.attributes ->> 'Enabled' AS application_enabled
+FROM platform_endpoints AS e JOIN platform_applications AS a USING (application_id)
+WHERE e.endpoint_id = $1
+FOR UPDATE OF e
+
+-- name: set_endpoint
+-- params: endpoint_id, token, attributes
+UPDATE platform_endpoints SET token = $2, attributes = $3::jsonb WHERE endpoint_id = $1
+
+-- name: find_endpoint_of_same_application
+-- params: endpoint_id, token
+-- The endpoint with that token in the application of another endpoint.
+SELECT other.endpoint_id
+FROM platform_endpoints AS mine JOIN platform_endpoints AS other USING (application_id)
+WHERE mine.endpoint_id = $1 AND other.token = $2
+
+-- name: delete_endpoint
+-- params: endpoint_id
+DELETE FROM platform_endpoints WHERE endpoint_id = $1
+
+-- name: list_endpoints
+-- params: application_id, after_position, limit
+-- In order of creation.
+SELECT e.endpoint_id, e.position, e.token, e.attributes, a.account_id, a.region, a.platform,
+  a.application_name, a.attributes ->> 'Enabled' AS application_enabled
+FROM platform_endpoints AS e JOIN platform_applications AS a USING (application_id)
+WHERE e.application_id = $1 AND e.position > $2
+ORDER BY e.position LIMIT $3

@@ -1,0 +1,62 @@
+-- SMS: an account's attributes, the phone numbers that want no messages, and the sandbox's numbers.
+
+-- name: attributes
+-- params: account_id, region
+SELECT attributes FROM sms_attributes WHERE account_id = $1 AND region = $2
+
+-- name: change_attributes
+-- params: account_id, region, attributes, unset
+-- Sets these attributes, unsets those and leaves the others.
+INSERT INTO sms_attributes AS s (account_id, region, attributes) VALUES ($1, $2, $3::jsonb)
+ON CONFLICT (account_id, region)
+DO UPDATE SET attributes = (s.attributes || excluded.attributes) - $4::text[]
+
+-- name: is_opted_out
+-- params: account_id, region, phone_number
+SELECT EXISTS (
+  SELECT 1 FROM sms_opted_out WHERE account_id = $1 AND region = $2 AND phone_number = $3)
+
+-- name: opt_out
+-- params: account_id, region, phone_number
+INSERT INTO sms_opted_out (account_id, region, phone_number) VALUES ($1, $2, $3)
+ON CONFLICT (account_id, region, phone_number) DO NOTHING
+
+-- name: opt_in
+-- params: account_id, region, phone_number
+DELETE FROM sms_opted_out WHERE account_id = $1 AND region = $2 AND phone_number = $3
+
+-- name: list_opted_out
+-- params: account_id, region, after_number, limit
+SELECT phone_number FROM sms_opted_out
+WHERE account_id = $1 AND region = $2 AND phone_number > $3
+ORDER BY phone_number LIMIT $4
+
+-- name: add_sandbox_number
+-- params: account_id, region, phone_number, language_code, one_time_password
+-- Adds the number, or gives one that is not verified yet a new password; true when it did either. A
+-- number that is verified stays so: no row.
+INSERT INTO sms_sandbox_numbers AS s (account_id, region, phone_number, language_code,
+  one_time_password)
+VALUES ($1, $2, $3, $4, $5)
+ON CONFLICT (account_id, region, phone_number)
+DO UPDATE SET language_code = excluded.language_code, one_time_password = excluded.one_time_password
+WHERE NOT s.is_verified
+RETURNING true
+
+-- name: verify_sandbox_number
+-- params: account_id, region, phone_number, one_time_password
+-- Answers whether the password is the right one, or no row without such a number.
+UPDATE sms_sandbox_numbers SET is_verified = is_verified OR one_time_password = $4
+WHERE account_id = $1 AND region = $2 AND phone_number = $3
+RETURNING one_time_password = $4
+
+-- name: delete_sandbox_number
+-- params: account_id, region, phone_number
+DELETE FROM sms_sandbox_numbers WHERE account_id = $1 AND region = $2 AND phone_number = $3
+RETURNING true
+
+-- name: list_sandbox_numbers
+-- params: account_id, region, after_number, limit
+SELECT phone_number, is_verified FROM sms_sandbox_numbers
+WHERE account_id = $1 AND region = $2 AND phone_number > $3
+ORDER BY phone_number LIMIT $4

@@ -1,0 +1,185 @@
+-- Subscriptions, their confirmation, and those that a link ended. Whoever changes a subscription has
+-- locked its topic first (`topics.lock`), so changes within one topic take turns and need no order.
+-- A subscription whose token expired before anybody confirmed it is no longer there, also while no
+-- worker has deleted its row. Every statement that needs the time takes `now`; NULL means the clock
+-- of the database.
+
+-- name: of_topic
+-- params: topic_id
+-- All of them in order of creation, for the cache of publishing.
+SELECT s.subscription_id, s.position, s.topic_id, s.protocol, s.endpoint, s.account_id, s.region,
+  s.attributes, s.is_confirmed, s.was_authenticated, s.authenticate_on_unsubscribe,
+  s.live_from, t.account_id AS topic_account_id, t.topic_name
+FROM subscriptions AS s JOIN topics AS t ON t.topic_id = s.topic_id
+WHERE s.topic_id = $1
+ORDER BY s.position
+
+-- name: find
+-- params: subscription_id, now
+SELECT s.subscription_id, s.position, s.topic_id, s.protocol, s.endpoint, s.account_id, s.region,
+  s.attributes, s.is_confirmed, s.was_authenticated, s.authenticate_on_unsubscribe,
+  s.live_from, t.account_id AS topic_account_id, t.topic_name
+FROM subscriptions AS s JOIN topics AS t ON t.topic_id = s.topic_id
+WHERE s.subscription_id = $1
+  AND (s.is_confirmed OR s.token_expires_at > coalesce($2::timestamptz, clock_timestamp()))
+
+-- name: find_by_token
+-- params: token, now
+-- Also long after it was confirmed: the same link answers the same.
+SELECT s.subscription_id, s.position, s.topic_id, s.protocol, s.endpoint, s.account_id, s.region,
+  s.attributes, s.is_confirmed, s.was_authenticated, s.authenticate_on_unsubscribe,
+  s.live_from, t.account_id AS topic_account_id, t.topic_name
+FROM subscriptions AS s JOIN topics AS t ON t.topic_id = s.topic_id
+WHERE s.token = $1
+  AND (s.is_confirmed OR s.token_expires_at > coalesce($2::timestamptz, clock_timestamp()))
+
+-- name: find_by_endpoint
+-- params: topic_id, protocol, endpoint
+SELECT s.subscription_id, s.position, s.topic_id, s.protocol, s.endpoint, s.account_id, s.region,
+  s.attributes, s.is_confirmed, s.was_authenticated, s.authenticate_on_unsubscribe,
+  s.live_from, t.account_id AS topic_account_id, t.topic_name
+FROM subscriptions AS s JOIN topics AS t ON t.topic_id = s.topic_id
+WHERE s.topic_id = $1 AND s.protocol = $2 AND s.endpoint = $3
+
+-- name: delete_expired_of_endpoint
+-- params: now, topic_id, protocol, endpoint
+-- Makes room for a new subscription where nobody confirmed the old one in time.
+DELETE FROM subscriptions
+WHERE topic_id = $2 AND protocol = $3 AND endpoint = $4 AND NOT is_confirmed
+  AND token_expires_at <= coalesce($1::timestamptz, clock_timestamp())
+
+-- name: create
+-- params: now, subscription_id, topic_id, protocol, endpoint, account_id, region, attributes, is_confirmed, token, token_seconds
+-- Confirmed at once, and then nobody without credentials can end it; or pending for so many seconds.
+INSERT INTO subscriptions (subscription_id, topic_id, protocol, endpoint, account_id, region,
+  attributes, is_confirmed, was_authenticated, authenticate_on_unsubscribe, token,
+  token_expires_at, created_at)
+SELECT $2, $3, $4, $5, $6, $7, $8::jsonb, $9, $9, $9, $10,
+  clock.now + make_interval(secs => $11::int), clock.now
+FROM (SELECT coalesce($1::timestamptz, clock_timestamp()) AS now) AS clock
+
+-- name: renew_token
+-- params: now, subscription_id, token_seconds
+-- The token of a pending subscription, which from now on is good for so many seconds.
+UPDATE subscriptions
+SET token_expires_at = coalesce($1::timestamptz, clock_timestamp())
+  + make_interval(secs => $3::int)
+WHERE subscription_id = $2 AND NOT is_confirmed
+RETURNING token
+
+-- name: confirm
+-- params: subscription_id, was_authenticated, authenticate_on_unsubscribe
+UPDATE subscriptions
+SET is_confirmed = true, was_authenticated = $2, authenticate_on_unsubscribe = $3,
+  token_expires_at = NULL, live_from = DEFAULT
+WHERE subscription_id = $1 AND NOT is_confirmed
+
+-- name: set_attributes
+-- params: subscription_id, attributes
+UPDATE subscriptions SET attributes = $2::jsonb WHERE subscription_id = $1
+
+-- name: delete
+-- params: subscription_id
+-- The topic counts it. No row when somebody else was faster.
+WITH gone AS (
+  DELETE FROM subscriptions WHERE subscription_id = $1 RETURNING topic_id
+)
+UPDATE topics SET subscriptions_deleted = topics.subscriptions_deleted + 1
+FROM gone WHERE topics.topic_id = gone.topic_id
+RETURNING topics.topic_id
+
+-- name: remember_ended
+-- params: now, subscription_id, token, token_seconds
+-- Before it is deleted: keeps what `restore` needs for so many seconds.
+INSERT INTO ended_subscriptions (token, expires_at, subscription_id, topic_id, protocol, endpoint,
+  account_id, region, attributes)
+SELECT $3, coalesce($1::timestamptz, clock_timestamp()) + make_interval(secs => $4::int),
+  s.subscription_id, s.topic_id, s.protocol, s.endpoint, s.account_id, s.region, s.attributes
+FROM subscriptions AS s WHERE s.subscription_id = $2
+
+-- name: find_ended
+-- params: now, token
+SELECT topic_id, region FROM ended_subscriptions
+WHERE token = $2 AND expires_at > coalesce($1::timestamptz, clock_timestamp())
+
+-- name: restore
+-- params: now, token, was_authenticated, authenticate_on_unsubscribe
+-- The ended subscription as it was, under its old id. When its endpoint was subscribed again
+-- meanwhile, that subscription is confirmed instead: the token came to the same endpoint.
+WITH ended AS (
+  DELETE FROM ended_subscriptions
+  WHERE token = $2 AND expires_at > coalesce($1::timestamptz, clock_timestamp())
+  RETURNING subscription_id, topic_id, protocol, endpoint, account_id, region, attributes
+)
+INSERT INTO subscriptions AS s (subscription_id, topic_id, protocol, endpoint, account_id, region,
+  attributes, is_confirmed, was_authenticated, authenticate_on_unsubscribe, token, created_at)
+SELECT e.subscription_id, e.topic_id, e.protocol, e.endpoint, e.account_id, e.region, e.attributes,
+  true, $3, $4, $2, coalesce($1::timestamptz, clock_timestamp())
+FROM ended AS e
+ON CONFLICT (topic_id, protocol, endpoint) DO UPDATE
+SET is_confirmed = true,
+  live_from = CASE WHEN s.is_confirmed THEN s.live_from ELSE excluded.live_from END,
+  was_authenticated = CASE WHEN s.is_confirmed THEN s.was_authenticated ELSE $3 END,
+  authenticate_on_unsubscribe =
+    CASE WHEN s.is_confirmed THEN s.authenticate_on_unsubscribe ELSE $4 END,
+  token = $2, token_expires_at = NULL
+RETURNING s.subscription_id
+
+-- name: count_of_topic
+-- params: topic_id, limit
+-- Not counted beyond `limit`.
+SELECT count(*) FROM (
+  SELECT 1 FROM subscriptions WHERE topic_id = $1 LIMIT $2) AS counted
+
+-- name: count_filter_policies
+-- params: topic_id, account_id, region, topic_limit, account_limit
+-- Of the topic, and of the account: neither counted beyond its limit.
+SELECT
+  (SELECT count(*) FROM (
+    SELECT 1 FROM subscriptions
+    WHERE topic_id = $1 AND attributes ? 'FilterPolicy' LIMIT $4) AS counted) AS of_topic,
+  (SELECT count(*) FROM (
+    SELECT 1 FROM subscriptions
+    WHERE account_id = $2 AND region = $3 AND attributes ? 'FilterPolicy' LIMIT $5) AS counted
+  ) AS of_account
+
+-- name: page_of_account
+-- params: now, account_id, region, after_position, limit
+SELECT s.subscription_id, s.position, s.topic_id, s.protocol, s.endpoint, s.account_id, s.region,
+  s.attributes, s.is_confirmed, s.was_authenticated, s.authenticate_on_unsubscribe,
+  s.live_from, t.account_id AS topic_account_id, t.topic_name
+FROM subscriptions AS s JOIN topics AS t ON t.topic_id = s.topic_id
+WHERE s.account_id = $2 AND s.region = $3 AND s.position > $4
+  AND (s.is_confirmed OR s.token_expires_at > coalesce($1::timestamptz, clock_timestamp()))
+ORDER BY s.position LIMIT $5
+
+-- name: page_of_topic
+-- params: now, topic_id, after_position, limit
+SELECT s.subscription_id, s.position, s.topic_id, s.protocol, s.endpoint, s.account_id, s.region,
+  s.attributes, s.is_confirmed, s.was_authenticated, s.authenticate_on_unsubscribe,
+  s.live_from, t.account_id AS topic_account_id, t.topic_name
+FROM subscriptions AS s JOIN topics AS t ON t.topic_id = s.topic_id
+WHERE s.topic_id = $2 AND s.position > $3
+  AND (s.is_confirmed OR s.token_expires_at > coalesce($1::timestamptz, clock_timestamp()))
+ORDER BY s.position LIMIT $4
+
+-- name: delete_expired
+-- params: now, limit
+-- Subscriptions that nobody confirmed in time; answers their topics.
+DELETE FROM subscriptions
+WHERE subscription_id = ANY(ARRAY(
+  SELECT s.subscription_id FROM subscriptions AS s
+  WHERE NOT s.is_confirmed
+    AND s.token_expires_at <= coalesce($1::timestamptz, clock_timestamp())
+  ORDER BY s.token_expires_at LIMIT $2 FOR UPDATE SKIP LOCKED))
+RETURNING topic_id
+
+-- name: forget_ended
+-- params: now, limit
+-- Ended subscriptions that can no longer be restored.
+DELETE FROM ended_subscriptions
+WHERE token = ANY(ARRAY(
+  SELECT e.token FROM ended_subscriptions AS e
+  WHERE e.expires_at <= coalesce($1::timestamptz, clock_timestamp())
+  ORDER BY e.expires_at LIMIT $2 FOR UPDATE SKIP LOCKED))
+RETURNING topic_id

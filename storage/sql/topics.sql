@@ -1,0 +1,135 @@
+-- Topics: names, attributes, tags, what their subscriptions count, and what deleted ones leave.
+-- Every statement that needs the time takes `now`; NULL means the clock of the database.
+
+-- name: find
+-- params: account_id, region, topic_name
+-- The topic of that name, or no row.
+SELECT topic_id, account_id, region, topic_name, is_fifo, attributes, tags, subscriptions_deleted,
+  created_at
+FROM topics
+WHERE account_id = $1 AND region = $2 AND topic_name = $3
+
+-- name: find_by_id
+-- params: topic_id
+SELECT topic_id, account_id, region, topic_name, is_fifo, attributes, tags, subscriptions_deleted,
+  created_at
+FROM topics
+WHERE topic_id = $1
+
+-- name: lock
+-- params: topic_id
+-- The topic, its row held to the end of the transaction: changes of one topic take turns. Publishing
+-- only reads the row, and a new subscription only refers to its key: neither waits for this.
+SELECT topic_id, account_id, region, topic_name, is_fifo, attributes, tags, subscriptions_deleted,
+  created_at
+FROM topics
+WHERE topic_id = $1
+FOR NO KEY UPDATE
+
+-- name: create
+-- params: now, account_id, region, topic_name, is_fifo, attributes, tags, data_protection_policy
+-- The new topic, or no row when there is one of that name: of many creators at once one succeeds.
+INSERT INTO topics (account_id, region, topic_name, is_fifo, attributes, tags,
+  data_protection_policy, created_at)
+VALUES ($2, $3, $4, $5, $6::jsonb, $7::json, $8, coalesce($1::timestamptz, clock_timestamp()))
+ON CONFLICT (account_id, region, topic_name) DO NOTHING
+RETURNING topic_id, account_id, region, topic_name, is_fifo, attributes, tags,
+  subscriptions_deleted, created_at
+
+-- name: delete
+-- params: topic_id
+-- Answers the id, or no row when the topic is gone. Its subscriptions go with it.
+DELETE FROM topics WHERE topic_id = $1 RETURNING topic_id
+
+-- name: list_names
+-- params: account_id, region, after_name, limit
+-- Names in byte order, behind `after_name`.
+SELECT topic_name FROM topics
+WHERE account_id = $1 AND region = $2 AND topic_name > $3
+ORDER BY topic_name LIMIT $4
+
+-- name: set_attributes
+-- params: topic_id, attributes
+UPDATE topics SET attributes = $2::jsonb WHERE topic_id = $1
+
+-- name: set_tags
+-- params: topic_id, tags
+UPDATE topics SET tags = $2::json WHERE topic_id = $1
+
+-- name: data_protection_policy
+-- params: topic_id
+SELECT data_protection_policy FROM topics WHERE topic_id = $1
+
+-- name: set_data_protection_policy
+-- params: topic_id, data_protection_policy
+UPDATE topics SET data_protection_policy = $2 WHERE topic_id = $1
+
+-- name: count_subscriptions
+-- params: now, topic_id
+-- How many are confirmed, and how many still can be.
+SELECT count(*) FILTER (WHERE s.is_confirmed),
+  count(*) FILTER (WHERE s.token_expires_at > coalesce($1::timestamptz, clock_timestamp()))
+FROM subscriptions AS s WHERE s.topic_id = $2
+
+-- name: oldest_archived_at
+-- params: topic_id
+SELECT archived_at FROM topic_archive WHERE topic_id = $1 ORDER BY archived_at LIMIT 1
+
+-- name: find_outdated_archives
+-- params: now, after_topic_id, limit
+-- Looks at the oldest message of each archive that holds one, from one to the next by index. Answers
+-- the last topic looked at, and the topics with something to remove: the oldest message is past the
+-- days of the archive policy, or the policy or the topic itself is gone. `upto` is the age from
+-- which on messages go; NULL: all do.
+WITH RECURSIVE archives AS (
+  (SELECT a.topic_id, 1 AS place FROM topic_archive AS a
+   WHERE a.topic_id > $2 ORDER BY a.topic_id LIMIT 1)
+  UNION ALL
+  SELECT n.topic_id, h.place + 1
+  FROM archives AS h, LATERAL (
+    SELECT a.topic_id FROM topic_archive AS a
+    WHERE a.topic_id > h.topic_id ORDER BY a.topic_id LIMIT 1) AS n
+  WHERE h.place < $3
+), outdated AS MATERIALIZED (
+  SELECT h.topic_id, c.upto
+  FROM archives AS h
+  LEFT JOIN topics AS t ON t.topic_id = h.topic_id,
+  LATERAL (
+    SELECT coalesce($1::timestamptz, clock_timestamp()) - make_interval(
+      days => ((t.attributes ->> 'ArchivePolicy')::jsonb ->> 'MessageRetentionPeriod')::int
+    ) AS upto) AS c,
+  LATERAL (
+    SELECT a.archived_at FROM topic_archive AS a
+    WHERE a.topic_id = h.topic_id ORDER BY a.archived_at LIMIT 1) AS o
+  WHERE c.upto IS NULL OR o.archived_at <= c.upto
+)
+SELECT (SELECT max(archives.topic_id) FROM archives) AS last_topic_id,
+  (SELECT count(*) FROM archives)::int AS looked_at,
+  ARRAY(SELECT outdated.topic_id FROM outdated ORDER BY outdated.topic_id) AS topic_ids,
+  ARRAY(SELECT outdated.upto FROM outdated ORDER BY outdated.topic_id) AS upto
+
+-- name: remove_archived
+-- params: topic_id, upto, limit
+-- Removes the oldest messages of an archive up to an age; NULL: of any. Answers how many went.
+WITH gone AS (
+  DELETE FROM topic_archive AS a
+  WHERE a.topic_id = $1 AND a.sequence = ANY(ARRAY(
+    SELECT o.sequence FROM topic_archive AS o
+    WHERE o.topic_id = $1 AND o.archived_at <= coalesce($2::timestamptz, 'infinity')
+    ORDER BY o.archived_at LIMIT $3 FOR UPDATE SKIP LOCKED))
+  RETURNING a.sequence
+)
+SELECT count(*)::int FROM gone
+
+-- name: forget_deduplication
+-- params: now, limit
+-- Removes the oldest deduplication ids whose five minutes are over, of all topics, deleted ones
+-- too. Answers how many went.
+WITH gone AS (
+  DELETE FROM topic_dedup AS d WHERE d.ctid = ANY(ARRAY(
+    SELECT o.ctid FROM topic_dedup AS o
+    WHERE o.expires_at <= coalesce($1::timestamptz, clock_timestamp())
+    ORDER BY o.expires_at LIMIT $2 FOR UPDATE SKIP LOCKED))
+  RETURNING d.topic_id
+)
+SELECT count(*)::int FROM gone

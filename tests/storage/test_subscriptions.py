@@ -1,0 +1,317 @@
+"""Subscriptions in the database: pages, tokens and their ends, what a link ended."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from uuid import UUID, uuid4
+
+import pytest
+
+from storage import replays, subscriptions, topics
+from storage.database import Database
+from storage.model import Subscription
+from storage.replays import Asked
+from storage.subscriptions import NewSubscription
+from storage.topics import NewTopic
+
+NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
+ACCOUNT, REGION = "111122223333", "eu-west-1"
+SECONDS = 60
+
+
+@pytest.fixture
+async def topic_id(database: Database) -> int:
+    return await make_topic(database)
+
+
+async def make_topic(database: Database, name: str = "news") -> int:
+    async with database.transaction() as tx:
+        new = NewTopic(ACCOUNT, REGION, name, name.endswith(".fifo"), {}, {}, None)
+        topic = await topics.create(tx, NOON, new)
+    assert topic is not None
+    return topic.topic_id
+
+
+async def make(database: Database, topic_id: int, **changes: Any) -> Subscription:
+    """A confirmed subscription of a queue, unless told otherwise."""
+    members: dict[str, Any] = {
+        "subscription_id": uuid4(),
+        "topic_id": topic_id,
+        "protocol": "sqs",
+        "endpoint": f"arn:aws:sqs:{REGION}:{ACCOUNT}:orders",
+        "account_id": ACCOUNT,
+        "region": REGION,
+        "attributes": {},
+        "token": None,
+    }
+    new = NewSubscription(**(members | changes))
+    async with database.transaction() as tx:
+        await subscriptions.create(tx, NOON, new, token_seconds=SECONDS)
+        found = await subscriptions.find_by_endpoint(tx, topic_id, new.protocol, new.endpoint)
+    assert found is not None
+    return found
+
+
+async def test_created_subscription_reads_back(database: Database, topic_id: int) -> None:
+    created = await make(database, topic_id, attributes={"RawMessageDelivery": "true"})
+
+    assert created.arn == f"arn:aws:sns:{REGION}:{ACCOUNT}:news:{created.subscription_id}"
+    assert created.topic_arn == f"arn:aws:sns:{REGION}:{ACCOUNT}:news"
+    assert created.attributes == {"RawMessageDelivery": "true"}
+    assert (created.is_confirmed, created.was_authenticated) == (True, True)
+    assert created.authenticate_on_unsubscribe
+    async with database.transaction() as tx:
+        assert await subscriptions.find(tx, created.subscription_id) == created
+        assert await subscriptions.of_topic(tx, topic_id) == [created]
+        assert await subscriptions.find(tx, uuid4()) is None
+
+
+async def test_all_of_a_topic_come_in_order_of_creation(database: Database, topic_id: int) -> None:
+    other_id = await make_topic(database, "other")
+    ids = []
+    for number in range(5):
+        created = await make(database, topic_id, endpoint=f"queue-{number}")
+        ids.append(created.subscription_id)
+        await make(database, other_id, endpoint=f"queue-{number}")
+
+    async with database.transaction() as tx:
+        found = await subscriptions.of_topic(tx, topic_id)
+        first = await subscriptions.page_of_topic(
+            tx, NOON, topic_id=topic_id, after_position=0, limit=2
+        )
+        rest = await subscriptions.page_of_topic(
+            tx, NOON, topic_id=topic_id, after_position=first[-1].position, limit=10
+        )
+        everything = await subscriptions.page_of_account(
+            tx, NOON, account_id=ACCOUNT, region=REGION, after_position=0, limit=100
+        )
+
+    assert [one.subscription_id for one in found] == ids
+    assert [one.subscription_id for one in first + rest] == ids
+    assert len(everything) == 10
+
+
+async def test_token_confirms_until_it_ends_and_then_the_subscription_is_gone(
+    database: Database, topic_id: int
+) -> None:
+    pending = await make(database, topic_id, token="aa", endpoint="https://a.example")
+    assert not pending.is_confirmed
+    end = NOON + timedelta(seconds=SECONDS)
+
+    async with database.transaction() as tx:
+        before = end - timedelta(seconds=1)
+        assert await subscriptions.find_by_token(tx, "aa", before) == pending
+        assert await subscriptions.find(tx, pending.subscription_id, before) == pending
+        assert await subscriptions.find_by_token(tx, "aa", end) is None
+        assert await subscriptions.find(tx, pending.subscription_id, end) is None
+        for page in (
+            await subscriptions.page_of_topic(
+                tx, end, topic_id=topic_id, after_position=0, limit=9
+            ),
+            await subscriptions.page_of_account(
+                tx, end, account_id=ACCOUNT, region=REGION, after_position=0, limit=9
+            ),
+        ):
+            assert page == []
+        assert await subscriptions.delete_expired(tx, before, 10) == 0
+        assert await subscriptions.delete_expired(tx, end, 10) == 1
+        assert await subscriptions.of_topic(tx, topic_id) == []
+
+
+async def test_renewed_token_is_the_same_and_good_for_longer(
+    database: Database, topic_id: int
+) -> None:
+    pending = await make(database, topic_id, token="aa")
+    later = NOON + timedelta(seconds=SECONDS - 1)
+
+    async with database.transaction() as tx:
+        token = await subscriptions.renew_token(
+            tx, later, pending.subscription_id, token_seconds=SECONDS
+        )
+        found = await subscriptions.find_by_token(tx, token, later + timedelta(seconds=30))
+
+    assert token == "aa"
+    assert found is not None
+
+
+async def test_confirmed_subscription_keeps_its_token_for_ever(
+    database: Database, topic_id: int
+) -> None:
+    pending = await make(database, topic_id, token="aa")
+
+    async with database.transaction() as tx:
+        await subscriptions.confirm(
+            tx, pending, was_authenticated=True, authenticate_on_unsubscribe=False
+        )
+        # The second changes nothing.
+        await subscriptions.confirm(
+            tx, pending, was_authenticated=False, authenticate_on_unsubscribe=True
+        )
+        found = await subscriptions.find_by_token(tx, "aa", NOON + timedelta(days=400))
+        gone = await subscriptions.delete_expired(tx, NOON + timedelta(days=400), 10)
+
+    assert found is not None
+    assert found.is_confirmed
+    assert found.was_authenticated
+    assert not found.authenticate_on_unsubscribe
+    assert gone == 0
+
+
+async def test_only_an_overdue_subscription_makes_room(database: Database, topic_id: int) -> None:
+    await make(database, topic_id, token="aa", endpoint="e")
+    await make(database, topic_id, endpoint="confirmed")
+    end = NOON + timedelta(seconds=SECONDS)
+    endpoint = (topic_id, "sqs", "e")
+
+    async with database.transaction() as tx:
+        await subscriptions.delete_expired_of_endpoint(tx, NOON, *endpoint)
+        assert await subscriptions.find_by_endpoint(tx, *endpoint) is not None
+        await subscriptions.delete_expired_of_endpoint(tx, end, *endpoint)
+        assert await subscriptions.find_by_endpoint(tx, *endpoint) is None
+        await subscriptions.delete_expired_of_endpoint(tx, end, topic_id, "sqs", "confirmed")
+        assert len(await subscriptions.of_topic(tx, topic_id)) == 1
+
+
+async def test_deleting_counts_at_the_topic_once(database: Database, topic_id: int) -> None:
+    created = await make(database, topic_id)
+
+    async with database.transaction() as tx:
+        assert await subscriptions.delete(tx, created)
+        assert not await subscriptions.delete(tx, created)
+        topic = await topics.find_by_id(tx, topic_id)
+
+    assert topic is not None
+    assert topic.subscriptions_deleted == 1
+
+
+async def end(database: Database, subscription: Subscription, token: str) -> None:
+    async with database.transaction() as tx:
+        await subscriptions.remember_ended(
+            tx, NOON, subscription.subscription_id, token=token, token_seconds=SECONDS
+        )
+        await subscriptions.delete(tx, subscription)
+
+
+async def restore(database: Database, token: str, now: datetime = NOON) -> UUID | None:
+    async with database.transaction() as tx:
+        ended = await subscriptions.find_ended(tx, now, token)
+        if ended is None:
+            return None
+        return await subscriptions.restore(
+            tx,
+            now,
+            ended,
+            token=token,
+            was_authenticated=False,
+            authenticate_on_unsubscribe=False,
+        )
+
+
+async def test_ended_subscription_comes_back_under_its_id(
+    database: Database, topic_id: int
+) -> None:
+    created = await make(database, topic_id, attributes={"RawMessageDelivery": "true"})
+    await end(database, created, "bb")
+
+    assert await restore(database, "bb", NOON + timedelta(seconds=SECONDS)) is None
+    assert await restore(database, "cc") is None
+    assert await restore(database, "bb") == created.subscription_id
+    assert await restore(database, "bb") is None
+
+    async with database.transaction() as tx:
+        found = await subscriptions.find_by_token(tx, "bb", NOON)
+    assert found is not None
+    assert (found.arn, found.attributes) == (created.arn, created.attributes)
+    assert found.is_confirmed
+    assert not found.authenticate_on_unsubscribe
+
+
+async def test_endpoint_that_was_subscribed_again_keeps_the_new_subscription(
+    database: Database, topic_id: int
+) -> None:
+    ended = await make(database, topic_id)
+    await end(database, ended, "bb")
+    pending = await make(database, topic_id, token="aa")
+
+    assert await restore(database, "bb") == pending.subscription_id
+
+    async with database.transaction() as tx:
+        [found] = await subscriptions.of_topic(tx, topic_id)
+        assert await subscriptions.find_by_token(tx, "bb", NOON) == found
+    assert found.is_confirmed
+
+
+async def test_ended_subscriptions_are_forgotten_when_their_tokens_end(
+    database: Database, topic_id: int
+) -> None:
+    await end(database, await make(database, topic_id), "bb")
+
+    async with database.transaction() as tx:
+        assert await subscriptions.delete_expired(tx, NOON, 10) == 0
+        late = NOON + timedelta(seconds=SECONDS)
+        assert await subscriptions.delete_expired(tx, late, 10) == 1
+        assert await subscriptions.delete_expired(tx, late, 10) == 0
+
+
+async def test_counts_stop_at_their_limits(database: Database, topic_id: int) -> None:
+    other_id = await make_topic(database, "other")
+    for number in range(4):
+        attributes = {"FilterPolicy": '{"a":["b"]}'} if number else {}
+        await make(database, topic_id, endpoint=f"queue-{number}", attributes=attributes)
+    await make(database, other_id, attributes={"FilterPolicy": '{"a":["b"]}'})
+    keys: dict[str, Any] = {"topic_id": topic_id, "account_id": ACCOUNT, "region": REGION}
+
+    async with database.transaction() as tx:
+        assert await subscriptions.count_of_topic(tx, topic_id, limit=100) == 4
+        assert await subscriptions.count_of_topic(tx, topic_id, limit=3) == 3
+        assert await subscriptions.count_filter_policies(
+            tx, **keys, topic_limit=100, account_limit=100
+        ) == (3, 4)
+        assert await subscriptions.count_filter_policies(
+            tx, **keys, topic_limit=2, account_limit=1
+        ) == (2, 1)
+
+
+async def test_topic_takes_its_subscriptions_with_it(database: Database, topic_id: int) -> None:
+    created = await make(database, topic_id)
+    await end(database, await make(database, topic_id, endpoint="ended"), "bb")
+
+    async with database.transaction() as tx:
+        await topics.delete(tx, topic_id)
+        assert await subscriptions.find(tx, created.subscription_id) is None
+        assert await subscriptions.find_ended(tx, NOON, "bb") is None
+
+
+async def test_one_replay_at_a_time(database: Database, topic_id: int) -> None:
+    created = await make(database, topic_id)
+
+    async def begin() -> bool:
+        asked = Asked(NOON, None, "http://gateway.example")
+        return await replays.begin(tx, NOON, created, asked)
+
+    async with database.transaction() as tx:
+        assert await replays.status(tx, created) is None
+        assert await begin()
+        assert not await begin()
+        assert await replays.status(tx, created) == "Pending"
+        await tx.execute("UPDATE replays SET status = 'Completed', last_sequence = 7")
+        assert await begin()
+        assert await tx.fetchval("SELECT last_sequence FROM replays") == 0
+        await replays.remove(tx, created)
+        assert await replays.status(tx, created) is None
+
+
+async def test_changes_of_one_topic_take_turns(database: Database, topic_id: int) -> None:
+    async def add(number: int) -> int:
+        async with database.transaction() as tx:
+            await topics.lock(tx, topic_id)
+            count = await subscriptions.count_of_topic(tx, topic_id, limit=100)
+            new = NewSubscription(
+                uuid4(), topic_id, "sqs", f"queue-{number}", ACCOUNT, REGION, {}, None
+            )
+            await subscriptions.create(tx, NOON, new, token_seconds=SECONDS)
+            return count
+
+    assert sorted(await asyncio.gather(*map(add, range(8)))) == list(range(8))
