@@ -6,8 +6,11 @@ from collections.abc import Callable
 from datetime import datetime
 
 from scheduler.collect import FoldCounters, ForgetDeduplication, RemoveDeletedQueues
+from scheduler.collect_outbox import CollectOutbox
+from scheduler.collect_topics import ForgetTopicDeduplication, RemoveUnconfirmed, TrimArchives
 from scheduler.expire import ExpireMessages
 from scheduler.move import MoveMessages
+from scheduler.replay import ReplayArchives
 from scheduler.worker import Worker
 from storage.database import Database
 
@@ -20,18 +23,25 @@ def all_workers(
     on_moved: Callable[[int, int], None],
     *,
     queue_recreate_seconds: int = 60,
+    outbox_days: int = 14,
 ) -> list[Worker]:
     """Every worker, not started.
 
-    ``on_moved(queue_id, count)`` is called after the commit of messages that a move task brought.
+    ``on_moved(queue_id, count)`` is called after the commit of messages that a move task or a
+    replay brought.
     """
     keep_seconds = max(queue_recreate_seconds, _TOMBSTONE_SECONDS)
     return [
         Worker(MoveMessages(database, clock_now, on_moved), most_rows=500),
+        Worker(ReplayArchives(database, clock_now, on_moved), most_rows=2_000),
         Worker(ExpireMessages(database, clock_now), most_rows=2_000),
         Worker(FoldCounters(database), most_rows=10_000),
         Worker(ForgetDeduplication(database, clock_now), most_rows=5_000),
+        Worker(CollectOutbox(database, clock_now, days=outbox_days), most_rows=2_000),
         Worker(
             RemoveDeletedQueues(database, clock_now, keep_seconds=keep_seconds), most_rows=2_000
         ),
+        Worker(RemoveUnconfirmed(database, clock_now), most_rows=1_000),
+        Worker(ForgetTopicDeduplication(database, clock_now), most_rows=5_000),
+        Worker(TrimArchives(database, clock_now), most_rows=2_000),
     ]

@@ -1,0 +1,1 @@
+"""Requests to web hooks: claimed in turn, made, judged, recorded. ``deliver.py`` is the loop."""

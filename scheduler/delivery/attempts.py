@@ -1,0 +1,159 @@
+"""Attempts: one request to a web hook each, as SNS makes them (contract/sns.md 3.6)."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import logging
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from pathlib import Path
+from time import perf_counter
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from protocol import arns, delivery_policies
+from protocol.delivery_policies import DEFAULT_CONTENT_TYPE, DeliveryPlan
+from scheduler.delivery.outcomes import DELIVERED, Outcome, no_answer
+from storage.deliveries import Claimed, Policies
+from storage.errors import Unavailable
+
+if TYPE_CHECKING:
+    from scheduler.delivery.webhooks import WebHooks
+
+_log = logging.getLogger("queuegate.deliver")
+
+NOTIFICATION = "Notification"
+_AGENT = "Amazon Simple Notification Service Agent"
+_SHORTEST_MARGIN_SECONDS = 5.0
+
+Sign = Callable[[str], Awaitable[str]]
+"""An envelope with its signature; ``Unavailable`` while the key cannot be read."""
+
+
+class Tally(Protocol):
+    """Counts what happens."""
+
+    def attempted(self, seconds: float, *, succeeded: bool) -> None:
+        """One request was made."""
+
+    def exhausted(self, count: int) -> None:
+        """So many deliveries were given up."""
+
+    def lost(self, count: int) -> None:
+        """So many leases ran out, or were broken off: their requests may be made twice."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeliveryOptions:
+    """What can be configured."""
+
+    poll_seconds: float = 1.0
+    timeout_seconds: float = 15.0
+    batch_size: int = 256
+    concurrency: int = 256
+    stop_seconds: float = 5.0
+    allow_private: bool = False
+    ca_file: Path | None = None
+
+    @property
+    def lease_seconds(self) -> float:
+        """Longer than any attempt takes, its record included."""
+        return self.timeout_seconds + max(self.timeout_seconds, _SHORTEST_MARGIN_SECONDS)
+
+
+class Ended(NamedTuple):
+    """An attempt that is over."""
+
+    claimed: Claimed
+    policies: Policies | None
+    """None: the subscription is gone."""
+    outcome: Outcome
+    body: str
+    """What was sent."""
+    heard: Outcome | None
+    """The outcome, if it says anything about the endpoint."""
+
+
+class Attempts:
+    """Signs and sends; the client is opened by the first of them."""
+
+    def __init__(self, options: DeliveryOptions, sign: Sign, tally: Tally) -> None:
+        self._options = options
+        self._sign = sign
+        self._tally = tally
+        self._web_hooks: WebHooks | None = None
+        self._opening = asyncio.Lock()
+
+    async def close(self) -> None:
+        """Close the connections."""
+        client, self._web_hooks = self._web_hooks, None
+        if client is not None:
+            await client.close()
+
+    async def make(self, claimed: Claimed, policies: Policies | None) -> Ended:
+        """One request, whatever comes of it. Without its subscription a notification is nobody's;
+        a confirmation goes out all the same."""
+        body = claimed.body
+        if claimed.kind == NOTIFICATION and policies is None:
+            return Ended(claimed, policies, DELIVERED, body, None)
+        try:
+            if not claimed.is_raw:
+                body = await self._sign(body)
+            outcome = await self._send(claimed, policies, body)
+        except Unavailable as error:
+            return Ended(claimed, policies, no_answer(f"not sent: {error}"), body, None)
+        except Exception:  # noqa: BLE001 - a bug must not lose the delivery, nor its lease
+            _log.exception("delivery %d failed", claimed.delivery_id)
+            outcome = no_answer("not sent: an error in the gateway, see its log")
+            return Ended(claimed, policies, outcome, body, None)
+        return Ended(claimed, policies, outcome, body, outcome)
+
+    async def _send(self, claimed: Claimed, policies: Policies | None, body: str) -> Outcome:
+        client = self._web_hooks or await self._open()
+        headers = headers_of(claimed, plan_of(policies))
+        started = perf_counter()
+        outcome = await client.post(claimed.endpoint, headers, body.encode())
+        self._tally.attempted(perf_counter() - started, succeeded=outcome.is_delivered)
+        return outcome
+
+    async def _open(self) -> WebHooks:
+        async with self._opening:
+            if self._web_hooks is None:
+                # Its library and the certificates take long to load: not on the event loop.
+                module = await asyncio.to_thread(
+                    importlib.import_module, "scheduler.delivery.webhooks"
+                )
+                context = await asyncio.to_thread(module.make_context, self._options.ca_file)
+                self._web_hooks = module.WebHooks(
+                    context,
+                    timeout_seconds=self._options.timeout_seconds,
+                    allow_private=self._options.allow_private,
+                )
+            return self._web_hooks
+
+
+def plan_of(policies: Policies | None) -> DeliveryPlan:
+    """How to deliver under these policies; the default when there are none."""
+    if policies is None:
+        return delivery_policies.plan(None, None)
+    return delivery_policies.plan(policies.topic_delivery_policy, policies.delivery_policy)
+
+
+def headers_of(claimed: Claimed, plan: DeliveryPlan) -> dict[str, str]:
+    """The headers of a request; those of confirmations know no policy."""
+    topic_arn = arns.topic_arn(claimed.region, claimed.account_id, claimed.topic_name)
+    is_notification = claimed.kind == NOTIFICATION
+    headers = {
+        "x-amz-sns-message-type": claimed.kind,
+        "x-amz-sns-message-id": str(claimed.message_id),
+        "x-amz-sns-topic-arn": topic_arn,
+    }
+    if claimed.kind != "SubscriptionConfirmation":
+        arn = arns.subscription_arn(topic_arn, claimed.subscription_id)
+        headers["x-amz-sns-subscription-arn"] = arn
+    if claimed.is_raw:
+        headers["x-amz-sns-rawdelivery"] = "true"
+    headers["Content-Type"] = plan.content_type if is_notification else DEFAULT_CONTENT_TYPE
+    headers["User-Agent"] = _AGENT
+    headers["Accept-Encoding"] = "gzip,deflate"
+    return headers

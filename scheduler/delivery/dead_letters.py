@@ -1,0 +1,109 @@
+"""What a web hook would not take goes to the dead-letter queue of its subscription."""
+
+from __future__ import annotations
+
+from collections import Counter
+from datetime import datetime
+from typing import TYPE_CHECKING, NamedTuple
+from uuid import uuid4
+
+import orjson
+
+from protocol import envelopes
+from protocol.digests import md5_of_bytes
+from scheduler.delivery.outcomes import Outcome
+from scheduler.move_fifo import find_by_arn
+from storage import deliveries, messages
+from storage.deliveries import Claimed
+from storage.model import UNSIGNED
+
+if TYPE_CHECKING:
+    from storage.database import Transaction
+    from storage.model import Queue
+
+
+class DeadLetter(NamedTuple):
+    """A delivery whose last attempt failed, and what the web hook would have got."""
+
+    claimed: Claimed
+    outcome: Outcome
+    body: str
+    queue_arn: str
+
+
+def target_of(redrive_policy: str | None) -> str | None:
+    """The queue that a subscription's RedrivePolicy names."""
+    if not redrive_policy:
+        return None
+    try:
+        policy = orjson.loads(redrive_policy)
+    except orjson.JSONDecodeError:
+        return None
+    arn = policy.get("deadLetterTargetArn") if isinstance(policy, dict) else None
+    return arn if isinstance(arn, str) else None
+
+
+async def move(
+    tx: Transaction, now: datetime | None, letters: list[DeadLetter]
+) -> tuple[Counter[int], list[DeadLetter]]:
+    """Turn deliveries into messages of their queues, those whose lease is still ours.
+
+    Answers how many each queue got, and those whose queue is not there, or is a FIFO queue, which
+    takes nothing from web hooks.
+    """
+    held = await deliveries.hold(tx, [_lease(letter) for letter in letters])
+    queues: dict[str, Queue | None] = {}
+    rows = []
+    stuck = []
+    moved = []
+    for letter in letters:
+        if letter.claimed.delivery_id not in held:
+            continue
+        if letter.queue_arn not in queues:
+            queues[letter.queue_arn] = await find_by_arn(tx, letter.queue_arn)
+        queue = queues[letter.queue_arn]
+        if queue is None or queue.is_fifo:
+            stuck.append(letter)
+        else:
+            rows.append(_message(letter, queue))
+            moved.append(letter)
+    counts = Counter(row[0] for row in rows)
+    if rows:
+        live, _ = await messages.send_rows(tx, now, rows, counts)
+        gone = counts.keys() - set(live)
+        stuck += [letter for letter, row in zip(moved, rows, strict=True) if row[0] in gone]
+        moved = [letter for letter, row in zip(moved, rows, strict=True) if row[0] not in gone]
+        counts = Counter({queue_id: counts[queue_id] for queue_id in live})
+    await deliveries.remove(tx, [_lease(letter) for letter in moved])
+    return counts, stuck
+
+
+def _lease(letter: DeadLetter) -> deliveries.Lease:
+    return letter.claimed.delivery_id, letter.claimed.attempt_count
+
+
+def _message(letter: DeadLetter, queue: Queue) -> messages.NewMessage:
+    outcome = letter.outcome
+    reasons = {
+        "RequestID": str(letter.claimed.message_id),
+        "ErrorCode": "NoAnswer" if outcome.status is None else str(outcome.status),
+        "ErrorMessage": outcome.error or "",
+    }
+    attributes = {
+        name: {"DataType": "String", "StringValue": text} for name, text in reasons.items()
+    }
+    return (
+        queue.queue_id,
+        str(uuid4()),
+        letter.body,
+        letter.claimed.account_id,
+        orjson.dumps(attributes).decode(),
+        None,
+        queue.delay_seconds,
+        # What could not be signed for want of the key is signed when it is received.
+        UNSIGNED if _is_unsigned(letter) else md5_of_bytes(letter.body.encode()),
+    )
+
+
+def _is_unsigned(letter: DeadLetter) -> bool:
+    return not letter.claimed.is_raw and envelopes.is_unsigned(letter.body)

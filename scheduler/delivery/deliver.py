@@ -1,0 +1,329 @@
+"""Delivers to web hooks: claims what is due, makes the requests, records what came of them.
+
+A claim is a lease: the row is due again by itself if this process dies. No transaction is open
+while a request is made. Outcomes and the next claim go into one short transaction together, so the
+faster web hooks answer, the more each transaction carries.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import random
+from collections import Counter
+from collections.abc import Callable
+from datetime import datetime
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+from scheduler.delivery.attempts import Attempts, DeliveryOptions, Ended, Sign, Tally, plan_of
+from scheduler.delivery.delivery_records import Recorded, record
+from scheduler.delivery.throttles import allowance
+from scheduler.delivery.turns import Turns
+from storage import deliveries
+from storage.database import Database
+from storage.deliveries import Claimed, Policies
+from storage.errors import Unavailable
+from storage.planning import probe_by_key
+
+if TYPE_CHECKING:
+    from scheduler.delivery.throttles import Allowance
+    from storage.database import Transaction
+
+_log = logging.getLogger("queuegate.deliver")
+
+_BEFORE_ALL = UUID(int=0)
+_HEADS_PER_LOOK = 1_000
+# Looking takes at most a fifth of the time, however many subscriptions have something pending.
+_PAUSE_PER_LOOK = 4
+_UNAVAILABLE_PAUSE_SECONDS = 1.0
+_MOST_BODIES_BYTES = 32 << 20
+_FEWEST_CLAIMED = 8
+# How fast the size of a large body is forgotten, from claim to claim.
+_FORGETTING = 0.9
+
+
+class _Looks:
+    """When to look for due deliveries, and where: a thousand subscriptions at a time, round and
+    round."""
+
+    def __init__(self, poll_seconds: float) -> None:
+        self._poll_seconds = poll_seconds
+        self._cursor = _BEFORE_ALL
+        self._spent = 0.0
+        self._next_due = float("inf")
+        self.is_hinted = True
+        self.next_at = 0.0
+
+    async def look(self, tx: Transaction, now: datetime | None, turns: Turns) -> None:
+        """Hand subscriptions with something due to ``turns``."""
+        time = asyncio.get_running_loop().time
+        began = time()
+        if self._cursor == _BEFORE_ALL:
+            self.is_hinted = False
+            self._next_due = float("inf")
+            self._spent = 0.0
+        heads = await deliveries.find_heads(tx, now, self._cursor, most=_HEADS_PER_LOOK)
+        for head in heads:
+            if head.due_in <= 0:
+                turns.add(head.subscription_id)
+            else:
+                self._next_due = min(self._next_due, began + head.due_in)
+        self._spent += time() - began
+        if len(heads) == _HEADS_PER_LOOK:
+            self._cursor = heads[-1].subscription_id
+            self.next_at = 0.0
+        else:
+            self._cursor = _BEFORE_ALL
+            poll_at = time() + self._poll_seconds * random.uniform(0.8, 1.0)
+            soonest = time() + self._spent * _PAUSE_PER_LOOK
+            self.next_at = max(soonest, min(poll_at, self._next_due))
+
+
+class _Memory:
+    """How many more bodies may be held, by the size of those that came lately."""
+
+    def __init__(self) -> None:
+        self._held = 0
+        self._largest = 0.0
+
+    def room(self) -> int:
+        """Deliveries to claim at most: a few always."""
+        left = (_MOST_BODIES_BYTES - self._held) / max(1.0, self._largest)
+        return max(_FEWEST_CLAIMED if self._held < _MOST_BODIES_BYTES else 0, int(left))
+
+    def took(self, sizes: list[int]) -> None:
+        """These were claimed."""
+        self._held += sum(sizes)
+        self._largest = max([self._largest * _FORGETTING, *sizes])
+
+    def left(self, size: int) -> None:
+        """One of them is done with."""
+        self._held -= size
+
+
+class Deliver:
+    """Runs beside the other workers, in any number of processes: nobody delivers what another has
+    claimed. ``wake`` makes it look at once; it looks by itself now and then.
+
+    ``on_moved(queue_id, count)`` is called after the commit of messages for dead-letter queues.
+    """
+
+    name = "deliver"
+
+    def __init__(
+        self,
+        database: Database,
+        clock_now: Callable[[], datetime | None],
+        options: DeliveryOptions,
+        *,
+        sign: Sign,
+        on_moved: Callable[[int, int], None],
+        tally: Tally,
+    ) -> None:
+        self._database = database
+        self._now = clock_now
+        self._options = options
+        self._on_moved = on_moved
+        self._tally = tally
+        self._attempts = Attempts(options, sign, tally)
+        self._turns = Turns(options.concurrency)
+        self._looks = _Looks(options.poll_seconds)
+        self._in_flight: dict[asyncio.Task[None], Claimed] = {}
+        self._memory = _Memory()
+        self._ended: list[Ended] = []
+        self._task: asyncio.Task[None] | None = None
+        self._event = asyncio.Event()
+        self._stopping = asyncio.Event()
+
+    def wake(self) -> None:
+        """Something may have become due: look at once."""
+        self._looks.is_hinted = True
+        self._event.set()
+
+    def start(self, *, after_seconds: float = 0.0) -> None:
+        """Begin the loop."""
+        loop = asyncio.get_running_loop()
+        self._stopping.clear()
+        self._looks.is_hinted = False
+        self._looks.next_at = loop.time() + after_seconds
+        self._task = loop.create_task(self._run(), name=self.name)
+
+    async def stop(self) -> None:
+        """Claim nothing more, let requests in flight end for a while, and give back the others."""
+        self._stopping.set()
+        self._event.set()
+        if self._task is not None:
+            await self._task
+            self._task = None
+        if self._in_flight:
+            await asyncio.wait(self._in_flight, timeout=self._options.stop_seconds)
+        broken_off = {task: one for task, one in self._in_flight.items() if not task.done()}
+        for task in broken_off:
+            task.cancel()
+        if broken_off:
+            await asyncio.wait(broken_off)
+        with contextlib.suppress(Unavailable):
+            await self._write(claiming=False)
+            await self._give_back(list(broken_off.values()))
+        await self._attempts.close()
+
+    async def run_once(self) -> int:
+        """Claim once, deliver that and record it; how many were claimed."""
+        self._looks.is_hinted = True
+        count = await self._write(claiming=True)
+        if self._in_flight:
+            await asyncio.wait(self._in_flight)
+        await self._write(claiming=False)
+        return count
+
+    async def _run(self) -> None:
+        time = asyncio.get_running_loop().time
+        while not self._stopping.is_set():
+            wait = min(self._looks.next_at, self._turns.next_time()) - time()
+            if wait > 0 and not self._looks.is_hinted:
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(self._event.wait(), wait)
+            self._event.clear()
+            try:
+                await self._write(claiming=not self._stopping.is_set())
+                continue
+            except Unavailable as error:
+                _log.warning("deliver: %s", error)
+            except Exception:  # noqa: BLE001 - a bug must not end the loop
+                _log.exception("deliver failed")
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._stopping.wait(), _UNAVAILABLE_PAUSE_SECONDS)
+
+    async def _write(self, *, claiming: bool) -> int:
+        """In one transaction record what ended and claim more; how many were claimed."""
+        time = asyncio.get_running_loop().time
+        looks = claiming and (self._looks.is_hinted or time() >= self._looks.next_at)
+        chosen = self._chosen() if claiming else {}
+        if not (self._ended or looks or chosen):
+            return 0
+        ended, self._ended = self._ended, []
+        now = self._now()
+        try:
+            async with self._database.transaction() as tx:
+                await probe_by_key(tx)
+                recorded = await record(tx, now, ended)
+                if looks:
+                    await self._looks.look(tx, now, self._turns)
+                    chosen = self._chosen()
+                claimed, policies = await self._claim(tx, now, chosen)
+        except BaseException:
+            self._ended = ended + self._ended
+            raise
+        self._tell(recorded)
+        self._begin(chosen, claimed, policies)
+        return len(claimed)
+
+    def _chosen(self) -> dict[UUID, int]:
+        most = min(self._options.batch_size, self._memory.room())
+        return self._turns.choose(asyncio.get_running_loop().time(), most)
+
+    def _tell(self, recorded: Recorded) -> None:
+        for queue_id, count in recorded.arrived.items():
+            self._on_moved(queue_id, count)
+        if recorded.given_up:
+            _log.warning("deliveries given up: %d", recorded.given_up)
+            self._tally.exhausted(recorded.given_up)
+
+    async def _claim(
+        self, tx: Transaction, now: datetime | None, chosen: dict[UUID, int]
+    ) -> tuple[list[Claimed], dict[UUID, Policies]]:
+        """Lease what was chosen, less what throttles forbid: ``chosen`` is lowered to that."""
+        if not chosen:
+            return [], {}
+        policies = await deliveries.find_policies(tx, chosen)
+        allowances = await self._allowances(tx, now, policies)
+        for subscription_id, allowed in allowances.items():
+            chosen[subscription_id] = min(chosen[subscription_id], allowed.most)
+        limits = {key: limit for key, limit in chosen.items() if limit}
+        if not limits:
+            return [], policies
+        claimed = await deliveries.claim(
+            tx,
+            now,
+            limits,
+            held_ids=self._held_ids(),
+            lease_seconds=self._options.lease_seconds,
+        )
+        got = Counter(one.subscription_id for one in claimed)
+        charged = {key: item for key, item in allowances.items() if got[key]}
+        free_in = {key: item.free_in(got[key]) for key, item in charged.items()}
+        await deliveries.set_throttles(tx, now, free_in)
+        time = asyncio.get_running_loop().time()
+        for key, item in charged.items():
+            self._turns.pause(key, time + item.pause(got[key]))
+        return claimed, policies
+
+    def _held_ids(self) -> list[int]:
+        """What this process works on, and what ended since outcomes were last written: whatever the
+        clock says, it must not be claimed again."""
+        ended = [one.claimed.delivery_id for one in self._ended]
+        return ended + [claimed.delivery_id for claimed in self._in_flight.values()]
+
+    async def _allowances(
+        self, tx: Transaction, now: datetime | None, policies: dict[UUID, Policies]
+    ) -> dict[UUID, Allowance]:
+        """What those subscriptions may get now that have a limit."""
+        rates: dict[UUID, int] = {}
+        for key, item in policies.items():
+            per_second = plan_of(item).max_receives_per_second
+            if per_second is not None:
+                rates[key] = per_second
+        if not rates:
+            return {}
+        time = asyncio.get_running_loop().time()
+        held = await deliveries.hold_throttles(tx, now, rates)
+        found = {}
+        for key, per_second in rates.items():
+            # Another worker holds it, and is about to begin some.
+            free_in = held.get(key, 1 / per_second)
+            found[key] = allowance(free_in, per_second)
+            if not found[key].most:
+                self._turns.pause(key, time + found[key].pause(0))
+        return found
+
+    def _begin(
+        self, chosen: dict[UUID, int], claimed: list[Claimed], policies: dict[UUID, Policies]
+    ) -> None:
+        loop = asyncio.get_running_loop()
+        got = Counter(one.subscription_id for one in claimed)
+        for subscription_id, asked in chosen.items():
+            if asked:
+                self._turns.began(subscription_id, asked, got[subscription_id])
+        self._memory.took([len(one.body) for one in claimed])
+        for one in claimed:
+            task = loop.create_task(self._attempt(one, policies.get(one.subscription_id)))
+            self._in_flight[task] = one
+            task.add_done_callback(self._in_flight.pop)
+        lost = sum(one.was_lost for one in claimed)
+        if lost:
+            _log.warning("leases ran out, their requests may be made twice: %d", lost)
+            self._tally.lost(lost)
+        if len(claimed) >= self._options.batch_size:
+            self._event.set()
+
+    async def _attempt(self, claimed: Claimed, policies: Policies | None) -> None:
+        heard = None
+        try:
+            ended = await self._attempts.make(claimed, policies)
+            heard = ended.heard
+            self._ended.append(ended)
+        finally:
+            self._memory.left(len(claimed.body))
+            now = asyncio.get_running_loop().time()
+            self._turns.ended(claimed.subscription_id, heard, now)
+            self._event.set()
+
+    async def _give_back(self, claimed: list[Claimed]) -> None:
+        if claimed:
+            leases = [(one.delivery_id, one.attempt_count) for one in claimed]
+            async with self._database.transaction() as tx:
+                await probe_by_key(tx)
+                await deliveries.give_back(tx, self._now(), leases)
+            self._tally.lost(len(leases))

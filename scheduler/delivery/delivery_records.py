@@ -1,0 +1,72 @@
+"""Records what came of attempts: done, due again, in a dead-letter queue, or given up."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from datetime import datetime
+from typing import TYPE_CHECKING, NamedTuple
+
+from scheduler.delivery import dead_letters
+from scheduler.delivery.attempts import NOTIFICATION, Ended, plan_of
+from scheduler.delivery.dead_letters import DeadLetter
+from storage import deliveries
+from storage.deliveries import Failure, Lease
+
+if TYPE_CHECKING:
+    from storage.database import Transaction
+
+
+class Recorded(NamedTuple):
+    """What a transaction recorded, for after its commit."""
+
+    arrived: Counter[int]
+    """Messages that dead-letter queues got, by queue id."""
+    given_up: int
+
+
+async def record(tx: Transaction, now: datetime | None, ended: list[Ended]) -> Recorded:
+    """Write down these outcomes, of the leases that are still ours."""
+    done: list[Lease] = []
+    failures: list[Failure] = []
+    letters: list[DeadLetter] = []
+    for one in ended:
+        claimed = one.claimed
+        if one.outcome.is_delivered:
+            done.append((claimed.delivery_id, claimed.attempt_count))
+            continue
+        delay = _delay(one)
+        queue_arn = _dead_letter_queue(one)
+        if delay is None and queue_arn is not None:
+            letters.append(DeadLetter(claimed, one.outcome, one.body, queue_arn))
+        else:
+            failures.append(_failure(one, delay))
+    given_up = len(letters) + sum(failure.delay_seconds is None for failure in failures)
+    arrived: Counter[int] = Counter()
+    if letters:
+        arrived, stuck = await dead_letters.move(tx, now, letters)
+        failures += [_failure(letter, None) for letter in stuck]
+    await deliveries.remove(tx, done)
+    await deliveries.record_failures(tx, now, failures)
+    return Recorded(arrived, given_up)
+
+
+def _failure(one: Ended | DeadLetter, delay: float | None) -> Failure:
+    claimed, outcome = one.claimed, one.outcome
+    return Failure(
+        claimed.delivery_id, claimed.attempt_count, delay, outcome.status, outcome.error or ""
+    )
+
+
+def _delay(one: Ended) -> float | None:
+    """Seconds to the next attempt; None: that was the last. Lost attempts do not count."""
+    if one.outcome.is_permanent:
+        return None
+    failed_count = one.claimed.attempt_count - one.claimed.lost_count
+    return plan_of(one.policies).delay_before_retry(failed_count, random.random())
+
+
+def _dead_letter_queue(one: Ended) -> str | None:
+    if one.policies is None or one.claimed.kind != NOTIFICATION:
+        return None
+    return dead_letters.target_of(one.policies.redrive_policy)

@@ -1,0 +1,220 @@
+"""POST requests to web hooks: one deadline for all of it, a cap on answers, no redirects, and no
+way to addresses that are not the internet's unless they are allowed.
+
+Imported at the first delivery: the client library takes a tenth of a second to load.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import os
+import socket
+import ssl
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+from aiohttp.abc import AbstractResolver, ResolveResult
+
+from protocol.addresses import is_private
+from scheduler.delivery.outcomes import Outcome, judge, no_answer
+
+_MOST_ANSWER_BYTES = 64 * 1024
+_MOST_AT_ONCE_BYTES = 256 * 1024
+# Less than what common servers wait before they close: the one that closes loses the next request.
+_KEEP_ALIVE_SECONDS = 2.0
+_NAMES_SECONDS = 10
+# Far more than there are requests to silent endpoints in flight: those whose name server does not
+# answer wait in here until their timeout, and must leave room for the others.
+_LOOK_UPS = 1_024
+_WORDS = {
+    "connection reset by peer": "the connection was reset",
+    "server disconnected": "the connection was closed before an answer",
+}
+
+
+class PrivateAddress(OSError):
+    """The web hook is at an address that is not the internet's."""
+
+
+def make_context(ca_file: Path | None) -> ssl.SSLContext:
+    """Trust the system's authorities, and those in this file. Takes a while: they are read."""
+    context = ssl.create_default_context()
+    if ca_file is not None:
+        context.load_verify_locations(ca_file)
+    return context
+
+
+class WebHooks:
+    """The HTTP client of a process, with connections that are kept for the next delivery."""
+
+    def __init__(
+        self, context: ssl.SSLContext, *, timeout_seconds: float, allow_private: bool
+    ) -> None:
+        self._timeout_seconds = timeout_seconds
+        self._allow_private = allow_private
+        connector = aiohttp.TCPConnector(
+            limit=0,
+            ssl=context,
+            resolver=_Resolver(self._check),
+            ttl_dns_cache=_NAMES_SECONDS,
+            keepalive_timeout=_KEEP_ALIVE_SECONDS,
+            socket_factory=self._open_socket,
+        )
+        self._session = aiohttp.ClientSession(
+            connector=connector,
+            cookie_jar=aiohttp.DummyCookieJar(),
+            timeout=aiohttp.ClientTimeout(),
+            skip_auto_headers=("Accept", "Content-Type"),
+            auto_decompress=False,
+            trust_env=False,
+        )
+
+    async def close(self) -> None:
+        """Close every connection."""
+        await self._session.close()
+
+    async def post(self, url: str, headers: Mapping[str, str], body: bytes) -> Outcome:
+        """One request; the outcome says whatever went wrong.
+
+        An answer counts by its status once it is there to its end, or to the first 64 KiB of it.
+        """
+        try:
+            async with asyncio.timeout(self._timeout_seconds):
+                return judge(await self._exchange(url, headers, body))
+        except TimeoutError:
+            return no_answer(f"no answer within {self._timeout_seconds:g} s")
+        except (aiohttp.InvalidURL, UnicodeError):
+            # Not in the words of the error: they quote the URL, which may have a password.
+            return no_answer("not a URL that can be asked", is_permanent=True)
+        except (aiohttp.ClientError, OSError, ValueError) as error:
+            refused = _private_address(error)
+            if refused is not None:
+                return no_answer(str(refused), is_permanent=True)
+            return no_answer(_explained(error))
+
+    async def _exchange(self, url: str, headers: Mapping[str, str], body: bytes) -> int:
+        # What is large is handed over piece by piece: written at once it would hold up the loop.
+        data = body if len(body) <= _MOST_AT_ONCE_BYTES else io.BytesIO(body)
+        async with self._session.post(
+            url, data=data, headers=headers, allow_redirects=False
+        ) as response:
+            size = 0
+            async for chunk in response.content.iter_any():
+                size += len(chunk)
+                if size > _MOST_ANSWER_BYTES:
+                    response.close()
+                    break
+            return response.status
+
+    def _check(self, ip: str) -> None:
+        if not self._allow_private and is_private(ip):
+            raise PrivateAddress(
+                f"{ip} is a private address: see QUEUEGATE_PRIVATE_WEBHOOKS, or web hooks on the "
+                "internet"
+            )
+
+    def _open_socket(self, address: tuple[Any, ...]) -> socket.socket:
+        """A socket for this very address, whoever said it: the resolver or the URL itself."""
+        family, kind, protocol, _, place = address
+        self._check(str(place[0]))
+        return socket.socket(family=family, type=kind, proto=protocol)
+
+
+class _Resolver(AbstractResolver):
+    """Names to addresses in threads of its own: a name server that does not answer keeps nobody
+    else waiting, and nothing from ending."""
+
+    def __init__(self, check: Any) -> None:
+        self._check = check
+        self._free = asyncio.Semaphore(_LOOK_UPS)
+
+    async def resolve(
+        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
+    ) -> list[ResolveResult]:
+        """The addresses that may be connected to; PrivateAddress when there are none but others."""
+        async with self._free:
+            found = await _look_up(host, port, family)
+        results: list[ResolveResult] = []
+        refused: PrivateAddress | None = None
+        for address_family, _, protocol, _, place in found:
+            ip = str(place[0])
+            try:
+                self._check(ip)
+            except PrivateAddress as refusal:
+                refused = refusal
+                continue
+            results.append(
+                ResolveResult(
+                    hostname=host,
+                    host=ip,
+                    port=port,
+                    family=address_family,
+                    proto=protocol,
+                    flags=socket.AI_NUMERICHOST | socket.AI_NUMERICSERV,
+                )
+            )
+        if not results:
+            raise refused or OSError(f"{host} has no address")
+        return results
+
+    async def close(self) -> None:
+        """Nothing is kept open."""
+
+
+async def _look_up(host: str, port: int, family: int) -> list[tuple[Any, ...]]:
+    loop = asyncio.get_running_loop()
+    answer: asyncio.Future[list[tuple[Any, ...]]] = loop.create_future()
+
+    def tell(found: list[tuple[Any, ...]] | OSError | UnicodeError) -> None:
+        if answer.done():
+            return
+        if isinstance(found, list):
+            answer.set_result(found)
+        else:
+            answer.set_exception(found)
+
+    def ask() -> None:
+        found: list[tuple[Any, ...]] | OSError | UnicodeError
+        try:
+            found = list(socket.getaddrinfo(host, port, family, socket.SOCK_STREAM))
+        except (OSError, UnicodeError) as error:
+            found = error
+        if not loop.is_closed():
+            loop.call_soon_threadsafe(tell, found)
+
+    threading.Thread(target=ask, name="look up", daemon=True).start()
+    return await answer
+
+
+def _private_address(error: BaseException) -> PrivateAddress | None:
+    """The refusal behind an error of the client library, if that is what it was."""
+    inner: BaseException | None = error
+    while inner is not None:
+        if isinstance(inner, PrivateAddress):
+            return inner
+        inner = getattr(inner, "os_error", None) or inner.__cause__ or inner.__context__
+    return None
+
+
+def _explained(error: BaseException) -> str:
+    if isinstance(error, aiohttp.ClientConnectorCertificateError):
+        return f"the certificate is not trusted: {error.certificate_error}"
+    if isinstance(error, aiohttp.ClientConnectorDNSError):
+        return f"the host name has no address: {_reason(error.os_error)}"
+    if isinstance(error, aiohttp.ClientConnectorError):
+        return f"no connection: {_reason(error.os_error)}"
+    if isinstance(error, aiohttp.ClientPayloadError):
+        return "the connection was closed in the middle of the answer"
+    text = str(error).strip() or type(error).__name__
+    return _WORDS.get(text.lower().rpartition("] ")[2], text)
+
+
+def _reason(error: OSError) -> str:
+    """In the system's words; numbers below zero are a resolver's, with words of their own."""
+    if error.errno is not None and error.errno > 0:
+        return os.strerror(error.errno)
+    return error.strerror or str(error)

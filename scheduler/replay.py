@@ -1,0 +1,133 @@
+"""Sends the archives of FIFO topics again to subscriptions that ask for it (contract/sns.md 3.6).
+
+A subscription goes on getting what is published while its replay runs. So a message comes to it
+either by the publish itself or by the replay, and the two have to agree on which. A replay sends
+what was archived from its start to its end and
+
+- has a number from before the replay was asked for: delivered already or not, it comes again; or
+- was offered to an audience that did not know the subscription yet. With each message the archive
+  keeps the newest subscription that its publisher knew (``known_live``), so this is no guess.
+
+Whatever else is published goes to the subscription at once, and is none of the replay's business.
+What a gateway publishes before it hears of a new subscription is therefore replayed, once; messages
+whose gateway heard of it are not. No message is missed or doubled, but those that are published
+during a replay overtake it: the order of a group is that of publishing among what is replayed, and
+among what is not.
+
+Publishers of one topic draw their numbers in one order and commit in another. A replay only goes up
+to a number, a line, of which it is known that nobody who has drawn a lower one is still at it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from scheduler.move_fifo import find_by_arn
+from scheduler.replay_copies import CopyMaker, send
+from storage import replays
+from storage.database import Database
+
+if TYPE_CHECKING:
+    from storage.database import Transaction
+
+ClockNow = Callable[[], datetime | None]
+OnMoved = Callable[[int, int], None]
+
+_NO_QUEUE = "The queue of the subscription does not exist."
+_BATCH_ROWS = 200
+"""Each message takes the lock of its group in the queue, and those live in shared memory."""
+_BATCH_BYTES = 4 << 20
+
+
+class ReplayArchives:
+    """Sends one batch after the other, of whichever replay is most overdue.
+
+    A batch is one transaction: messages arrive in the queue and the replay's row, which is held
+    meanwhile, says how far it is. So a crash repeats nothing and loses nothing, and several workers
+    are never at one replay at once.
+
+    A replay is Completed once it has sent everything up to a line that was drawn after its end; one
+    without an end, up to one that was drawn after it was asked for. For a minute after that it
+    looks for messages of gateways that had not heard of a new subscription. Without its queue a
+    replay is Failed.
+    """
+
+    name = "replay"
+    pause_seconds = 1.0
+
+    def __init__(self, database: Database, clock_now: ClockNow, on_moved: OnMoved) -> None:
+        self._database = database
+        self._now = clock_now
+        self._on_moved = on_moved
+
+    async def run_round(self, rows: int) -> int:
+        """Go through about ``rows`` archived messages; fewer: no replay is due any more."""
+        handled = 0
+        while handled < rows:
+            looked_at = await self._run_batch(min(rows - handled, _BATCH_ROWS))
+            if looked_at is None:
+                break
+            handled += looked_at
+        return handled
+
+    async def _run_batch(self, limit: int) -> int | None:
+        """One batch of the replay that is most overdue; how many messages it looked at. None: no
+        replay is due."""
+        now = self._now()
+        async with self._database.transaction() as tx:
+            replay = await replays.claim(tx, now)
+            if replay is None:
+                return None
+            batch = None
+            if replay.last_sequence < replay.upto_sequence:
+                batch = await _Batch.run(tx, now, replay, limit)
+        if batch is None:
+            batch = await self._go_further(replay, limit)
+        if batch is None:
+            return 0
+        for queue_id, count in batch.arrived.items():
+            self._on_moved(queue_id, count)
+        return batch.looked_at
+
+    async def _go_further(self, replay: replays.Replay, limit: int) -> _Batch | None:
+        """Draw a new line and send a batch up to it; None when somebody else was faster."""
+        now = self._now()
+        async with self._database.transaction() as tx:
+            line = await replays.draw_line(tx, now, replay.topic_id)
+        async with self._database.transaction() as tx:
+            extended = await replays.extend(tx, replay, line)
+            return None if extended is None else await _Batch.run(tx, now, extended, limit)
+
+
+class _Batch:
+    """What one batch did."""
+
+    def __init__(self) -> None:
+        self.looked_at = 0
+        self.arrived: dict[int, int] = {}
+
+    @classmethod
+    async def run(
+        cls, tx: Transaction, now: datetime | None, replay: replays.Replay, limit: int
+    ) -> _Batch:
+        """Send the next messages and note how far the replay is. The replay's row is held."""
+        batch = cls()
+        queue = await find_by_arn(tx, replay.endpoint)
+        if queue is None:
+            await replays.end(tx, now, replay, _NO_QUEUE)
+            return batch
+        page = await replays.read(tx, replay, limit=limit, most_bytes=_BATCH_BYTES)
+        maker = CopyMaker(replay, queue)
+        maker.dead_letter_queue = await find_by_arn(tx, maker.dead_letter_arn)
+        copies = [copy for kept in page.messages if (copy := maker.copy(kept)) is not None]
+        batch.looked_at = page.looked_at
+        batch.arrived = await send(tx, now, copies)
+        if queue.queue_id not in batch.arrived and any(c.queue is queue for c in copies):
+            # It was deleted since we looked.
+            await replays.end(tx, now, replay, _NO_QUEUE)
+            return batch
+        count = batch.arrived.get(queue.queue_id, 0)
+        await replays.advance(tx, now, replay, page, replayed_count=count)
+        return batch

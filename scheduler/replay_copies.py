@@ -1,0 +1,174 @@
+"""What a replay sends: archived messages as copies for a queue."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, NamedTuple
+from uuid import uuid4
+
+import orjson
+
+from protocol import envelopes, filter_policies
+from protocol.attribute_values import with_bytes
+from protocol.digests import md5_of_bytes
+from protocol.envelopes import Published
+from protocol.filter_policies import FilterPolicy
+from scheduler.delivery.dead_letters import target_of
+from storage import fifo_lanes, messages
+from storage.fifo import FifoMessage
+from storage.model import Queue
+from storage.replays import Kept, Replay
+
+if TYPE_CHECKING:
+    from storage.database import Transaction
+
+_MOST_RAW_ATTRIBUTES = 10
+
+
+class Copy(NamedTuple):
+    """One message for one queue."""
+
+    queue: Queue
+    kept: Kept
+    body: str
+    attributes: str | None
+
+
+class CopyMaker:
+    """Makes the copies of one replay as publishing would have made them."""
+
+    def __init__(self, replay: Replay, queue: Queue) -> None:
+        attributes = replay.attributes
+        self._replay = replay
+        self._queue = queue
+        self._is_raw = attributes.get("RawMessageDelivery") == "true"
+        self._by_body = attributes.get("FilterPolicyScope") == "MessageBody"
+        self._policy = _policy(attributes.get("FilterPolicy"), by_body=self._by_body)
+        self._subscription_arn = f"{replay.topic_arn}:{replay.subscription_id}"
+        self.dead_letter_arn = target_of(attributes.get("RedrivePolicy")) or ""
+        self.dead_letter_queue: Queue | None = None
+
+    def copy(self, kept: Kept) -> Copy | None:
+        """The copy of a message; None when the filter does not let it pass.
+
+        One that the queue cannot take goes to the dead-letter queue, if there is one.
+        """
+        values = with_bytes(orjson.loads(kept.attributes)) if kept.attributes else {}
+        if not self._passes(kept, values):
+            return None
+        body = kept.message if self._is_raw else self._envelope(kept, values)
+        fault = self._fault(body, values)
+        if fault is None:
+            return Copy(self._queue, kept, body, kept.attributes if self._is_raw else None)
+        if self.dead_letter_queue is None:
+            return None
+        return Copy(self.dead_letter_queue, kept, body, _reasons(kept, fault))
+
+    def _passes(self, kept: Kept, values: Mapping[str, Any]) -> bool:
+        if self._policy is None:
+            return True
+        if self._by_body:
+            return self._policy.matches(filter_policies.prepare_body(kept.message))
+        return self._policy.matches(filter_policies.prepare_attributes(values))
+
+    def _envelope(self, kept: Kept, values: Mapping[str, Any]) -> str:
+        published = Published(
+            kept.message_id,
+            self._replay.topic_arn,
+            kept.message,
+            kept.published_at,
+            kept.subject,
+            f"{kept.sequence:020d}",
+            values,
+        )
+        envelope = envelopes.notification(published, base_url=self._replay.asked.base_url)
+        return envelope.to(self._subscription_arn)
+
+    def _fault(self, body: str, values: Mapping[str, Any]) -> str | None:
+        """Why the queue cannot take the copy: as for what is published."""
+        size = len(body.encode())
+        if self._is_raw:
+            if len(values) > _MOST_RAW_ATTRIBUTES:
+                return (
+                    f"Number of message attributes [{len(values)}] exceeds the allowed maximum "
+                    f"[{_MOST_RAW_ATTRIBUTES}]."
+                )
+            size += sum([_size(name, value) for name, value in values.items()])
+        most = self._queue.maximum_message_size_bytes
+        return f"Message must be shorter than {most} bytes." if size > most else None
+
+
+def _policy(text: str | None, *, by_body: bool) -> FilterPolicy | None:
+    if not text:
+        return None
+    return filter_policies.parse(text, "MessageBody" if by_body else "MessageAttributes")
+
+
+def _size(name: str, value: Mapping[str, Any]) -> int:
+    payload = value.get("BinaryValue")
+    if payload is None:
+        payload = value.get("StringValue", "").encode()
+    return len(name.encode()) + len(value["DataType"].encode()) + len(payload)
+
+
+def _reasons(kept: Kept, fault: str) -> str:
+    reasons = {
+        "RequestID": kept.message_id,
+        "ErrorCode": "InvalidParameterValue",
+        "ErrorMessage": fault,
+    }
+    attributes = {
+        name: {"DataType": "String", "StringValue": text} for name, text in reasons.items()
+    }
+    return orjson.dumps(attributes).decode()
+
+
+async def send(tx: Transaction, now: datetime | None, copies: list[Copy]) -> dict[int, int]:
+    """Send the copies in their order; how many each queue got. Queues that are gone are absent."""
+    arrived: dict[int, int] = {}
+    standard = [_standard(copy) for copy in copies if not copy.queue.is_fifo]
+    if standard:
+        counts = Counter(row[0] for row in standard)
+        live, _ = await messages.send_rows(tx, now, standard, counts)
+        arrived |= {queue_id: counts[queue_id] for queue_id in live}
+    rows = [(copy.queue.queue_id, *_fifo(copy)) for copy in copies if copy.queue.is_fifo]
+    if rows:
+        answers = await fifo_lanes.send_rows(tx, now, rows)
+        arrived |= Counter(rows[line - 1][0] for line in answers)
+    return arrived
+
+
+def _standard(copy: Copy) -> messages.NewMessage:
+    """Neither group nor deduplication id: standard queues behind FIFO topics get none."""
+    queue, kept = copy.queue, copy.kept
+    digest = md5_of_bytes(copy.body.encode())
+    return (
+        queue.queue_id,
+        str(uuid4()),
+        copy.body,
+        kept.sender_id,
+        copy.attributes,
+        None,
+        queue.delay_seconds,
+        digest,
+    )
+
+
+def _fifo(copy: Copy) -> FifoMessage:
+    """The copy keeps group and deduplication id, but its key is one of its own: it is meant to come
+    again, also within five minutes of the message that it repeats, and the transaction sees to it
+    that a replay sends it once."""
+    queue, kept = copy.queue, copy.kept
+    return FifoMessage(
+        str(uuid4()),
+        kept.group_id,
+        uuid4().hex,
+        kept.deduplication_id,
+        copy.body,
+        kept.sender_id,
+        copy.attributes,
+        None,
+        queue.delay_seconds,
+    )
