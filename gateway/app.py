@@ -13,6 +13,7 @@ from typing import Any
 
 from gateway.faces.aws import AwsFace, Request, Response
 from gateway.operations.identifiers import new_id
+from gateway.request_heads import forwarded_scheme
 
 _log = logging.getLogger("queuegate.http")
 
@@ -104,7 +105,7 @@ class App:
         base_url = self._base_url
         if base_url is None:
             host = headers.get("host") or "{}:{}".format(*(scope.get("server") or ("localhost", 0)))
-            scheme = headers.get("x-forwarded-proto", scope["scheme"])
+            scheme = forwarded_scheme(headers.get("x-forwarded-proto", "")) or scope["scheme"]
             base_url = f"{scheme}://{host}"
         return Request(
             scope["method"],
@@ -182,8 +183,9 @@ def log_access(request_id: str, method: str, action: str, status: int, started: 
     )
 
 
-_PAGES = ("/livez", "/readyz", "/metrics")
-_PAGE_PREFIXES = ("/_admin/", "/_aws/")
+_PAGES = ("/livez", "/readyz", "/metrics", "/v1/cert")
+_CERTIFICATES = "/SimpleNotificationService"
+_PAGE_PREFIXES = ("/_admin/", "/_aws/", _CERTIFICATES)
 
 
 def is_page(path: str) -> bool:
@@ -193,4 +195,6 @@ def is_page(path: str) -> bool:
 
 def page_label(path: str) -> str:
     """The path as a label: of bounded cardinality."""
+    if path.startswith(_CERTIFICATES):
+        return _CERTIFICATES
     return path if path in _PAGES else "/_admin"

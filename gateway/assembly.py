@@ -14,11 +14,15 @@ from gateway.operations.in_flight import InFlight
 from gateway.operations.limits import LIMITS
 from gateway.operations.queue_cache import QueueCache
 from gateway.operations.series import Series
+from gateway.operations.sns.signing import Signer
+from gateway.operations.sns.topic_cache import TopicCache
 from gateway.operations.wakeups import Wakeups
+from gateway.supplied_keys import supplied_key
 from storage import settings as stored_settings
 from storage.database import Database
 from storage.fifo import FifoLanes
 from storage.messages import StandardLanes
+from storage.publishing import PublishLane
 
 if TYPE_CHECKING:
     from gateway.config import Settings
@@ -41,9 +45,11 @@ async def open_engine(settings: Settings, dsn: str) -> AsyncIterator[Engine]:
         await receiving.settle()
         await engine.standard.close()
         await engine.fifo.close()
+        await engine.publish.close()
         # What the last flushes leased for callers who have gone is given back, too.
         await receiving.settle()
         await engine.wakeups.stop()
+        await engine.signer.close()
         await database.close()
 
 
@@ -53,22 +59,31 @@ def build_engine(settings: Settings, database: Database) -> Engine:
     now: Callable[[], datetime | None] = clock.now
     linger = settings.linger_ms / 1000
     series = Series()
+    standard = StandardLanes(database, now, linger_seconds=linger)
     engine = Engine(
         database=database,
         queues=QueueCache(database),
-        standard=StandardLanes(database, now, linger_seconds=linger),
+        standard=standard,
         fifo=FifoLanes(database, now, linger_seconds=linger),
         wakeups=Wakeups(database),
         clock=clock,
         series=series,
         in_flight=InFlight(database, LIMITS.in_flight_messages),
+        topics=TopicCache(database),
+        publish=PublishLane(database, now, standard.lower_marks),
+        signer=Signer(database, region=settings.region, supplied=supplied_key(settings)),
         rules=Rules(
             settings.purge_interval_seconds,
             settings.queue_recreate_seconds,
             settings.default_visibility_timeout_seconds,
+            settings.allows_private_webhooks,
+            settings.signing_cert_url_base,
+            settings.sign_queue_envelopes,
+            settings.outbox_days,
         ),
     )
     looking.connect(engine)
-    for lane in (*engine.standard.lanes, *engine.fifo.lanes):
+    engine.wakeups.on_topic_changed = engine.topics.forget
+    for lane in engine.lanes:
         lane.observe = series.flush_observer(lane.name).observe
     return engine

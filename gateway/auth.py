@@ -31,12 +31,21 @@ class Authenticator:
         self._account_id = account_id
         self._region = region
         self._anonymous = Caller(account_id, region, account_id)
+        # Where nobody needs credentials, nobody is refused for having none.
+        self._nobody = Caller(account_id, region, account_id, is_anonymous=self._required)
         self._callers: dict[tuple[str, str], Caller] = {}
         self.by_head: dict[bytes, Caller] = {}
         """Caller by the first part of an Authorization header, up to its signed headers. Only short
         ones that name a caller: whatever else clients think of is not worth remembering."""
 
-    def caller(self, authorization: str, params: Mapping[str, str], resource: str = "") -> Caller:
+    def caller(
+        self,
+        authorization: str,
+        params: Mapping[str, str],
+        resource: str = "",
+        *,
+        may_be_anonymous: bool = False,
+    ) -> Caller:
         """The caller of a request; AccessDenied when credentials are needed and absent."""
         try:
             credential = (
@@ -48,9 +57,9 @@ class Authenticator:
             # Any value will do where signatures are not verified.
             return self._anonymous
         if credential is None:
-            if self._required:
+            if self._required and not may_be_anonymous:
                 raise AccessDenied(f"Access to the resource {resource} is denied.")
-            return self._anonymous
+            return self._nobody
         return self._known(credential.access_key, credential.region)
 
     def _known(self, access_key: str, region: str) -> Caller:

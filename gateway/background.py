@@ -3,31 +3,83 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from gateway.assembly import open_engine
+from protocol import envelopes
 from scheduler import all_workers
-from scheduler.worker import Worker
+from scheduler.delivery.attempts import DeliveryOptions, Sign
+from scheduler.delivery.deliver import Deliver
 
 if TYPE_CHECKING:
     from gateway.config import Settings
     from gateway.operations.engine import Engine
 
+# The supervisor of several processes kills them five seconds after the deadline of requests.
+_STOP_SECONDS = 3.0
 
-def workers_for(engine: Engine) -> list[Worker]:
+
+class Background(Protocol):
+    """Something that works until it is told to stop."""
+
+    def start(self, *, after_seconds: float = 0.0) -> None:
+        """Begin."""
+
+    async def stop(self) -> None:
+        """Finish what is under way, within seconds, and end."""
+
+
+def workers_for(engine: Engine, settings: Settings) -> list[Background]:
     """Every worker, on the engine's database and clock. Any number of processes may run them."""
-    return all_workers(
-        engine.database,
-        engine.clock.now,
-        engine.wakeups.arrived,
-        queue_recreate_seconds=engine.rules.queue_recreate_seconds,
+    workers: list[Background] = [
+        *all_workers(
+            engine.database,
+            engine.clock.now,
+            engine.wakeups.arrived,
+            queue_recreate_seconds=engine.rules.queue_recreate_seconds,
+            outbox_days=engine.rules.outbox_days,
+        )
+    ]
+    if settings.delivery_enabled:
+        deliver = Deliver(
+            engine.database,
+            engine.clock.now,
+            _options(engine, settings),
+            sign=_signing(engine),
+            on_moved=engine.wakeups.arrived,
+            tally=engine.series.deliveries,
+        )
+        engine.wakeups.on_deliveries = deliver.wake
+        workers.append(deliver)
+    return workers
+
+
+def _options(engine: Engine, settings: Settings) -> DeliveryOptions:
+    return DeliveryOptions(
+        poll_seconds=settings.delivery_poll_ms / 1000,
+        timeout_seconds=float(settings.delivery_timeout_seconds),
+        batch_size=settings.delivery_batch_size,
+        concurrency=settings.delivery_concurrency,
+        stop_seconds=min(_STOP_SECONDS, settings.shutdown_deadline_seconds),
+        allow_private=engine.rules.private_webhooks,
+        ca_file=settings.webhook_ca_file,
     )
+
+
+def _signing(engine: Engine) -> Sign:
+    async def sign(envelope: str) -> str:
+        if not envelopes.is_unsigned(envelope):
+            return envelope
+        [signature] = await engine.signer.sign_many([envelopes.to_sign(envelope)])
+        return envelopes.with_signature(envelope, signature, engine.signer.fingerprint)
+
+    return sign
 
 
 async def run_workers(settings: Settings, dsn: str, stop: asyncio.Event) -> None:
     """Run the workers without any face until ``stop`` is set."""
     async with open_engine(settings, dsn) as engine:
-        workers = workers_for(engine)
+        workers = workers_for(engine, settings)
         for worker in workers:
             worker.start()
         await stop.wait()

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import NoReturn
 
-from gateway import config
+from gateway import config, config_table, deliveries_arguments
 
 _DESCRIPTION = """\
 Queuegate: an SQS-compatible server that you run yourself, durable on PostgreSQL.
@@ -88,7 +88,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _serve(options: argparse.Namespace) -> int:
-    settings = _settings(options)
+    settings = _settings_to_start(options)
     from gateway.serving import serve
 
     return serve(settings)
@@ -102,17 +102,24 @@ def _migrate(options: argparse.Namespace) -> int:
 
 
 def _worker(options: argparse.Namespace) -> int:
-    settings = _settings(options)
+    settings = _settings_to_start(options)
     from gateway.serving import work
 
     return work(settings)
 
 
 def _doctor(options: argparse.Namespace) -> int:
-    settings = _settings(options)
+    settings = _settings_to_start(options)
     from gateway.doctor import examine
 
     return examine(settings)
+
+
+def _deliveries(options: argparse.Namespace) -> int:
+    settings = _settings(options)
+    from gateway.deliveries_command import run
+
+    return run(settings, options)
 
 
 def _health(options: argparse.Namespace) -> int:
@@ -123,9 +130,9 @@ def _health(options: argparse.Namespace) -> int:
 
 def _config(options: argparse.Namespace) -> int:
     if options.table:
-        print(config.markdown_table())
+        print(config_table.markdown_table())
         return 0
-    for name, value in config.effective(_settings(options)):
+    for name, value in config_table.effective(_settings(options)):
         print(f"{name}={value}")
     return 0
 
@@ -138,8 +145,22 @@ def _settings(options: argparse.Namespace) -> config.Settings:
         settings = config.Settings.from_env(environ, overrides)
     except config.BadSetting as refusal:
         _leave(str(refusal))
-    for line in config.warnings_about(environ):
+    for line in config_table.warnings_about(environ):
         print(f"queuegate: warning: {line}", file=sys.stderr)
+    return settings
+
+
+def _settings_to_start(options: argparse.Namespace) -> config.Settings:
+    """The same, with the files that they name looked at, too."""
+    from gateway.supplied_keys import supplied_key
+    from gateway.webhook_certificates import check_ca_file
+
+    settings = _settings(options)
+    try:
+        supplied_key(settings)
+        check_ca_file(settings)
+    except config.BadSetting as refusal:
+        _leave(str(refusal))
     return settings
 
 
@@ -192,6 +213,10 @@ def _parser() -> argparse.ArgumentParser:
     doctor = add("doctor", _doctor, "check what the gateway needs", _DOCTOR)
     _add_place(doctor)
     _add_database(doctor)
+    deliveries = add(
+        "deliveries", _deliveries, deliveries_arguments.SUMMARY, deliveries_arguments.DESCRIPTION
+    )
+    deliveries_arguments.add_actions(deliveries, _add_database)
     health = add("health", _health, "ask a running gateway whether it is ready", _HEALTH)
     health.add_argument("--url", help="what to ask (default: /readyz of the configured port)")
     shown = add("config", _config, "print the settings in effect", _CONFIG)

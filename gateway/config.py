@@ -7,10 +7,9 @@ drift from the code.
 
 from __future__ import annotations
 
-import difflib
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import MISSING, Field, dataclass, field, fields
+from dataclasses import Field, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +22,7 @@ from gateway.setting_values import (
     host_and_port,
     host_name,
     integer,
+    is_loopback,
     parse_account_id,
     parse_accounts,
     parse_auth,
@@ -33,6 +33,7 @@ from gateway.setting_values import (
 )
 
 DEFAULT_PORT = 9324
+ADDRESS_NAMES = ("QUEUEGATE_ADDRESS", "QUEUE_ADDRESS")
 
 
 class BadSetting(Exception):
@@ -226,6 +227,79 @@ class Settings:
         (0, 60),
         "Seconds before the name of a deleted queue is free again. SQS: 60; 0 suits tests.",
     )
+    private_webhooks: bool | None = _switch(
+        None,
+        "QUEUEGATE_PRIVATE_WEBHOOKS",
+        "Deliver to private addresses, too. Unset: when ephemeral, or listening on loopback only.",
+    )
+    delivery_enabled: bool = _switch(
+        True,
+        "QUEUE_HTTP_DELIVERY_ENABLED",
+        "Deliver to web hooks from here. `queuegate worker` can do it elsewhere.",
+    )
+    delivery_poll_ms: int = _number(
+        1000,
+        "QUEUE_HTTP_DELIVERY_POLL_MS",
+        (10, 60_000),
+        "Milliseconds between looks for deliveries that nobody announced, such as retries.",
+    )
+    delivery_timeout_seconds: int = _number(
+        15,
+        "QUEUE_HTTP_DELIVERY_TIMEOUT_SECS",
+        (1, 300),
+        "Seconds that a web hook has to answer, from the look-up of its name on. SNS: 15.",
+    )
+    delivery_batch_size: int = _number(
+        256,
+        "QUEUE_HTTP_DELIVERY_BATCH_SIZE",
+        (1, 10_000),
+        "Deliveries claimed at a time, at most.",
+    )
+    delivery_concurrency: int = _number(
+        256,
+        "QUEUEGATE_DELIVERY_CONCURRENCY",
+        (1, 10_000),
+        "Requests to web hooks that one process has in flight, at most; 32 to one subscription.",
+    )
+    webhook_ca_file: Path | None = setting(
+        None,
+        "QUEUEGATE_WEBHOOK_CA_FILE",
+        directory,
+        allowed="a file",
+        explanation="Certificates, in PEM, that web hooks may be signed by beside the system's.",
+    )
+    signing_key_file: Path | None = setting(
+        None,
+        "QUEUEGATE_SIGNING_KEY_FILE",
+        directory,
+        allowed="a file",
+        explanation="RSA key, in PEM, that signs SNS messages. Unset: one is made and kept.",
+    )
+    signing_certificate_file: Path | None = setting(
+        None,
+        "QUEUEGATE_SIGNING_CERTIFICATE_FILE",
+        directory,
+        allowed="a file",
+        explanation="Certificate, in PEM, of that key.",
+    )
+    signing_cert_url_base: str | None = setting(
+        None,
+        "QUEUEGATE_SIGNING_CERT_URL_BASE",
+        parse_base_url,
+        allowed="http://host[:port] or https://host[:port], without a path",
+        explanation="Start of the SigningCertURL in SNS messages. Unset: that of queue URLs.",
+    )
+    sign_queue_envelopes: bool = _switch(
+        True,
+        "QUEUEGATE_SIGN_QUEUE_ENVELOPES",
+        "Sign the envelopes of SNS in queues, too. A signature is 0.4 ms of CPU at first receipt.",
+    )
+    outbox_days: int = _number(
+        14,
+        "QUEUEGATE_OUTBOX_DAYS",
+        (1, 365),
+        "Days that messages stay in the outbox: what would have gone out by e-mail, SMS or push.",
+    )
     runtime_dir: Path | None = setting(
         None,
         "QUEUEGATE_RUNTIME_DIR",
@@ -259,12 +333,15 @@ class Settings:
         if values.get("admin_clock") is None:
             values["admin_clock"] = bool(values.get("ephemeral", False))
         settings = cls(**values)
-        if settings.ephemeral and settings.database_url is not None:
-            raise BadSetting(
-                "--ephemeral and DATABASE_URL exclude each other: ephemeral data lives in a "
-                "PostgreSQL that Queuegate starts itself. Leave one of them out."
-            )
+        _check_together(settings)
         return settings
+
+    @property
+    def allows_private_webhooks(self) -> bool:
+        """What a gateway with these settings does; workers alone listen nowhere."""
+        if self.private_webhooks is not None:
+            return self.private_webhooks
+        return self.ephemeral or is_loopback(self.host)
 
     def to_env(self) -> dict[str, str]:
         """Variables from which `from_env` gives these settings again, for our own children."""
@@ -276,82 +353,10 @@ class Settings:
         return values
 
 
-@dataclass(frozen=True)
-class Row:
-    """One line of the configuration table."""
-
-    variables: tuple[str, ...]
-    default: str
-    allowed: str
-    explanation: str
-
-
-# Variables of deliveries, schedules and traces, which this version does not have. Ignoring them in
-# silence would let somebody believe that they are on.
-NOT_YET = ("QUEUE_HTTP_DELIVERY_", "QUEUE_SCHEDULE_", "OTLP_")
-# Read by pip, make or the tests, not by the gateway.
-NOT_OURS = ("QUEUEGATE_TEST_", "QUEUEGATE_BENCH_")
-
-
 def variable_of(item: Field[Any]) -> Variable:
     """The variable behind a field of Settings."""
     variable: Variable = item.metadata["variable"]
     return variable
-
-
-def table() -> list[Row]:
-    """The configuration table: every variable, with its default and its allowed values."""
-    address = Row(
-        ("QUEUEGATE_ADDRESS", "QUEUE_ADDRESS"),
-        "",
-        "host:port",
-        "Host and port in one. The two variables for host and port take precedence.",
-    )
-    rows = [address]
-    for item in fields(Settings):
-        variable = variable_of(item)
-        if not variable.internal:
-            row = Row(variable.names, _shown_default(item), variable.allowed, variable.explanation)
-            rows.append(row)
-    return rows
-
-
-def markdown_table() -> str:
-    """The configuration table as it stands in the README."""
-    lines = ["| Variable | Default | Allowed | What it does |", "| --- | --- | --- | --- |"]
-    for row in table():
-        names = ", ".join(f"`{name}`" for name in row.variables)
-        default = f"`{row.default}`" if row.default else ""
-        lines.append(f"| {names} | {default} | {row.allowed} | {row.explanation} |")
-    return "\n".join(lines)
-
-
-def effective(settings: Settings) -> list[tuple[str, str]]:
-    """(variable, value) of every setting, with secrets hidden."""
-    lines = []
-    for item in fields(settings):
-        variable, value = variable_of(item), getattr(settings, item.name)
-        if variable.internal:
-            continue
-        text = "" if value is None else variable.write(value)
-        lines.append((variable.names[0], "(hidden)" if variable.secret and text else text))
-    return lines
-
-
-def warnings_about(environ: Mapping[str, str]) -> list[str]:
-    """A line for each variable that looks meant for us but does nothing."""
-    known = [name for row in table() for name in row.variables] + ["QUEUEGATE_RUNTIME_DIR"]
-    lines = []
-    for name in sorted(environ):
-        if name.startswith(NOT_YET):
-            lines.append(f"{name} is set, but this version has nothing that it configures: ignored")
-        elif name.startswith("QUEUEGATE_") and name not in known and not name.startswith(NOT_OURS):
-            near = difflib.get_close_matches(name, known, n=1)
-            hint = (
-                f"; did you mean {near[0]}?" if near else "; `queuegate config` lists all of them"
-            )
-            lines.append(f"{name} is not a setting of Queuegate: ignored{hint}")
-    return lines
 
 
 def process_environment() -> Mapping[str, str]:
@@ -361,7 +366,8 @@ def process_environment() -> Mapping[str, str]:
 
 def child_environment(settings: Settings, environ: Mapping[str, str]) -> dict[str, str]:
     """The environment for a process of ours that is to have exactly these settings."""
-    ours = {name for row in table() for name in row.variables}
+    ours = {name for item in fields(Settings) for name in variable_of(item).names}
+    ours |= set(ADDRESS_NAMES)
     kept = {name: value for name, value in environ.items() if name not in ours}
     return kept | settings.to_env()
 
@@ -377,7 +383,7 @@ def default_data_dir(environ: Mapping[str, str]) -> Path:
 
 
 def _read_address(environ: Mapping[str, str], values: dict[str, Any]) -> None:
-    for name in ("QUEUEGATE_ADDRESS", "QUEUE_ADDRESS"):
+    for name in ADDRESS_NAMES:
         if environ.get(name):
             try:
                 values["host"], values["port"] = host_and_port(environ[name])
@@ -387,6 +393,19 @@ def _read_address(environ: Mapping[str, str], values: dict[str, Any]) -> None:
             return
 
 
+def _check_together(settings: Settings) -> None:
+    if settings.ephemeral and settings.database_url is not None:
+        raise BadSetting(
+            "--ephemeral and DATABASE_URL exclude each other: ephemeral data lives in a "
+            "PostgreSQL that Queuegate starts itself. Leave one of them out."
+        )
+    if (settings.signing_key_file is None) != (settings.signing_certificate_file is None):
+        raise BadSetting(
+            "QUEUEGATE_SIGNING_KEY_FILE and QUEUEGATE_SIGNING_CERTIFICATE_FILE belong together: "
+            "set both of them or none."
+        )
+
+
 def _checked(variable: Variable, name: str, text: Any) -> Any:
     try:
         return variable.parse(str(text))
@@ -394,11 +413,3 @@ def _checked(variable: Variable, name: str, text: Any) -> Any:
         shown = "(value hidden)" if variable.secret else repr(str(text))
         reason = str(bad) or f"allowed is {variable.allowed}"
         raise BadSetting(f"{name}={shown}: {reason}") from None
-
-
-def _shown_default(item: Field[Any]) -> str:
-    if item.name == "data_dir":
-        return "~/.local/state/queuegate (as root: /var/lib/queuegate)"
-    if item.default is MISSING or item.default is None:
-        return ""
-    return variable_of(item).write(item.default)

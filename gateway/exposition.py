@@ -16,8 +16,9 @@ from prometheus_client.core import (
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.registry import Collector
 
-from gateway.operations.series import Histogram, QueueSeries, Series
+from gateway.operations.series import DeliverySeries, Histogram, QueueSeries, Series
 from storage import depths
+from storage.delivery_inspection import Gauges
 
 if TYPE_CHECKING:
     from gateway.operations.engine import Engine
@@ -64,6 +65,8 @@ class _ProcessNumbers(Collector):
             ["lane"],
             [([lane], histogram) for lane, histogram in series.flushes.items()],
         )
+        yield from _topics(series)
+        yield from _deliveries(series.deliveries)
         size, idle = self._engine.database.pool_counts()
         for name, value, text in (
             ("db_pool_size", size, "Open connections of the pool."),
@@ -140,6 +143,45 @@ def _queues(all_series: list[QueueSeries]) -> Iterator[Metric]:
         yield _histogram(name, text, ["queue"], _histograms_by_name(all_series, attribute))
 
 
+def _topics(series: Series) -> Iterator[Metric]:
+    yield _counter(
+        "queuegate_topic_messages_published",
+        "Messages published, whoever got them.",
+        ["topic"],
+        [([name], number) for name, number in series.topics.items()],
+    )
+    yield _counter(
+        "queuegate_topic_copies_refused",
+        "Copies that their queue could not take: kept in a dead-letter queue, or dropped.",
+        ["outcome"],
+        [(["kept"], series.copies_kept), (["dropped"], series.copies_dropped)],
+    )
+
+
+def _deliveries(series: DeliverySeries) -> Iterator[Metric]:
+    yield _counter(
+        "queue_delivery_attempts",
+        "Requests to web hooks.",
+        ["outcome"],
+        [([outcome], sum(histogram.counts)) for outcome, histogram in series.attempts.items()],
+    )
+    yield _histogram(
+        "queue_delivery_attempt_duration_seconds",
+        "Time until a web hook had answered.",
+        ["outcome"],
+        [([outcome], histogram) for outcome, histogram in series.attempts.items()],
+    )
+    for name, value, text in (
+        ("queue_delivery_exhausted", series.exhausted_count, "Deliveries given up."),
+        (
+            "queuegate_delivery_leases_lost",
+            series.lost_count,
+            "Attempts without a known outcome, repeated: possible duplicates.",
+        ),
+    ):
+        yield CounterMetricFamily(name, text, value)
+
+
 def _by_name(all_series: list[QueueSeries], attribute: str) -> list[tuple[Labels, float]]:
     """One value per queue name: the same name may exist in several accounts and regions."""
     values: dict[str, float] = {}
@@ -178,6 +220,24 @@ class _Depths(Collector):
             hidden.add_metric([name], held)
         yield visible
         yield hidden
+
+
+class _Pending(Collector):
+    def __init__(self, gauges: Gauges) -> None:
+        self._gauges = gauges
+
+    def collect(self) -> Iterator[Metric]:
+        gauges = self._gauges
+        for name, value, text in (
+            ("pending", gauges.pending, "Deliveries to be made; estimated above 10,000."),
+            ("exhausted", gauges.exhausted, "Deliveries given up and kept; likewise."),
+            (
+                "oldest_pending_seconds",
+                gauges.oldest_pending_seconds,
+                "Age of the oldest of the first deliveries of up to 1,000 subscriptions.",
+            ),
+        ):
+            yield GaugeMetricFamily(f"queuegate_deliveries_{name}", text, value=value)
 
 
 class _Sum(Collector):
@@ -222,8 +282,10 @@ def page(registry: CollectorRegistry) -> bytes:
     return generate_latest(registry)
 
 
-def depth_page(found: list[depths.Depth]) -> bytes:
-    """The gauges of the queues' depths."""
+def depth_page(found: list[depths.Depth], deliveries: Gauges | None) -> bytes:
+    """The gauges of what the database holds."""
     registry = CollectorRegistry()
     registry.register(_Depths(found))
+    if deliveries is not None:
+        registry.register(_Pending(deliveries))
     return generate_latest(registry)

@@ -3,8 +3,8 @@
 Uvicorn's protocol stays in charge of everything that is unusual in any way: other methods and
 paths, chunked or partial bodies, Expect, Upgrade, pipelining, closing connections. This class takes
 only what it recognises completely, and hands the rest over untouched. Decoding, operations and
-encoding are those of the ordinary path (``gateway/faces/aws_sqs_messages.py``); no task and no
-future is made. Measured in tests/bench/README.md.
+encoding are those of the ordinary path (``gateway/hot_routes.py``); no task and no future is made.
+Measured in tests/bench/README.md.
 """
 
 from __future__ import annotations
@@ -18,20 +18,17 @@ from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
+from gateway import hot_routes
 from gateway.app import log_access
 from gateway.auth import Authenticator
-from gateway.faces import refusals
 from gateway.faces.aws import AwsFace, Members
-from gateway.faces.aws_sqs_messages import HOT, Context, Hot
+from gateway.hot_routes import Asked, Route
 from gateway.operations.identifiers import new_id
 from gateway.operations.receiving import Receiving
-from gateway.operations.series import HTTP_SECONDS, Histogram
+from gateway.operations.series import Histogram
 from gateway.request_heads import RequestHeads
-from protocol import json_wire
-from protocol.aws_errors import SQS_ERRORS, json_error
+from protocol import query_wire
 from protocol.errors import Malformed
-from protocol.shapes import Action
-from protocol.sqs_shapes import SQS
 from storage.errors import Rejected, Unavailable
 
 _log = logging.getLogger("queuegate.aws")
@@ -39,20 +36,10 @@ _log = logging.getLogger("queuegate.aws")
 _START = b"POST / HTTP/1.1\r\n"
 _LONGEST_HEAD = 16_384
 _LENGTH_DIGITS = 10
+_JSON = b"application/x-amz-json"
+_FORM = b"application/x-www-form-urlencoded"
+_PUBLISH = b"Action=Publish"
 _MOST_HELD_BYTES = 1_048_576
-
-
-class Route:
-    """One hot action with everything about it that never changes."""
-
-    __slots__ = ("action", "count_key", "hot", "name", "seconds")
-
-    def __init__(self, action: Action, hot: Hot) -> None:
-        self.name = action.name
-        self.action = action
-        self.hot = hot
-        self.count_key = ("POST", "/", action.name, 200)
-        self.seconds = Histogram(HTTP_SECONDS)
 
 
 class FastPath:
@@ -64,17 +51,19 @@ class FastPath:
         authenticator: Authenticator,
         *,
         access_log: bool,
+        base_url: str | None = None,
     ) -> None:
         self.engine = aws.engine
         self.series = aws.engine.series
         self.authenticator = authenticator
         self.access_log = access_log
         self.heads = RequestHeads()
-        self.routes: dict[bytes, Route] = {}
-        for name, hot in HOT.items():
-            route = Route(SQS.actions[name], hot)
-            self.routes[f"{SQS.target_prefix}.{name}".encode()] = route
-            self.series.request_seconds[("POST", "/", name)] = route.seconds
+        self.base_url = base_url
+        seconds: dict[str, Histogram] = {}
+        self.by_target = hot_routes.routes_by_target(seconds)
+        self.by_action = hot_routes.routes_by_action(seconds)
+        for name, histogram in seconds.items():
+            self.series.request_seconds[("POST", "/", name)] = histogram
 
 
 class Exchange:
@@ -91,7 +80,7 @@ class Exchange:
     )
 
     def __init__(
-        self, protocol: Any, route: Route, context: Context, members: Members, started: float
+        self, protocol: Any, route: Route, context: Any, members: Members, started: float
     ) -> None:
         self.protocol = protocol
         self.route = route
@@ -104,7 +93,7 @@ class Exchange:
     def start(self) -> None:
         """Run the operation; its refusals without a database are answered at once."""
         try:
-            self.receiving = self.route.hot.start(self.context, self.members, self.reply)
+            self.receiving = self.route.pair.start(self.context, self.members, self.reply)
         except Rejected as refusal:
             self.reply(refusal)
         except Exception as error:  # noqa: BLE001 - the outermost handler of this path
@@ -117,8 +106,8 @@ class Exchange:
             return
         route = self.route
         try:
-            members = route.hot.finish(self.context, self.members, result)
-            body = json_wire.encode(route.action.output, members or {})
+            members = route.pair.finish(self.context, self.members, result)
+            body = route.wire.encode(route.action, members or {}, self.request_id)
         except Exception as error:  # noqa: BLE001 - the outermost handler of this path
             self._refuse(error)
             return
@@ -129,16 +118,11 @@ class Exchange:
         self.protocol.fast_answer(self, body)
 
     def _refuse(self, error: BaseException) -> None:
-        if isinstance(error, Rejected):
-            shape, text = refusals.sqs_error(error), str(error)
-        elif isinstance(error, Unavailable):
+        if isinstance(error, Unavailable):
             _log.warning("%s %s: %s", self.request_id, self.route.name, error)
-            shape, text = SQS_ERRORS["ServiceUnavailable"], str(error)
-        else:
+        elif not isinstance(error, Rejected):
             _log.error("%s %s failed", self.request_id, self.route.name, exc_info=error)
-            shape = SQS_ERRORS["InternalFailure"]
-            text = "We encountered an internal error. Please try again."
-        status, headers, body = json_error(shape, text)
+        status, headers, body = hot_routes.refusal(self.route, error, self.request_id)
         if status == 503:
             headers.append((b"retry-after", b"1"))
         series = self.context.engine.series
@@ -332,36 +316,46 @@ class FastProtocol(HttpToolsProtocol):
         headers = shared.heads.read(data[len(_START) : end])
         if headers is None:
             return False
-        route = shared.routes.get(headers.get(b"x-amz-target", b""))
         length = headers.get(b"content-length", b"")
         if (
-            route is None
-            or not length.isdigit()
+            not length.isdigit()
             or len(length) > _LENGTH_DIGITS
             or int(length) != len(data) - end - 4
-            or not headers.get(b"content-type", b"").startswith(b"application/x-amz-json")
         ):
             return False
-        return self._start(route, headers, data[end + 4 :], started)
+        body = data[end + 4 :]
+        target = headers.get(b"x-amz-target")
+        content_type = headers.get(b"content-type", b"")
+        try:
+            if target is not None:
+                route = shared.by_target.get(target)
+                if route is None or not content_type.startswith(_JSON):
+                    return False
+                members = route.wire.decode(route.action, body)
+            else:
+                # Forms that begin otherwise are rare, and nobody's hot path.
+                if not content_type.startswith(_FORM) or not body.startswith(_PUBLISH):
+                    return False
+                params = query_wire.parse_form(body)
+                route = shared.by_action.get(params["Action"])
+                if route is None or params.get("Version") not in route.wire.service.versions:
+                    return False
+                members = route.wire.decode(route.action, params)
+        except Malformed:
+            return False
+        return self._start(route, headers, members, started)
 
     def _start(
-        self, route: Route, headers: dict[bytes, bytes], body: bytes, started: float
+        self, route: Route, headers: dict[bytes, bytes], members: Members, started: float
     ) -> bool:
         shared = self.shared
         caller = shared.authenticator.fast_caller(headers.get(b"authorization", b""))
         if caller is None:
             return False
-        try:
-            members = json_wire.decode(route.action.input, body)
-        except Malformed:
+        asked = Asked(shared.engine, caller, headers, shared.base_url)
+        context = route.find(asked, members)
+        if context is None:
             return False
-        engine = shared.engine
-        url = members.get("QueueUrl")
-        queue = engine.queues.by_url.get((caller.account_id, caller.region, url or ""))
-        if queue is None:
-            return False
-        trace = headers.get(b"x-amzn-trace-id")
-        context = Context(engine, caller, queue, trace.decode("latin-1") if trace else None, False)
         exchange = Exchange(self, route, context, members, started)
         self._exchange = exchange
         self._reading_since = 0.0
@@ -376,9 +370,10 @@ class FastProtocol(HttpToolsProtocol):
         if self._defaults is not self.server_state.default_headers:
             self._render_head()
         self.transport.write(
-            b"%bx-amzn-RequestId: %b\r\ncontent-length: %d\r\n%b\r\n%b"
+            b"%bcontent-type: %b\r\nx-amzn-RequestId: %b\r\ncontent-length: %d\r\n%b\r\n%b"
             % (
                 self._head,
+                exchange.route.wire.content_type,
                 exchange.request_id.encode(),
                 len(body),
                 b"connection: close\r\n" if self._closing else b"",
@@ -412,7 +407,6 @@ class FastProtocol(HttpToolsProtocol):
         parts = [STATUS_LINE[200]]
         for name, value in defaults:
             parts += (name, b": ", value, b"\r\n")
-        parts.append(b"content-type: application/x-amz-json-1.0\r\n")
         self._head = b"".join(parts)
 
     def _answered(self, exchange: Exchange, status: int) -> None:

@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gateway.operations.series import MOST_QUEUES
-from storage import depths
+from storage import delivery_inspection, depths
+from storage.delivery_inspection import Gauges
 from storage.errors import Unavailable
 
 if TYPE_CHECKING:
@@ -34,6 +35,7 @@ class Metrics:
         self._runtime_dir = runtime_dir
         self._worker_number = worker_number
         self._depths: list[depths.Depth] = []
+        self._deliveries: Gauges | None = None
         self._depths_at = float("-inf")
         self._tidied_at = float("-inf")
         self._refreshing: asyncio.Task[None] | None = None
@@ -51,7 +53,7 @@ class Metrics:
         others = await asyncio.gather(*[_ask(path) for path in self._siblings()])
         pages = [self._own(), *[page for page in others if page]]
         total = exposition.added(pages) if len(pages) > 1 else pages[0]
-        return total + exposition.depth_page(self._depths)
+        return total + exposition.depth_page(self._depths, self._deliveries)
 
     async def _refresh(self) -> None:
         """Ask the database, at most every ten seconds; when it is slow the page goes without."""
@@ -66,11 +68,13 @@ class Metrics:
         """How deep the queues are; deleted ones are absent, and so are their other series."""
         try:
             await self._tidy()
+            now = self._engine.clock.now()
             async with self._engine.database.transaction() as tx:
-                self._depths = await depths.depths(tx, self._engine.clock.now(), MOST_QUEUES)
+                self._depths = await depths.depths(tx, now, MOST_QUEUES)
+                self._deliveries = await delivery_inspection.gauges(tx, now)
         except Unavailable as error:
             _log.warning("depths are not known: %s", error)
-            self._depths = []
+            self._depths, self._deliveries = [], None
         finally:
             self._refreshing = None
 

@@ -12,6 +12,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route, Router
 
+from gateway.certificates import certificate_routes
+from gateway.outbox_page import outbox_routes
 from storage import settings as stored_settings
 from storage.errors import Unavailable
 
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
     from gateway.config import Settings
     from gateway.metrics import Metrics
     from gateway.operations.engine import Engine
+    from gateway.outbox_page import Callers
 
 _READY_SECONDS = 2.0
 _STUCK_SECONDS = 5.0
@@ -57,7 +60,7 @@ class _Pages:
     def _stuck_lanes(self) -> str:
         """What to say of lanes whose flush has lasted for too long; nothing if there are none."""
         now = time.monotonic()
-        lanes = (*self._engine.standard.lanes, *self._engine.fifo.lanes)
+        lanes = self._engine.lanes
         stuck = [lane.name for lane in lanes if lane.stuck_seconds(now) > _STUCK_SECONDS]
         if not stuck:
             return ""
@@ -141,8 +144,8 @@ def _wanted_ahead(body: bytes, ahead: float) -> float | str:
     return float(value)
 
 
-def pages(engine: Engine, metrics: Metrics, settings: Settings) -> Asgi:
-    """The router of all pages."""
+def pages(engine: Engine, metrics: Metrics, settings: Settings, callers: Callers) -> Asgi:
+    """The router of all pages. Those that show messages ask ``callers`` who wants to see them."""
     handlers = _Pages(engine, metrics, settings)
     return Router(
         [
@@ -150,5 +153,7 @@ def pages(engine: Engine, metrics: Metrics, settings: Settings) -> Asgi:
             Route("/readyz", handlers.readyz),
             Route("/metrics", handlers.metrics),
             Route("/_admin/clock", handlers.clock, methods=["GET", "POST"]),
+            *certificate_routes(engine.signer),
+            *outbox_routes(engine, callers),
         ]
     )

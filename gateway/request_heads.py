@@ -31,6 +31,7 @@ _NEEDED = frozenset(
         b"content-type",
         b"authorization",
         b"x-amzn-trace-id",
+        b"x-forwarded-proto",
     }
 )
 _TOKEN = re.compile(rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+").fullmatch
@@ -39,6 +40,13 @@ _CONTROLS = bytes({*range(0x20), 0x7F} - {0x09})
 
 _OTHER = b""
 _STRANGE = b"?"
+
+
+def forwarded_scheme(value: str) -> str:
+    """What the client spoke, from X-Forwarded-Proto: of a list what the first proxy heard. "" for
+    what is no scheme of ours."""
+    scheme = value.partition(",")[0].strip().lower()
+    return scheme if scheme in ("http", "https") else ""
 
 
 class RequestHeads:

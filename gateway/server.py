@@ -17,8 +17,8 @@ from gateway.app import App
 from gateway.assembly import open_engine
 from gateway.auth import Authenticator
 from gateway.background import workers_for
+from gateway.faces import aws_sns, aws_sqs
 from gateway.faces.aws import AwsFace
-from gateway.faces.aws_sqs import BINDINGS
 from gateway.fast_path import FastPath, protocol_class
 from gateway.metrics import Metrics
 
@@ -81,13 +81,13 @@ async def run(
             account_id=settings.account_id,
             region=settings.region,
         )
-        aws = AwsFace(engine, authenticator, {"sqs": BINDINGS})
+        aws = AwsFace(engine, authenticator, {"sqs": aws_sqs.BINDINGS, "sns": aws_sns.BINDINGS})
         metrics = Metrics(engine, settings.runtime_dir, worker_number)
 
         def make_pages() -> Asgi:
             from gateway.pages import pages
 
-            return pages(engine, metrics, settings)
+            return pages(engine, metrics, settings, authenticator)
 
         app = App(
             aws,
@@ -96,9 +96,11 @@ async def run(
             max_body_bytes=settings.max_body_bytes,
             access_log=settings.access_log,
         )
-        fast_path = FastPath(aws, authenticator, access_log=settings.access_log)
+        fast_path = FastPath(
+            aws, authenticator, access_log=settings.access_log, base_url=settings.base_url
+        )
         server = _Server(_uvicorn_config(settings, app, fast_path), on_ready)
-        workers = workers_for(engine) if worker_number == 0 else []
+        workers = workers_for(engine, settings) if worker_number == 0 else []
         async with metrics.shared():
             for number, worker in enumerate(workers):
                 worker.start(after_seconds=0.1 * number)

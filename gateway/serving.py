@@ -74,10 +74,13 @@ def work(settings: Settings) -> int:
             file=sys.stderr,
         )
         return 2
+    dsn = settings.database_url
     log_lines.configure(settings)
     try:
         with _stop_by_signal():
-            _run(_work(settings, settings.database_url))
+            # Listening nowhere, they have no loopback address to allow private web hooks by.
+            settings = replace(settings, private_webhooks=bool(settings.private_webhooks))
+            _run(_work(settings, dsn))
     except _Stopped:
         return 0
     except _refused() as refusal:
@@ -137,6 +140,7 @@ def _supervise(settings: Settings, database: _Database, sock: socket.socket) -> 
         settings,
         database_url=dsn,
         ephemeral=False,
+        private_webhooks=settings.allows_private_webhooks,
         port=sock.getsockname()[1],
         runtime_dir=runtime_dir,
     )

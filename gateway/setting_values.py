@@ -61,6 +61,11 @@ def host_name(text: str) -> str:
     return name
 
 
+def is_loopback(host: str) -> bool:
+    """Whether a listener on this host can be reached from this machine only."""
+    return host in {"localhost", "::1"} or bool(re.fullmatch(r"127(\.\d+){3}", host, re.ASCII))
+
+
 def host_and_port(text: str) -> tuple[str, int]:
     """The parts of host:port; an empty host means every interface."""
     host, colon, port = text.strip().rpartition(":")

@@ -16,7 +16,7 @@ from gateway.faces import refusals
 from gateway.operations.caller import Caller
 from gateway.operations.engine import Engine
 from protocol import aws_errors, json_wire, query_results, query_wire
-from protocol.aws_errors import SQS_ERRORS, AwsError
+from protocol.aws_errors import AwsError
 from protocol.detect import NOT_ON_QUEUE_PATH, SERVICES, Detected, detect
 from protocol.errors import Malformed
 from protocol.queue_urls import QueueAddress, queue_from_url
@@ -34,6 +34,9 @@ _log = logging.getLogger("queuegate.aws")
 
 Headers = list[tuple[bytes, bytes]]
 Members = dict[str, Any]
+
+WITHOUT_CREDENTIALS = frozenset({"ConfirmSubscription", "Unsubscribe"})
+"""SNS: what the links in messages to web hooks ask for."""
 
 _MOST_URLS = 50_000
 _LONGEST_URL = 512
@@ -115,7 +118,12 @@ class Callers(Protocol):
     """Who makes a request, from its credentials (``gateway.auth.Authenticator``)."""
 
     def caller(
-        self, authorization: str, params: Mapping[str, str], resource: str = ""
+        self,
+        authorization: str,
+        params: Mapping[str, str],
+        resource: str = "",
+        *,
+        may_be_anonymous: bool = False,
     ) -> Caller: ...
 
 
@@ -140,7 +148,15 @@ class AwsFace:
             detected = detect(
                 request.method, request.path, request.query, request.headers, request.body
             )
-            if detected.wire == "query" and detected.action is None and detected.path_queue:
+            if request.method not in ("GET", "POST"):
+                # A link checker's HEAD must not end a subscription.
+                raise UnknownAction(f"The method {request.method} is not valid for this endpoint.")
+            if (
+                detected.wire == "query"
+                and detected.action is None
+                and detected.path_queue
+                and detected.service == "sqs"
+            ):
                 return _no_action(request)
             return await self._answer(request, detected)
         except Malformed as error:
@@ -149,11 +165,11 @@ class AwsFace:
             return refuse(request, detected, refusal)
         except Unavailable as error:
             _log.warning("%s %s: %s", request.request_id, detected.action, error)
-            return _error(request, detected, SQS_ERRORS["ServiceUnavailable"], str(error))
+            return _error(request, detected, refusals.unavailable(detected.service), str(error))
         except Exception:  # noqa: BLE001 - the outermost handler: bugs become a 500 without detail
             _log.exception("%s %s failed", request.request_id, detected.action)
             text = "We encountered an internal error. Please try again."
-            return _error(request, detected, SQS_ERRORS["InternalFailure"], text)
+            return _error(request, detected, refusals.internal(detected.service), text)
 
     def too_large(self, request: Request, most: int) -> Response:
         """The refusal of a body that was not read to its end: 413 in the form of the wire."""
@@ -170,13 +186,21 @@ class AwsFace:
         is_json = detected.wire == "json"
         resource = f"{request.base_url}{request.path}"
         caller = self.authenticator.caller(
-            request.headers.get("authorization", ""), detected.params, resource
+            request.headers.get("authorization", ""),
+            detected.params,
+            resource,
+            may_be_anonymous=detected.service == "sns" and detected.action in WITHOUT_CREDENTIALS,
         )
         service = SERVICES.get(detected.service)
         action = service.actions.get(detected.action or "") if service else None
         if service is None or action is None:
             raise _unknown_action(detected)
-        if not is_json and detected.path_queue and action.name in NOT_ON_QUEUE_PATH:
+        if (
+            not is_json
+            and detected.path_queue
+            and service.name == "sqs"
+            and action.name in NOT_ON_QUEUE_PATH
+        ):
             raise _unknown_action(detected)
         if is_json:
             members = json_wire.decode(action.input, request.body)
@@ -228,7 +252,7 @@ def _no_action(request: Request) -> Response:
 def refuse(request: Request, detected: Detected, refusal: Rejected) -> Response:
     """A refusal in the form of the wire that asked."""
     text = str(refusal) if detected.wire == "json" else refusal.query_text
-    return _error(request, detected, refusals.sqs_error(refusal), text)
+    return _error(request, detected, refusals.aws_error(detected.service, refusal), text)
 
 
 def _error(request: Request, detected: Detected, error: AwsError, text: str) -> Response:

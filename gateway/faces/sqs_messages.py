@@ -13,6 +13,7 @@ from gateway.operations import message_attributes
 from gateway.operations.messages import ReceiveMessage, receipt_handle_of, system_of
 from gateway.operations.sending import SendMessage, Sent
 from protocol import names
+from protocol.attribute_values import with_bytes
 from protocol.digests import md5_of_attributes, md5_of_body
 from storage.errors import (
     BatchEntryIdsNotDistinct,
@@ -93,7 +94,7 @@ def failed_members(entry_id: str, refusal: Rejected) -> Members:
     """One Failed entry of a batch."""
     return {
         "Id": entry_id,
-        "Code": batch_code(refusal),
+        "Code": batch_code("sqs", refusal),
         "Message": str(refusal),
         "SenderFault": True,
     }
@@ -179,7 +180,7 @@ def received_members(message: Received, want: Wanted, received_at: int) -> Membe
     if want.attributes and message.attributes is not None:
         chosen = message_attributes.select(message.attributes, want.attributes)
         if chosen:
-            values = message_attributes.with_bytes(chosen)
+            values = with_bytes(chosen)
             members["MD5OfMessageAttributes"] = md5_of_attributes(values)
             members["MessageAttributes"] = values
     return members

@@ -15,3 +15,5 @@ class Caller:
     account_id: str
     region: str
     principal: str
+    is_anonymous: bool = False
+    """The request carried no credentials: SNS asks for some on a few actions."""

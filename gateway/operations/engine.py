@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from gateway.operations.limits import LIMITS, Limits
 
@@ -12,10 +12,14 @@ if TYPE_CHECKING:
     from gateway.operations.in_flight import InFlight
     from gateway.operations.queue_cache import QueueCache
     from gateway.operations.series import Series
+    from gateway.operations.sns.signing import Signer
+    from gateway.operations.sns.topic_cache import TopicCache
     from gateway.operations.wakeups import Wakeups
     from storage.database import Database
     from storage.fifo import FifoLanes
+    from storage.lanes import Lane
     from storage.messages import StandardLanes
+    from storage.publishing import PublishLane
 
 
 @dataclass(slots=True)
@@ -25,6 +29,14 @@ class Rules:
     purge_interval_seconds: int = 60
     queue_recreate_seconds: int = 60
     default_visibility_timeout_seconds: int = 30
+    private_webhooks: bool = False
+    """Whether web hooks may be at addresses that are not the internet's (protocol.addresses)."""
+    cert_url_base: str | None = None
+    """Where clients reach the certificate of the key that signs. None: where they reach us."""
+    sign_queue_envelopes: bool = True
+    """Whether envelopes in queues are signed, as on AWS; those for web hooks always are."""
+    outbox_days: int = 14
+    """How long messages stay in the outbox."""
 
 
 @dataclass(slots=True)
@@ -39,7 +51,15 @@ class Engine:
     clock: Clock
     series: Series
     in_flight: InFlight
+    topics: TopicCache
+    publish: PublishLane
+    signer: Signer
     rules: Rules
     limits: Limits = LIMITS
     stopping: bool = False
     """Set when the gateway drains: long polls end, and no new one waits."""
+
+    @property
+    def lanes(self) -> tuple[Lane[Any], ...]:
+        """All lanes, for observing them."""
+        return *self.standard.lanes, *self.fifo.lanes, self.publish.lane

@@ -32,6 +32,18 @@ class Limits:
     move_tasks_per_account: int = 100
     move_rate_per_second: int = 500
     move_task_seconds: int = 36 * 3600
+    sns_page: int = 100
+    outbox_page_bytes: int = 8_388_608
+    topic_policy_bytes: int = 30_720
+    subscription_policy_length: int = 10_240
+    display_name_length: int = 100
+    archive_days: int = 365
+    list_subscriptions_page: int = 100
+    subscriptions_of_fifo_topic: int = 100
+    filter_policies_of_topic: int = 200
+    filter_policies_of_account: int = 10_000
+    confirmation_seconds: int = 2 * 24 * 3600
+    endpoint_length: int = 2_048
 
 
 LIMITS = Limits()

@@ -141,15 +141,3 @@ def select(kept: str, wanted: tuple[str, ...]) -> dict[str, Any] | None:
         if name in exact or (prefixes and name.startswith(prefixes))
     }
     return chosen or None
-
-
-def with_bytes(values: dict[str, Any]) -> dict[str, Any]:
-    """Stored attributes with binary values as bytes, as digests and wires take them."""
-    return {
-        name: (
-            {**value, "BinaryValue": binascii.a2b_base64(value["BinaryValue"])}
-            if "BinaryValue" in value
-            else value
-        )
-        for name, value in values.items()
-    }

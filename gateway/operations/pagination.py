@@ -5,9 +5,10 @@ from __future__ import annotations
 import binascii
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 
-from storage.errors import InvalidParameterValue
+from storage.errors import InvalidParameter, InvalidParameterValue
 
 _MOST_CHARACTERS = 256
+_MOST_DIGITS = 18
 
 
 def page_size(max_results: int | None, most: int) -> int:
@@ -39,6 +40,25 @@ def last_of(listing: str, token: str | None) -> str | None:
     except (ValueError, binascii.Error):
         raise invalid from None
     found, _, last = text.partition(":")
-    if found != listing or not last:
+    if found != listing or not last or not last.isprintable():
         raise invalid
     return last
+
+
+def sns_last_of(listing: str, token: str | None) -> str | None:
+    """``last_of`` for listings of SNS. Raises InvalidParameter."""
+    try:
+        return last_of(listing, token)
+    except InvalidParameterValue:
+        raise InvalidParameter("NextToken") from None
+
+
+def position_behind(listing: str, token: str | None) -> int:
+    """For listings of SNS in order of a number: the last one seen, 0 without a token.
+
+    Raises InvalidParameter.
+    """
+    last = sns_last_of(listing, token) or "0"
+    if len(last) > _MOST_DIGITS or not (last.isascii() and last.isdigit()):
+        raise InvalidParameter("NextToken")
+    return int(last)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 
 from storage import queues
 from storage.database import Database
@@ -10,6 +11,10 @@ from storage.errors import QueueDoesNotExist
 from storage.model import Queue
 
 _MOST = 50_000
+_MANY = 500
+
+QueueName = tuple[str, str, str]
+"""(account, region, name)."""
 
 
 class QueueCache:
@@ -73,11 +78,33 @@ class QueueCache:
         async with self._database.transaction() as tx:
             queue = await queues.find(tx, *key)
         if queue is not None and epoch == self._epoch:
-            if len(self._by_name) >= _MOST:
-                self.clear()
-            self._by_name[key] = queue
-            self._by_id[queue.queue_id] = queue
+            self._keep(queue)
         return queue
+
+    def _keep(self, queue: Queue) -> None:
+        if len(self._by_name) >= _MOST:
+            self.clear()
+        self._by_name[queue.account_id, queue.region, queue.name] = queue
+        self._by_id[queue.queue_id] = queue
+
+    async def find_many(self, names: Iterable[QueueName]) -> dict[QueueName, Queue | None]:
+        """The queues of these names, hundreds with one statement; None: there is none."""
+        found: dict[QueueName, Queue | None] = {name: self._by_name.get(name) for name in names}
+        missing: dict[tuple[str, str], list[str]] = {}
+        for (account_id, region, name), queue in found.items():
+            if queue is None:
+                missing.setdefault((account_id, region), []).append(name)
+        for (account_id, region), wanted in missing.items():
+            for start in range(0, len(wanted), _MANY):
+                epoch = self._epoch
+                async with self._database.transaction() as tx:
+                    part = wanted[start : start + _MANY]
+                    loaded = await queues.find_many(tx, account_id, region, part)
+                for queue in loaded:
+                    found[account_id, region, queue.name] = queue
+                    if epoch == self._epoch:
+                        self._keep(queue)
+        return found
 
     def by_id(self, queue_id: int) -> Queue | None:
         """The queue of that id if this process knows it."""

@@ -13,11 +13,12 @@ from time import perf_counter
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from storage.model import Queue, Received
+    from storage.model import Queue, Received, Topic
 
 DATABASE_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0)
 HTTP_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
 AGE_SECONDS = (0.1, 0.5, 1.0, 5.0, 10.0, 30.0, 60.0, 300.0, 900.0, 3600.0)
+ATTEMPT_SECONDS = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 FLUSH_ENTRIES = (1.0, 2.0, 5.0, 10.0, 25.0, 50.0, 100.0, 250.0, 500.0, 1000.0)
 
 MOST_QUEUES = 1_000
@@ -72,6 +73,32 @@ class QueueSeries:
         return sum([sum(histogram.counts) for histogram in operations])
 
 
+class DeliverySeries:
+    """Deliveries to web hooks."""
+
+    __slots__ = ("attempts", "exhausted_count", "lost_count")
+
+    def __init__(self) -> None:
+        self.attempts = {
+            "success": Histogram(ATTEMPT_SECONDS),
+            "failure": Histogram(ATTEMPT_SECONDS),
+        }
+        self.exhausted_count = 0
+        self.lost_count = 0
+
+    def attempted(self, seconds: float, *, succeeded: bool) -> None:
+        """One request was made."""
+        self.attempts["success" if succeeded else "failure"].observe(seconds)
+
+    def exhausted(self, count: int) -> None:
+        """So many deliveries were given up."""
+        self.exhausted_count += count
+
+    def lost(self, count: int) -> None:
+        """So many leases ran out, or were broken off: their requests may be made twice."""
+        self.lost_count += count
+
+
 class Series:
     """All numbers of this process."""
 
@@ -79,9 +106,14 @@ class Series:
         self.queues: dict[int, QueueSeries] = {}
         self.other = QueueSeries("_other")
         self.flushes: dict[str, Histogram] = {}
+        self.deliveries = DeliverySeries()
         self.requests: dict[tuple[str, str, str, int], int] = {}
         """(method, path, action or "", status) -> requests."""
         self.request_seconds: dict[tuple[str, str, str], Histogram] = {}
+        self.topics: dict[str, int] = {}
+        """Name of a topic -> messages published to it."""
+        self.copies_kept = 0
+        self.copies_dropped = 0
         self.active_requests = 0
         self._used_before: dict[int, int] = {}
 
@@ -112,6 +144,23 @@ class Series:
         series = self._of(queue)
         series.sent += count
         series.send_seconds.observe(perf_counter() - started)
+
+    def copied(self, queue: Queue, count: int) -> None:
+        """``count`` messages of topics were committed to the queue."""
+        self._of(queue).sent += count
+
+    def published(self, topic: Topic, count: int) -> None:
+        """``count`` messages passed the checks of a publish to the topic."""
+        number = self.topics.get(topic.name)
+        if number is None and len(self.topics) >= MOST_QUEUES:
+            self.topics["_other"] = self.topics.get("_other", 0) + count
+        else:
+            self.topics[topic.name] = (number or 0) + count
+
+    def failed_copies(self, kept: int, dropped: int) -> None:
+        """Copies that their queues could not take: ``kept`` in dead-letter queues, or not."""
+        self.copies_kept += kept
+        self.copies_dropped += dropped
 
     def received(self, queue: Queue, messages: list[Received], seconds: float) -> None:
         """A receive handed these out; ``seconds`` is its last look at the database."""

@@ -72,6 +72,10 @@ class Wakeups:
         self._stopping = False
         self.on_queue_changed: Callable[[int | None], None] = lambda _: None
         """Told which queue's metadata changed; None: any may have, the connection was lost."""
+        self.on_topic_changed: Callable[[int | None], None] = lambda _: None
+        """The same for topics and their subscriptions."""
+        self.on_deliveries: Callable[[], None] = lambda: None
+        """Told when deliveries to web hooks were written, here or elsewhere."""
         self.on_clock_moved: Callable[[float], None] = lambda _: None
         self.on_arrival_elsewhere: Callable[[int], None] = lambda _: None
         self.look: Looker | None = None
@@ -152,6 +156,16 @@ class Wakeups:
         self.on_queue_changed(queue_id)
         self._wake(queue_id, _EVERYBODY)
 
+    def topic_changed(self, topic_id: int) -> None:
+        """We changed a topic or a subscription of it: drop what is cached, without waiting."""
+        self.on_topic_changed(topic_id)
+
+    def deliveries_written(self) -> None:
+        """Deliveries were committed: wake whoever sends them, here and elsewhere."""
+        self.on_deliveries()
+        if self._peers:
+            self._hint("D", 0, 1)
+
     def _hint(self, kind: str, number: int, count: int) -> None:
         hints = self._hints.setdefault(kind, {})
         hints[number] = hints.get(number, 0) + count
@@ -215,6 +229,10 @@ class Wakeups:
                 self._hint("A", number, 1)
         elif kind == "Q":
             self.queue_changed(number)
+        elif kind == "T":
+            self.topic_changed(number)
+        elif kind == "D":
+            self.on_deliveries()
         elif kind == "C":
             self.on_clock_moved(number / 1000)
 
@@ -287,6 +305,7 @@ class Wakeups:
             else:
                 break
         self.on_queue_changed(None)
+        self.on_topic_changed(None)
         self.wake_all()
 
     def _first_look(self, queue_id: int) -> None:

@@ -1,0 +1,90 @@
+"""Settings as operators read them: the table, what is in effect, and what does nothing."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from dataclasses import MISSING, Field, dataclass, fields
+from typing import Any
+
+from gateway.config import ADDRESS_NAMES, Settings, variable_of
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of the configuration table."""
+
+    variables: tuple[str, ...]
+    default: str
+    allowed: str
+    explanation: str
+
+
+# Variables of schedules and traces, which this version does not have. Ignoring them in
+# silence would let somebody believe that they are on.
+NOT_YET = ("QUEUE_SCHEDULE_", "OTLP_")
+# Read by pip, make or the tests, not by the gateway.
+NOT_OURS = ("QUEUEGATE_TEST_", "QUEUEGATE_BENCH_")
+
+
+def table() -> list[Row]:
+    """The configuration table: every variable, with its default and its allowed values."""
+    address = Row(
+        ADDRESS_NAMES,
+        "",
+        "host:port",
+        "Host and port in one. The two variables for host and port take precedence.",
+    )
+    rows = [address]
+    for item in fields(Settings):
+        variable = variable_of(item)
+        if not variable.internal:
+            row = Row(variable.names, _shown_default(item), variable.allowed, variable.explanation)
+            rows.append(row)
+    return rows
+
+
+def markdown_table() -> str:
+    """The configuration table as it stands in the README."""
+    lines = ["| Variable | Default | Allowed | What it does |", "| --- | --- | --- | --- |"]
+    for row in table():
+        names = ", ".join(f"`{name}`" for name in row.variables)
+        default = f"`{row.default}`" if row.default else ""
+        lines.append(f"| {names} | {default} | {row.allowed} | {row.explanation} |")
+    return "\n".join(lines)
+
+
+def effective(settings: Settings) -> list[tuple[str, str]]:
+    """(variable, value) of every setting, with secrets hidden."""
+    lines = []
+    for item in fields(settings):
+        variable, value = variable_of(item), getattr(settings, item.name)
+        if variable.internal:
+            continue
+        text = "" if value is None else variable.write(value)
+        lines.append((variable.names[0], "(hidden)" if variable.secret and text else text))
+    return lines
+
+
+def warnings_about(environ: Mapping[str, str]) -> list[str]:
+    """A line for each variable that looks meant for us but does nothing."""
+    known = [name for row in table() for name in row.variables] + ["QUEUEGATE_RUNTIME_DIR"]
+    lines = []
+    for name in sorted(environ):
+        if name.startswith(NOT_YET):
+            lines.append(f"{name} is set, but this version has nothing that it configures: ignored")
+        elif name.startswith("QUEUEGATE_") and name not in known and not name.startswith(NOT_OURS):
+            near = difflib.get_close_matches(name, known, n=1)
+            hint = (
+                f"; did you mean {near[0]}?" if near else "; `queuegate config` lists all of them"
+            )
+            lines.append(f"{name} is not a setting of Queuegate: ignored{hint}")
+    return lines
+
+
+def _shown_default(item: Field[Any]) -> str:
+    if item.name == "data_dir":
+        return "~/.local/state/queuegate (as root: /var/lib/queuegate)"
+    if item.default is MISSING or item.default is None:
+        return ""
+    return variable_of(item).write(item.default)

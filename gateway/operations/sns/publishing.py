@@ -1,0 +1,474 @@
+"""Publish and PublishBatch: checks, fan-out, and the entry for a lane (contract/sns.md 3.5, 3.6).
+
+Like sends, these operations hand an entry to a lane and return; ``reply`` gets the result or the
+exception after the commit. Everything that one publish writes is one transaction. A publish whose
+queues are all cached and can take it goes without a task; whatever else must be looked up first
+does so in one.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from gateway.operations import message_attributes
+from gateway.operations.identifiers import new_id
+from gateway.operations.queue_cache import QueueName
+from gateway.operations.receiving import Reply, spawn
+from gateway.operations.sns import publish_checks
+from gateway.operations.sns.fan_out import (
+    Chosen,
+    CopyMaker,
+    Origin,
+    Outgoing,
+    Queues,
+    archived,
+    choose,
+    choose_gently,
+    copies,
+    fault_of,
+)
+from gateway.operations.sns.topic_cache import Audience, Target
+from protocol import envelopes
+from protocol.digests import content_based_id
+from protocol.envelopes import Signing
+from storage.errors import (
+    BatchRequestTooLong,
+    InvalidParameter,
+    Rejected,
+)
+from storage.fifo import dedup_key
+from storage.messages import FanOut, NewMessage
+from storage.model import Queue
+from storage.publishing import Copies, Message, Numbering, Publication, Written
+
+if TYPE_CHECKING:
+    from gateway.operations.caller import Caller
+    from gateway.operations.engine import Engine
+    from gateway.operations.message_attributes import Values
+
+_log = logging.getLogger("queuegate.publishing")
+
+_MOST_ON_SEND_LANE_BYTES = 1 << 20
+_MOST_ON_SEND_LANE_COPIES = 1_000
+"""One flush writes them all, and everybody's sends wait for it."""
+_MOST_COUNTED_BYTES = 4 << 20
+"""Of what waits in line: copies are made when they are written, a part of this size at a time. So
+a long message for a thousand queues takes no room that others could have."""
+_MOST_TO_FILTER_BYTES = 1 << 20
+"""Of messages, once for each subscription: what is filtered without giving way to others."""
+_TRIES = 3
+
+
+class PublishMessage(NamedTuple):
+    """One message to publish."""
+
+    message: str | None
+    subject: str | None = None
+    structure: str | None = None
+    attributes: Values | None = None
+    group_id: str | None = None
+    deduplication_id: str | None = None
+
+
+class Publisher(NamedTuple):
+    """Who publishes, and how the request reached us: links in envelopes go the same way."""
+
+    caller: Caller
+    base_url: str
+    trace_header: str | None = None
+
+
+class Published(NamedTuple):
+    """What the publisher of one message gets to see."""
+
+    message_id: str
+    sequence_number: str | None = None
+
+
+def publish_message(
+    engine: Engine,
+    publisher: Publisher,
+    audience: Audience,
+    request: PublishMessage,
+    reply: Reply,
+) -> None:
+    """Publish one message to a topic; the reply is Published.
+
+    A duplicate of the last five minutes on a FIFO topic gets the first one's id and number, and
+    goes nowhere.
+    """
+    outgoing = check(engine, audience, request)
+    if outgoing.size_bytes > publish_checks.MESSAGE_BYTES:
+        raise InvalidParameter("Message too long")
+    _Publishing(engine, publisher, audience, [outgoing], lambda r: reply(_first(r))).start()
+
+
+def _first(result: object) -> object:
+    return result[0] if isinstance(result, list) else result
+
+
+def publish_messages(
+    engine: Engine,
+    publisher: Publisher,
+    audience: Audience,
+    requests: list[PublishMessage],
+    reply: Reply,
+) -> None:
+    """Publish a batch in order; the reply is list[Published | Rejected], one for each request.
+
+    An empty message fails alone, everything else that is wrong with one fails them all.
+    """
+    outcomes: list[Published | Rejected] = []
+    good: list[Outgoing] = []
+    for request in requests:
+        if request.message == "":
+            outcomes.append(InvalidParameter("Empty message"))
+            continue
+        outgoing = check(engine, audience, request)
+        good.append(outgoing)
+        outcomes.append(Published(outgoing.message_id))
+    if sum([outgoing.size_bytes for outgoing in good]) > publish_checks.MESSAGE_BYTES:
+        raise BatchRequestTooLong(
+            "The length of all the messages put together is more than the limit."
+        )
+    if not good:
+        reply(outcomes)
+        return
+
+    def done(result: object) -> None:
+        if isinstance(result, list):
+            published = iter(result)
+            result = [o if isinstance(o, Rejected) else next(published) for o in outcomes]
+        reply(result)
+
+    _Publishing(engine, publisher, audience, good, done).start()
+
+
+def check(engine: Engine, audience: Audience, request: PublishMessage) -> Outgoing:
+    """Check one message and work out everything about it that needs no database."""
+    message, subject, structure, attributes, group_id, deduplication_id = request
+    encoded = publish_checks.check_message(message)
+    assert message is not None
+    if subject is not None:
+        publish_checks.check_subject(subject)
+    texts = publish_checks.check_structure(structure, message) if structure else None
+    attribute_bytes = publish_checks.check_attributes(attributes) if attributes else 0
+    topic = audience.topic
+    if topic.is_fifo or group_id is not None or deduplication_id is not None:
+        publish_checks.check_ids(topic, group_id, deduplication_id)
+        if topic.is_fifo and deduplication_id is None:
+            deduplication_id = content_based_id(message)
+    return Outgoing(
+        new_id(),
+        message,
+        texts,
+        subject,
+        attributes or None,
+        message_attributes.stored(attributes) if attributes else None,
+        engine.clock.instant(),
+        group_id,
+        deduplication_id,
+        len(encoded) + attribute_bytes,
+        attribute_bytes,
+    )
+
+
+class _Publishing:
+    """One call under way."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        publisher: Publisher,
+        audience: Audience,
+        messages: list[Outgoing],
+        reply: Reply,
+    ) -> None:
+        self._engine = engine
+        self._publisher = publisher
+        self._audience = audience
+        self._messages = messages
+        self._reply = reply
+        self._outcomes: list[Written] = []
+        self._chosen: dict[str, Sequence[Target]] = {}
+        self._tries = 0
+
+    def start(self) -> None:
+        """Publish at once if everything is known, else in a task that finds it out."""
+        audience = self._audience
+        self._engine.series.published(audience.topic, len(self._messages))
+        if audience.has_filters:
+            size = sum([outgoing.size_bytes for outgoing in self._messages])
+            if size * len(audience.targets) > _MOST_TO_FILTER_BYTES:
+                spawn(self._filter_first())
+                return
+        self._begin()
+
+    async def _filter_first(self) -> None:
+        """Much text for many filters: a second of work, of which nobody else should notice."""
+        try:
+            for outgoing in self._messages:
+                chosen = await choose_gently(self._audience.targets, outgoing)
+                self._chosen[outgoing.message_id] = chosen
+            self._begin()
+        except Exception as error:  # noqa: BLE001 - whatever it is, the caller must get an answer
+            self._reply(error)
+
+    def _begin(self) -> None:
+        audience = self._audience
+        origin = self._origin()
+        if (
+            origin is not None
+            and audience.only_queues
+            and not audience.topic.is_fifo
+            and self._send_plainly(origin)
+        ):
+            return
+        chosen = [Chosen(one, self._targets(one)) for one in self._messages]
+        queues = self._known_queues(chosen)
+        if origin is None or queues is None:
+            spawn(self._look_up(chosen))
+        else:
+            self._submit(origin, chosen, queues)
+
+    def _targets(self, outgoing: Outgoing) -> Sequence[Target]:
+        audience = self._audience
+        if not audience.has_filters:
+            return audience.targets
+        chosen = self._chosen.get(outgoing.message_id)
+        if chosen is None:
+            chosen = self._chosen[outgoing.message_id] = choose(audience.targets, outgoing)
+        return chosen
+
+    def _send_plainly(self, origin: Origin) -> bool:
+        """Copies for standard queues that are known and can take them, on the send lane; False when
+        it is not as plain as that, and nothing was done."""
+        cached = self._engine.queues.cached
+        rows: list[NewMessage] = []
+        queues: list[Queue] = []
+        size = 0
+        for outgoing in self._messages:
+            targets = self._targets(outgoing)
+            size += outgoing.size_bytes * len(targets)
+            if (
+                size > _MOST_ON_SEND_LANE_BYTES
+                or len(rows) + len(targets) > _MOST_ON_SEND_LANE_COPIES
+            ):
+                return False
+            most = outgoing.most_bytes
+            maker = CopyMaker(origin, outgoing)
+            for target in targets:
+                assert target.queue is not None
+                queue = cached(*target.queue)
+                if (
+                    queue is None
+                    or queue.is_fifo
+                    or most > queue.maximum_message_size_bytes
+                    or (target.is_raw and outgoing.has_many_attributes)
+                ):
+                    return False
+                rows.append(maker.standard(target, queue))
+                queues.append(queue)
+        if rows:
+            entry = FanOut(rows, lambda gone: self._sent_plainly(gone, queues), size)
+            self._engine.standard.send.submit(entry)
+        else:
+            # Nobody is there to hear of it.
+            self._answer()
+        return True
+
+    def _sent_plainly(self, gone: object, queues: list[Queue]) -> None:
+        """The send lane is done: a set of queue ids, or an exception."""
+        if not isinstance(gone, frozenset):
+            self._reply(gone)
+            return
+        engine = self._engine
+        for queue in queues:
+            if queue.queue_id in gone:
+                engine.queues.forget(queue.queue_id)
+            else:
+                engine.wakeups.arrived(queue.queue_id, 1)
+                engine.series.copied(queue, 1)
+        if gone:
+            names = {(q.account_id, q.region, q.name) for q in queues if q.queue_id in gone}
+            self._look_again(names, [Chosen(one, self._targets(one)) for one in self._messages])
+        else:
+            self._answer()
+
+    def _known_queues(self, chosen: list[Chosen]) -> Queues | None:
+        """The queues of these targets from the cache, unless one is not there, or may not be able
+        to take its copy."""
+        cached = self._engine.queues.cached
+        queues: Queues = {}
+        for outgoing, targets, _ in chosen:
+            most = outgoing.most_bytes
+            for target in targets:
+                name = target.queue
+                if name is None:
+                    if target.protocol == "sqs":
+                        return None
+                    continue
+                queue = queues[name] = cached(*name)
+                if (
+                    queue is None
+                    or most > queue.maximum_message_size_bytes
+                    or (target.is_raw and outgoing.has_many_attributes)
+                ):
+                    return None
+        return queues
+
+    def _origin(self) -> Origin | None:
+        """None: the key that signs is not loaded yet."""
+        engine, topic, publisher = self._engine, self._audience.topic, self._publisher
+        signing = None
+        if self._audience.has_envelopes and not topic.is_fifo:
+            fingerprint = engine.signer.loaded_fingerprint
+            if fingerprint is None:
+                return None
+            base_url = engine.rules.cert_url_base or publisher.base_url
+            signing = Signing(topic.signature_version, envelopes.cert_url(base_url, fingerprint))
+        return Origin(
+            self._audience,
+            publisher.caller.principal,
+            publisher.trace_header,
+            publisher.base_url,
+            signing,
+            signing if engine.rules.sign_queue_envelopes else None,
+        )
+
+    async def _look_up(self, chosen: list[Chosen]) -> None:
+        """Load the key, find the queues, set aside what they cannot take; then go on."""
+        cache = self._engine.queues
+        try:
+            if self._audience.has_envelopes:
+                await self._engine.signer.ready()
+            origin = self._origin()
+            assert origin is not None
+            names = {target.queue for one in chosen for target in one.targets if target.queue}
+            queues = await cache.find_many(names)
+            checked = []
+            for outgoing, targets, _ in chosen:
+                # On a FIFO topic a number is part of the envelope; any will do to measure it.
+                maker = CopyMaker(origin, outgoing, 0)
+                faults = [(target, fault_of(maker, target, queues)) for target in targets]
+                left = [target for target, fault in faults if fault is None]
+                checked.append(Chosen(outgoing, left, [fault for _, fault in faults if fault]))
+            buried = [fault.target.dead_letter for one in checked for fault in one.failures]
+            queues |= await cache.find_many({name for name in buried if name})
+            self._submit(origin, checked, queues)
+        except Exception as error:  # noqa: BLE001 - whatever it is, the caller must get an answer
+            self._reply(error)
+
+    def _submit(self, origin: Origin, chosen: list[Chosen], queues: Queues) -> None:
+        engine = self._engine
+        failed = [failure.target for one in chosen for failure in one.failures]
+        if failed:
+            kept = len([t for t in failed if t.dead_letter and queues.get(t.dead_letter)])
+            engine.series.failed_copies(kept, len(failed) - kept)
+        size = sum([one.outgoing.size_bytes * len(one.targets) for one in chosen])
+        size = min(size, _MOST_COUNTED_BYTES)
+        messages = [self._message(origin, one, queues, place) for place, one in enumerate(chosen)]
+        engine.publish.lane.submit(
+            Publication(messages, lambda result: self._written(result, chosen, queues), size)
+        )
+
+    def _message(self, origin: Origin, one: Chosen, queues: Queues, place: int) -> Message:
+        """What the lane must know of a message. Once it is numbered it keeps its number."""
+        outgoing, topic = one.outgoing, self._audience.topic
+        before = self._outcomes[place].sequence if self._outcomes else None
+
+        def make(sequence: int | None) -> Copies:
+            made = copies(origin, one, queues, before or sequence)
+            if before is None:
+                made.archived = archived(origin, outgoing, sequence)
+            return made
+
+        numbering = None
+        if topic.is_fifo and before is None:
+            assert outgoing.group_id is not None
+            assert outgoing.deduplication_id is not None
+            scope = outgoing.group_id if topic.deduplication_per_group else None
+            key = dedup_key(scope, outgoing.deduplication_id)
+            numbering = Numbering(topic.topic_id, outgoing.group_id, key)
+        return Message(outgoing.message_id, numbering, make, 2 + len(one.targets))
+
+    def _written(self, result: object, chosen: list[Chosen], queues: Queues) -> None:
+        """The publish lane is done: outcomes and a set of queue ids, or an exception."""
+        if not isinstance(result, tuple):
+            self._reply(result)
+            return
+        outcomes, gone = result
+        fresh = chosen
+        if not self._outcomes:
+            self._outcomes = outcomes
+            # Duplicates keep their place: outcomes are found by it.
+            fresh = [
+                Chosen(one.outgoing, ()) if outcome.is_duplicate else one
+                for one, outcome in zip(chosen, outcomes, strict=True)
+            ]
+        if any(target.protocol in ("http", "https") for one in fresh for target in one.targets):
+            self._engine.wakeups.deliveries_written()
+        self._delivered(gone, fresh, queues)
+
+    def _delivered(self, gone: frozenset[int], chosen: list[Chosen], queues: Queues) -> None:
+        """Wake receivers; copies for queues that went away meanwhile are looked at once more."""
+        engine = self._engine
+        for name, count in _copies_by_queue(chosen).items():
+            queue = queues[name]
+            if queue is None:
+                continue
+            if queue.queue_id in gone:
+                engine.queues.forget(queue.queue_id)
+            else:
+                engine.wakeups.arrived(queue.queue_id, count)
+                engine.series.copied(queue, count)
+        if gone:
+            names = {name for name, queue in queues.items() if queue and queue.queue_id in gone}
+            self._look_again(names, chosen)
+        else:
+            self._answer()
+
+    def _look_again(self, names: set[QueueName], chosen: list[Chosen]) -> None:
+        """Queues went away meanwhile: find out what is there now for their copies."""
+        left = [
+            Chosen(outgoing, [target for target in targets if target.queue in names])
+            for outgoing, targets, _ in chosen
+        ]
+        self._tries += 1
+        if not any(one.targets for one in left):
+            # They were those of others in the same flush.
+            self._answer()
+        elif self._tries < _TRIES:
+            if not self._outcomes:
+                self._outcomes = [Written(one.outgoing.message_id, None, False) for one in left]
+            spawn(self._look_up(left))
+        else:
+            _log.warning("%s: queues went away again and again", self._audience.topic.arn)
+            self._answer()
+
+    def _answer(self) -> None:
+        if self._outcomes:
+            self._reply([_published(outcome) for outcome in self._outcomes])
+        else:
+            self._reply([Published(one.message_id) for one in self._messages])
+
+
+def _copies_by_queue(chosen: list[Chosen]) -> dict[QueueName, int]:
+    counts: dict[QueueName, int] = {}
+    for _, targets, failures in chosen:
+        for target in targets:
+            name = target.queue
+            if name is not None:
+                counts[name] = counts.get(name, 0) + 1
+        for failure in failures:
+            name = failure.target.dead_letter
+            if name is not None:
+                counts[name] = counts.get(name, 0) + 1
+    return counts
+
+
+def _published(outcome: Written) -> Published:
+    number = None if outcome.sequence is None else f"{outcome.sequence:020d}"
+    return Published(outcome.message_id, number)
