@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway import config
+from gateway import config, config_table
 from gateway.config import BadSetting, Settings
 
 
@@ -102,7 +102,7 @@ def test_a_flag_is_named_as_the_flag() -> None:
 def test_the_password_is_not_in_repr_or_in_the_list() -> None:
     settings = Settings.from_env({"DATABASE_URL": "postgresql://u:secret@h/d"})
     assert "secret" not in repr(settings)
-    assert ("DATABASE_URL", "(hidden)") in config.effective(settings)
+    assert ("DATABASE_URL", "(hidden)") in config_table.effective(settings)
 
 
 def test_settings_survive_the_way_to_a_child_process() -> None:
@@ -128,32 +128,50 @@ def test_the_clock_can_be_moved_only_when_ephemeral_or_asked_for() -> None:
     ).admin_clock
 
 
+@pytest.mark.parametrize(
+    ("environ", "allowed"),
+    [
+        ({}, True),
+        ({"QUEUEGATE_HOST": "localhost"}, True),
+        ({"QUEUEGATE_HOST": "::1"}, True),
+        ({"QUEUEGATE_HOST": "0.0.0.0"}, False),
+        ({"QUEUE_ADDRESS": "0.0.0.0:9324"}, False),
+        ({"QUEUEGATE_HOST": "127.example.com"}, False),
+        ({"QUEUEGATE_HOST": "0.0.0.0", "QUEUEGATE_EPHEMERAL": "1"}, True),
+        ({"QUEUEGATE_HOST": "0.0.0.0", "QUEUEGATE_PRIVATE_WEBHOOKS": "1"}, True),
+        ({"QUEUEGATE_EPHEMERAL": "1", "QUEUEGATE_PRIVATE_WEBHOOKS": "0"}, False),
+    ],
+)
+def test_private_web_hooks_are_for_local_gateways(environ: dict[str, str], allowed: bool) -> None:
+    assert Settings.from_env(environ).allows_private_webhooks is allowed
+
+
 def test_ephemeral_excludes_a_database_url() -> None:
     with pytest.raises(BadSetting, match="exclude each other"):
         Settings.from_env({"DATABASE_URL": "postgresql://h/d"}, {"ephemeral": "true"})
 
 
 def test_misspelt_variables_are_pointed_out() -> None:
-    (line,) = config.warnings_about({"QUEUEGATE_PROT": "1", "QUEUE_NAME": "not ours"})
+    (line,) = config_table.warnings_about({"QUEUEGATE_PROT": "1", "QUEUE_NAME": "not ours"})
     assert "QUEUEGATE_PROT" in line
     assert "did you mean QUEUEGATE_PORT?" in line
 
 
 @pytest.mark.parametrize(
-    "name", ["QUEUE_HTTP_DELIVERY_ENABLED", "QUEUE_SCHEDULE_POLL_MS", "OTLP_ENABLED"]
+    "name", ["QUEUE_SCHEDULE_ENABLED", "QUEUE_SCHEDULE_POLL_MS", "OTLP_ENABLED"]
 )
 def test_variables_without_effect_are_pointed_out(name: str) -> None:
-    (line,) = config.warnings_about({name: "true"})
+    (line,) = config_table.warnings_about({name: "true"})
     assert line.startswith(name)
 
 
 def test_every_setting_is_in_the_table() -> None:
-    rows = {name for row in config.table() for name in row.variables}
+    rows = {name for row in config_table.table() for name in row.variables}
     for item in dataclasses.fields(Settings):
         variable = config.variable_of(item)
         assert variable.internal or set(variable.names) <= rows
         assert variable.explanation.endswith(".")
-    assert config.markdown_table().count("\n") == len(config.table()) + 1
+    assert config_table.markdown_table().count("\n") == len(config_table.table()) + 1
 
 
 def test_data_lives_in_the_state_directory_of_the_user(monkeypatch: pytest.MonkeyPatch) -> None:

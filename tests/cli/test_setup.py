@@ -51,3 +51,9 @@ def test_lock_files_name_no_index() -> None:
         assert "://" not in text, lock
         assert "--index" not in text, lock
         assert text.count("--hash=sha256:") > text.count("==") - 1, lock
+
+
+def test_the_lock_file_of_node_names_no_registry() -> None:
+    text = (ROOT / "conformance" / "sns_validator" / "package-lock.json").read_text()
+    assert "://" not in text
+    assert text.count('"integrity": "sha512-') == text.count('"node_modules/')

@@ -1,4 +1,4 @@
-"""One neutral SQS client with a driver per wire: the same calls, the same results and refusals.
+"""Neutral clients with a driver per wire: the same calls, the same results and refusals.
 
 Requests are written, and answers read, by botocore's own serializers and parsers.
 """
@@ -10,17 +10,16 @@ import json
 import threading
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Self
 from urllib.parse import urlencode
 
 from tests.faces.connections import Answer, Connection, request_bytes
 from tests.protocol import oracle
 
 # json: in one piece, which is the fast path of the hot actions. json-long: the same over the
-# ordinary path. query: forms and XML.
+# ordinary path. query: forms and XML; query-long is to it what json-long is to json.
 WIRES = ("json", "json-long", "query")
 
-_XMLNS = "{http://queue.amazonaws.com/doc/2012-11-05/}"
 _accounts = itertools.count(100_000_000_000)
 
 
@@ -42,24 +41,26 @@ class Refused(Exception):
             self.type, self.text = members["__type"], members["message"]
             self.code, _, self.fault = (self.header or "").partition(";")
         else:
-            error = ElementTree.fromstring(answer.body).find(f"{_XMLNS}Error")
+            error = ElementTree.fromstring(answer.body).find("{*}Error")
             assert error is not None, answer.text
-            self.code = error.findtext(f"{_XMLNS}Code") or ""
-            self.text = error.findtext(f"{_XMLNS}Message") or ""
-            self.fault = error.findtext(f"{_XMLNS}Type") or ""
+            self.code = error.findtext("{*}Code") or ""
+            self.text = error.findtext("{*}Message") or ""
+            self.fault = error.findtext("{*}Type") or ""
         super().__init__(f"{self.status} {self.code}: {self.text}")
 
 
-def authorization(account: str, region: str = "us-east-1") -> str:
+def authorization(account: str, region: str = "us-east-1", service: str = "sqs") -> str:
     """The header of a signed request; the signature is not one."""
-    scope = f"{account}/20260101/{region}/sqs/aws4_request"
+    scope = f"{account}/20260101/{region}/{service}/aws4_request"
     return (
         f"AWS4-HMAC-SHA256 Credential={scope}, SignedHeaders=host;x-amz-date, Signature={'0' * 64}"
     )
 
 
-class Sqs:
+class Client:
     """A client of one wire, account and region. Threads may share it: each has its connection."""
+
+    service = "sqs"
 
     def __init__(
         self, wire: str, url: str, account: str | None = None, region: str = "us-east-1"
@@ -73,9 +74,9 @@ class Sqs:
 
     @property
     def is_query(self) -> bool:
-        return self.wire == "query"
+        return self.wire.startswith("query")
 
-    def other(self, **changes: str) -> Sqs:
+    def other(self, **changes: str) -> Self:
         """Another client like this one; close it, or use it in a ``with``."""
         mine = {
             "wire": self.wire,
@@ -83,9 +84,9 @@ class Sqs:
             "account": self.account,
             "region": self.region,
         }
-        return Sqs(**(mine | changes))
+        return type(self)(**(mine | changes))
 
-    def __enter__(self) -> Sqs:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -115,19 +116,23 @@ class Sqs:
         """The request of an action. ``more`` are raw parameters of the Query wire."""
         own = {
             "Host": self.url.partition("://")[2],
-            "Authorization": authorization(self.account, self.region),
+            "Authorization": authorization(self.account, self.region, self.service),
         }
         if self.is_query:
             members = dict(members)
-            form = _query_form(action, members) | dict(more or {})
+            form = self._query_form(action, members) | dict(more or {})
             own["Content-Type"] = "application/x-www-form-urlencoded; charset=utf-8"
             body = urlencode(form).encode()
         else:
-            jsons, body = oracle.json_request(action, dict(members))
+            jsons, body = oracle.json_request(action, dict(members), self.service)
             own |= {"X-Amz-Target": jsons["x-amz-target"], "Content-Type": jsons["content-type"]}
-            if self.wire == "json-long":
-                own["TE"] = "trailers"
+        if self.wire.endswith("-long"):
+            own["TE"] = "trailers"
         return request_bytes("POST", path, own | dict(headers or {}), body)
+
+    def _query_form(self, action: str, members: dict[str, Any]) -> dict[str, str]:
+        form = oracle.query_request(action, members, self.service)
+        return {name: str(value) for name, value in form.items()}
 
     def ask(self, action: str, members: Mapping[str, Any], **options: Any) -> Answer:
         """The bare answer to an action."""
@@ -140,9 +145,9 @@ class Sqs:
         if answer.status != 200:
             raise Refused(answer)
         if self.is_query:
-            result = oracle.parse_query(action, answer.body)
+            result = oracle.parse_query(action, answer.body, service=self.service)
         else:
-            result = oracle.parse_json(action, answer.body)
+            result = oracle.parse_json(action, answer.body, service=self.service)
         result.pop("ResponseMetadata", None)
         return result
 
@@ -158,7 +163,16 @@ class Sqs:
             return refused
         raise AssertionError(f"{action} was not refused: {result}")
 
-    # What most tests do
+
+class Sqs(Client):
+    """SQS, and what most tests do with it."""
+
+    def _query_form(self, action: str, members: dict[str, Any]) -> dict[str, str]:
+        # The recorded model predates this member.
+        newer = members.pop("MessageSystemAttributeNames", [])
+        form = super()._query_form(action, members)
+        numbered = enumerate(newer, 1)
+        return form | {f"MessageSystemAttributeName.{number}": name for number, name in numbered}
 
     def create(self, name: str = "orders", **attributes: str) -> str:
         """A queue's URL."""
@@ -201,11 +215,3 @@ class Sqs:
         found = self.attributes(url, *names)
         visible, hidden, delayed = (int(found[name]) for name in names)
         return visible, hidden, delayed
-
-
-def _query_form(action: str, members: dict[str, Any]) -> dict[str, str]:
-    """The form of an action. The recorded model predates MessageSystemAttributeNames."""
-    newer = members.pop("MessageSystemAttributeNames", [])
-    form = oracle.query_request(action, members)
-    form |= {f"MessageSystemAttributeName.{number}": name for number, name in enumerate(newer, 1)}
-    return {name: str(value) for name, value in form.items()}

@@ -8,6 +8,7 @@ import pytest
 
 from tests.faces.clients import WIRES, Sqs
 from tests.faces.servers import Server
+from tests.faces.sns_client import PUBLISH_WIRES, SNS_WIRES, Sns
 
 
 @pytest.fixture(scope="session")
@@ -47,4 +48,25 @@ def json_sqs(server: Server) -> Iterator[Sqs]:
 def query_sqs(server: Server) -> Iterator[Sqs]:
     """A client of the Query wire."""
     with Sqs("query", server.url) as client:
+        yield client
+
+
+@pytest.fixture(params=SNS_WIRES)
+def sns(request: pytest.FixtureRequest, server: Server) -> Iterator[Sns]:
+    """An SNS client of each wire, in an account of its own."""
+    with Sns(request.param, server.url) as client:
+        yield client
+
+
+@pytest.fixture(params=PUBLISH_WIRES)
+def publisher(request: pytest.FixtureRequest, server: Server) -> Iterator[Sns]:
+    """The same on each way that a publish may take through the gateway."""
+    with Sns(request.param, server.url) as client:
+        yield client
+
+
+@pytest.fixture
+def query_sns(server: Server) -> Iterator[Sns]:
+    """An SNS client of the Query wire, the one that SDKs speak."""
+    with Sns("query", server.url) as client:
         yield client

@@ -8,6 +8,7 @@ import re
 from tests.faces.clients import Sqs
 from tests.faces.connections import fetch
 from tests.faces.servers import Background, Server
+from tests.faces.sns_client import Sns
 
 QUEUE_COUNTERS = (
     "queue_messages_sent_total",
@@ -120,3 +121,28 @@ def test_two_workers_add_up() -> None:
         for _ in range(3):
             assert server.metric('queue_messages_sent_total{queue="shared"}') == 30
             assert server.metric('queuegate_actions_total{action="SendMessage",status="200"}') == 30
+
+
+def test_publishes_are_counted_by_topic(server: Server) -> None:
+    with Sns("query", server.url) as sns:
+        topic = sns.create("counted")
+        name = 'queuegate_topic_messages_published_total{topic="counted"}'
+        before = server.metric(name)
+        sns.publish(topic, "one")
+        sns.call(
+            "PublishBatch",
+            TopicArn=topic,
+            PublishBatchRequestEntries=[{"Id": "1", "Message": "a"}, {"Id": "2", "Message": "b"}],
+        )
+        assert server.metric(name) == before + 3
+
+
+def test_refused_copies_are_counted(server: Server) -> None:
+    with Sns("query", server.url) as sns:
+        topic = sns.create("refused")
+        missing = f"arn:aws:sqs:us-east-1:{sns.account}:missing"
+        sns.call("Subscribe", TopicArn=topic, Protocol="sqs", Endpoint=missing)
+        name = 'queuegate_topic_copies_refused_total{outcome="dropped"}'
+        before = server.metric(name)
+        sns.publish(topic, "nowhere")
+        assert server.metric(name) == before + 1

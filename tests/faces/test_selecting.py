@@ -214,11 +214,15 @@ def test_urls_follow_the_host_of_the_request(sqs: Sqs, host: str) -> None:
     assert sqs.arn(wanted)
 
 
-def test_urls_follow_a_proxys_scheme(sqs: Sqs) -> None:
-    headers = {"X-Forwarded-Proto": "https", "Host": "queues.example"}
+@pytest.mark.parametrize(
+    ("forwarded", "scheme"),
+    [("https", "https"), ("HTTPS , http", "https"), ("javascript", "http"), ("", "http")],
+)
+def test_urls_follow_a_proxys_scheme(sqs: Sqs, forwarded: str, scheme: str) -> None:
+    headers = {"X-Forwarded-Proto": forwarded, "Host": "queues.example"}
     answer = sqs.ask("CreateQueue", {"QueueName": "orders"}, headers=headers)
     url = sqs.decode("CreateQueue", answer)["QueueUrl"]
-    assert url == f"https://queues.example/{sqs.account}/orders"
+    assert url == f"{scheme}://queues.example/{sqs.account}/orders"
 
 
 def test_urls_follow_the_setting_before_the_request() -> None:

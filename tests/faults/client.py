@@ -1,4 +1,4 @@
-"""A small SQS client that says exactly what it knows: answered, refused, or no answer."""
+"""A small client of SQS and SNS that says what it knows: answered, refused, or no answer."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 _AUTHORIZATION = (
-    "AWS4-HMAC-SHA256 Credential=AKIDEXAMPLE/20260101/us-east-1/sqs/aws4_request, "
+    "AWS4-HMAC-SHA256 Credential=AKIDEXAMPLE/20260101/us-east-1/{}/aws4_request, "
     "SignedHeaders=host;x-amz-date, Signature=00"
 )
+_TARGETS = {"sqs": "AmazonSQS", "sns": "AmazonSNS"}
 _DEADLINE_SECONDS = 40.0
 
 
@@ -27,12 +28,13 @@ class Refused(Exception):
         self.status = status
 
 
-def make_request(action: str, members: dict[str, Any]) -> bytes:
+def make_request(action: str, members: dict[str, Any], service: str = "sqs") -> bytes:
     """The bytes of one request."""
     body = json.dumps(members).encode()
     head = (
         "POST / HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/x-amz-json-1.0\r\n"
-        f"X-Amz-Target: AmazonSQS.{action}\r\nAuthorization: {_AUTHORIZATION}\r\n"
+        f"X-Amz-Target: {_TARGETS[service]}.{action}\r\n"
+        f"Authorization: {_AUTHORIZATION.format(service)}\r\n"
         f"Content-Length: {len(body)}\r\n\r\n"
     )
     return head.encode() + body
@@ -41,8 +43,9 @@ def make_request(action: str, members: dict[str, Any]) -> bytes:
 class Client:
     """One connection, opened when it is needed."""
 
-    def __init__(self, port: int) -> None:
+    def __init__(self, port: int, service: str = "sqs") -> None:
         self.port = port
+        self.service = service
         self._reader: asyncio.StreamReader | None = None
         self._writer: asyncio.StreamWriter | None = None
 
@@ -50,7 +53,7 @@ class Client:
         """The answer. Raises Refused (4xx), and Unanswered for 5xx and everything else."""
         try:
             async with asyncio.timeout(_DEADLINE_SECONDS):
-                await self.send(make_request(action, members))
+                await self.send(make_request(action, members, self.service))
                 status, body = await self.read()
         except (OSError, EOFError, asyncio.IncompleteReadError) as error:
             self.close()
@@ -91,9 +94,9 @@ class Client:
 
 
 @contextlib.asynccontextmanager
-async def clients(port: int, count: int) -> AsyncIterator[list[Client]]:
+async def clients(port: int, count: int, service: str = "sqs") -> AsyncIterator[list[Client]]:
     """So many clients, closed at the end."""
-    found = [Client(port) for _ in range(count)]
+    found = [Client(port, service) for _ in range(count)]
     try:
         yield found
     finally:

@@ -39,7 +39,7 @@ async def test_kill_of_postgres_loses_nothing(data: Path) -> None:
 async def test_kill_of_a_backend_loses_nothing(data: Path) -> None:
     """PostgreSQL ends every connection when one backend dies hard, and reads its log again."""
     async with serving(data) as server, loaded(server.port) as loads:
-        for query in ("INSERT INTO messages", "fifo_send"):
+        for query in ("Inserts the entries", "fifo_send"):
             await loads.more(200)
             connection = await server.connect()
             backend = await connection.fetchval(

@@ -19,11 +19,14 @@ from gateway.operations.queue_cache import QueueCache
 from gateway.operations.queues import CreateQueue, create_queue
 from gateway.operations.sending import SendMessage, send_message
 from gateway.operations.series import Series
+from gateway.operations.sns.signing import Signer
+from gateway.operations.sns.topic_cache import TopicCache
 from gateway.operations.wakeups import Wakeups
 from storage.database import Database
 from storage.fifo import FifoLanes
 from storage.messages import StandardLanes
 from storage.model import Queue, Received
+from storage.publishing import PublishLane
 
 ACCOUNT = "111122223333"
 REGION = "eu-west-1"
@@ -88,21 +91,28 @@ async def engine(
     database: Database, clock: TestClock, wakeups: RecordingWakeups
 ) -> AsyncIterator[Engine]:
     """The real parts; nothing runs in the background."""
+    standard = StandardLanes(database, clock.now)
     engine = Engine(
         database=database,
         queues=QueueCache(database),
-        standard=StandardLanes(database, clock.now),
+        standard=standard,
         fifo=FifoLanes(database, clock.now),
         wakeups=wakeups,
         clock=clock,
         series=Series(),
         in_flight=InFlight(database, LIMITS.in_flight_messages),
+        topics=TopicCache(database),
+        publish=PublishLane(database, clock.now, standard.lower_marks),
+        signer=Signer(database),
         rules=Rules(),
     )
     connect(engine)
+    engine.wakeups.on_topic_changed = engine.topics.forget
     yield engine
+    await engine.publish.close()
     await engine.standard.close()
     await engine.fifo.close()
+    await engine.signer.close()
 
 
 @pytest.fixture

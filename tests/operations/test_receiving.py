@@ -32,12 +32,15 @@ from gateway.operations.queues import (
 )
 from gateway.operations.sending import SendMessage, send_message
 from gateway.operations.series import Series
+from gateway.operations.sns.signing import Signer
+from gateway.operations.sns.topic_cache import TopicCache
 from gateway.operations.wakeups import Wakeups
 from storage.database import Database
 from storage.errors import OverLimit, QueueDoesNotExist, Unavailable
 from storage.fifo import FifoLanes
 from storage.messages import StandardLanes
 from storage.model import Queue, Received
+from storage.publishing import PublishLane
 from tests.operations.conftest import MakeQueue, ReceiveFrom, SendTo, TestClock
 
 pytestmark = pytest.mark.timeout(60)
@@ -71,15 +74,19 @@ async def elsewhere(database_dsn: str, clock: TestClock) -> AsyncIterator[Engine
     """Another process on the same database."""
     database = Database(database_dsn)
     await database.open()
+    standard = StandardLanes(database, clock.now)
     engine = Engine(
         database=database,
         queues=QueueCache(database),
-        standard=StandardLanes(database, clock.now),
+        standard=standard,
         fifo=FifoLanes(database, clock.now),
         wakeups=Wakeups(database),
         clock=clock,
         series=Series(),
         in_flight=InFlight(database, LIMITS.in_flight_messages),
+        topics=TopicCache(database),
+        publish=PublishLane(database, clock.now, standard.lower_marks),
+        signer=Signer(database),
         rules=Rules(),
     )
     connect(engine)
@@ -87,6 +94,7 @@ async def elsewhere(database_dsn: str, clock: TestClock) -> AsyncIterator[Engine
     yield engine
     await engine.wakeups.stop()
     await receiving.settle()
+    await engine.publish.close()
     await engine.standard.close()
     await engine.fifo.close()
     await database.close()

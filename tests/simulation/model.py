@@ -1,4 +1,4 @@
-"""SQS as plain Python: what a queue holds, and what a receive may hand out.
+"""SQS and SNS as plain Python: what a queue holds and may hand out, and who hears a topic.
 
 The model is told what was done and answered; it says whether SQS could have answered so.
 """
@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 DEDUPLICATION = timedelta(minutes=5)
+_BURIALS_AT_ONCE = 5
 
 
 class Impossible(AssertionError):
@@ -45,8 +46,34 @@ class Handle:
     text: str
 
 
+class Deduplication:
+    """What a FIFO queue or topic took in the last five minutes."""
+
+    accepted: dict[str, tuple[datetime, str]]
+    """deduplication id -> (first accepted at, message id)"""
+
+    def original(self, deduplication_id: str | None, now: datetime) -> str | None:
+        """The message id of which this is a duplicate."""
+        first = self.accepted.get(deduplication_id or "")
+        if first is None or first[0] + DEDUPLICATION <= now:
+            return None
+        return first[1]
+
+
 @dataclass(eq=False)
-class ModelQueue:
+class ModelTopic(Deduplication):
+    """A topic and the queues that are subscribed to it, each for one kind of message or all."""
+
+    name: str
+    is_fifo: bool
+    arn: str = ""
+    subscribers: dict[ModelQueue, str | None] = field(default_factory=dict)
+    arns: dict[ModelQueue, str] = field(default_factory=dict)
+    accepted: dict[str, tuple[datetime, str]] = field(default_factory=dict)
+
+
+@dataclass(eq=False)
+class ModelQueue(Deduplication):
     """A queue. ``messages`` stand in the order of sending."""
 
     name: str
@@ -58,14 +85,6 @@ class ModelQueue:
     messages: list[Message] = field(default_factory=list)
     handles: list[Handle] = field(default_factory=list)
     accepted: dict[str, tuple[datetime, str]] = field(default_factory=dict)
-    """deduplication id -> (first accepted at, message id)"""
-
-    def original(self, deduplication_id: str, now: datetime) -> str | None:
-        """The message id of which this is a duplicate."""
-        first = self.accepted.get(deduplication_id)
-        if first is None or first[0] + DEDUPLICATION <= now:
-            return None
-        return first[1]
 
     def send(self, message: Message, deduplication_id: str | None = None) -> None:
         """Put it behind all others."""
@@ -132,8 +151,11 @@ class ModelQueue:
         if len(everything) == len(alive):
             if len(received) != min(limit, len(alive)):
                 raise Impossible(f"{len(received)} of {len(alive)} messages, asked for {limit}")
+        elif not received and len(moved) >= _BURIALS_AT_ONCE:
+            # Those before it were all dead letters: a receive gives up after a few rounds.
+            return
         elif alive and not received:
-            raise Impossible("nothing, although there is something")
+            raise Impossible(f"nothing, although there is something; {len(moved)} were moved")
         elif not received and len(moved) != len(everything):
             raise Impossible("a dead letter was left behind")
 

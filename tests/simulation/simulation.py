@@ -33,6 +33,7 @@ from scheduler.move import MoveMessages
 from storage.errors import Rejected
 from storage.model import Queue, Received
 from tests.simulation.model import Handle, Impossible, Message, ModelQueue
+from tests.simulation.topics import Topics
 from tests.simulation.world import CALLER, World
 
 _STEPS: list[tuple[int, str]] = [
@@ -44,11 +45,15 @@ _STEPS: list[tuple[int, str]] = [
     (6, "jump"),
     (3, "set_attributes"),
     (3, "move_back"),
+    (14, "publish"),
+    (6, "subscribe"),
+    (2, "unsubscribe"),
     (1, "purge"),
     (2, "crash"),
     (2, "crash_during_send"),
     (2, "crash_during_delete"),
     (2, "crash_during_receive"),
+    (2, "crash_during_publish"),
 ]
 _COUNTERS = [f"ApproximateNumberOfMessages{name}" for name in ("", "NotVisible", "Delayed")]
 
@@ -61,11 +66,13 @@ class Simulation:
         self.random = random.Random(seed)
         self.log: list[str] = []
         self.queues: list[ModelQueue] = []
+        self.topics = Topics(world, self.random)
         self.sent = 0
 
     async def run(self, steps: int) -> None:
         """Raises Impossible, or whatever else should not happen."""
         await self._make_queues()
+        await self.topics.make([q for q in self.queues if not q.name.startswith("dead")])
         weights = [weight for weight, _ in _STEPS]
         for number in range(steps):
             [(_, name)] = self.random.choices(_STEPS, weights)
@@ -98,9 +105,8 @@ class Simulation:
     # Steps
 
     def _new_message(self, queue: ModelQueue) -> tuple[SendMessage, Message, str | None]:
-        self.sent += 1
+        body = self._new_body()
         now = self.world.clock.instant_now
-        body = str(self.sent)
         delay = queue.delay_seconds
         if not queue.is_fifo:
             given = self.random.choice((None, None, 0, 5, 60))
@@ -245,6 +251,26 @@ class Simulation:
                 visible_at = now + timedelta(seconds=delay)
                 new_id = there[message.body]
                 model.send(Message(message.body, new_id, visible_at, now, message.group_id))
+
+    # Topics
+
+    def _new_body(self) -> str:
+        self.sent += 1
+        return str(self.sent)
+
+    async def _subscribe(self, engine: Engine, queue: Queue, model: ModelQueue) -> None:
+        if not model.name.startswith("dead"):
+            self._note(await self.topics.subscribe(engine, model))
+
+    async def _unsubscribe(self, engine: Engine, queue: Queue, model: ModelQueue) -> None:
+        self._note(await self.topics.unsubscribe(engine))
+
+    async def _publish(self, engine: Engine, queue: Queue, model: ModelQueue) -> None:
+        self._note(await self.topics.publish(engine, self._new_body()))
+
+    async def _crash_during_publish(self, engine: Engine, queue: Queue, model: ModelQueue) -> None:
+        turns = self._turns()
+        self._note(await self.topics.publish_and_crash(engine, self._new_body(), turns))
 
     # Crashes
 

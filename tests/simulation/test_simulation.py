@@ -7,7 +7,7 @@ import os
 import pytest
 
 from gateway.operations.engine import Engine
-from storage.messages import Delete
+from storage.messages import Delete, FanOut, Send
 from tests.simulation.running import Failed, simulate
 from tests.simulation.world import World
 
@@ -66,3 +66,24 @@ class Hasty(World):
 async def test_the_model_notices_a_group_that_is_not_blocked(database_dsn: str) -> None:
     with pytest.raises(Failed, match=r"Impossible"):
         await simulate(database_dsn, 1, 400, Hasty)
+
+
+class Partial(World):
+    """Gateways that leave out the last of several copies."""
+
+    async def _open_engine(self) -> Engine:
+        engine = await super()._open_engine()
+        submit = engine.standard.send.submit
+
+        def leave_out(entry: Send) -> None:
+            if isinstance(entry, FanOut) and len(entry.messages) > 1:
+                entry.messages.pop()
+            submit(entry)
+
+        engine.standard.send.submit = leave_out  # type: ignore[method-assign]
+        return engine
+
+
+async def test_the_model_notices_a_copy_that_is_missing(database_dsn: str) -> None:
+    with pytest.raises(Failed, match=r"Impossible: \d+ did not reach"):
+        await simulate(database_dsn, 1, 400, Partial)

@@ -17,11 +17,14 @@ from gateway.operations.looking import connect
 from gateway.operations.messages import answered
 from gateway.operations.queue_cache import QueueCache
 from gateway.operations.series import Series
+from gateway.operations.sns.signing import Signer
+from gateway.operations.sns.topic_cache import TopicCache
 from gateway.operations.wakeups import Wakeups
 from storage.database import Database
 from storage.fifo import FifoLanes
 from storage.messages import StandardLanes
 from storage.model import Queue
+from storage.publishing import PublishLane
 
 CALLER = Caller("111122223333", "eu-west-1", "AIDASIMULATED")
 _APPLICATION = "simulated"
@@ -64,15 +67,19 @@ class World:
     async def _open_engine(self) -> Engine:
         database = Database(self.dsn, application=_APPLICATION)
         await database.open()
+        standard = StandardLanes(database, self.clock.now)
         engine = Engine(
             database=database,
             queues=QueueCache(database),
-            standard=StandardLanes(database, self.clock.now),
+            standard=standard,
             fifo=FifoLanes(database, self.clock.now),
             wakeups=Wakeups(database),
             clock=self.clock,
             series=Series(),
             in_flight=InFlight(database, LIMITS.in_flight_messages),
+            topics=TopicCache(database),
+            publish=PublishLane(database, self.clock.now, standard.lower_marks),
+            signer=Signer(database),
             rules=Rules(purge_interval_seconds=0, queue_recreate_seconds=0),
         )
         connect(engine)
@@ -81,8 +88,10 @@ class World:
     async def close(self) -> None:
         for engine in self.engines:
             await receiving.settle()
+            await engine.publish.close()
             await engine.standard.close()
             await engine.fifo.close()
+            await engine.signer.close()
             await engine.database.close()
         await self.observer.close()
 
@@ -93,6 +102,7 @@ class World:
         """What a notification does: caches are dropped."""
         for engine in self.engines:
             engine.queues.clear()
+            engine.topics.clear()
 
     def tell_of_jump(self) -> None:
         """What a notification of a moved clock does."""
@@ -112,9 +122,11 @@ class World:
                 )
         old, self.engines = self.engines, []
         for engine in old:
+            await engine.publish.close()
             await engine.standard.close()
             await engine.fifo.close()
             await receiving.settle()
+            await engine.signer.close()
             await engine.database.close()
             self.engines.append(await self._open_engine())
 
@@ -138,6 +150,18 @@ class World:
                 f"SELECT body, message_id FROM {table} WHERE queue_id = $1", queue_id
             )
         return {row["body"]: str(row["message_id"]) for row in rows}
+
+    async def published(self, topic_name: str, key: str) -> str | None:
+        """The message id that a FIFO topic remembers for a deduplication key, if any still."""
+        async with self.observer.transaction() as tx:
+            found = await tx.fetchval(
+                "SELECT message_id FROM topic_dedup JOIN topics USING (topic_id)"
+                " WHERE topic_name = $1 AND dedup_key = $2::text::uuid AND expires_at > $3",
+                topic_name,
+                key,
+                self.clock.instant_now,
+            )
+        return None if found is None else str(found)
 
     async def leases(self, queue_id: int) -> dict[str, tuple[int, datetime]]:
         """body -> (receive count, visible at) of a standard queue."""

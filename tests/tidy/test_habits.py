@@ -15,8 +15,13 @@ CATCHES_EVERYTHING = {
     "gateway/fast_path.py",
     # A receive goes on in a task of its own once it has to wait for an ordinary transaction.
     "gateway/operations/receiving.py",
+    # So does a publish that has to look something up first.
+    "gateway/operations/sns/publishing.py",
     # Loops that must not end: long polls would no longer be woken.
     "gateway/operations/wakeups.py",
+    # An attempt to deliver, and the loop around them.
+    "scheduler/delivery/attempts.py",
+    "scheduler/delivery/deliver.py",
     "scheduler/worker.py",
     "storage/lanes.py",
 }

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from gateway import config
+from gateway import config_table
 from tests.tidy.source import ROOT
 
 
 def test_the_configuration_table_is_current() -> None:
     readme = (ROOT / "README.md").read_text("utf-8")
-    assert config.markdown_table() in readme, "paste the output of `queuegate config --table`"
+    assert config_table.markdown_table() in readme, "paste the output of `queuegate config --table`"
 
 
 def test_the_two_commands_are_there() -> None:

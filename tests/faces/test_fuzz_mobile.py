@@ -1,0 +1,184 @@
+"""Mobile push and SMS: requests that nobody would write get no error of ours and leave no trace."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+from urllib.parse import urlencode
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.faces.aws_sns_mobile import BINDINGS
+from tests.faces.clients import authorization
+from tests.faces.connections import Answer, Connection, request_bytes
+from tests.faces.servers import Server
+from tests.faces.sns_client import Sns
+from tests.faces.test_fuzz import FUZZ, TEXT, VALUES, _encoded, _flattened
+from tests.protocol import oracle
+
+ACTIONS = sorted(BINDINGS)
+Texts = st.SearchStrategy[str]
+ENABLED = st.sampled_from(["true", "FALSE", "maybe"])
+OF_ENDPOINTS: dict[str, Texts] = {
+    "Enabled": ENABLED,
+    "Token": st.sampled_from(["token", "other", "a" * 3000]) | TEXT,
+    "CustomUserData": st.sampled_from(["data", "a" * 3000]) | TEXT,
+}
+OF_APPLICATIONS: dict[str, Texts] = {
+    "Enabled": ENABLED,
+    "PlatformCredential": st.sampled_from(["key", "\x00"]) | TEXT,
+    "PlatformPrincipal": st.just("certificate"),
+}
+OF_SMS: dict[str, Texts] = {
+    "DefaultSMSType": st.sampled_from(["Promotional", "", "Spam"]),
+    "DefaultSenderID": st.sampled_from(["Sender", "", "123"]),
+}
+NUMBERS = st.sampled_from(["+15550100", "15550101", "+1\n"])
+
+
+def attributes_of(action: str) -> st.SearchStrategy[dict[str, str]]:
+    """One or two attributes that the action knows, now and then one that it does not."""
+    kinds = OF_SMS if "SMS" in action else OF_ENDPOINTS
+    if action.endswith(("PlatformApplication", "PlatformApplicationAttributes")):
+        kinds = OF_APPLICATIONS
+    known = st.fixed_dictionaries({}, optional=kinds)
+    return known | known | known.map(lambda attributes: {**attributes, "Colour": "blue"})
+
+
+class Target:
+    """An application with an endpoint, and two phone numbers."""
+
+    def __init__(self, server: Server) -> None:
+        self.sns = Sns("json", server.url)
+        self.app = f"arn:aws:sns:us-east-1:{self.sns.account}:app/GCM/phones"
+        self.endpoint = ""
+        self.connection = Connection(server.url)
+        self.headers = {
+            "Host": self.connection.host,
+            "Authorization": authorization(self.sns.account, service="sns"),
+        }
+
+    def prepare(self) -> None:
+        """Make all of it as it was in the beginning."""
+        self.sns.call("DeletePlatformApplication", PlatformApplicationArn=self.app)
+        named = {"Name": "phones", "Platform": "GCM", "Attributes": {"PlatformCredential": "key"}}
+        self.sns.call("CreatePlatformApplication", **named)
+        members = {"PlatformApplicationArn": self.app, "Token": "token"}
+        self.endpoint = self.sns.call("CreatePlatformEndpoint", **members)["EndpointArn"]
+        self.sns.call("CreateSMSSandboxPhoneNumber", PhoneNumber="+15550100")
+        self.ask("DELETE", "/_admin/outbox", {})
+
+    def ask(self, method: str, target: str, headers: dict[str, str], body: bytes = b"") -> Answer:
+        self.connection.send(request_bytes(method, target, self.headers | headers, body))
+        return self.connection.answer()
+
+    def state(self) -> list[Any]:
+        """What a refused request must not change."""
+        found = [
+            self.sns.call(action)
+            for action in (
+                "ListPlatformApplications",
+                "GetSMSAttributes",
+                "ListPhoneNumbersOptedOut",
+                "ListSMSSandboxPhoneNumbers",
+            )
+        ]
+        for one in found[0]["PlatformApplications"]:
+            arn = one["PlatformApplicationArn"]
+            listed = self.sns.ask(
+                "ListEndpointsByPlatformApplication", {"PlatformApplicationArn": arn}
+            )
+            found.append(json.loads(listed.body))
+        found.append(json.loads(self.ask("GET", "/_admin/outbox?limit=1000", {}).body))
+        return found
+
+    def assert_sound(self, headers: dict[str, str], body: bytes) -> None:
+        """No answer of 500 and above, and a refusal changes nothing."""
+        before = self.state()
+        answer = self.ask("POST", "/", headers, body)
+        assert answer.status < 500, (headers, body, answer)
+        if answer.status >= 400:
+            assert self.state() == before
+
+    def arns(self) -> st.SearchStrategy[str]:
+        known = st.sampled_from([self.app, self.endpoint, self.app + "/a", "a:b:c:d:e:f", "x"])
+        return known | known.map(lambda arn: arn.replace("phones", "\x00")) | TEXT
+
+    def members(self, action: str) -> st.SearchStrategy[dict[str, Any]]:
+        """Members of the action: all plausible, or all but one, which may be anything."""
+        shape = oracle.model_of_query("sns").operation_model(action).input_shape
+        plausible: dict[str, st.SearchStrategy[Any]] = {
+            "Name": st.sampled_from(["phones", "tablets"]),
+            "PlatformApplicationArn": st.just(self.app) | self.arns(),
+            "EndpointArn": st.just(self.endpoint) | self.arns(),
+            "Attributes": attributes_of(action),
+            "attributes": attributes_of(action),
+            "Platform": st.sampled_from(["GCM", "APNS"]),
+            "PhoneNumber": NUMBERS,
+            "phoneNumber": NUMBERS,
+            "LanguageCode": st.just("en-US"),
+            "OneTimePassword": st.just("123456"),
+            "Token": st.sampled_from(["token", "other"]) | TEXT,
+            "CustomUserData": TEXT,
+            "NextToken": st.just(""),
+            "nextToken": st.just(""),
+            "MaxResults": st.integers(1, 30),
+        }
+        likely = st.fixed_dictionaries({name: plausible[name] for name in shape.members})
+        own = {name: oracle.values(member, TEXT) | VALUES for name, member in shape.members.items()}
+        if not own:
+            return likely
+        odd = st.sampled_from(sorted(own)).flatmap(lambda name: st.tuples(st.just(name), own[name]))
+        return likely | st.builds(lambda members, one: members | dict([one]), likely, odd)
+
+    def close(self) -> None:
+        self.connection.close()
+        self.sns.close()
+
+
+@pytest.fixture
+def target(server: Server) -> Iterator[Target]:
+    target = Target(server)
+    yield target
+    target.close()
+
+
+@FUZZ
+@given(data=st.data())
+def test_json_members_of_any_kind(target: Target, data: st.DataObject) -> None:
+    target.prepare()
+    action = data.draw(st.sampled_from(ACTIONS))
+    members = data.draw(target.members(action))
+    headers = {
+        "X-Amz-Target": f"AmazonSNS.{action}",
+        "Content-Type": "application/x-amz-json-1.0",
+    }
+    target.assert_sound(headers, json.dumps(_encoded(members)).encode())
+
+
+def _form(value: Any, prefix: str) -> dict[str, str]:
+    """A member as SNS's forms write it, more or less."""
+    if isinstance(value, dict):
+        form: dict[str, str] = {}
+        for number, (key, item) in enumerate(value.items(), 1):
+            form[f"{prefix}.entry.{number}.key"] = str(key)
+            form |= _form(item, f"{prefix}.entry.{number}.value")
+        return form
+    if isinstance(value, list):
+        return _flattened(value, f"{prefix}.member")
+    return {prefix: str(value)}
+
+
+@FUZZ
+@given(data=st.data())
+def test_forms_of_any_kind(target: Target, data: st.DataObject) -> None:
+    target.prepare()
+    action = data.draw(st.sampled_from(ACTIONS))
+    form = {"Action": action, "Version": "2010-03-31"}
+    for name, value in data.draw(target.members(action)).items():
+        form |= _form(_encoded(value), name)
+    body = urlencode(form, errors="surrogatepass").encode()
+    target.assert_sound({"Content-Type": "application/x-www-form-urlencoded"}, body)

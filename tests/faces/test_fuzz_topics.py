@@ -1,0 +1,220 @@
+"""Topics, subscriptions and publishing: requests that nobody would write get no error of ours and
+leave no trace."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+from urllib.parse import urlencode
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from protocol.sns_shapes import SNS
+from tests.faces.clients import authorization
+from tests.faces.connections import Answer, Connection, request_bytes
+from tests.faces.servers import Server
+from tests.faces.sns_client import Sns
+from tests.faces.test_fuzz import FUZZ, TEXT, VALUES, _encoded
+from tests.faces.test_fuzz_mobile import ACTIONS as MOBILE
+from tests.faces.test_fuzz_mobile import _form
+from tests.protocol import oracle
+
+ACTIONS = sorted(set(SNS.actions) - set(MOBILE))
+DEEP = '{"a":' * 3000 + "1" + "}" * 3000
+TEXTS = TEXT | st.sampled_from(
+    [
+        "{}",
+        "",
+        DEEP,
+        "[" * 5000,
+        '{"default":"x"}',
+        '{"a":["b"]}',
+        '{"a":["\\u0000"]}',
+        '{"a":["\\ud800"]}',
+        '{"a":[{"numeric":[">",1e999]}]}',
+        '{"$or":[{"a":["b"]},{"c":[{"exists":false}]}]}',
+        '{"deadLetterTargetArn":"arn:aws:sqs:us-east-1:000000000000:q"}',
+        '{"http":{"defaultHealthyRetryPolicy":{"numRetries":1e400}}}',
+        '{"healthyRetryPolicy":{"numRetries":9}}',
+        '{"MessageRetentionPeriod":"30"}',
+        '{"PointType":"Timestamp","StartingPoint":"99999-01-01T00:00:00.000Z"}',
+        '{"Version":"2012-10-17","Statement":[{"Sid":5,"Action":{"a":1}}]}',
+        "x" * 300_000,
+    ]
+)
+TOPIC_ATTRIBUTES = [
+    "ArchivePolicy",
+    "ContentBasedDeduplication",
+    "DeliveryPolicy",
+    "DisplayName",
+    "FifoThroughputScope",
+    "FifoTopic",
+    "KmsMasterKeyId",
+    "Policy",
+    "SQSSuccessFeedbackSampleRate",
+    "SignatureVersion",
+    "TracingConfig",
+]
+SUBSCRIPTION_ATTRIBUTES = [
+    "DeliveryPolicy",
+    "FilterPolicy",
+    "FilterPolicyScope",
+    "RawMessageDelivery",
+    "RedrivePolicy",
+    "ReplayPolicy",
+    "SubscriptionRoleArn",
+]
+NAMES = st.sampled_from(TOPIC_ATTRIBUTES + SUBSCRIPTION_ATTRIBUTES) | TEXT
+ATTRIBUTES = st.dictionaries(NAMES, TEXTS, max_size=3)
+TAGS = st.lists(st.fixed_dictionaries({}, optional={"Key": TEXT, "Value": TEXT}), max_size=3)
+MESSAGE_ATTRIBUTES = st.dictionaries(
+    st.sampled_from(["n", "a..b", ".", "x" * 300]) | TEXT,
+    st.fixed_dictionaries(
+        {},
+        optional={
+            "DataType": st.sampled_from(["String", "Number", "Binary", "String.Array"]) | TEXT,
+            "StringValue": TEXTS,
+            "BinaryValue": st.sampled_from(["AAE=", "?", "A"]),
+        },
+    ),
+    max_size=3,
+)
+MESSAGE: dict[str, st.SearchStrategy[Any]] = {
+    "Message": TEXTS,
+    "Subject": TEXT,
+    "MessageStructure": st.sampled_from(["json", "xml", ""]),
+    "MessageAttributes": MESSAGE_ATTRIBUTES,
+    "MessageDeduplicationId": TEXT,
+    "MessageGroupId": TEXT,
+}
+ENTRIES = st.lists(
+    st.fixed_dictionaries({"Id": st.sampled_from(["a", "b", "c"]) | TEXT}, optional=MESSAGE),
+    max_size=4,
+)
+
+
+class Target:
+    """A topic of each kind, with a queue that is subscribed to each."""
+
+    def __init__(self, server: Server) -> None:
+        self.sns = Sns("json", server.url)
+        sqs = self.sns.sqs()
+        queues = [sqs.arn(sqs.create("q")), sqs.arn(sqs.create_fifo("q.fifo"))]
+        self.topics = [self.sns.create("t"), self.sns.create_fifo("t.fifo")]
+        self.subscriptions = [
+            self.sns.subscribe(topic, "sqs", queue)
+            for topic, queue in zip(self.topics, queues, strict=True)
+        ]
+        self.queues = queues
+        self.connection = Connection(server.url)
+        self.headers = {
+            "Host": self.connection.host,
+            "Authorization": authorization(self.sns.account, service="sns"),
+        }
+
+    def ask(self, headers: dict[str, str], body: bytes) -> Answer:
+        self.connection.send(request_bytes("POST", "/", self.headers | headers, body))
+        return self.connection.answer()
+
+    def state(self) -> list[Any]:
+        """What a refused request must not change."""
+        found: list[Any] = [self.sns.call("ListTopics"), self.sns.call("ListSubscriptions")]
+        for topic in found[0].get("Topics", []):
+            arn = topic["TopicArn"]
+            found.append(self.sns.attributes(arn))
+            found.append(self.sns.call("ListTagsForResource", ResourceArn=arn))
+        for subscription in found[1].get("Subscriptions", []):
+            if subscription["SubscriptionArn"] != "PendingConfirmation":
+                found.append(self.sns.subscription(subscription["SubscriptionArn"]))
+        return found
+
+    def assert_sound(self, headers: dict[str, str], body: bytes) -> None:
+        """No answer of 500 and above, and a refusal changes nothing."""
+        before = self.state()
+        answer = self.ask(headers, body)
+        assert answer.status < 500, (headers, body[:1000], answer)
+        assert answer.headers["x-amzn-requestid"]
+        if answer.status >= 400:
+            assert self.state() == before
+
+    def restore(self) -> None:
+        """Put back what an example may have deleted."""
+        for name in ("t", "t.fifo"):
+            attributes = {"FifoTopic": "true"} if name.endswith("fifo") else {}
+            members = {"Name": name, "Attributes": attributes}
+            self.sns.ask("CreateTopic", members)
+
+    def members(self, action: str) -> st.SearchStrategy[dict[str, Any]]:
+        """Members of the action: all plausible, or all but one, which may be anything."""
+        shape = oracle.model_of_query("sns").operation_model(action).input_shape
+        topics = st.sampled_from([*self.topics, "x", "a:b:c:d:e:f", self.topics[0] + "\x00"])
+        subscriptions = st.sampled_from([*self.subscriptions, self.topics[0] + ":x"])
+        endpoints = st.sampled_from([*self.queues, "http://x/", "a@b", "+15550100", "http://[/"])
+        plausible: dict[str, st.SearchStrategy[Any]] = {
+            "TopicArn": topics,
+            "TargetArn": topics,
+            "ResourceArn": topics,
+            "SubscriptionArn": subscriptions,
+            "Name": st.sampled_from(["t", "t.fifo", "new", "new.fifo"]) | TEXT,
+            "Attributes": ATTRIBUTES,
+            "AttributeName": NAMES,
+            "AttributeValue": TEXTS,
+            "Protocol": st.sampled_from(["sqs", "email", "http", "https", "sms", "application"]),
+            "Endpoint": endpoints | TEXT,
+            "Tags": TAGS,
+            "TagKeys": st.lists(TEXT, max_size=3),
+            "PublishBatchRequestEntries": ENTRIES,
+            **MESSAGE,
+        }
+        own = {name: oracle.values(member, TEXT) | VALUES for name, member in shape.members.items()}
+        likely = {name: plausible.get(name, own[name]) for name in own}
+        all_likely = st.fixed_dictionaries({}, optional=likely) | st.fixed_dictionaries(likely)
+        if not own:
+            return all_likely
+        odd = st.sampled_from(sorted(own)).flatmap(lambda name: st.tuples(st.just(name), own[name]))
+        return all_likely | st.builds(lambda members, one: members | dict([one]), all_likely, odd)
+
+    def close(self) -> None:
+        self.connection.close()
+        self.sns.close()
+
+
+@pytest.fixture
+def target(server: Server) -> Iterator[Target]:
+    target = Target(server)
+    yield target
+    target.close()
+
+
+@FUZZ
+@given(data=st.data())
+def test_json_members_of_any_kind(target: Target, data: st.DataObject) -> None:
+    target.restore()
+    action = data.draw(st.sampled_from(ACTIONS))
+    members = data.draw(target.members(action))
+    headers = {
+        "X-Amz-Target": f"AmazonSNS.{action}",
+        "Content-Type": "application/x-amz-json-1.0",
+    }
+    target.assert_sound(headers, json.dumps(_encoded(members)).encode())
+
+
+@FUZZ
+@given(data=st.data())
+def test_forms_of_any_kind(target: Target, data: st.DataObject) -> None:
+    target.restore()
+    action = data.draw(st.sampled_from(ACTIONS))
+    form = {"Action": action, "Version": "2010-03-31"}
+    for name, value in data.draw(target.members(action)).items():
+        if name == "MessageAttributes" and isinstance(value, dict):
+            for number, (key, item) in enumerate(_encoded(value).items(), 1):
+                form[f"{name}.entry.{number}.Name"] = key
+                items = item.items() if isinstance(item, dict) else [("DataType", str(item))]
+                form |= {f"{name}.entry.{number}.Value.{k}": str(v) for k, v in items}
+        else:
+            form |= _form(_encoded(value), name)
+    body = urlencode(form, errors="surrogatepass").encode()
+    target.assert_sound({"Content-Type": "application/x-www-form-urlencoded"}, body)

@@ -1,0 +1,442 @@
+"""Subscriptions over both wires: recorded texts, attributes, lists, and anything else."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from protocol.sns_shapes import SNS
+from tests.faces.clients import Refused
+from tests.faces.connections import Answer
+from tests.faces.servers import Server
+from tests.faces.sns_client import Sns
+
+REGION = "us-east-1"
+ACTIONS = (
+    "ConfirmSubscription",
+    "GetSubscriptionAttributes",
+    "ListSubscriptions",
+    "ListSubscriptionsByTopic",
+    "SetSubscriptionAttributes",
+    "Subscribe",
+    "Unsubscribe",
+)
+INVALID = "Invalid parameter: "
+IN_ATTRIBUTES = f"{INVALID}Attributes Reason: "
+PRINCIPAL = "arn:aws:iam::{}:root"
+
+
+@pytest.fixture
+def topic(sns: Sns) -> str:
+    return sns.create()
+
+
+def queue_arn(sns: Sns, name: str = "orders") -> str:
+    return f"arn:aws:sqs:{REGION}:{sns.account}:{name}"
+
+
+def assert_invalid(refused: Refused, text: str) -> None:
+    assert (refused.status, refused.code, refused.text) == (400, "InvalidParameter", text)
+    assert refused.fault == "Sender"
+
+
+def test_queue_is_confirmed_at_once(sns: Sns, topic: str) -> None:
+    members = {"TopicArn": topic, "Protocol": "sqs", "Endpoint": queue_arn(sns)}
+
+    arn = sns.call("Subscribe", **members)["SubscriptionArn"]
+
+    assert re.fullmatch(re.escape(topic) + ":[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", arn)
+    assert sns.call("Subscribe", **members) == {"SubscriptionArn": arn}
+    assert list(sns.subscription(arn).items()) == [
+        ("SubscriptionPrincipal", PRINCIPAL.format(sns.account)),
+        ("Owner", sns.account),
+        ("RawMessageDelivery", "false"),
+        ("TopicArn", topic),
+        ("Endpoint", queue_arn(sns)),
+        ("Protocol", "sqs"),
+        ("PendingConfirmation", "false"),
+        ("ConfirmationWasAuthenticated", "true"),
+        ("SubscriptionArn", arn),
+    ]
+    counts = sns.attributes(topic)
+    assert (counts["SubscriptionsConfirmed"], counts["SubscriptionsPending"]) == ("1", "0")
+
+
+def test_mail_is_pending(sns: Sns, topic: str) -> None:
+    members = {"TopicArn": topic, "Protocol": "email", "Endpoint": "reader@example.com"}
+
+    assert sns.call("Subscribe", **members) == {"SubscriptionArn": "pending confirmation"}
+    arn = sns.call("Subscribe", **members, ReturnSubscriptionArn=True)["SubscriptionArn"]
+
+    assert arn.startswith(f"{topic}:")
+    assert sns.subscription(arn)["PendingConfirmation"] == "true"
+    assert sns.attributes(topic)["SubscriptionsPending"] == "1"
+    [listed] = sns.call("ListSubscriptionsByTopic", TopicArn=topic)["Subscriptions"]
+    assert listed["SubscriptionArn"] == "PendingConfirmation"
+    refused = sns.refusal("Unsubscribe", SubscriptionArn=arn)
+    assert (refused.status, refused.code) == (400, "InvalidParameter")
+
+
+def test_lists(sns: Sns, topic: str) -> None:
+    assert sns.call("ListSubscriptions") == {"Subscriptions": []}
+    other = sns.create("other")
+    mine = {"Owner": sns.account, "Protocol": "sqs"}
+    expected = []
+    for topic_arn, name in ((topic, "a"), (other, "b"), (topic, "c")):
+        arn = sns.subscribe(topic_arn, "sqs", queue_arn(sns, name))
+        endpoint = {"Endpoint": queue_arn(sns, name), "TopicArn": topic_arn}
+        expected.append({**mine, **endpoint, "SubscriptionArn": arn})
+
+    assert sns.call("ListSubscriptions") == {"Subscriptions": expected}
+    of_topic = sns.call("ListSubscriptionsByTopic", TopicArn=topic)
+    assert of_topic == {"Subscriptions": [expected[0], expected[2]]}
+
+
+def test_pages_of_a_hundred(server: Server, query_sns: Sns) -> None:
+    sns = query_sns
+    topic = sns.create()
+    arns = [sns.subscribe(topic, "sms", f"+1555{number:07}") for number in range(201)]
+    for action, members in (
+        ("ListSubscriptions", {}),
+        ("ListSubscriptionsByTopic", {"TopicArn": topic}),
+    ):
+        found: list[str] = []
+        sizes = []
+        more: dict[str, str] = {}
+        while True:
+            page = sns.call(action, **members, **more)
+            sizes.append(len(page["Subscriptions"]))
+            found += [one["SubscriptionArn"] for one in page["Subscriptions"]]
+            if "NextToken" not in page:
+                break
+            more = {"NextToken": page["NextToken"]}
+        assert sizes == [100, 100, 1]
+        assert found == arns
+        assert_invalid(sns.refusal(action, **members, NextToken="x"), f"{INVALID}NextToken")
+
+
+def test_attributes_of_a_web_hook_in_order(sns: Sns, topic: str) -> None:
+    dead = json.dumps({"deadLetterTargetArn": queue_arn(sns, "dead")})
+    arn = sns.subscribe(
+        topic,
+        "https",
+        "https://127.0.0.1:9/never",
+        RawMessageDelivery="true",
+        FilterPolicy='{"colour": ["blue"]}',
+        FilterPolicyScope="MessageBody",
+        RedrivePolicy=dead,
+        DeliveryPolicy='{"healthyRetryPolicy": {"numRetries": 1}}',
+    )
+
+    assert list(sns.subscription(arn)) == [
+        "SubscriptionPrincipal",
+        "Owner",
+        "RawMessageDelivery",
+        "FilterPolicy",
+        "TopicArn",
+        "Endpoint",
+        "EffectiveDeliveryPolicy",
+        "DeliveryPolicy",
+        "FilterPolicyScope",
+        "Protocol",
+        "PendingConfirmation",
+        "ConfirmationWasAuthenticated",
+        "SubscriptionArn",
+        "RedrivePolicy",
+    ]
+    for name in ("FilterPolicy", "RedrivePolicy", "DeliveryPolicy"):
+        members = {"SubscriptionArn": arn, "AttributeName": name, "AttributeValue": ""}
+        assert sns.call("SetSubscriptionAttributes", **members) == {}
+        assert name not in sns.subscription(arn)
+    assert "FilterPolicyScope" not in sns.subscription(arn)
+
+
+def test_subscribing_twice(sns: Sns, topic: str) -> None:
+    queue = queue_arn(sns)
+    arn = sns.subscribe(topic, "sqs", queue, RawMessageDelivery="true")
+    assert sns.subscribe(topic, "sqs", queue) == arn
+    assert sns.subscribe(topic, "sqs", queue, RawMessageDelivery="true") == arn
+    members = {"TopicArn": topic, "Protocol": "sqs", "Endpoint": queue}
+    for attributes in ({"RawMessageDelivery": "false"}, {"FilterPolicy": '{"a": ["b"]}'}):
+        assert_invalid(
+            sns.refusal("Subscribe", **members, Attributes=attributes),
+            f"{IN_ATTRIBUTES}Subscription already exists with different attributes",
+        )
+
+
+@pytest.mark.parametrize(
+    ("protocol", "endpoint", "text"),
+    [
+        ("ftp", "x", f"{INVALID}Amazon SNS does not support this protocol string: ftp"),
+        ("sqs", f"http://localhost/{'1' * 12}/orders", f"{INVALID}SQS endpoint ARN"),
+        (
+            "sqs",
+            f"arn:aws:sqs:{REGION}:{'1' * 12}:orders.fifo",
+            f"{INVALID}{INVALID}Endpoint Reason: FIFO SQS Queues can not be subscribed to "
+            "standard SNS topics",
+        ),
+        (
+            "http",
+            "https://hooks.example",
+            f"{INVALID}Endpoint must match the specified protocol",
+        ),
+        ("sms", "NAA+15551234567", "Invalid SMS endpoint: NAA+15551234567"),
+        ("email", "reader", f"{INVALID}Email address"),
+    ],
+)
+def test_refused_endpoints(sns: Sns, topic: str, protocol: str, endpoint: str, text: str) -> None:
+    members = {"TopicArn": topic, "Protocol": protocol, "Endpoint": endpoint}
+    assert_invalid(sns.refusal("Subscribe", **members), text)
+    assert sns.call("ListSubscriptionsByTopic", TopicArn=topic)["Subscriptions"] == []
+
+
+def test_fifo_topic_takes_queues_only(sns: Sns) -> None:
+    topic = sns.create_fifo()
+    members = {"TopicArn": topic, "Protocol": "sms", "Endpoint": "+15551234567"}
+    assert_invalid(sns.refusal("Subscribe", **members), f"{INVALID}Invalid protocol type: sms")
+    sns.subscribe(topic, "sqs", queue_arn(sns, "orders.fifo"))
+    sns.subscribe(topic, "sqs", queue_arn(sns))
+
+
+def test_inside_addresses_are_refused_where_the_gateway_says_so() -> None:
+    with Server(QUEUEGATE_PRIVATE_WEBHOOKS="false") as server, Sns("query", server.url) as sns:
+        members = {"TopicArn": sns.create(), "Protocol": "http"}
+        for host in ("localhost", "127.0.0.1", "[::1]", "169.254.169.254", "0x7f.1"):
+            refused = sns.refusal("Subscribe", **members, Endpoint=f"http://{host}/hook")
+            assert (refused.status, refused.code) == (403, "AuthorizationError")
+        sns.call("Subscribe", **members, Endpoint="http://hooks.invalid/hook")
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "reason"),
+    [
+        (
+            "RawMessageDelivery",
+            "wrong",
+            "RawMessageDelivery: Invalid value [wrong]. Must be true or false.",
+        ),
+        (
+            "FilterPolicyScope",
+            "wrong",
+            "FilterPolicyScope: Invalid value [wrong]. Please use either MessageBody or "
+            "MessageAttributes",
+        ),
+        ("FilterPolicy", "wrong", "FilterPolicy: failed to parse JSON"),
+        (
+            "RedrivePolicy",
+            '{"deadLetterTargetArn": "wrong"}',
+            "RedrivePolicy: deadLetterTargetArn is an invalid arn",
+        ),
+        ("Wrong", "wrong", "AttributeName"),
+    ],
+)
+def test_refused_attributes(sns: Sns, topic: str, name: str, value: str, reason: str) -> None:
+    queue = {"TopicArn": topic, "Protocol": "sqs", "Endpoint": queue_arn(sns)}
+    refused = sns.refusal("Subscribe", **queue, Attributes={name: value})
+    assert_invalid(refused, f"{IN_ATTRIBUTES}{reason}")
+    arn = sns.subscribe(topic, "sqs", queue_arn(sns))
+
+    members = {"SubscriptionArn": arn, "AttributeName": name, "AttributeValue": value}
+    assert_invalid(sns.refusal("SetSubscriptionAttributes", **members), f"{INVALID}{reason}")
+
+
+def test_fifo_subscription_needs_a_fifo_dead_letter_queue(sns: Sns) -> None:
+    arn = sns.subscribe(sns.create_fifo(), "sqs", queue_arn(sns, "orders.fifo"))
+    policy = json.dumps({"deadLetterTargetArn": queue_arn(sns, "dead")})
+    members = {
+        "SubscriptionArn": arn,
+        "AttributeName": "RedrivePolicy",
+        "AttributeValue": policy,
+    }
+    assert_invalid(
+        sns.refusal("SetSubscriptionAttributes", **members),
+        f"{INVALID}RedrivePolicy: must use a FIFO queue as DLQ for a FIFO Subscription to a FIFO "
+        "Topic.",
+    )
+
+
+def test_missing_topic_and_subscription(sns: Sns, topic: str) -> None:
+    queue = {"Protocol": "sqs", "Endpoint": queue_arn(sns)}
+    missing = f"{topic}:11111111-2222-3333-4444-555555555555"
+    for action, members, text in (
+        ("Subscribe", {"TopicArn": sns.topic_arn("none"), **queue}, "Topic does not exist"),
+        (
+            "ListSubscriptionsByTopic",
+            {"TopicArn": sns.topic_arn("none")},
+            "Topic does not exist",
+        ),
+        (
+            "GetSubscriptionAttributes",
+            {"SubscriptionArn": missing},
+            "Subscription does not exist",
+        ),
+        (
+            "SetSubscriptionAttributes",
+            {"SubscriptionArn": missing, "AttributeName": "RawMessageDelivery"},
+            "Subscription does not exist",
+        ),
+    ):
+        refused = sns.refusal(action, **members)
+        assert (refused.status, refused.code, refused.text) == (404, "NotFound", text)
+    assert sns.call("Unsubscribe", SubscriptionArn=missing) == {}
+    elsewhere = topic.replace(REGION, "eu-west-1")
+    assert_invalid(sns.refusal("Subscribe", TopicArn=elsewhere, **queue), f"{INVALID}TopicArn")
+    assert_invalid(
+        sns.refusal("Subscribe", TopicArn="news", **queue),
+        f"{INVALID}TopicArn Reason: An ARN must have at least 6 elements, not 1",
+    )
+
+
+@pytest.mark.parametrize(
+    ("action", "members", "missing"),
+    [
+        ("Subscribe", {}, "topicArn"),
+        ("Subscribe", {"TopicArn": "TOPIC"}, "protocol"),
+        ("ListSubscriptionsByTopic", {}, "topicArn"),
+        ("ConfirmSubscription", {"TopicArn": "TOPIC"}, "token"),
+        ("ConfirmSubscription", {"Token": "a" * 288}, "topicArn"),
+        ("GetSubscriptionAttributes", {}, "subscriptionArn"),
+        ("SetSubscriptionAttributes", {}, "subscriptionArn"),
+        ("SetSubscriptionAttributes", {"SubscriptionArn": "a"}, "attributeName"),
+    ],
+)
+def test_required_members(
+    sns: Sns, topic: str, action: str, members: dict[str, str], missing: str
+) -> None:
+    members = {name: value.replace("TOPIC", topic) for name, value in members.items()}
+    refused = sns.refusal(action, **members)
+    assert (refused.status, refused.code) == (400, "ValidationError")
+    assert refused.text == (
+        f"1 validation error detected: Value null at '{missing}' failed to satisfy constraint: "
+        "Member must not be null"
+    )
+
+
+@pytest.mark.parametrize(
+    ("arn", "text"),
+    [
+        ("one", f"{INVALID}SubscriptionArn Reason: An ARN must have at least 6 elements, not 1"),
+        (
+            "arn:aws:sns:news:one",
+            f"{INVALID}SubscriptionArn Reason: An ARN must have at least 6 elements, not 5",
+        ),
+        (f"arn:aws:sns:{REGION}:{'1' * 12}:news", f"{INVALID}SubscriptionId"),
+        (f"arn:aws:sns:{REGION}:{'1' * 12}:news:one", f"{INVALID}SubscriptionId"),
+    ],
+)
+def test_malformed_subscription_arns(sns: Sns, arn: str, text: str) -> None:
+    assert_invalid(sns.refusal("Unsubscribe", SubscriptionArn=arn), text)
+    assert_invalid(sns.refusal("GetSubscriptionAttributes", SubscriptionArn=arn), text)
+
+
+def test_unsubscribing(sns: Sns, topic: str) -> None:
+    arn = sns.subscribe(topic, "sqs", queue_arn(sns))
+    for _ in range(2):
+        assert sns.call("Unsubscribe", SubscriptionArn=arn) == {}
+    assert sns.call("ListSubscriptions") == {"Subscriptions": []}
+    assert sns.attributes(topic)["SubscriptionsDeleted"] == "1"
+    assert_invalid(
+        sns.refusal("Unsubscribe"),
+        f"{INVALID}SubscriptionArn Reason: no value for required parameter",
+    )
+
+
+def test_replay_policy_reads_back_with_its_status(server: Server, sns: Sns) -> None:
+    topic = sns.create_fifo(ArchivePolicy='{"MessageRetentionPeriod": "5"}')
+    arn = sns.subscribe(topic, "sqs", queue_arn(sns, "orders.fifo"))
+    policy = json.dumps({"PointType": "Timestamp", "StartingPoint": server.now()})
+    members = {"SubscriptionArn": arn, "AttributeName": "ReplayPolicy"}
+
+    sns.call("SetSubscriptionAttributes", **members, AttributeValue=policy)
+
+    found = sns.subscription(arn)
+    assert found["ReplayPolicy"] == policy
+    assert found["ReplayStatus"] in ("Pending", "In progress", "Completed")
+    sns.call("SetSubscriptionAttributes", **members, AttributeValue="{}")
+    assert not sns.subscription(arn).keys() & {"ReplayPolicy", "ReplayStatus"}
+
+
+# Anything
+
+TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
+NAMES = st.sampled_from(
+    [
+        "DeliveryPolicy",
+        "FilterPolicy",
+        "FilterPolicyScope",
+        "RawMessageDelivery",
+        "RedrivePolicy",
+        "ReplayPolicy",
+        "SubscriptionRoleArn",
+    ]
+)
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**70), 2**70) | TEXT,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXT, inner, max_size=3),
+    max_leaves=6,
+).map(json.dumps)
+VALUE = TEXT | JSON | st.sampled_from(["\x00", "[" * 2000, '{"a":' * 500, "{}"])
+ARN = st.sampled_from(["TOPIC", "QUEUE", "HOOK", "a:b:c:d:e:f", "arn:aws:sns:::"]) | TEXT
+MEMBERS: dict[str, st.SearchStrategy[Any]] = {
+    "TopicArn": st.just("TOPIC") | ARN,
+    "SubscriptionArn": ARN,
+    "Protocol": st.sampled_from(["sqs", "http", "https", "email", "sms", "lambda"]) | TEXT,
+    "Endpoint": TEXT | st.sampled_from(["http://[::1", "https://a.example/\x00", "a@b", "+1555"]),
+    "Token": TEXT | st.sampled_from(["a" * 288, "\x00" * 288]),
+    "AttributeName": NAMES | TEXT,
+    "AttributeValue": VALUE,
+    "AuthenticateOnUnsubscribe": TEXT,
+    "NextToken": TEXT | st.just("c3Vic2NyaXB0aW9uczo5OTk5OTk5OTk5OTk5OTk5OTk5OTk5"),
+    "Attributes": st.dictionaries(NAMES | TEXT, VALUE, max_size=2),
+}
+FUZZ = settings(
+    max_examples=200,
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+
+
+class Target:
+    """A topic with a queue and a web hook that nobody confirms."""
+
+    def __init__(self, sns: Sns) -> None:
+        self.sns = sns
+        topic = sns.create()
+        self.arns = {
+            "TOPIC": topic,
+            "QUEUE": sns.subscribe(topic, "sqs", queue_arn(sns)),
+            "HOOK": sns.subscribe(topic, "email", "reader@example.com"),
+        }
+
+    def ask(self, action: str, members: dict[str, Any]) -> Answer:
+        names = SNS.actions[action].input.members
+        known = {
+            name: self.arns.get(value, value) if isinstance(value, str) else value
+            for name, value in members.items()
+            if name in names
+        }
+        return self.sns.ask(action, known)
+
+
+@pytest.fixture
+def target(sns: Sns) -> Target:
+    return Target(sns)
+
+
+@FUZZ
+@given(
+    action=st.sampled_from(ACTIONS),
+    members=st.fixed_dictionaries({}, optional=MEMBERS),
+)
+def test_no_member_is_an_error_of_ours(
+    target: Target, action: str, members: dict[str, Any]
+) -> None:
+    answer = target.ask(action, members)
+    assert answer.status < 500, (action, members, answer)
+    assert answer.headers["x-amzn-requestid"]

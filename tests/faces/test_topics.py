@@ -1,0 +1,300 @@
+"""Topics over both wires: creating, attributes, tags, permissions, listing, deleting."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+from urllib.parse import urlencode
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from protocol.sns_shapes import SNS
+from tests.faces.clients import authorization
+from tests.faces.connections import Connection, request_bytes
+from tests.faces.servers import Server
+from tests.faces.sns_client import Sns
+
+POLICY = '{"Version":"2012-10-17","Statement":[]}'
+TOO_SHORT = "Reason: An ARN must have at least 6 elements, not 1"
+ACTIONS = (
+    "AddPermission",
+    "CreateTopic",
+    "DeleteTopic",
+    "GetDataProtectionPolicy",
+    "GetTopicAttributes",
+    "ListTagsForResource",
+    "ListTopics",
+    "PutDataProtectionPolicy",
+    "RemovePermission",
+    "SetTopicAttributes",
+    "TagResource",
+    "UntagResource",
+)
+REQUIRED: dict[str, dict[str, Any]] = {
+    "AddPermission": {
+        "TopicArn": "",
+        "Label": "l",
+        "AWSAccountId": ["1" * 12],
+        "ActionName": ["a"],
+    },
+    "CreateTopic": {"Name": "news"},
+    "DeleteTopic": {"TopicArn": ""},
+    "GetDataProtectionPolicy": {"ResourceArn": ""},
+    "GetTopicAttributes": {"TopicArn": ""},
+    "ListTagsForResource": {"ResourceArn": ""},
+    "PutDataProtectionPolicy": {"ResourceArn": "", "DataProtectionPolicy": "{}"},
+    "RemovePermission": {"TopicArn": "", "Label": "l"},
+    "SetTopicAttributes": {"TopicArn": "", "AttributeName": "DisplayName"},
+    "TagResource": {"ResourceArn": "", "Tags": [{"Key": "k", "Value": "v"}]},
+    "UntagResource": {"ResourceArn": "", "TagKeys": ["k"]},
+}
+
+
+def assert_refused(refused: Any, status: int, code: str, text: str) -> None:
+    assert (refused.status, refused.code, refused.text) == (status, code, text)
+    assert refused.fault == "Sender"
+
+
+def invalid(refused: Any, text: str) -> None:
+    assert_refused(refused, 400, "InvalidParameter", f"Invalid parameter: {text}")
+
+
+def test_a_topic_is_created_read_and_deleted(sns: Sns) -> None:
+    arn = sns.create("news")
+    assert arn == f"arn:aws:sns:us-east-1:{sns.account}:news" == sns.topic_arn("news")
+    found = sns.attributes(arn)
+    assert found.pop("Policy")
+    assert found.pop("EffectiveDeliveryPolicy")
+    assert found == {
+        "Owner": sns.account,
+        "TopicArn": arn,
+        "DisplayName": "",
+        "SubscriptionsPending": "0",
+        "SubscriptionsConfirmed": "0",
+        "SubscriptionsDeleted": "0",
+    }
+    assert sns.call("DeleteTopic", TopicArn=arn) == {}
+    assert sns.call("DeleteTopic", TopicArn=arn) == {}
+    refused = sns.refusal("GetTopicAttributes", TopicArn=arn)
+    assert_refused(refused, 404, "NotFound", "Topic does not exist")
+
+
+def test_the_order_of_attributes_is_the_recorded_one(query_sns: Sns) -> None:
+    arn = query_sns.create_fifo(DisplayName="x", SignatureVersion="2")
+    text = query_sns.ask("GetTopicAttributes", {"TopicArn": arn}).text
+    keys = [part.split("</key>")[0] for part in text.split("<key>")[1:]]
+    assert keys == [
+        "Policy",
+        "SignatureVersion",
+        "Owner",
+        "SubscriptionsPending",
+        "TopicArn",
+        "EffectiveDeliveryPolicy",
+        "SubscriptionsConfirmed",
+        "DisplayName",
+        "SubscriptionsDeleted",
+        "FifoTopic",
+        "ContentBasedDeduplication",
+    ]
+
+
+def test_attributes_are_set_one_by_one(sns: Sns) -> None:
+    arn = sns.create(DisplayName="News & <more>\n")
+    assert sns.attributes(arn)["DisplayName"] == "News & <more>\n"
+    for name, value in (("DisplayName", ""), ("Policy", POLICY), ("TracingConfig", "Active")):
+        sns.set(arn, name, value)
+        assert sns.attributes(arn)[name] == value
+    policy = {"http": {"defaultHealthyRetryPolicy": {"numRetries": 7}}}
+    sns.set(arn, "DeliveryPolicy", json.dumps(policy))
+    effective = json.loads(sns.attributes(arn)["EffectiveDeliveryPolicy"])
+    assert effective["http"]["defaultHealthyRetryPolicy"]["numRetries"] == 7
+    sns.set(arn, "DeliveryPolicy", "")
+    assert "DeliveryPolicy" not in sns.attributes(arn)
+
+
+def test_a_value_that_is_not_sent_is_the_empty_one(sns: Sns) -> None:
+    arn = sns.create(DisplayName="x")
+    sns.call("SetTopicAttributes", TopicArn=arn, AttributeName="DisplayName")
+    assert sns.attributes(arn)["DisplayName"] == ""
+
+
+def test_refusals_of_creating(sns: Sns) -> None:
+    for name in ("a b", "", "a" * 257, "news.fifo", "ż"):
+        invalid(sns.refusal("CreateTopic", Name=name), "Topic Name")
+    sns.create("news", DisplayName="x")
+    refused = sns.refusal("CreateTopic", Name="news", Attributes={"DisplayName": "y"})
+    invalid(refused, "Attributes Reason: Topic already exists with different attributes")
+    refused = sns.refusal("CreateTopic", Name="news", Attributes={"KmsMasterKeyId": "1234"})
+    invalid(refused, "Attributes Reason: Topic already exists with different attributes")
+    refused = sns.refusal("CreateTopic", Name="news", Tags=[{"Key": "k", "Value": "v"}])
+    invalid(refused, "Tags Reason: Topic already exists with different tags")
+    tags = [{"Key": f"k{n}", "Value": "v"} for n in range(51)]
+    refused = sns.refusal("CreateTopic", Name="other", Tags=tags)
+    assert (refused.status, refused.code) == (400, "TagLimitExceeded")
+    assert sns.call("ListTopics")["Topics"] == [{"TopicArn": sns.topic_arn("news")}]
+
+
+def test_refusals_of_setting(sns: Sns) -> None:
+    arn = sns.create()
+    members = {"TopicArn": arn, "AttributeName": "FifoTopic", "AttributeValue": "true"}
+    invalid(sns.refusal("SetTopicAttributes", **members), "AttributeName")
+    members["AttributeName"] = "ContentBasedDeduplication"
+    text = "Content-based deduplication can only be set for FIFO topics"
+    invalid(sns.refusal("SetTopicAttributes", **members), text)
+    attributes = {"ContentBasedDeduplication": "true"}
+    refused = sns.refusal("CreateTopic", Name="other", Attributes=attributes)
+    invalid(refused, f"Attributes Reason: {text}")
+
+
+@pytest.mark.parametrize("action", REQUIRED)
+def test_required_members(sns: Sns, action: str) -> None:
+    members = REQUIRED[action]
+    for name in members:
+        given = {key: value for key, value in members.items() if key != name}
+        arn_name = next((key for key in given if key.endswith("Arn")), None)
+        if arn_name:
+            given[arn_name] = sns.create()
+        path = name[0].lower() + name[1:]
+        assert_refused(
+            sns.refusal(action, **given),
+            400,
+            "ValidationError",
+            f"1 validation error detected: Value null at '{path}' failed to satisfy constraint: "
+            "Member must not be null",
+        )
+
+
+@pytest.mark.parametrize("action", [action for action in REQUIRED if action != "CreateTopic"])
+def test_arns_of_no_topic(sns: Sns, action: str) -> None:
+    members = REQUIRED[action]
+    name = next(key for key in members if key.endswith("Arn"))
+    invalid(sns.refusal(action, **members | {name: "news"}), f"{name} {TOO_SHORT}")
+    elsewhere = f"arn:aws:sns:eu-west-1:{sns.account}:news"
+    invalid(sns.refusal(action, **members | {name: elsewhere}), name)
+    nobody = members | {name: sns.topic_arn("nobody")}
+    if action == "DeleteTopic":
+        assert sns.call(action, **nobody) == {}
+    elif action.endswith("Resource"):
+        refused = sns.refusal(action, **nobody)
+        assert_refused(refused, 404, "ResourceNotFound", "Resource does not exist")
+    else:
+        assert_refused(sns.refusal(action, **nobody), 404, "NotFound", "Topic does not exist")
+
+
+def test_tags(sns: Sns) -> None:
+    arn = sns.call("CreateTopic", Name="news", Tags=[{"Key": "z", "Value": "&"}])["TopicArn"]
+    assert sns.call("TagResource", ResourceArn=arn, Tags=[{"Key": "a", "Value": ""}]) == {}
+    assert sns.call("ListTagsForResource", ResourceArn=arn)["Tags"] == [
+        {"Key": "z", "Value": "&"},
+        {"Key": "a", "Value": ""},
+    ]
+    assert sns.call("UntagResource", ResourceArn=arn, TagKeys=["z", "none"]) == {}
+    assert sns.call("UntagResource", ResourceArn=arn, TagKeys=["a"]) == {}
+    assert sns.call("ListTagsForResource", ResourceArn=arn).get("Tags", []) == []
+    twice = [{"Key": "k", "Value": "1"}, {"Key": "k", "Value": "2"}]
+    refused = sns.refusal("TagResource", ResourceArn=arn, Tags=twice)
+    invalid(refused, "Duplicated keys are not allowed.")
+
+
+def test_permissions(sns: Sns) -> None:
+    arn = sns.create()
+    members = {
+        "TopicArn": arn,
+        "Label": "two",
+        "AWSAccountId": ["123456789012", sns.account],
+        "ActionName": ["Publish", "Subscribe"],
+    }
+    assert sns.call("AddPermission", **members) == {}
+    [_, statement] = json.loads(sns.attributes(arn)["Policy"])["Statement"]
+    assert statement["Action"] == ["SNS:Publish", "SNS:Subscribe"]
+    invalid(sns.refusal("AddPermission", **members), "Statement already exists")
+    members |= {"Label": "other", "ActionName": ["Fly"]}
+    text = "Policy statement action out of service scope!"
+    invalid(sns.refusal("AddPermission", **members), text)
+    assert sns.call("RemovePermission", TopicArn=arn, Label="two") == {}
+    assert len(json.loads(sns.attributes(arn)["Policy"])["Statement"]) == 1
+
+
+def test_data_protection_policy(sns: Sns) -> None:
+    arn = sns.create()
+    assert "DataProtectionPolicy" not in sns.call("GetDataProtectionPolicy", ResourceArn=arn)
+    policy = '{ "Name": "p" }'
+    put = {"ResourceArn": arn, "DataProtectionPolicy": policy}
+    assert sns.call("PutDataProtectionPolicy", **put) == {}
+    assert sns.call("GetDataProtectionPolicy", ResourceArn=arn)["DataProtectionPolicy"] == policy
+
+
+def test_listing(sns: Sns) -> None:
+    assert sns.call("ListTopics").get("Topics", []) == []
+    arns = [sns.create(f"t{n:03}") for n in range(101)]
+    with sns.other(region="eu-west-1") as elsewhere:
+        elsewhere.create("elsewhere")
+    first = sns.call("ListTopics")
+    assert [topic["TopicArn"] for topic in first["Topics"]] == arns[:100]
+    second = sns.call("ListTopics", NextToken=first["NextToken"])
+    assert second == {"Topics": [{"TopicArn": arns[100]}]}
+    invalid(sns.refusal("ListTopics", NextToken="x"), "NextToken")
+
+
+def test_topics_and_queues_share_an_account_not_names(sns: Sns) -> None:
+    arn = sns.create("same")
+    url = sns.sqs().create("same")
+    assert sns.sqs().arn(url) == arn.replace(":sns:", ":sqs:")
+
+
+FUZZ = settings(
+    max_examples=150,
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+TEXT = st.text(max_size=15) | st.sampled_from(
+    ["news", "f.fifo", "FifoTopic", "DisplayName", "Policy", "true", "\x00", "{}", "💥", "\ud800"]
+)
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**70), 2**70) | TEXT,
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(TEXT | st.sampled_from(["Key", "Value"]), inner, max_size=3)
+    ),
+    max_leaves=6,
+)
+
+
+@FUZZ
+@given(data=st.data())
+def test_members_of_any_kind_are_no_error_of_ours(server: Server, data: st.DataObject) -> None:
+    account = "777777777777"
+    action = data.draw(st.sampled_from(ACTIONS))
+    arns = st.sampled_from([f"arn:aws:sns:us-east-1:{account}:{name}" for name in ("news", "x")])
+    own = dict.fromkeys(SNS.actions[action].input.members, VALUES)
+    own |= {name: arns | TEXT for name in own if name.endswith("Arn")}
+    members = data.draw(st.fixed_dictionaries({}, optional=own))
+    headers = {
+        "Host": server.url.partition("://")[2],
+        "Authorization": authorization(account, service="sns"),
+    }
+    form = {"Content-Type": "application/x-www-form-urlencoded"}
+    flat = urlencode({"Action": action, **_flattened(members)}, errors="surrogatepass").encode()
+    target = {"Content-Type": "application/x-amz-json-1.0", "X-Amz-Target": f"AmazonSNS.{action}"}
+    with Connection(server.url) as connection:
+        for more, body in ((target, json.dumps(members).encode()), (form, flat)):
+            connection.send(request_bytes("POST", "/", headers | more, body))
+            answer = connection.answer()
+            assert answer.status < 500, (members, answer.text)
+
+
+def _flattened(value: Any, prefix: str = "") -> dict[str, str]:
+    """Members as a form of SNS writes them, more or less."""
+    if isinstance(value, dict):
+        inner = value.items()
+    elif isinstance(value, list):
+        inner = {f"member.{number}": item for number, item in enumerate(value, 1)}.items()
+    else:
+        return {prefix: str(value)}
+    flat: dict[str, str] = {}
+    for key, item in inner:
+        flat |= _flattened(item, f"{prefix}.{key}" if prefix else key)
+    return flat

@@ -1,0 +1,123 @@
+"""What tests of subscriptions do again and again, in one account."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+from uuid import UUID
+
+from gateway.operations.caller import Caller
+from gateway.operations.engine import Engine
+from gateway.operations.sns.confirmations import ConfirmSubscription, confirm_subscription
+from gateway.operations.sns.subscription_endings import Unsubscribe, unsubscribe
+from gateway.operations.sns.subscriptions import (
+    GetSubscriptionAttributes,
+    ListSubscriptionsByTopic,
+    SetSubscriptionAttributes,
+    Subscribe,
+    get_subscription_attributes,
+    list_subscriptions_by_topic,
+    set_subscription_attributes,
+    subscribe,
+)
+from gateway.operations.sns.topics import CreateTopic, create_topic
+from storage import subscriptions
+from storage.model import Subscription
+
+BASE_URL = "http://gateway.example:9324"
+WEB_HOOK = "https://hooks.example/news"
+
+
+class Subscriber:
+    """A caller at an engine. The ARN of a subscription is shown also while it is pending."""
+
+    def __init__(self, engine: Engine, caller: Caller) -> None:
+        self.engine = engine
+        self.caller = caller
+
+    def anonymous(self) -> Subscriber:
+        """The same without credentials."""
+        return Subscriber(self.engine, replace(self.caller, is_anonymous=True))
+
+    def of_account(self, account_id: str) -> Subscriber:
+        """Somebody else, in the same region."""
+        return Subscriber(self.engine, replace(self.caller, account_id=account_id))
+
+    def queue_arn(self, name: str = "orders") -> str:
+        return f"arn:aws:sqs:{self.caller.region}:{self.caller.account_id}:{name}"
+
+    async def topic(self, name: str = "news", **attributes: str) -> str:
+        """A topic's ARN; a FIFO topic by its name."""
+        if name.endswith(".fifo"):
+            attributes = {"FifoTopic": "true", **attributes}
+        return (await create_topic(self.engine, self.caller, CreateTopic(name, attributes))).arn
+
+    async def subscribe(
+        self,
+        topic_arn: str | None,
+        protocol: str | None = "sqs",
+        endpoint: str | None = None,
+        **attributes: str,
+    ) -> str:
+        """The ARN. Without an endpoint: of a queue."""
+        return await self._subscribe(topic_arn, protocol, endpoint, attributes, shows_arn=True)
+
+    async def answer(
+        self, topic_arn: str | None, protocol: str, endpoint: str, **attributes: str
+    ) -> str:
+        """What Subscribe answers unless it is asked for the ARN."""
+        return await self._subscribe(topic_arn, protocol, endpoint, attributes, shows_arn=False)
+
+    async def _subscribe(
+        self,
+        topic_arn: str | None,
+        protocol: str | None,
+        endpoint: str | None,
+        attributes: dict[str, str],
+        *,
+        shows_arn: bool,
+    ) -> str:
+        if endpoint is None:
+            endpoint = self.queue_arn()
+        request = Subscribe(topic_arn, protocol, endpoint, BASE_URL, attributes, shows_arn)
+        return await subscribe(self.engine, self.caller, request)
+
+    async def get(self, arn: str) -> dict[str, str]:
+        return await get_subscription_attributes(
+            self.engine, self.caller, GetSubscriptionAttributes(arn)
+        )
+
+    async def set(self, arn: str, name: str, value: str | None) -> None:
+        request = SetSubscriptionAttributes(arn, name, value, BASE_URL)
+        await set_subscription_attributes(self.engine, self.caller, request)
+
+    async def confirm(self, topic_arn: str, token: str, authenticate: str | None = None) -> str:
+        request = ConfirmSubscription(topic_arn, token, authenticate)
+        return await confirm_subscription(self.engine, self.caller, request)
+
+    async def unsubscribe(self, arn: str | None) -> None:
+        await unsubscribe(self.engine, self.caller, Unsubscribe(arn, BASE_URL))
+
+    async def of_topic(self, topic_arn: str) -> list[str]:
+        """The ARNs of the topic's subscriptions."""
+        request = ListSubscriptionsByTopic(topic_arn)
+        page = await list_subscriptions_by_topic(self.engine, self.caller, request)
+        return [subscription.arn for subscription in page.subscriptions]
+
+    async def stored(self, arn: str) -> Subscription:
+        async with self.engine.database.transaction() as tx:
+            found = await subscriptions.find(
+                tx, UUID(arn.rpartition(":")[2]), self.engine.clock.now()
+            )
+        assert found is not None
+        return found
+
+    async def rows(self, table: str) -> list[dict[str, Any]]:
+        """All of a table, in order of writing."""
+        async with self.engine.database.transaction() as tx:
+            return [dict(row) for row in await tx.fetch(f"SELECT * FROM {table} ORDER BY 1")]
+
+    async def envelopes(self) -> list[dict[str, str]]:
+        """What web hooks are about to get."""
+        return [json.loads(row["body"]) for row in await self.rows("deliveries")]

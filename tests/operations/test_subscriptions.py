@@ -1,0 +1,479 @@
+"""Subscribe, lists and limits; who has to confirm, and who is asked."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from gateway.operations.caller import Caller
+from gateway.operations.engine import Engine
+from gateway.operations.sns.subscriptions import (
+    ListSubscriptions,
+    ListSubscriptionsByTopic,
+    SubscriptionPage,
+    list_subscriptions,
+    list_subscriptions_by_topic,
+)
+from gateway.operations.sns.topics import delete_topic
+from storage.errors import (
+    FilterPolicyLimitExceeded,
+    InvalidParameter,
+    NotFound,
+    Rejected,
+    SubscriptionLimitExceeded,
+    ValidationFailed,
+)
+from tests.operations.conftest import (
+    ACCOUNT,
+    REGION,
+    MakeQueue,
+    ReceiveFrom,
+    RecordingWakeups,
+    TestClock,
+)
+from tests.operations.subscribers import BASE_URL, WEB_HOOK, Subscriber
+
+FUNCTION = f"arn:aws:lambda:{REGION}:{ACCOUNT}:function:handle"
+STREAM = f"arn:aws:firehose:{REGION}:{ACCOUNT}:deliverystream/all"
+PUSH = f"arn:aws:sns:{REGION}:{ACCOUNT}:endpoint/GCM/app/11111111-2222-3333-4444-555555555555"
+ROLE = f"arn:aws:iam::{ACCOUNT}:role/firehose"
+POLICY = '{"colour": ["blue"]}'
+
+
+@pytest.fixture
+def subscriber(engine: Engine, caller: Caller) -> Subscriber:
+    return Subscriber(engine, caller)
+
+
+@pytest.fixture
+async def topic(subscriber: Subscriber) -> str:
+    return await subscriber.topic()
+
+
+@pytest.mark.parametrize(
+    ("protocol", "endpoint", "attributes"),
+    [
+        ("sqs", f"arn:aws:sqs:{REGION}:{ACCOUNT}:orders", {}),
+        ("lambda", FUNCTION, {}),
+        ("sms", "+15551234567", {}),
+        ("application", PUSH, {}),
+        ("firehose", STREAM, {"SubscriptionRoleArn": ROLE}),
+    ],
+)
+async def test_own_endpoints_are_confirmed_at_once(
+    subscriber: Subscriber,
+    topic: str,
+    protocol: str,
+    endpoint: str,
+    attributes: dict[str, str],
+) -> None:
+    arn = await subscriber.answer(topic, protocol, endpoint, **attributes)
+
+    assert arn.startswith(f"{topic}:")
+    found = await subscriber.get(arn)
+    assert (found["Protocol"], found["Endpoint"]) == (protocol, endpoint)
+    assert found["PendingConfirmation"] == "false"
+    assert found["ConfirmationWasAuthenticated"] == "true"
+    assert await subscriber.rows("deliveries") == await subscriber.rows("outbox") == []
+
+
+@pytest.mark.parametrize(
+    ("protocol", "endpoint"),
+    [
+        ("http", "http://hooks.example/a?b=c"),
+        ("https", WEB_HOOK),
+        ("email", "reader@example.com"),
+        ("email-json", "reader@example.com"),
+    ],
+)
+async def test_others_are_pending_until_they_confirm(
+    subscriber: Subscriber, topic: str, protocol: str, endpoint: str
+) -> None:
+    first = await subscriber.answer(topic, protocol, endpoint)
+    arn = await subscriber.subscribe(topic, protocol, endpoint)
+
+    assert first == "pending confirmation"
+    found = await subscriber.get(arn)
+    assert found["PendingConfirmation"] == "true"
+    assert found["ConfirmationWasAuthenticated"] == "false"
+
+
+async def test_web_hook_is_asked_in_the_same_transaction(
+    subscriber: Subscriber, topic: str, wakeups: RecordingWakeups
+) -> None:
+    told: list[str] = []
+    wakeups.on_deliveries = lambda: told.append("delivery")
+
+    arn = await subscriber.subscribe(topic, "https", WEB_HOOK)
+
+    [row] = await subscriber.rows("deliveries")
+    assert row["kind"] == "SubscriptionConfirmation"
+    assert str(row["subscription_id"]) == arn.rpartition(":")[2]
+    assert (row["account_id"], row["region"], row["topic_name"]) == (ACCOUNT, REGION, "news")
+    assert (row["endpoint"], row["is_raw"]) == (WEB_HOOK, False)
+    envelope = json.loads(row["body"])
+    assert envelope["Type"] == "SubscriptionConfirmation"
+    assert envelope["MessageId"] == str(row["message_id"])
+    assert envelope["TopicArn"] == topic
+    assert envelope["Timestamp"] == "2026-11-21T12:00:00.000Z"
+    assert envelope["Signature"] == ""
+    assert envelope["SigningCertURL"].startswith(f"{BASE_URL}/SimpleNotificationService-")
+    token = envelope["Token"]
+    assert len(token) == 288
+    int(token, 16)
+    link = f"{BASE_URL}/?Action=ConfirmSubscription&TopicArn={topic}&Token={token}"
+    assert envelope["SubscribeURL"] == link
+    assert told == ["delivery"]
+
+
+async def test_mail_goes_to_the_outbox_with_token_link_and_signature(
+    subscriber: Subscriber, topic: str
+) -> None:
+    arn = await subscriber.subscribe(topic, "email", "reader@example.com")
+
+    [row] = await subscriber.rows("outbox")
+    assert (row["protocol"], row["destination"]) == ("email", "reader@example.com")
+    assert row["kind"] == "SubscriptionConfirmation"
+    assert (row["topic_arn"], row["subscription_arn"]) == (topic, arn)
+    envelope = json.loads(row["body"])
+    assert envelope["Token"] in envelope["SubscribeURL"]
+    assert envelope["Signature"]
+    assert await subscriber.rows("deliveries") == []
+
+
+async def test_certificate_may_be_elsewhere(subscriber: Subscriber, topic: str) -> None:
+    subscriber.engine.rules.cert_url_base = "https://sns.eu-west-1.amazonaws.com"
+
+    await subscriber.subscribe(topic, "https", WEB_HOOK)
+
+    [envelope] = await subscriber.envelopes()
+    assert envelope["SigningCertURL"].startswith("https://sns.eu-west-1.amazonaws.com/Simple")
+    assert envelope["SubscribeURL"].startswith(BASE_URL)
+
+
+async def test_pending_endpoint_is_asked_again_with_the_same_token(
+    subscriber: Subscriber, topic: str, clock: TestClock
+) -> None:
+    arn = await subscriber.subscribe(topic, "https", WEB_HOOK)
+    assert clock.fixed is not None
+    clock.fixed += timedelta(days=1)
+
+    again = await subscriber.subscribe(topic, "https", WEB_HOOK)
+
+    first, second = await subscriber.envelopes()
+    assert again == arn
+    assert first["Token"] == second["Token"]
+    assert first["MessageId"] != second["MessageId"]
+    clock.fixed += timedelta(days=1, hours=12)
+    assert await subscriber.confirm(topic, first["Token"]) == arn
+
+
+async def test_confirmed_endpoint_is_not_asked_again(subscriber: Subscriber, topic: str) -> None:
+    arn = await subscriber.subscribe(topic, "https", WEB_HOOK)
+    [envelope] = await subscriber.envelopes()
+    await subscriber.confirm(topic, envelope["Token"])
+
+    assert await subscriber.answer(topic, "https", WEB_HOOK) == arn
+    assert len(await subscriber.envelopes()) == 1
+
+
+async def test_subscription_that_nobody_confirmed_in_time_is_gone(
+    subscriber: Subscriber, topic: str, clock: TestClock
+) -> None:
+    arn = await subscriber.subscribe(topic, "https", WEB_HOOK, RawMessageDelivery="true")
+    [envelope] = await subscriber.envelopes()
+    assert clock.fixed is not None
+    clock.fixed += timedelta(days=2)
+
+    with pytest.raises(NotFound):
+        await subscriber.get(arn)
+    with pytest.raises(InvalidParameter):
+        await subscriber.confirm(topic, envelope["Token"])
+    assert await subscriber.of_topic(topic) == []
+    # Its attributes do not stand in the way of a new one, either.
+    new = await subscriber.subscribe(topic, "https", WEB_HOOK, RawMessageDelivery="false")
+    assert new != arn
+
+
+async def test_queue_of_another_account_reads_its_confirmation(
+    subscriber: Subscriber, make_queue: MakeQueue, receive: ReceiveFrom
+) -> None:
+    owner = subscriber.of_account("999988887777")
+    topic = await owner.topic()
+    queue = await make_queue("orders")
+
+    answer = await owner.answer(topic, "sqs", queue.arn)
+
+    assert answer == "pending confirmation"
+    [message] = await receive(queue)
+    envelope = json.loads(message.body)
+    assert envelope["Type"] == "SubscriptionConfirmation"
+    assert envelope["Signature"]
+    arn = await subscriber.confirm(topic, envelope["Token"])
+    assert (await owner.get(arn))["PendingConfirmation"] == "false"
+
+
+async def test_fifo_queue_of_another_account_reads_its_confirmation(
+    subscriber: Subscriber, make_queue: MakeQueue, receive: ReceiveFrom
+) -> None:
+    owner = subscriber.of_account("999988887777")
+    queue = await make_queue("orders.fifo")
+
+    await owner.subscribe(await owner.topic("news.fifo"), "sqs", queue.arn)
+
+    [message] = await receive(queue)
+    assert json.loads(message.body)["Type"] == "SubscriptionConfirmation"
+
+
+async def test_owner_of_a_pending_queue_confirms_by_subscribing(subscriber: Subscriber) -> None:
+    owner = subscriber.of_account("999988887777")
+    topic = await owner.topic()
+    # The queue does not exist, so nobody reads a token.
+    arn = await owner.subscribe(topic, "sqs", subscriber.queue_arn())
+    assert (await owner.get(arn))["PendingConfirmation"] == "true"
+
+    assert await subscriber.subscribe(topic, "sqs") == arn
+    assert (await owner.get(arn))["PendingConfirmation"] == "false"
+
+
+async def test_function_of_another_account_is_asked_in_the_outbox(
+    subscriber: Subscriber,
+) -> None:
+    owner = subscriber.of_account("999988887777")
+
+    await owner.subscribe(await owner.topic(), "lambda", FUNCTION)
+
+    [row] = await subscriber.rows("outbox")
+    assert (row["protocol"], row["kind"]) == ("lambda", "SubscriptionConfirmation")
+
+
+@pytest.mark.parametrize(
+    "again",
+    [
+        {},
+        {"RawMessageDelivery": "TRUE"},
+        {"FilterPolicy": '{ "colour" : ["blue"] }'},
+        {"FilterPolicy": POLICY, "RawMessageDelivery": "true"},
+        {"FilterPolicyScope": "MessageAttributes"},
+    ],
+)
+async def test_same_or_fewer_attributes_mean_the_same_subscription(
+    subscriber: Subscriber, topic: str, again: dict[str, str]
+) -> None:
+    attributes = {"RawMessageDelivery": "true", "FilterPolicy": POLICY}
+    arn = await subscriber.subscribe(topic, **attributes)
+
+    assert await subscriber.subscribe(topic, **again) == arn
+    assert await subscriber.of_topic(topic) == [arn]
+
+
+@pytest.mark.parametrize(
+    "again",
+    [
+        {"RawMessageDelivery": "false"},
+        {"FilterPolicy": '{"colour": ["red"]}'},
+        {"FilterPolicy": "{}"},
+        {"FilterPolicyScope": "MessageBody"},
+        {"RedrivePolicy": f'{{"deadLetterTargetArn": "arn:aws:sqs:{REGION}:{ACCOUNT}:dead"}}'},
+    ],
+)
+async def test_other_attributes_are_refused(
+    subscriber: Subscriber, topic: str, again: dict[str, str]
+) -> None:
+    await subscriber.subscribe(topic, RawMessageDelivery="true", FilterPolicy=POLICY)
+
+    with pytest.raises(InvalidParameter) as refusal:
+        await subscriber.subscribe(topic, **again)
+
+    assert str(refusal.value) == (
+        "Invalid parameter: Attributes Reason: Subscription already exists with different "
+        "attributes"
+    )
+
+
+async def test_twenty_subscribes_at_once_are_one_subscription(
+    subscriber: Subscriber, topic: str
+) -> None:
+    queues = [subscriber.subscribe(topic) for _ in range(10)]
+    hooks = [subscriber.subscribe(topic, "https", WEB_HOOK) for _ in range(10)]
+
+    arns = await asyncio.gather(*queues, *hooks)
+
+    assert len(set(arns[:10])) == len(set(arns[10:])) == 1
+    assert len(await subscriber.of_topic(topic)) == 2
+
+
+async def test_subscribe_meets_the_deletion_of_its_topic(
+    subscriber: Subscriber, engine: Engine, caller: Caller
+) -> None:
+    for number in range(5):
+        topic = await subscriber.topic(f"news-{number}")
+
+        async def attempt(count: int, topic: str = topic) -> None:
+            with contextlib.suppress(NotFound):
+                await subscriber.subscribe(topic, "sqs", subscriber.queue_arn(f"q{count}"))
+
+        await asyncio.gather(
+            *map(attempt, range(4)),
+            delete_topic(engine, caller, topic),
+            *map(attempt, range(4, 8)),
+        )
+        assert await subscriber.rows("subscriptions") == []
+
+
+async def test_fifo_topic_takes_a_hundred_queues(subscriber: Subscriber) -> None:
+    subscriber.engine.limits = replace(subscriber.engine.limits, subscriptions_of_fifo_topic=3)
+    topic = await subscriber.topic("news.fifo")
+    for number in range(3):
+        await subscriber.subscribe(topic, "sqs", subscriber.queue_arn(f"q{number}"))
+
+    with pytest.raises(SubscriptionLimitExceeded):
+        await subscriber.subscribe(topic, "sqs", subscriber.queue_arn("one-more"))
+
+    # One of those that are there is no new one.
+    await subscriber.subscribe(topic, "sqs", subscriber.queue_arn("q0"))
+
+
+async def test_filter_policies_of_topic_and_account_are_limited(subscriber: Subscriber) -> None:
+    limits = subscriber.engine.limits
+    subscriber.engine.limits = replace(
+        limits, filter_policies_of_topic=2, filter_policies_of_account=3
+    )
+    topic, other = await subscriber.topic("news"), await subscriber.topic("other")
+    queues = [subscriber.queue_arn(f"q{number}") for number in range(3)]
+    arns = [
+        await subscriber.subscribe(topic, "sqs", queue, FilterPolicy=POLICY) for queue in queues[:2]
+    ]
+
+    with pytest.raises(FilterPolicyLimitExceeded):
+        await subscriber.subscribe(topic, "sqs", queues[2], FilterPolicy=POLICY)
+    unfiltered = await subscriber.subscribe(topic, "sqs", queues[2])
+    with pytest.raises(FilterPolicyLimitExceeded):
+        await subscriber.set(unfiltered, "FilterPolicy", POLICY)
+    # Another policy in the place of one is no further one.
+    await subscriber.set(arns[0], "FilterPolicy", '{"colour": ["red"]}')
+    await subscriber.subscribe(other, "sqs", queues[0], FilterPolicy=POLICY)
+    with pytest.raises(FilterPolicyLimitExceeded):
+        await subscriber.subscribe(other, "sqs", queues[1], FilterPolicy=POLICY)
+    await subscriber.set(arns[0], "FilterPolicy", "")
+    await subscriber.set(unfiltered, "FilterPolicy", POLICY)
+
+
+async def all_pages(engine: Engine, caller: Caller, topic: str | None) -> list[SubscriptionPage]:
+    pages: list[SubscriptionPage] = []
+    token = None
+    while not pages or token:
+        if topic is None:
+            page = await list_subscriptions(engine, caller, ListSubscriptions(token))
+        else:
+            request = ListSubscriptionsByTopic(topic, token)
+            page = await list_subscriptions_by_topic(engine, caller, request)
+        pages.append(page)
+        token = page.next_token
+    return pages
+
+
+async def test_lists_come_in_pages(
+    subscriber: Subscriber, engine: Engine, caller: Caller, topic: str
+) -> None:
+    engine.limits = replace(engine.limits, list_subscriptions_page=3)
+    other = await subscriber.topic("other")
+    arns = []
+    for number in range(7):
+        queue = subscriber.queue_arn(f"q{number}")
+        arns.append(await subscriber.subscribe(other if number == 3 else topic, "sqs", queue))
+    stranger = subscriber.of_account("999988887777")
+    mine = await stranger.subscribe(topic, "sqs", stranger.queue_arn())
+
+    of_topic = await all_pages(engine, caller, topic)
+    of_account = await all_pages(engine, caller, None)
+
+    assert [len(page.subscriptions) for page in of_topic] == [3, 3, 1]
+    listed = [one.arn for page in of_topic for one in page.subscriptions]
+    assert listed == [*arns[:3], *arns[4:], mine]
+    assert [one.arn for page in of_account for one in page.subscriptions] == arns
+    elsewhere = replace(caller, region="us-west-1")
+    assert (await list_subscriptions(engine, elsewhere, ListSubscriptions())).subscriptions == []
+
+
+async def test_page_of_exactly_all_has_no_next_token(
+    subscriber: Subscriber, engine: Engine, caller: Caller, topic: str
+) -> None:
+    engine.limits = replace(engine.limits, list_subscriptions_page=2)
+    for number in range(2):
+        await subscriber.subscribe(topic, "sqs", subscriber.queue_arn(f"q{number}"))
+
+    page = await list_subscriptions(engine, caller, ListSubscriptions())
+
+    assert len(page.subscriptions) == 2
+    assert page.next_token is None
+
+
+@pytest.mark.parametrize("token", ["x", "é", "a" * 300, "c3Vic2NyaXB0aW9uczo=", "\x00"])
+async def test_foreign_page_tokens_are_refused(
+    engine: Engine, caller: Caller, topic: str, token: str
+) -> None:
+    with pytest.raises(InvalidParameter) as refusal:
+        await list_subscriptions(engine, caller, ListSubscriptions(token))
+    assert str(refusal.value) == "Invalid parameter: NextToken"
+    request = ListSubscriptionsByTopic(topic, token)
+    with pytest.raises(InvalidParameter):
+        await list_subscriptions_by_topic(engine, caller, request)
+
+
+@pytest.mark.parametrize(
+    ("topic_arn", "kind", "text"),
+    [
+        (
+            None,
+            ValidationFailed,
+            "1 validation error detected: Value null at 'topicArn' failed to satisfy constraint: "
+            "Member must not be null",
+        ),
+        (
+            "news",
+            InvalidParameter,
+            "Invalid parameter: TopicArn Reason: An ARN must have at least 6 elements, not 1",
+        ),
+        (f"arn:aws:sns:us-west-1:{ACCOUNT}:news", InvalidParameter, "Invalid parameter: TopicArn"),
+        (f"arn:aws:sns:{REGION}:{ACCOUNT}:none", NotFound, "Topic does not exist"),
+    ],
+)
+async def test_topic_must_be_there(
+    subscriber: Subscriber, topic_arn: str | None, kind: type[Rejected], text: str
+) -> None:
+    with pytest.raises(kind) as refusal:
+        await subscriber.subscribe(topic_arn)
+
+    assert str(refusal.value) == text
+
+
+async def test_protocol_must_be_there(subscriber: Subscriber, topic: str) -> None:
+    with pytest.raises(ValidationFailed):
+        await subscriber.subscribe(topic, None)
+
+
+async def test_each_change_drops_what_is_cached_of_the_topic(
+    subscriber: Subscriber, engine: Engine, topic: str
+) -> None:
+    async def audience() -> list[tuple[str, bool]]:
+        found = await engine.topics.find(ACCOUNT, REGION, "news")
+        return [(target.arn, target.is_raw) for target in found.targets]
+
+    assert await audience() == []
+    arn = await subscriber.subscribe(topic)
+    assert await audience() == [(arn, False)]
+    await subscriber.set(arn, "RawMessageDelivery", "true")
+    assert await audience() == [(arn, True)]
+    await subscriber.subscribe(topic, "https", WEB_HOOK)
+    assert len(await audience()) == 1
+    [envelope] = await subscriber.envelopes()
+    await subscriber.confirm(topic, envelope["Token"])
+    assert len(await audience()) == 2
+    await subscriber.unsubscribe(arn)
+    assert len(await audience()) == 1

@@ -1,0 +1,235 @@
+"""AddPermission and RemovePermission of SNS, and tags of topics."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+
+from gateway.operations.caller import Caller
+from gateway.operations.engine import Engine
+from gateway.operations.sns.topic_permissions import (
+    AddPermission,
+    RemovePermission,
+    add_permission,
+    remove_permission,
+)
+from gateway.operations.sns.topic_tags import (
+    Tag,
+    TagResource,
+    UntagResource,
+    list_tags_for_resource,
+    tag_resource,
+    untag_resource,
+)
+from gateway.operations.sns.topics import (
+    CreateTopic,
+    SetTopicAttributes,
+    create_topic,
+    get_topic_attributes,
+    set_topic_attributes,
+)
+from storage.errors import (
+    InvalidParameter,
+    NotFound,
+    ResourceNotFound,
+    TagLimitExceeded,
+    ValidationFailed,
+)
+from tests.operations.conftest import ACCOUNT, REGION
+
+OTHER = "999999999999"
+NOBODY = f"arn:aws:sns:{REGION}:{ACCOUNT}:nobody"
+
+
+@pytest.fixture
+async def arn(engine: Engine, caller: Caller) -> str:
+    return (await create_topic(engine, caller, CreateTopic("news"))).arn
+
+
+async def add(
+    engine: Engine,
+    caller: Caller,
+    arn: str,
+    label: str | None = "label",
+    accounts: tuple[str, ...] | None = (OTHER,),
+    actions: tuple[str, ...] | None = ("Publish",),
+) -> None:
+    await add_permission(engine, caller, AddPermission(arn, label, accounts, actions))
+
+
+async def statements(engine: Engine, caller: Caller, arn: str) -> list[dict[str, Any]]:
+    policy = json.loads((await get_topic_attributes(engine, caller, arn))["Policy"])
+    found: list[dict[str, Any]] = policy["Statement"]
+    return found
+
+
+async def test_statements_are_appended_to_the_default_policy(
+    engine: Engine, caller: Caller, arn: str
+) -> None:
+    await add(engine, caller, arn)
+    await add(engine, caller, arn, "two", (OTHER, ACCOUNT), ("Publish", "Subscribe"))
+    default, one, two = await statements(engine, caller, arn)
+    assert default["Sid"] == "__default_statement_ID"
+    assert one == {
+        "Sid": "label",
+        "Effect": "Allow",
+        "Principal": {"AWS": f"arn:aws:iam::{OTHER}:root"},
+        "Action": "SNS:Publish",
+        "Resource": arn,
+    }
+    assert two["Principal"]["AWS"] == [f"arn:aws:iam::{each}:root" for each in (OTHER, ACCOUNT)]
+    assert two["Action"] == ["SNS:Publish", "SNS:Subscribe"]
+
+
+@pytest.mark.parametrize(
+    ("label", "accounts", "actions", "text"),
+    [
+        ("label", (OTHER,), ("Publish",), "Statement already exists"),
+        ("new", (OTHER,), ("Fly",), "Policy statement action out of service scope!"),
+        ("new", (OTHER,), ("Publish", "publish"), "Policy statement action out of service scope!"),
+        ("new", ("me",), ("Publish",), "AWSAccountId"),
+        ("a b", (OTHER,), ("Publish",), "Label"),
+        ("new", (OTHER,) * 1_000, ("Publish",), "Policy Error: larger than 30720 bytes"),
+    ],
+)
+async def test_permissions_that_are_refused(
+    engine: Engine,
+    caller: Caller,
+    arn: str,
+    label: str,
+    accounts: tuple[str, ...],
+    actions: tuple[str, ...],
+    text: str,
+) -> None:
+    await add(engine, caller, arn)
+    before = await statements(engine, caller, arn)
+    with pytest.raises(InvalidParameter, match=f"^Invalid parameter: {text}$"):
+        await add(engine, caller, arn, label, accounts, actions)
+    assert await statements(engine, caller, arn) == before
+
+
+async def test_permissions_need_all_members(engine: Engine, caller: Caller, arn: str) -> None:
+    with pytest.raises(ValidationFailed, match="'label'"):
+        await add(engine, caller, arn, None)
+    with pytest.raises(ValidationFailed, match="'aWSAccountId'"):
+        await add(engine, caller, arn, accounts=None)
+    with pytest.raises(ValidationFailed, match="'actionName'"):
+        await add(engine, caller, arn, actions=())
+    with pytest.raises(ValidationFailed, match="'label'"):
+        await remove_permission(engine, caller, RemovePermission(arn, None))
+    with pytest.raises(NotFound):
+        await add(engine, caller, NOBODY)
+    with pytest.raises(NotFound):
+        await remove_permission(engine, caller, RemovePermission(NOBODY, "label"))
+
+
+async def test_statements_are_removed_by_label(engine: Engine, caller: Caller, arn: str) -> None:
+    await add(engine, caller, arn)
+    for label in ("nobody", "label", "label", "__default_statement_ID"):
+        await remove_permission(engine, caller, RemovePermission(arn, label))
+    assert await statements(engine, caller, arn) == []
+    await add(engine, caller, arn)
+    assert [each["Sid"] for each in await statements(engine, caller, arn)] == ["label"]
+
+
+async def test_policy_with_one_bare_statement_is_added_to(
+    engine: Engine, caller: Caller, arn: str
+) -> None:
+    policy = '{"Statement":{"Sid":"own","Effect":"Deny"}}'
+    await set_topic_attributes(engine, caller, SetTopicAttributes(arn, "Policy", policy))
+    await add(engine, caller, arn)
+    assert [each["Sid"] for each in await statements(engine, caller, arn)] == ["own", "label"]
+
+
+async def test_permissions_added_at_once_are_all_kept(
+    engine: Engine, caller: Caller, arn: str
+) -> None:
+    await asyncio.gather(*[add(engine, caller, arn, f"l{n}") for n in range(10)])
+    labels = {each["Sid"] for each in await statements(engine, caller, arn)}
+    assert labels == {"__default_statement_ID", *(f"l{n}" for n in range(10))}
+
+
+async def tag(engine: Engine, caller: Caller, arn: str, *tags: Tag) -> None:
+    await tag_resource(engine, caller, TagResource(arn, tags))
+
+
+async def tags_of(engine: Engine, caller: Caller, arn: str) -> list[tuple[str, str]]:
+    return list((await list_tags_for_resource(engine, caller, arn)).items())
+
+
+async def test_tags_keep_the_order_in_which_they_were_added(
+    engine: Engine, caller: Caller, arn: str
+) -> None:
+    assert await tags_of(engine, caller, arn) == []
+    await tag(engine, caller, arn, ("zebra", "1"), ("a", ""))
+    await tag(engine, caller, arn, ("b", "2"), ("zebra", "3"), ("A", "✨"))
+    assert await tags_of(engine, caller, arn) == [
+        ("zebra", "3"),
+        ("a", ""),
+        ("b", "2"),
+        ("A", "✨"),
+    ]
+    await untag_resource(engine, caller, UntagResource(arn, ["a", "nobody", "zebra"]))
+    assert await tags_of(engine, caller, arn) == [("b", "2"), ("A", "✨")]
+
+
+async def test_far_too_many_tags_are_only_too_many(
+    engine: Engine, caller: Caller, arn: str
+) -> None:
+    with pytest.raises(TagLimitExceeded):
+        await tag(engine, caller, arn, *[(None, None)] * 51)
+
+
+async def test_a_topic_has_fifty_tags_at_most(engine: Engine, caller: Caller, arn: str) -> None:
+    for start in range(0, 50, 25):
+        await tag(engine, caller, arn, *[(f"k{n}", "") for n in range(start, start + 25)])
+    await tag(engine, caller, arn, ("k7", "new"))
+    with pytest.raises(
+        TagLimitExceeded,
+        match=r"^Could not complete request: tag quota of per resource exceeded$",
+    ):
+        await tag(engine, caller, arn, ("one more", ""))
+    assert len(await tags_of(engine, caller, arn)) == 50
+
+
+async def test_tags_of_a_missing_topic(engine: Engine, caller: Caller) -> None:
+    missing = pytest.raises(ResourceNotFound, match=r"^Resource does not exist$")
+    with missing:
+        await tag(engine, caller, NOBODY, ("k", "v"))
+    with missing:
+        await untag_resource(engine, caller, UntagResource(NOBODY, ["k"]))
+    with missing:
+        await tags_of(engine, caller, NOBODY)
+
+
+async def test_tag_actions_need_all_members(engine: Engine, caller: Caller, arn: str) -> None:
+    with pytest.raises(ValidationFailed, match="'tags'"):
+        await tag_resource(engine, caller, TagResource(arn, None))
+    with pytest.raises(ValidationFailed, match="'tagKeys'"):
+        await untag_resource(engine, caller, UntagResource(arn, None))
+    with pytest.raises(ValidationFailed, match="'resourceArn'"):
+        await list_tags_for_resource(engine, caller, None)
+    with pytest.raises(InvalidParameter, match=r"^Invalid parameter: ResourceArn Reason: An ARN"):
+        await tag(engine, caller, "news", ("k", "v"))
+    with pytest.raises(InvalidParameter, match=r"^Invalid parameter: Duplicated keys are not"):
+        await tag(engine, caller, arn, ("k", "v"), ("k", "v"))
+
+
+async def test_tags_added_at_once_are_all_kept(engine: Engine, caller: Caller, arn: str) -> None:
+    await asyncio.gather(*[tag(engine, caller, arn, (f"k{n}", "v")) for n in range(10)])
+    assert sorted(key for key, _ in await tags_of(engine, caller, arn)) == [
+        f"k{n}" for n in range(10)
+    ]
+
+
+async def test_statement_that_is_as_deep_as_can_be_gets_no_others(
+    engine: Engine, caller: Caller, arn: str
+) -> None:
+    deep = '{"Statement":{"Sid":"deep","Condition":' + "[" * 252 + "]" * 252 + "}}"
+    await set_topic_attributes(engine, caller, SetTopicAttributes(arn, "Policy", deep))
+    with pytest.raises(InvalidParameter, match="Policy Error"):
+        await add(engine, caller, arn)
+    assert (await get_topic_attributes(engine, caller, arn))["Policy"] == deep

@@ -1,0 +1,92 @@
+"""Topics and subscriptions for tests of publishing, straight from storage."""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import uuid4
+
+from gateway.operations.caller import Caller
+from gateway.operations.engine import Engine
+from gateway.operations.messages import answered
+from gateway.operations.sns.publishing import (
+    Published,
+    Publisher,
+    PublishMessage,
+    publish_message,
+    publish_messages,
+)
+from storage import subscriptions, topics
+from storage.model import Subscription, Topic
+from storage.subscriptions import NewSubscription
+from storage.topics import NewTopic
+
+BASE_URL = "http://gateway.test:9324"
+
+
+class Sns:
+    """What tests of publishing do with topics."""
+
+    def __init__(self, engine: Engine, caller: Caller) -> None:
+        self.engine = engine
+        self.caller = caller
+
+    async def topic(self, name: str = "news", **attributes: str) -> Topic:
+        """A new topic; a FIFO one by its name."""
+        is_fifo = name.endswith(".fifo")
+        if is_fifo:
+            attributes = {"FifoTopic": "true", **attributes}
+        new = NewTopic(
+            self.caller.account_id, self.caller.region, name, is_fifo, attributes, {}, None
+        )
+        async with self.engine.database.transaction() as tx:
+            topic = await topics.create(tx, self.engine.clock.now(), new)
+        assert topic is not None
+        return topic
+
+    async def subscribe(
+        self, topic: Topic, endpoint: str, protocol: str = "sqs", **attributes: str
+    ) -> Subscription:
+        """A confirmed subscription."""
+        new = NewSubscription(
+            uuid4(),
+            topic.topic_id,
+            protocol,
+            endpoint,
+            self.caller.account_id,
+            self.caller.region,
+            attributes,
+            None,
+        )
+        async with self.engine.database.transaction() as tx:
+            await subscriptions.create(tx, self.engine.clock.now(), new, token_seconds=60)
+            made = await subscriptions.find(tx, new.subscription_id)
+        assert made is not None
+        self.engine.wakeups.topic_changed(topic.topic_id)
+        return made
+
+    async def publish(
+        self, topic: Topic, message: str | None = "hello", **members: Any
+    ) -> Published:
+        """Publish one message."""
+        trace_header = members.pop("trace_header", None)
+        audience = await self.engine.topics.find(topic.account_id, topic.region, topic.name)
+        published: Published = await answered(
+            publish_message,
+            self.engine,
+            Publisher(self.caller, BASE_URL, trace_header),
+            audience,
+            PublishMessage(message, **members),
+        )
+        return published
+
+    async def publish_batch(self, topic: Topic, *messages: PublishMessage) -> list[Any]:
+        """Publish a batch."""
+        audience = await self.engine.topics.find(topic.account_id, topic.region, topic.name)
+        outcomes: list[Any] = await answered(
+            publish_messages,
+            self.engine,
+            Publisher(self.caller, BASE_URL),
+            audience,
+            list(messages),
+        )
+        return outcomes
