@@ -8,7 +8,7 @@ PY := $(VENV)/bin/python
 UV_VERSION := 0.13.8
 
 .DEFAULT_GOAL := help
-.PHONY: help serve test check format bench conformance simulate faults deploy-check lock clean
+.PHONY: help serve test check format bench conformance sns-validator simulate faults deploy-check lock clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -34,6 +34,9 @@ bench: $(VENV)/.ready-bench ## Measure against this machine, and beside moto (AR
 
 conformance: $(VENV)/.ready-dev ## Run official AWS clients against a running gateway
 	@exec $(PY) -m conformance $(ARGS)
+
+sns-validator: $(VENV)/.ready-dev ## Let the npm package check our signatures (skipped without node)
+	@exec $(PY) -m conformance.sns_validator
 
 simulate: $(VENV)/.ready-dev ## Random clients, crashes and clock jumps against a model (SEED=n STEPS=m)
 	@exec $(PY) -m tests.simulation $(if $(SEED),--seed $(SEED)) $(if $(STEPS),--steps $(STEPS)) $(ARGS)

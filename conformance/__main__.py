@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from conformance import clients, reporting, serving
 from conformance.cases import CASES
 from conformance.running import Run, run
-from protocol.sqs_shapes import SQS
+from protocol.detect import SERVICES
 
 
 def _arguments() -> argparse.Namespace:
@@ -19,7 +19,11 @@ def _arguments() -> argparse.Namespace:
         prog="python -m conformance",
         description="Run official AWS clients against a gateway, and write a report.",
     )
-    parser.add_argument("--endpoint", metavar="URL", help="a running gateway; else one is started")
+    parser.add_argument(
+        "--endpoint",
+        metavar="URL",
+        help="a running gateway on this machine that may reach it; else one is started",
+    )
     names = [participant.name for participant in clients.ALL]
     parser.add_argument(
         "--client", action="append", choices=names, help="only this client (repeatable)"
@@ -38,10 +42,11 @@ def _verdict(runs: list[Run], whole: bool) -> int:
         passed = len(done.outcomes) - len(done.failed)
         print(f"{done.name} ({done.version}, {done.protocol}): {passed} of {len(done.outcomes)}")
         failures += len(done.failed)
-        missing = sorted(SQS.actions.keys() - done.actions)
-        if whole and missing:
-            print(f"{done.name} never called {', '.join(missing)}")
-            failures += 1
+        for name, service in SERVICES.items():
+            missing = sorted(service.actions.keys() - done.actions.get(name, set()))
+            if whole and missing:
+                print(f"{done.name} never called {', '.join(missing)} of {name.upper()}")
+                failures += 1
     if all(done.skipped or not done.outcomes for done in runs):
         print("no client ran: nothing is known")
         failures += 1

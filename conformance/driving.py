@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import itertools
 import json
 import subprocess
@@ -30,6 +31,18 @@ class Broken(Exception):
 
 class Different(Exception):
     """Something else came than a case expects."""
+
+
+def expect_refusal(
+    refused: Refused, code: str, *, text: str = "", status: int = 400, exception: str = ""
+) -> None:
+    """Raise Different unless it is this one; what the client hides is not compared."""
+    expect(refused.code, code, "code")
+    if text:
+        expect(refused.text, text, "text")
+    expect(refused.status in {status, None}, True, f"status {refused.status}, not {status}")
+    if exception:
+        expect(refused.exception in {exception, None}, True, f"class {refused.exception}")
 
 
 def expect(found: object, wanted: object, what: str = "") -> None:
@@ -63,14 +76,16 @@ class Driver:
         """Let it end."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        self._process.stdin.close()
+        with contextlib.suppress(BrokenPipeError):
+            self._process.stdin.close()
         self._process.wait(_PATIENCE_SECONDS)
         self._process.stdout.close()
 
-    def ask(self, action: str, members: Mapping[str, Any]) -> None:
+    def ask(self, action: str, members: Mapping[str, Any], service: str = "sqs") -> None:
         """Begin a call."""
         assert self._process.stdin is not None
-        line = json.dumps({"action": action, "members": members}, default=_marked)
+        asked = {"service": service, "action": action, "members": members}
+        line = json.dumps(asked, default=_marked)
         try:
             self._process.stdin.write(line + "\n")
             self._process.stdin.flush()
@@ -120,22 +135,36 @@ class Client:
 
     def __init__(self, driver: Driver) -> None:
         self._driver = driver
-        self.actions: set[str] = set()
+        self.actions: dict[str, set[str]] = {"sqs": set(), "sns": set()}
 
     @property
     def is_query(self) -> bool:
         return self._driver.protocol == "query"
 
     def call(self, action: str, **members: Any) -> dict[str, Any]:
-        """The result; Refused."""
-        self.actions.add(action)
-        self._driver.ask(action, members)
-        return self._driver.answer()
+        """The result of an action of SQS; Refused."""
+        return self._call("sqs", action, members)
+
+    def sns(self, action: str, **members: Any) -> dict[str, Any]:
+        """The result of an action of SNS; Refused."""
+        return self._call("sns", action, members)
 
     def refusal(self, action: str, **members: Any) -> Refused:
-        """Be refused; Different when that does not happen."""
+        """Be refused by SQS; Different when that does not happen."""
+        return self._refusal("sqs", action, members)
+
+    def sns_refusal(self, action: str, **members: Any) -> Refused:
+        """Be refused by SNS; Different when that does not happen."""
+        return self._refusal("sns", action, members)
+
+    def _call(self, service: str, action: str, members: Mapping[str, Any]) -> dict[str, Any]:
+        self.actions[service].add(action)
+        self._driver.ask(action, members, service)
+        return self._driver.answer()
+
+    def _refusal(self, service: str, action: str, members: Mapping[str, Any]) -> Refused:
         try:
-            result = self.call(action, **members)
+            result = self._call(service, action, members)
         except Refused as refused:
             return refused
         raise Different(f"{action} was not refused but answered {result}")
@@ -173,3 +202,40 @@ class Client:
         result = self.call("GetQueueAttributes", QueueUrl=url, AttributeNames=[name])
         value: str | None = result.get("Attributes", {}).get(name)
         return value
+
+    def queue_arn(self, url: str) -> str:
+        """The ARN of a queue."""
+        return self.attribute(url, "QueueArn") or ""
+
+    def topic(self, suffix: str = "", **attributes: str) -> str:
+        """The ARN of a new topic under a name of its own."""
+        members: dict[str, Any] = {"Name": f"case-{next(_numbers)}{suffix}"}
+        if suffix.endswith(".fifo"):
+            attributes = {"FifoTopic": "true"} | attributes
+        if attributes:
+            members["Attributes"] = attributes
+        arn: str = self.sns("CreateTopic", **members)["TopicArn"]
+        return arn
+
+    def subscribed(self, topic_arn: str, queue_url: str, **attributes: str) -> str:
+        """Subscribe a queue; the ARN of the subscription."""
+        members: dict[str, Any] = {
+            "TopicArn": topic_arn,
+            "Protocol": "sqs",
+            "Endpoint": self.queue_arn(queue_url),
+        }
+        if attributes:
+            members["Attributes"] = attributes
+        arn: str = self.sns("Subscribe", **members)["SubscriptionArn"]
+        return arn
+
+    def topic_attributes(self, arn: str) -> dict[str, str]:
+        """All attributes of a topic."""
+        found: dict[str, str] = self.sns("GetTopicAttributes", TopicArn=arn)["Attributes"]
+        return found
+
+    def subscription_attributes(self, arn: str) -> dict[str, str]:
+        """All attributes of a subscription."""
+        result = self.sns("GetSubscriptionAttributes", SubscriptionArn=arn)
+        found: dict[str, str] = result["Attributes"]
+        return found

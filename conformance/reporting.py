@@ -8,7 +8,7 @@ from typing import Any
 
 from conformance.cases import CASES
 from conformance.running import Run
-from protocol.sqs_shapes import SQS
+from protocol.detect import SERVICES
 
 FOLDER = Path(__file__).resolve().parent / "report"
 
@@ -28,13 +28,18 @@ def markdown(runs: list[Run]) -> str:
     lines = [
         "# Official clients against Queuegate",
         "",
-        "| client | version | wire | cases | actions |",
+        "| client | version | wire of SQS | cases | "
+        + " | ".join(f"actions of {name.upper()}" for name in SERVICES)
+        + " |",
+        "| --- " * (4 + len(SERVICES)) + "|",
     ]
-    lines.append("| --- | --- | --- | --- | --- |")
     for run in runs:
         passed = len(run.outcomes) - len(run.failed)
         cases = f"skipped: {run.skipped}" if run.skipped else f"{passed} of {len(run.outcomes)}"
-        actions = f"{len(run.actions)} of {len(SQS.actions)}"
+        actions = " | ".join(
+            f"{len(run.actions.get(name, ()))} of {len(service.actions)}"
+            for name, service in SERVICES.items()
+        )
         lines.append(f"| {run.name} | {run.version} | {run.protocol} | {cases} | {actions} |")
     lines += ["", "| case | " + " | ".join(heads) + " |", "| --- " * (len(runs) + 1) + "|"]
     for case in CASES:
@@ -61,7 +66,7 @@ def content(runs: list[Run]) -> dict[str, Any]:
                 "version": run.version,
                 "protocol": run.protocol,
                 "skipped": run.skipped or None,
-                "actions": sorted(run.actions),
+                "actions": {name: sorted(called) for name, called in run.actions.items()},
                 "cases": {
                     name: {"fault": outcome.fault or None, "seconds": round(outcome.seconds, 3)}
                     for name, outcome in run.outcomes.items()

@@ -8,7 +8,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from time import perf_counter
 
-from conformance.cases import CASES, Case
+from conformance.casebook import Case
+from conformance.cases import CASES
 from conformance.driving import Broken, Client, Different, Driver, Refused
 from conformance.environments import NotInstalled, Participant
 
@@ -34,7 +35,7 @@ class Run:
     protocol: str = ""
     skipped: str = ""
     outcomes: dict[str, Outcome] = field(default_factory=dict)
-    actions: set[str] = field(default_factory=set)
+    actions: dict[str, set[str]] = field(default_factory=dict)
 
     @property
     def failed(self) -> dict[str, Outcome]:

@@ -17,10 +17,16 @@ from awscli.botocore import xform_name  # type: ignore[import-not-found]
 AWS = str(Path(sys.executable).parent / "aws")
 REFUSED = re.compile(r"An error occurred \((\S+)\) when calling the \w+ operation: (.*)", re.DOTALL)
 
+# Members that the command calls otherwise, because it has an option of that name itself.
+RENAMED = {("Subscribe", "Endpoint"): "NotificationEndpoint"}
 
-def option(value: Any) -> str:
-    """A value as one option takes it."""
-    return value if isinstance(value, str) else json.dumps(plain(value))
+
+def option(name: str, value: Any) -> str:
+    """A member as one option; a boolean one has no value but a name for either."""
+    flag = xform_name(name, "-")
+    if isinstance(value, bool):
+        return f"--{flag}" if value else f"--no-{flag}"
+    return f"--{flag}={value if isinstance(value, str) else json.dumps(plain(value))}"
 
 
 def plain(value: Any) -> Any:
@@ -45,14 +51,14 @@ def marked(value: Any) -> Any:
 def answer(line: str) -> dict[str, Any]:
     """Do what a line asks for."""
     asked = json.loads(line)
-    action, members = asked["action"], asked["members"]
+    service, action, members = asked["service"], asked["action"], asked["members"]
     # Not left to AWS_ENDPOINT_URL: for SQS this command overrides it with a host name of AWS's.
     endpoint = os.environ["AWS_ENDPOINT_URL"]
-    command = [AWS, "--endpoint-url", endpoint, "--output", "json", "sqs", xform_name(action, "-")]
+    command = [AWS, "--endpoint-url", endpoint, "--output", "json"]
+    command += [service, xform_name(action, "-")]
     if "MaxResults" in members:
         command.append("--no-paginate")
-    for name, value in members.items():
-        command.append(f"--{xform_name(name, '-')}={option(value)}")
+    command += [option(RENAMED.get((action, name), name), value) for name, value in members.items()]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode == 0:
         return {"result": marked(json.loads(done.stdout)) if done.stdout.strip() else {}}

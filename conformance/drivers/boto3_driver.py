@@ -5,11 +5,13 @@ from __future__ import annotations
 import base64
 import json
 import sys
+from datetime import datetime
 from typing import Any
 
 import boto3  # type: ignore[import-untyped]
 from botocore.config import Config  # type: ignore[import-untyped]
 from botocore.exceptions import BotoCoreError, ClientError  # type: ignore[import-untyped]
+from botocore.parsers import ResponseParserError  # type: ignore[import-untyped]
 
 
 def with_bytes(value: Any) -> Any:
@@ -21,15 +23,18 @@ def with_bytes(value: Any) -> Any:
     return [with_bytes(item) for item in value] if isinstance(value, list) else value
 
 
-def without_bytes(value: object) -> dict[str, str]:
-    """Bytes as JSON holds them."""
+def without_bytes(value: object) -> dict[str, str] | str:
+    """Bytes and instants as JSON holds them."""
+    if isinstance(value, datetime):
+        return value.isoformat()
     assert isinstance(value, bytes)
     return {"$base64": base64.b64encode(value).decode()}
 
 
-def answer(client: Any, line: str) -> dict[str, Any]:
+def answer(clients: dict[str, Any], line: str) -> dict[str, Any]:
     """Do what a line asks for."""
     asked = json.loads(line)
+    client = clients[asked["service"]]
     operations = {action: name for name, action in client.meta.method_to_api_mapping.items()}
     try:
         call = getattr(client, operations[asked["action"]])
@@ -44,7 +49,7 @@ def answer(client: Any, line: str) -> dict[str, Any]:
                 "exception": type(error).__name__,
             }
         }
-    except (BotoCoreError, KeyError) as error:
+    except (BotoCoreError, ResponseParserError, KeyError) as error:
         return {"broken": f"{type(error).__name__}: {error}"}
     result.pop("ResponseMetadata")
     return {"result": result}
@@ -57,11 +62,11 @@ def say(content: dict[str, Any]) -> None:
 def main() -> None:
     """Answer until the input ends."""
     config = Config(retries={"max_attempts": 0}, read_timeout=40, parameter_validation=False)
-    client = boto3.client("sqs", config=config)
-    metadata = client.meta.service_model.metadata
+    clients = {name: boto3.client(name, config=config) for name in ("sqs", "sns")}
+    metadata = clients["sqs"].meta.service_model.metadata
     say({"client": f"boto3 {boto3.__version__}", "protocol": metadata["protocol"]})
     for line in sys.stdin:
-        say(answer(client, line))
+        say(answer(clients, line))
 
 
 if __name__ == "__main__":

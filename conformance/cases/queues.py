@@ -1,44 +1,20 @@
-"""The list of cases: what every official client must find in the gateway."""
+"""SQS."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
+from conformance.casebook import Cases
 from conformance.driving import Client, expect
 
-
-@dataclass(frozen=True)
-class Case:
-    """One thing that must hold. Slow clients run only the brief ones."""
-
-    name: str
-    run: Callable[[Client], None]
-    brief: bool
-
-
-CASES: list[Case] = []
-
-
-def case(*, brief: bool = False) -> Callable[[Callable[[Client], None]], Callable[[Client], None]]:
-    """Enter a function into the list; its name is the case's."""
-
-    def enter(function: Callable[[Client], None]) -> Callable[[Client], None]:
-        CASES.append(Case(function.__name__.replace("_", " "), function, brief))
-        return function
-
-    return enter
+CASES = Cases()
+case = CASES.case
 
 
 def _md5(text: str) -> str:
     return hashlib.md5(text.encode(), usedforsecurity=False).hexdigest()
-
-
-def _arn(client: Client, url: str) -> str:
-    return client.attribute(url, "QueueArn") or ""
 
 
 # Messages
@@ -342,7 +318,7 @@ def a_purge(client: Client) -> None:
 @case(brief=True)
 def dead_letters_and_move_tasks(client: Client) -> None:
     dead = client.queue("-dead")
-    arn = _arn(client, dead)
+    arn = client.queue_arn(dead)
     policy = json.dumps({"deadLetterTargetArn": arn, "maxReceiveCount": 1})
     source = client.queue("-source", RedrivePolicy=policy)
     found = client.call("ListDeadLetterSourceQueues", QueueUrl=dead)
@@ -352,7 +328,7 @@ def dead_letters_and_move_tasks(client: Client) -> None:
     expect(client.receive(source), [])
     [message] = client.receive(dead, VisibilityTimeout=0, AttributeNames=["All"])
     expect(message["Attributes"]["ApproximateReceiveCount"], "2")
-    expect(message["Attributes"]["DeadLetterQueueSourceArn"], _arn(client, source))
+    expect(message["Attributes"]["DeadLetterQueueSourceArn"], client.queue_arn(source))
     members = {"SourceArn": arn, "MaxNumberOfMessagesPerSecond": 500}
     handle = client.call("StartMessageMoveTask", **members)["TaskHandle"]
     expect(len(handle) > 40, True)
@@ -365,9 +341,9 @@ def dead_letters_and_move_tasks(client: Client) -> None:
 @case(brief=True)
 def a_move_task_is_cancelled(client: Client) -> None:
     dead = client.queue("-dead")
-    arn = _arn(client, dead)
+    arn = client.queue_arn(dead)
     policy = json.dumps({"deadLetterTargetArn": arn, "maxReceiveCount": 1})
-    target = _arn(client, client.queue("-source", RedrivePolicy=policy))
+    target = client.queue_arn(client.queue("-source", RedrivePolicy=policy))
     entries = [{"Id": str(number), "MessageBody": str(number)} for number in range(10)]
     client.call("SendMessageBatch", QueueUrl=dead, Entries=entries)
     members = {"SourceArn": arn, "DestinationArn": target, "MaxNumberOfMessagesPerSecond": 1}

@@ -1,0 +1,32 @@
+"""How a list of cases is written."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from conformance.driving import Client
+
+
+@dataclass(frozen=True)
+class Case:
+    """One thing that must hold. Slow clients run only the brief ones."""
+
+    name: str
+    run: Callable[[Client], None]
+    brief: bool
+
+
+class Cases(list[Case]):
+    """A list of cases, in the order in which they are written."""
+
+    def case(
+        self, *, brief: bool = False
+    ) -> Callable[[Callable[[Client], None]], Callable[[Client], None]]:
+        """Enter a function into the list; its name is the case's."""
+
+        def enter(function: Callable[[Client], None]) -> Callable[[Client], None]:
+            self.append(Case(function.__name__.replace("_", " "), function, brief))
+            return function
+
+        return enter

@@ -1,0 +1,1 @@
+"""The npm package sns-validator against signatures of a running gateway."""
