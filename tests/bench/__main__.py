@@ -11,9 +11,9 @@ from typing import Any, NoReturn
 
 import uvloop
 
-from tests.bench import backlog, history, hot, starting, waiting
+from tests.bench import backlog, history, hot, publishing, starting, waiting, webhooks
 from tests.bench.client import BadAnswer
-from tests.bench.selfcheck import check
+from tests.bench.selfcheck import check, check_topics
 from tests.bench.servers import (
     CannotMeasure,
     Server,
@@ -26,13 +26,16 @@ from tests.bench.stage import Bench, Figures, Options, Scenario, Stage, say
 from tests.bench.tables import comparison, markdown, report
 
 _OPEN_FILES = 16_384
+_CASES = (*hot.CASES, *publishing.CASES)
 
 
 def every_scenario() -> list[Scenario]:
     """Return all scenarios in the order in which they run; those of the hot path come first."""
     return [
-        *hot.scenarios(),
+        *hot.scenarios(_CASES),
+        *publishing.scenarios(),
         *waiting.scenarios(),
+        *webhooks.scenarios(),
         *starting.scenarios(),
         *backlog.scenarios(),
     ]
@@ -44,7 +47,9 @@ async def measure(bench: Bench, names: set[str]) -> None:
         if stage is not None:
             starting.note_memory(stage, ("moto " if stage.is_moto else "") + "memory/idle")
             await check(stage)
-    hot_names = {case.name for case in hot.CASES}
+            if any(case.name in names for case in publishing.CASES):
+                await check_topics(stage)
+    hot_names = {case.name for case in _CASES}
     chosen = [scenario for scenario in every_scenario() if scenario.name in names]
     hot_ones = [scenario for scenario in chosen if scenario.name in hot_names]
     for turn in range(bench.options.rounds if hot_ones else 0):
@@ -53,7 +58,8 @@ async def measure(bench: Bench, names: set[str]) -> None:
             await scenario.run(bench)
     if hot_ones:
         starting.note_memory_peak(bench.queuegate, "memory/load")
-        await hot.measure_moto(bench, names)
+        await hot.measure_moto(bench, [case for case in _CASES if case.name in names])
+        publishing.note_derived(bench.figures)
     for scenario in chosen:
         if scenario in hot_ones:
             continue

@@ -10,6 +10,7 @@ from tests.bench.client import HANDLE, BadAnswer, Load, Pool, Script, find_handl
 from tests.bench.rendering import message_body
 from tests.bench.servers import CannotMeasure
 from tests.bench.stage import Bench, Scenario, Stage, plain, say
+from tests.bench.topics import delete_topic
 
 T = TypeVar("T")
 MakeScript = Callable[[Load], Script]
@@ -38,11 +39,12 @@ class Run:
 
 @dataclass(frozen=True)
 class Prepared:
-    """Scripts for the warm-up and for the measured part, and the queues to delete afterwards."""
+    """Scripts for the warm-up and for the measured part, and what to delete afterwards."""
 
     warm: MakeScript
     measured: MakeScript
     queue_urls: tuple[str, ...]
+    topic_arn: str | None = None
 
 
 @dataclass(frozen=True)
@@ -54,18 +56,25 @@ class Case:
     weight: int
     prepare: Callable[[Run, Pool], Awaitable[Prepared]]
     on_moto: bool = True
+    sizes: tuple[tuple[int, int], ...] = ()
+    """Connections and body sizes of these alone, among those asked for; empty: of all."""
+    environment: tuple[tuple[str, str], ...] = ()
+    """Variables of the gateway it runs on; empty: on the one of the run."""
+
+    def is_measured(self, connections: int, body_bytes: int) -> bool:
+        return not self.sizes or (connections, body_bytes) in self.sizes
 
 
 async def _send(run: Run, pool: Pool) -> Prepared:
     queue_url = await run.stage.create_queue(pool)
     requests = [run.stage.send_request(queue_url, run.body_bytes) for _ in range(64)]
-    return _repeated(run, requests, queue_url)
+    return repeated(run, requests, queue_url)
 
 
 async def _send_batch(run: Run, pool: Pool) -> Prepared:
     queue_url = await run.stage.create_queue(pool)
     requests = [run.stage.send_batch_request(queue_url, run.body_bytes) for _ in range(64)]
-    return _repeated(run, requests, queue_url)
+    return repeated(run, requests, queue_url)
 
 
 def _receive(count: int) -> Callable[[Run, Pool], Awaitable[Prepared]]:
@@ -73,8 +82,8 @@ def _receive(count: int) -> Callable[[Run, Pool], Awaitable[Prepared]]:
         queue_url = await run.stage.create_queue(pool)
         total = (run.operations + run.warm + run.connections) * count
         await run.stage.fill(queue_url, total, run.body_bytes)
-        requests = [_receive_request(run.stage, queue_url, count) for _ in range(64)]
-        warm, measured = _split(run, itertools.cycle(requests))
+        requests = [receive_request(run.stage, queue_url, count) for _ in range(64)]
+        warm, measured = split(run, itertools.cycle(requests))
         return Prepared(
             lambda load: _counting(warm, load), lambda load: _counting(measured, load), (queue_url,)
         )
@@ -84,8 +93,8 @@ def _receive(count: int) -> Callable[[Run, Pool], Awaitable[Prepared]]:
 
 async def _receive_empty(run: Run, pool: Pool) -> Prepared:
     queue_url = await run.stage.create_queue(pool)
-    requests = [_receive_request(run.stage, queue_url, 1) for _ in range(64)]
-    return _repeated(run, requests, queue_url)
+    requests = [receive_request(run.stage, queue_url, 1) for _ in range(64)]
+    return repeated(run, requests, queue_url)
 
 
 async def _delete(run: Run, pool: Pool) -> Prepared:
@@ -109,9 +118,9 @@ async def _cycle(run: Run, pool: Pool) -> Prepared:
     queue_url = await run.stage.create_queue(pool)
     await run.stage.fill(queue_url, 20 if run.stage.is_moto else 2 * run.connections, 1024)
     send = run.stage.send_request(queue_url, run.body_bytes)
-    receive = _receive_request(run.stage, queue_url, 1)
+    receive = receive_request(run.stage, queue_url, 1)
     delete = run.stage.renderer.deletion(queue_url)
-    warm, measured = _split(run, itertools.repeat((send, receive, delete)))
+    warm, measured = split(run, itertools.repeat((send, receive, delete)))
     return Prepared(
         lambda load: cycles(warm, load), lambda load: cycles(measured, load), (queue_url,)
     )
@@ -126,11 +135,11 @@ def _fifo_cycle(groups: int | None) -> Callable[[Run, Pool], Awaitable[Prepared]
         queue_url = await stage.create_queue(pool, fifo=True)
         await _fill_groups(stage, queue_url, count, 10 if groups and not stage.is_moto else 1)
         renders = _fifo_sends(stage, queue_url, run.body_bytes)
-        receive = _receive_request(stage, queue_url, 1)
+        receive = receive_request(stage, queue_url, 1)
         delete = stage.renderer.deletion(queue_url)
         numbers = itertools.count()
         steps = ((renders(n % count, n), receive, delete) for n in numbers)
-        warm, measured = _split(run, steps)
+        warm, measured = split(run, steps)
         return Prepared(
             lambda load: cycles(warm, load), lambda load: cycles(measured, load), (queue_url,)
         )
@@ -176,9 +185,9 @@ def cycles(steps: Iterable[tuple[bytes, bytes, Callable[[bytes], bytes]]], load:
         note(perf_counter() - started)
 
 
-def scenarios() -> list[Scenario]:
+def scenarios(cases: Iterable[Case]) -> list[Scenario]:
     """Return one scenario per case."""
-    return [Scenario(case.name, case.about, _runner(case)) for case in CASES]
+    return [Scenario(case.name, case.about, _runner(case)) for case in cases]
 
 
 async def measure_case(stage: Stage, case: Case, connections: int, body_bytes: int) -> None:
@@ -195,6 +204,8 @@ async def measure_case(stage: Stage, case: Case, connections: int, body_bytes: i
         values = await stage.measure(pool, prepared.measured)
         stage.figures.note(("moto " if stage.is_moto else "") + key, **values)
         say(_line(stage.server.name, key, values))
+        if prepared.topic_arn is not None:
+            await delete_topic(stage, pool, prepared.topic_arn)
         for queue_url in prepared.queue_urls:
             await stage.delete_queue(pool, queue_url)
     except (BadAnswer, CannotMeasure) as error:
@@ -205,22 +216,32 @@ async def measure_case(stage: Stage, case: Case, connections: int, body_bytes: i
 
 def _runner(case: Case) -> Callable[[Bench], Awaitable[None]]:
     async def run(bench: Bench) -> None:
+        try:
+            stage = bench.stage_with(dict(case.environment))
+        except CannotMeasure as error:
+            say(f"  {case.name} not measured: {error}")
+            return
         for connections in bench.options.connections:
             for body_bytes in bench.options.body_bytes:
-                await measure_case(bench.queuegate, case, connections, body_bytes)
+                if case.is_measured(connections, body_bytes):
+                    await measure_case(stage, case, connections, body_bytes)
 
     return run
 
 
-async def measure_moto(bench: Bench, names: set[str]) -> None:
+async def measure_moto(bench: Bench, cases: Iterable[Case]) -> None:
     """Measure moto on the same cases, once, with few operations: its receive is linear in depth."""
     if bench.moto is None:
         return
-    for case in CASES:
-        if case.name not in names or not case.on_moto:
+    for case in cases:
+        if not case.on_moto:
             continue
         for connections in bench.options.connections:
-            if connections in MOTO_CONNECTIONS and 1024 in bench.options.body_bytes:
+            if (
+                connections in MOTO_CONNECTIONS
+                and 1024 in bench.options.body_bytes
+                and case.is_measured(connections, 1024)
+            ):
                 await measure_case(bench.moto, case, connections, 1024)
 
 
@@ -238,7 +259,8 @@ def _line(server: str, key: str, values: dict[str, float]) -> str:
     )
 
 
-def _receive_request(stage: Stage, queue_url: str, count: int) -> bytes:
+def receive_request(stage: Stage, queue_url: str, count: int) -> bytes:
+    """Return a receive of up to so many messages, without a wait."""
     members = {"QueueUrl": queue_url, "MaxNumberOfMessages": count, "WaitTimeSeconds": 0}
     return stage.renderer.request("ReceiveMessage", members)
 
@@ -248,17 +270,18 @@ async def _handles(run: Run, queue_url: str, count: int) -> list[bytes]:
     return await run.stage.collect(queue_url, count)
 
 
-def _repeated(run: Run, requests: list[bytes], queue_url: str) -> Prepared:
-    warm, measured = _split(run, itertools.cycle(requests))
-    return Prepared(lambda _: plain(warm), lambda _: plain(measured), (queue_url,))
+def repeated(run: Run, requests: Iterable[bytes], *queue_urls: str) -> Prepared:
+    """The same requests over and over."""
+    return _scripts(run, itertools.cycle(requests), *queue_urls)
 
 
-def _scripts(run: Run, requests: list[bytes], queue_url: str) -> Prepared:
-    warm, measured = _split(run, requests)
-    return Prepared(lambda _: plain(warm), lambda _: plain(measured), (queue_url,))
+def _scripts(run: Run, requests: Iterable[bytes], *queue_urls: str) -> Prepared:
+    warm, measured = split(run, requests)
+    return Prepared(lambda _: plain(warm), lambda _: plain(measured), queue_urls)
 
 
-def _split(run: Run, supply: Iterable[T]) -> tuple[Iterator[T], Iterator[T]]:
+def split(run: Run, supply: Iterable[T]) -> tuple[Iterator[T], Iterator[T]]:
+    """Return what the warm-up and the measured part take of one supply."""
     shared = iter(supply)
     return itertools.islice(shared, run.warm), itertools.islice(shared, run.operations)
 

@@ -99,6 +99,10 @@ class Tree:
                 return
             before = after
 
+    def cores(self) -> set[int]:
+        """Return the cores that the first process may run on."""
+        return os.sched_getaffinity(self._root_ids[0])
+
     def pin(self, cores: set[int]) -> None:
         """Keep every thread of the tree on these cores; new ones inherit it."""
         for process_id in (*self.members()[0], *self.members()[1]):

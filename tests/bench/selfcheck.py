@@ -6,6 +6,14 @@ from typing import Any
 from tests.bench.client import HANDLE, Load, Script
 from tests.bench.servers import CannotMeasure
 from tests.bench.stage import Stage, say
+from tests.bench.topics import (
+    RAW,
+    attribute,
+    create_topic,
+    delete_topic,
+    filter_policy,
+    subscribe_queues,
+)
 
 MESSAGES = 200
 MOTO_MESSAGES = 40
@@ -42,6 +50,41 @@ async def check(stage: Stage) -> None:
             f"received {len(seen)}, {len(set(seen.values()) & wanted)} of them as sent"
         )
     say(f"  {stage.server.name}: {count} distinct messages sent, received and deleted")
+
+
+async def check_topics(stage: Stage) -> None:
+    """Publish distinct texts to a topic; each must be in both queues once, in the filtered never.
+
+    Raises CannotMeasure when that is not so.
+    """
+    count = MOTO_MESSAGES if stage.is_moto else MESSAGES
+    pool = await stage.pool(_CONNECTIONS)
+    try:
+        topic_arn = await create_topic(stage, pool)
+        queue_urls = [await stage.create_queue(pool) for _ in range(3)]
+        kinds: tuple[dict[str, str], ...] = (RAW, {}, filter_policy("other"))
+        for queue_url, kind in zip(queue_urls, kinds, strict=True):
+            await subscribe_queues(stage, pool, topic_arn, [queue_url], attributes=kind)
+        members = {"TopicArn": topic_arn, "Message": 'quoted "{n}"', **attribute("wanted")}
+        render = stage.renderer.numbered_form("Publish", members, fields=("{n}",))
+        await stage.drain(render(number) for number in range(count))
+        raw, wrapped, filtered = [
+            list((await _receive_all(stage, queue_url, wanted)).values())
+            for queue_url, wanted in zip(queue_urls, (count, count, 0), strict=True)
+        ]
+        await delete_topic(stage, pool, topic_arn)
+        for queue_url in queue_urls:
+            await stage.delete_queue(pool, queue_url)
+    finally:
+        pool.close()
+    wanted_texts = sorted(f'quoted "{number:012d}"' for number in range(count))
+    unwrapped = sorted(json.loads(text)["Message"] for text in wrapped)
+    if sorted(raw) != wanted_texts or unwrapped != wanted_texts or filtered:
+        raise CannotMeasure(
+            f"{stage.server.name}: of {count} messages published {len(raw)} came raw and "
+            f"{len(wrapped)} in envelopes, and {len(filtered)} past a filter"
+        )
+    say(f"  {stage.server.name}: {count} distinct messages published to two queues of three")
 
 
 async def _receive_all(stage: Stage, queue_url: str, count: int) -> dict[str, str]:

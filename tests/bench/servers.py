@@ -8,10 +8,11 @@ import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
+from types import MappingProxyType
 
 from tests.bench.processes import Tree, pause
 from tests.bench.rendering import Renderer
@@ -21,7 +22,7 @@ START_SECONDS_MAX = 60.0
 STOP_SECONDS_MAX = 30.0
 _LOOK_SECONDS = 0.002
 _TITLE = re.compile(r"postgres: (?:[^ ]+: )?([^ :]+) ([^ ]+) \[local\]")
-_ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[2]
 
 
 class CannotMeasure(Exception):
@@ -66,10 +67,12 @@ class Workshop:
         path.rmdir()
         return path
 
-    def start_queuegate(self, data: Path) -> Server:
+    def start_queuegate(
+        self, data: Path, environment: Mapping[str, str] = MappingProxyType({})
+    ) -> Server:
         """Start `queuegate serve` on this data, durable, and return when it answers a request."""
         extra = ["--data", str(data), *self._serve_arguments]
-        return self._start("queuegate", self._serve(extra), dict(os.environ))
+        return self._start("queuegate", self._serve(extra), {**os.environ, **environment})
 
     def start_second_gateway(self, database_url: str) -> Server:
         """Start another gateway process on the database of the first."""
@@ -103,7 +106,7 @@ class Workshop:
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 env=environment,
-                cwd=_ROOT,
+                cwd=ROOT,
             )
         server = Server(name, (HOST, port), Tree(process.pid), process=process, log=log)
         self._started.append(server)

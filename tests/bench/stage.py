@@ -1,8 +1,9 @@
 """What a scenario works with: servers, options, queues to fill, measured runs, figures to note."""
 
+import asyncio
 import itertools
 import sys
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from statistics import median
 from time import perf_counter, process_time
@@ -213,6 +214,25 @@ class Bench:
     options: Options
     figures: Figures
     owns_server: bool
+    variants: dict[str, Stage] = field(default_factory=dict)
+
+    def stage_with(self, environment: Mapping[str, str]) -> Stage:
+        """Return the gateway of the run, or one with these variables that is started here once.
+
+        It has data of its own, and runs until the end, idle when it is not measured. Raises
+        CannotMeasure when the gateway of the run is somebody else's: the two would not compare.
+        """
+        if not environment:
+            return self.queuegate
+        name = " ".join(f"{name}={value}" for name, value in environment.items())
+        if name not in self.variants:
+            if not self.owns_server:
+                raise CannotMeasure("the server was started by somebody else")
+            data = self.workshop.new_data_directory()
+            server = self.workshop.start_queuegate(data, environment)
+            server.tree.pin(self.queuegate.server.tree.cores())
+            self.variants[name] = Stage(server, self.options, self.figures)
+        return self.variants[name]
 
 
 @dataclass(frozen=True)
@@ -228,6 +248,12 @@ def plain(supply: Iterator[bytes]) -> Script:
     """A script that sends what it takes from a supply shared with others."""
     for request in supply:  # noqa: UP028  # `yield from` would send it the answers
         yield request
+
+
+async def elapse(seconds: float) -> None:
+    """Let the event loop run for so long, so that answers are still taken in."""
+    never: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    await asyncio.wait({never}, timeout=seconds)
 
 
 def percentile(ordered: list[float], percent: int) -> float:

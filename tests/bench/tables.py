@@ -9,12 +9,12 @@ MIB_PER_MB = 1.048576
 
 @dataclass(frozen=True)
 class Part:
-    """One number of a row: where it stands in the summary, and its bounds."""
+    """One number of a row: where it stands in the summary, and its bounds, if it has any."""
 
     key: str
     field: str
-    reach: float
-    stretch: float
+    reach: float | None
+    stretch: float | None
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,11 @@ class Row:
     joined: str = " + "
 
 
-def _cpu(about: str, key: str, reach: tuple[float, float], stretch: tuple[float, float]) -> Row:
+_Bounds = tuple[float | None, float | None]
+_NONE: _Bounds = (None, None)
+
+
+def _cpu(about: str, key: str, reach: _Bounds = _NONE, stretch: _Bounds = _NONE) -> Row:
     return Row(
         about,
         "µs",
@@ -38,7 +42,7 @@ def _cpu(about: str, key: str, reach: tuple[float, float], stretch: tuple[float,
     )
 
 
-def _one(about: str, unit: str, key: str, field: str, bounds: tuple[float, float]) -> Row:
+def _one(about: str, unit: str, key: str, field: str, bounds: _Bounds = _NONE) -> Row:
     return Row(about, unit, (Part(key, field, *bounds),))
 
 
@@ -68,6 +72,46 @@ ROWS: tuple[Row, ...] = (
     _one("receive at a depth of 1,000,000", "x", "depth", "ratio", (1.3, 1.1)),
     _one("receive after 1,000,000 messages of churn", "x", "churn", "ratio", (1.5, 1.2)),
     _one("the same, an idle transaction open", "x", "idle-transaction", "ratio", (5, 3)),
+    _one("Publish to one queue, against a send", "x", "publish-to-send/64", "ratio", (1.6, None)),
+    _one("the same, 16 connections", "x", "publish-to-send/16", "ratio"),
+    _one("Publish to one queue, in all", "µs", "publish-1/64/1024", "total_us", (None, 85)),
+    _one("the same, 16 connections", "µs", "publish-1/16/1024", "total_us"),
+    _cpu("Publish to one queue", "publish-1/64/1024"),
+    _cpu("the same, an envelope", "envelope-1/64/1024"),
+    _cpu("the same, over JSON", "publish-json/64/1024"),
+    _cpu("the same, a text that is JSON", "publish-order/64/1024"),
+    _cpu("Publish to no queue", "publish-0/64/1024"),
+    _cpu("Publish to 10 queues", "publish-10/64/1024"),
+    _cpu("Publish to 100 queues", "publish-100/64/1024"),
+    _cpu("each further copy, of 10", "publish-copy/10", (15, 15), (8, 8)),
+    _cpu("each further copy, of 100", "publish-copy/100", (15, 15), (8, 8)),
+    _cpu("each further envelope, of 10", "envelope-copy/10", (15, 15), (8, 8)),
+    _cpu("each further envelope, of 100", "envelope-copy/100", (15, 15), (8, 8)),
+    _cpu("Publish with an attribute", "publish-attr/64/1024"),
+    _cpu("the same, 50 filter policies refuse it", "publish-filter/64/1024"),
+    _cpu("PublishBatch of 10, per message", "batch-message"),
+    _cpu("Publish on a FIFO topic to a FIFO queue", "publish-fifo/64/1024"),
+    _cpu("publish, receive, delete: raw", "raw-cycle/64/1024"),
+    _cpu("the same, a signed envelope", "signed-cycle/64/1024"),
+    _cpu("the same, not signed", "unsigned-cycle/64/1024"),
+    _cpu("web hook delivery, 1 endpoint", "webhooks/1"),
+    _cpu("the same, raw", "webhooks-raw/1"),
+    _cpu("web hook delivery, 100 endpoints", "webhooks/100"),
+    Row(
+        "deliveries, 1 endpoint / 1 raw / 100",
+        "a second",
+        tuple(
+            Part(key, "per_second", None, None)
+            for key in ("webhooks/1", "webhooks-raw/1", "webhooks/100")
+        ),
+        " / ",
+    ),
+    Row(
+        "publish to its POST, p50 / p99",
+        "ms",
+        tuple(Part("webhook-latency", field, None, None) for field in ("p50_ms", "p99_ms")),
+        " / ",
+    ),
     _one("start, existing data", "s", "start/again", "seconds", (0.7, 0.4)),
     _one("start, first ever", "s", "start/first", "seconds", (2.0, 1.0)),
     _one("gateway, resident, idle", "MB", "memory/idle", "gateway_rss", (60, 45)),
@@ -83,11 +127,10 @@ def markdown(summary: Summary) -> str:
         "| --- | --- | --- | --- | --- | --- | --- | --- |",
     ]
     for row in ROWS:
-        reach = row.joined.join(f"{part.reach:g}" for part in row.parts)
-        stretch = row.joined.join(f"{part.stretch:g}" for part in row.parts)
+        bounds = [f"≤ {text}" if text else "" for text in _bounds(row)]
         measured = _measured(summary, row)
         moto, ratio = _beside_moto(summary, row)
-        cells = (row.about, row.unit, f"≤ {reach}", f"≤ {stretch}", measured, mark(summary, row))
+        cells = (row.about, row.unit, *bounds, measured, mark(summary, row))
         lines.append(f"| {' | '.join((*cells, moto, ratio))} |")
     return "\n".join(lines)
 
@@ -95,16 +138,18 @@ def markdown(summary: Summary) -> str:
 def mark(summary: Summary, row: Row) -> str:
     """Say which bound a row keeps: every part must, or at least their sum where they add up."""
     values = [_value(summary, part) for part in row.parts]
-    if any(value is None for value in values):
-        return ""
     known = [value for value in values if value is not None]
+    missed = ""
     for name in ("stretch", "reach"):
-        bounds: list[float] = [getattr(part, name) for part in row.parts]
+        bounds = [bound for part in row.parts if (bound := getattr(part, name)) is not None]
+        if len(known) < len(values) or not bounds:
+            continue
+        missed = "missed"
         if all(value <= bound for value, bound in zip(known, bounds, strict=True)):
             return name
         if row.joined == " + " and sum(known) <= sum(bounds):
             return f"{name} in sum"
-    return "missed"
+    return missed
 
 
 def report(summary: Summary) -> str:
@@ -124,16 +169,20 @@ def report(summary: Summary) -> str:
             lines.append(f"  {key}: {fields}")
     lines += ["", f"{'figure to reach':42}{'reach':>12}{'stretch':>12}{'measured':>18}"]
     for row in ROWS:
-        texts = [
-            row.joined.join(f"{getattr(part, name):g}" for part in row.parts)
-            for name in ("reach", "stretch")
-        ]
+        reach, stretch = _bounds(row)
         measured = _measured(summary, row)
         lines.append(
-            f"{row.about:42}{texts[0]:>12}{texts[1]:>12}{measured:>18} {row.unit:12}"
+            f"{row.about:42}{reach:>12}{stretch:>12}{measured:>18} {row.unit:12}"
             f"{mark(summary, row)}"
         )
     return "\n".join(lines)
+
+
+def _bounds(row: Row) -> tuple[str, str]:
+    """Return the bounds of a row joined as its values are, empty where it has none."""
+    reach = [f"{part.reach:g}" for part in row.parts if part.reach is not None]
+    stretch = [f"{part.stretch:g}" for part in row.parts if part.stretch is not None]
+    return row.joined.join(reach), row.joined.join(stretch)
 
 
 def comparison(before: Summary, after: Summary, names: tuple[str, str]) -> str:

@@ -7,7 +7,7 @@ from time import perf_counter
 from tests.bench.client import Load, Pool, Script, find_handle
 from tests.bench.rendering import Renderer
 from tests.bench.servers import database_url
-from tests.bench.stage import Bench, Scenario, Stage, percentile, plain, say
+from tests.bench.stage import Bench, Scenario, Stage, elapse, percentile, plain, say
 
 WAIT_SECONDS = 20
 WAKES = 300
@@ -90,7 +90,7 @@ async def _idle_polls(bench: Bench) -> None:
         polls.run(lambda _: _poll_for_ever(next(requests)), options.idle_seconds + 600)
     )
     try:
-        await _elapse(2.0)
+        await elapse(2.0)
         share = await _cpu_share(stage, options.idle_seconds)
         beside = await _send_time(stage, send_url)
         if task.done():
@@ -121,7 +121,7 @@ async def _cpu_share(stage: Stage, seconds: float) -> float:
     """Return the CPU of gateway and database over so many seconds, in percent of one core."""
     stage.server.tree.settle()
     started, before = perf_counter(), stage.server.tree.usage()
-    await _elapse(seconds)
+    await elapse(seconds)
     spent = stage.server.tree.usage() - before
     return (spent.gateway_seconds + spent.database_seconds) / (perf_counter() - started) * 100
 
@@ -149,9 +149,3 @@ def _poll_request(stage: Stage, queue_url: str) -> bytes:
 def _poll_for_ever(request: bytes) -> Script:
     while True:
         yield request
-
-
-async def _elapse(seconds: float) -> None:
-    """Let the event loop run for so long, so that answers are still taken in."""
-    never: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-    await asyncio.wait({never}, timeout=seconds)
