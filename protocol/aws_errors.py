@@ -1,5 +1,5 @@
 """The error shapes of AWS: what each is called on either wire, its status and whose fault it is
-(contract/protocol.md 1.2, contract/vectors/sqs_error_map.json)."""
+(contract/protocol.md 1.2, contract/vectors/sqs_error_map.json, contract/sns.md 3.10)."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -8,6 +8,7 @@ from typing import Final
 import orjson
 
 _SQS = "com.amazonaws.sqs"
+_SNS = "com.amazonaws.sns"
 _CORAL = "com.amazon.coral.service"
 _LEGACY = "AWS.SimpleQueueService."
 
@@ -49,7 +50,7 @@ def _framework(shape: str, query_code: str, status: int = 400, fault: str = SEND
     return AwsError(shape, _CORAL, query_code, status, fault)
 
 
-_ALL = (
+_SQS_ONLY = (
     _legacy("BatchEntryIdsNotDistinct"),
     _legacy("BatchRequestTooLong"),
     _legacy("EmptyBatchRequest"),
@@ -80,19 +81,72 @@ _ALL = (
     _legacy("UnsupportedOperation"),
     _framework("InvalidParameterValueException", "InvalidParameterValue"),
     _framework("MissingRequiredParameterException", "MissingParameter"),
+    # Not recorded on AWS: a name that its framework uses elsewhere. SDKs retry because of the
+    # status.
+    _framework("InternalFailure", "InternalFailure", 500, RECEIVER),
+)
+
+_FRAMEWORK = (
     _framework("UnknownOperationException", "InvalidAction"),
     _framework("SerializationException", "MalformedInput"),
     _framework("AccessDeniedException", "AccessDenied", 403),
     _framework("UnrecognizedClientException", "InvalidClientTokenId", 403),
     _framework("InvalidSignatureException", "SignatureDoesNotMatch", 403),
     _framework("IncompleteSignatureException", "IncompleteSignature"),
-    # Not recorded on AWS: names that its framework uses elsewhere. SDKs retry both because of the
-    # status.
-    _framework("InternalFailure", "InternalFailure", 500, RECEIVER),
+    # As InternalFailure of SQS.
     _framework("ServiceUnavailable", "ServiceUnavailable", 503, RECEIVER),
 )
 
-SQS_ERRORS: Final[Mapping[str, AwsError]] = {error.shape: error for error in _ALL}
+
+def _topics(
+    shape: str, query_code: str | None = None, status: int = 400, fault: str = SENDER
+) -> AwsError:
+    """An error of the model of SNS: its code is its shape without the ending."""
+    return AwsError(shape, _SNS, query_code or shape.removesuffix("Exception"), status, fault)
+
+
+_SNS_ONLY = (
+    _topics("AuthorizationErrorException", status=403),
+    _topics("BatchEntryIdsNotDistinctException"),
+    _topics("BatchRequestTooLongException"),
+    _topics("ConcurrentAccessException"),
+    _topics("EmptyBatchRequestException"),
+    _topics("EndpointDisabledException"),
+    _topics("FilterPolicyLimitExceededException", status=403),
+    _topics("InternalErrorException", status=500, fault=RECEIVER),
+    _topics("InvalidBatchEntryIdException"),
+    _topics("InvalidParameterException"),
+    _topics("InvalidParameterValueException", "ParameterValueInvalid"),
+    _topics("InvalidSecurityException", status=403),
+    _topics("InvalidStateException"),
+    _topics("KMSAccessDeniedException"),
+    _topics("KMSDisabledException"),
+    _topics("KMSInvalidStateException"),
+    _topics("KMSNotFoundException"),
+    _topics("KMSOptInRequired", status=403),
+    _topics("KMSThrottlingException"),
+    _topics("NotFoundException", status=404),
+    _topics("OptedOutException"),
+    _topics("PlatformApplicationDisabledException"),
+    _topics("ReplayLimitExceededException", status=403),
+    _topics("ResourceNotFoundException", status=404),
+    _topics("StaleTagException"),
+    _topics("SubscriptionLimitExceededException", status=403),
+    _topics("TagLimitExceededException"),
+    _topics("TagPolicyException"),
+    _topics("ThrottledException", status=429),
+    _topics("TooManyEntriesInBatchRequestException"),
+    _topics("TopicLimitExceededException", status=403),
+    _topics("UserErrorException"),
+    # The model calls it ValidationException; this is what recordings show.
+    _topics("ValidationException", "ValidationError"),
+    # The model gives it neither a code nor a status.
+    _topics("VerificationException", "VerificationException"),
+    _framework("MissingAuthenticationTokenException", "MissingAuthenticationToken", 403),
+)
+
+SQS_ERRORS: Final[Mapping[str, AwsError]] = {error.shape: error for error in _SQS_ONLY + _FRAMEWORK}
+SNS_ERRORS: Final[Mapping[str, AwsError]] = {error.shape: error for error in _SNS_ONLY + _FRAMEWORK}
 
 
 def json_error(

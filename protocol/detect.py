@@ -7,14 +7,15 @@ from typing import Final, Literal
 from protocol.query_wire import parse_form
 from protocol.queue_urls import QueueAddress, queue_from_path
 from protocol.shapes import Service
+from protocol.sns_shapes import SNS
 from protocol.sqs_shapes import SQS
 
 Wire = Literal["json", "query", "rest"]
 
-SERVICES: Final[Mapping[str, Service]] = {"sqs": SQS}
+SERVICES: Final[Mapping[str, Service]] = {"sqs": SQS, "sns": SNS}
 
-# Not valid where the path already names a queue, but only on the Query wire: PHP and Ruby send
-# JSON there.
+# SQS: not valid where the path already names a queue, but only on the Query wire: PHP and Ruby
+# send JSON there.
 NOT_ON_QUEUE_PATH: Final = frozenset({"CreateQueue", "ListQueues"})
 
 _SIGNING_NAMES = frozenset({"sqs", "sns", "scheduler"})
@@ -25,7 +26,6 @@ _SERVICE_BY_TARGET = {
 }
 _SERVICE_BY_VERSION = {
     **{version: name for name, service in SERVICES.items() for version in service.versions},
-    "2010-03-31": "sns",
     "2021-06-30": "scheduler",
 }
 _REST_PATHS = ("/schedules", "/schedule-groups", "/tags/")
@@ -67,7 +67,11 @@ def detect(
     if scope == "scheduler" or (scope is None and path.startswith(_REST_PATHS)):
         return Detected("scheduler", "rest", None)
     params = _merged_params(method, query, headers, body)
-    service = scope or _scope_service(params.get("X-Amz-Credential", "")) or _by_params(params)
+    service = (
+        scope
+        or _scope_service(params.get("X-Amz-Credential", ""))
+        or _by_params(params, path_queue)
+    )
     return Detected(
         service=service,
         wire="query",
@@ -117,9 +121,13 @@ def _merged_params(
     return params
 
 
-def _by_params(params: Mapping[str, str]) -> str:
-    action = params.get("Action", "")
+def _by_params(params: Mapping[str, str], path_queue: QueueAddress | None) -> str:
     named = _SERVICE_BY_VERSION.get(params.get("Version", ""))
     if named is not None:
         return named
-    return next((name for name, service in SERVICES.items() if action in service.actions), "sqs")
+    action = params.get("Action", "")
+    if action not in SNS.actions:
+        return "sqs"
+    # AddPermission and RemovePermission are actions of both: what they are for decides.
+    is_for_queue = path_queue is not None or "QueueUrl" in params or "TopicArn" not in params
+    return "sqs" if action in SQS.actions and is_for_queue else "sns"

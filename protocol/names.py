@@ -17,6 +17,8 @@ _Matcher = Callable[[str], object]
 
 _STANDARD_QUEUE: _Matcher = re.compile(r"[A-Za-z0-9_-]{1,80}").fullmatch
 _FIFO_QUEUE: _Matcher = re.compile(r"[A-Za-z0-9_-]{1,75}\.fifo").fullmatch
+_STANDARD_TOPIC: _Matcher = re.compile(r"[A-Za-z0-9_-]{1,256}").fullmatch
+_FIFO_TOPIC: _Matcher = re.compile(r"[A-Za-z0-9_-]{1,251}\.fifo").fullmatch
 _BATCH_ID: _Matcher = re.compile(r"[A-Za-z0-9_-]{1,80}").fullmatch
 # Letters, digits and punctuation are all of ASCII between the space and the delete character.
 _FIFO_ID: _Matcher = re.compile(r"[!-~]{1,128}").fullmatch
@@ -43,6 +45,19 @@ def is_standard_queue_name(name: str) -> bool:
 def is_fifo_queue_name(name: str) -> bool:
     """At most 80 characters together with the suffix `.fifo`."""
     return _FIFO_QUEUE(name) is not None
+
+
+def is_standard_topic_name(name: str) -> bool:
+    return _STANDARD_TOPIC(name) is not None
+
+
+def is_fifo_topic_name(name: str) -> bool:
+    """At most 256 characters together with the suffix `.fifo`."""
+    return _FIFO_TOPIC(name) is not None
+
+
+def is_topic_name(name: str) -> bool:
+    return is_standard_topic_name(name) or is_fifo_topic_name(name)
 
 
 def is_label(label: str) -> bool:

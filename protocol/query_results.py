@@ -18,6 +18,8 @@ JSON_CONTENT_TYPE = "application/json"
 # quote input may.
 _INEXPRESSIBLE = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 # A raw CR would reach the client as LF and break the MD5 of the body.
+# Ids, numbers, ARNs: most of what is written, and quickly seen to need no escape.
+_PLAIN = re.compile(r"[A-Za-z0-9:._/-]{1,160}").fullmatch
 _ESCAPES = (("<", "&lt;"), (">", "&gt;"), ('"', "&quot;"), ("\r", "&#xD;"))
 
 
@@ -49,6 +51,8 @@ def encode_error(service: Service, code: str, message: str, fault: str, request_
 
 
 def _escaped(text: str) -> str:
+    if _PLAIN(text) is not None:
+        return text
     if invalid_characters(text):
         text = _INEXPRESSIBLE.sub("\ufffd", text)
     # str.translate takes ten times as long once the text has a quote or is not ASCII.
@@ -121,8 +125,8 @@ def _text(value: object) -> str:
 def encode_result_as_json(action: Action, result: dict[str, Any], request_id: str) -> bytes:
     """The same success for a Query GET with `Accept: application/json`.
 
-    The lists of the result have lower-camel names and are null when there is nothing; maps are
-    lists of pairs.
+    The lists of the result are null when there is nothing. Where the service flattens, they have
+    lower-camel names, and maps are lists of pairs.
     """
     response: dict[str, Any] = {}
     if action.output is not None:
@@ -130,7 +134,8 @@ def encode_result_as_json(action: Action, result: dict[str, Any], request_id: st
         for name, shape in action.output.members.items():
             value = result.get(name)
             if isinstance(shape, List):
-                returned[name[0].lower() + name[1:]] = _plain(shape, value) if value else None
+                shown = name[0].lower() + name[1:] if shape.flat else name
+                returned[shown] = _plain(shape, value) if value else None
             elif value is not None:
                 returned[name] = _plain(shape, value)
         response[f"{action.name}Result"] = returned
@@ -153,6 +158,8 @@ def _plain(shape: Shape, value: Any) -> Any:
         }
     if isinstance(shape, List):
         return [_plain(shape.item, item) for item in value]
+    if isinstance(shape, Map) and shape.flat is None:
+        return {key: _plain(shape.value, item) for key, item in value.items()}
     if isinstance(shape, Map):
         return [
             {shape.key_name: key, shape.value_name: _plain(shape.value, item)}

@@ -6,10 +6,16 @@ from typing import Any
 
 from protocol.errors import Malformed
 from protocol.scalars import parse_blob, parse_boolean, parse_integer, parse_timestamp
-from protocol.shapes import List, Map, Scalar, Shape, Structure
+from protocol.shapes import STRING, List, Map, Scalar, Shape, Structure
 
 MAX_PARAMETERS = 4096
 _MAX_DEPTH = 10
+_SHORT = 160
+_MOST_TEXTS = 4096
+_texts: dict[bytes, str] = {}
+_FEW_ESCAPES = 48
+_HEX = "0123456789abcdefABCDEF"
+_BY_HEX = {f"{a}{b}".encode(): bytes.fromhex(a + b) for a in _HEX for b in _HEX}
 _SWAPPED = bytes.maketrans(b"%=", b"=%")
 
 
@@ -27,8 +33,20 @@ def parse_form(encoded: bytes) -> dict[str, str]:
     for pair in encoded.split(b"&"):
         if pair:
             name, _, value = pair.partition(b"=")
-            params.setdefault(_decoded(name), _decoded(value))
+            text = _remembered(value) if len(value) <= _SHORT else _decoded(value)
+            params.setdefault(_remembered(name) if len(name) <= _SHORT else _decoded(name), text)
     return params
+
+
+def _remembered(encoded: bytes) -> str:
+    """Names, actions and ARNs come again and again: the decoded text of what is short."""
+    text = _texts.get(encoded)
+    if text is None:
+        text = _decoded(encoded)
+        if len(_texts) >= _MOST_TEXTS:
+            _texts.clear()
+        _texts[encoded] = text
+    return text
 
 
 def _decoded(encoded: bytes) -> str:
@@ -44,12 +62,18 @@ def _decoded(encoded: bytes) -> str:
 
 def _unquoted(encoded: bytes) -> bytes:
     """What `urllib.parse.unquote_to_bytes` returns, without an object for every percent sign:
-    megabytes of them would hold up everybody.
+    megabytes of them would hold up everybody. A few are a third of the work one by one.
 
     With the two signs swapped these are the escapes of quoted-printable, which C decodes. Swapping
     back must spare what was escaped: `=` goes as the other sign from the start, and `%` in its
     stead. A stray sign is escaped where quoted-printable would take it for something else.
     """
+    if encoded.count(b"%") <= _FEW_ESCAPES:
+        first, *rest = encoded.split(b"%")
+        parts = [first]
+        for part in rest:
+            parts += (_BY_HEX.get(part[:2], b"%" + part[:2]), part[2:])
+        return b"".join(parts)
     swapped = encoded.translate(_SWAPPED)
     swapped = swapped.replace(b"=3D", b"%").replace(b"=3d", b"%").replace(b"=25", b"=3D")
     # Twice: in a run of signs the first pass leaves pairs.
@@ -58,6 +82,9 @@ def _unquoted(encoded: bytes) -> bytes:
     if swapped.endswith(b"="):
         swapped += b"3D"
     return a2b_qp(swapped).translate(_SWAPPED)
+
+
+_flat_names: dict[Structure, frozenset[str]] = {}
 
 
 @dataclass(slots=True)
@@ -86,6 +113,9 @@ def decode(structure: Structure, params: dict[str, str]) -> dict[str, Any]:
     (`Attribute.Name`, `AttributeName`) are one entry. Numbers, booleans, blobs and timestamps
     that cannot be read, and map entries without a key, raise Malformed.
     """
+    flat = _decode_flat(structure, params)
+    if flat is not None:
+        return flat
     root = _Node()
     for name, text in params.items():
         node = root
@@ -96,6 +126,26 @@ def decode(structure: Structure, params: dict[str, str]) -> dict[str, Any]:
             node = child
         node.text = text
     return _read_structure(structure, root)
+
+
+def _decode_flat(structure: Structure, params: dict[str, str]) -> dict[str, Any] | None:
+    """The members of a request that has nothing but strings; None: there is more to it."""
+    members = structure.members
+    flat = _flat_names.get(structure)
+    if flat is None:
+        shapes = members.values()
+        flat = frozenset(
+            [shape.flat for shape in shapes if isinstance(shape, List | Map) and shape.flat]
+        )
+        _flat_names[structure] = flat
+    result = {}
+    for name, text in params.items():
+        shape = members.get(name)
+        if shape is STRING:
+            result[name] = text
+        elif shape is not None or "." in name or name in flat:
+            return None
+    return result
 
 
 def _read_structure(structure: Structure, node: _Node) -> dict[str, Any]:

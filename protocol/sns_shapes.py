@@ -1,0 +1,202 @@
+"""SNS: every action with its input and output (contract/protocol.md 1.3, contract/sns.md 3.1).
+
+Member names are those of the service model, odd ones included (`AWSAccountId` is a list, the SMS
+actions begin theirs with a small letter). Nothing is flattened. Members stand in the order in
+which recordings of AWS show them, else in the model's. A test compares all of it with the model.
+"""
+
+from protocol.shapes import (
+    BLOB,
+    BOOLEAN,
+    INTEGER,
+    STRING,
+    TIMESTAMP,
+    Action,
+    List,
+    Map,
+    Service,
+    Shape,
+    Structure,
+)
+
+_Members = dict[str, Shape]
+
+
+def _action(name: str, members: _Members, output: _Members | None = None) -> tuple[str, Action]:
+    returned = None if output is None else Structure(output)
+    return name, Action(name, Structure(members), returned)
+
+
+def _texts(*names: str) -> _Members:
+    return dict.fromkeys(names, STRING)
+
+
+# `output` of the actions that answer with an empty Result element; None has no element at all.
+_EMPTY: _Members = {}
+
+_STRINGS = List(STRING)
+_ATTRIBUTES: _Members = {"Attributes": Map(STRING)}
+_NEXT = _texts("NextToken")
+_PAGE: _Members = {"NextToken": STRING, "MaxResults": INTEGER}
+_TOPIC = _texts("TopicArn")
+_RESOURCE = _texts("ResourceArn")
+_SUBSCRIPTION = _texts("SubscriptionArn")
+_APPLICATION = _texts("PlatformApplicationArn")
+_ENDPOINT = _texts("EndpointArn")
+_TAGS: _Members = {"Tags": List(Structure(_texts("Value", "Key")))}
+_SUBSCRIPTIONS: _Members = {
+    "Subscriptions": List(
+        Structure(_texts("Owner", "Protocol", "Endpoint", "SubscriptionArn", "TopicArn"))
+    ),
+    **_NEXT,
+}
+
+_ATTRIBUTE_VALUE = Structure({"DataType": STRING, "StringValue": STRING, "BinaryValue": BLOB})
+_MESSAGE: _Members = {
+    "Message": STRING,
+    "Subject": STRING,
+    "MessageStructure": STRING,
+    "MessageAttributes": Map(_ATTRIBUTE_VALUE, key_name="Name", value_name="Value"),
+    "MessageDeduplicationId": STRING,
+    "MessageGroupId": STRING,
+}
+_PUBLISHED = Structure(_texts("MessageId", "Id", "SequenceNumber"))
+_FAILED = Structure({**_texts("Id", "Code", "Message"), "SenderFault": BOOLEAN})
+
+
+def _listed(structure: _Members) -> List:
+    return List(Structure({**structure, **_ATTRIBUTES}))
+
+
+_TOPIC_ACTIONS = (
+    _action(
+        "AddPermission",
+        {**_TOPIC, "Label": STRING, "AWSAccountId": _STRINGS, "ActionName": _STRINGS},
+    ),
+    _action(
+        "CreateTopic",
+        {"Name": STRING, **_ATTRIBUTES, **_TAGS, "DataProtectionPolicy": STRING},
+        _TOPIC,
+    ),
+    _action("DeleteTopic", _TOPIC),
+    _action("GetDataProtectionPolicy", _RESOURCE, _texts("DataProtectionPolicy")),
+    _action("GetTopicAttributes", _TOPIC, _ATTRIBUTES),
+    _action("ListTagsForResource", _RESOURCE, _TAGS),
+    _action("ListTopics", _NEXT, {"Topics": List(Structure(_TOPIC)), **_NEXT}),
+    _action("PutDataProtectionPolicy", _texts("ResourceArn", "DataProtectionPolicy")),
+    _action("RemovePermission", _texts("TopicArn", "Label")),
+    _action("SetTopicAttributes", _texts("TopicArn", "AttributeName", "AttributeValue")),
+    _action("TagResource", {**_RESOURCE, **_TAGS}, _EMPTY),
+    _action("UntagResource", {**_RESOURCE, "TagKeys": _STRINGS}, _EMPTY),
+)
+
+_SUBSCRIPTION_ACTIONS = (
+    _action(
+        "ConfirmSubscription",
+        _texts("TopicArn", "Token", "AuthenticateOnUnsubscribe"),
+        _SUBSCRIPTION,
+    ),
+    _action("GetSubscriptionAttributes", _SUBSCRIPTION, _ATTRIBUTES),
+    _action("ListSubscriptions", _NEXT, _SUBSCRIPTIONS),
+    _action("ListSubscriptionsByTopic", {**_TOPIC, **_NEXT}, _SUBSCRIPTIONS),
+    _action(
+        "SetSubscriptionAttributes", _texts("SubscriptionArn", "AttributeName", "AttributeValue")
+    ),
+    _action(
+        "Subscribe",
+        {
+            **_texts("TopicArn", "Protocol", "Endpoint"),
+            **_ATTRIBUTES,
+            "ReturnSubscriptionArn": BOOLEAN,
+        },
+        _SUBSCRIPTION,
+    ),
+    _action("Unsubscribe", _SUBSCRIPTION),
+)
+
+_PUBLISH_ACTIONS = (
+    _action(
+        "Publish",
+        {**_texts("TopicArn", "TargetArn", "PhoneNumber"), **_MESSAGE},
+        _texts("MessageId", "SequenceNumber"),
+    ),
+    _action(
+        "PublishBatch",
+        {**_TOPIC, "PublishBatchRequestEntries": List(Structure({"Id": STRING, **_MESSAGE}))},
+        {"Failed": List(_FAILED), "Successful": List(_PUBLISHED)},
+    ),
+)
+
+_PUSH_ACTIONS = (
+    _action(
+        "CreatePlatformApplication", {**_texts("Name", "Platform"), **_ATTRIBUTES}, _APPLICATION
+    ),
+    _action(
+        "CreatePlatformEndpoint",
+        {**_texts("PlatformApplicationArn", "Token", "CustomUserData"), **_ATTRIBUTES},
+        _ENDPOINT,
+    ),
+    _action("DeleteEndpoint", _ENDPOINT),
+    _action("DeletePlatformApplication", _APPLICATION),
+    _action("GetEndpointAttributes", _ENDPOINT, _ATTRIBUTES),
+    _action("GetPlatformApplicationAttributes", _APPLICATION, _ATTRIBUTES),
+    _action(
+        "ListEndpointsByPlatformApplication",
+        {**_APPLICATION, **_NEXT},
+        {"Endpoints": _listed(_ENDPOINT), **_NEXT},
+    ),
+    _action(
+        "ListPlatformApplications",
+        _NEXT,
+        {"PlatformApplications": _listed(_APPLICATION), **_NEXT},
+    ),
+    _action("SetEndpointAttributes", {**_ENDPOINT, **_ATTRIBUTES}),
+    _action("SetPlatformApplicationAttributes", {**_APPLICATION, **_ATTRIBUTES}),
+)
+
+_ORIGINATION_NUMBER: _Members = {
+    "CreatedAt": TIMESTAMP,
+    **_texts("PhoneNumber", "Status", "Iso2CountryCode", "RouteType"),
+    "NumberCapabilities": _STRINGS,
+}
+_SANDBOX_NUMBER = _texts("PhoneNumber", "Status")
+
+_SMS_ACTIONS = (
+    _action("CheckIfPhoneNumberIsOptedOut", _texts("phoneNumber"), {"isOptedOut": BOOLEAN}),
+    _action("CreateSMSSandboxPhoneNumber", _texts("PhoneNumber", "LanguageCode"), _EMPTY),
+    _action("DeleteSMSSandboxPhoneNumber", _texts("PhoneNumber"), _EMPTY),
+    _action("GetSMSAttributes", {"attributes": _STRINGS}, {"attributes": Map(STRING)}),
+    _action("GetSMSSandboxAccountStatus", {}, {"IsInSandbox": BOOLEAN}),
+    _action(
+        "ListOriginationNumbers",
+        _PAGE,
+        {**_NEXT, "PhoneNumbers": List(Structure(_ORIGINATION_NUMBER))},
+    ),
+    _action(
+        "ListPhoneNumbersOptedOut",
+        _texts("nextToken"),
+        {"phoneNumbers": _STRINGS, "nextToken": STRING},
+    ),
+    _action(
+        "ListSMSSandboxPhoneNumbers",
+        _PAGE,
+        {"PhoneNumbers": List(Structure(_SANDBOX_NUMBER)), **_NEXT},
+    ),
+    _action("OptInPhoneNumber", _texts("phoneNumber"), _EMPTY),
+    _action("SetSMSAttributes", {"attributes": Map(STRING)}, _EMPTY),
+    _action("VerifySMSSandboxPhoneNumber", _texts("PhoneNumber", "OneTimePassword"), _EMPTY),
+)
+
+SNS = Service(
+    name="sns",
+    versions=("2010-03-31",),
+    # Not in the model: SDKs speak Query here. For clients that speak JSON to all of AWS.
+    target_prefix="AmazonSNS",
+    json_version="1.0",
+    xml_namespace="http://sns.amazonaws.com/doc/2010-03-31/",
+    xml_prolog="",
+    xml_error_detail=False,
+    actions=dict(
+        _TOPIC_ACTIONS + _SUBSCRIPTION_ACTIONS + _PUBLISH_ACTIONS + _PUSH_ACTIONS + _SMS_ACTIONS
+    ),
+)
