@@ -6,7 +6,7 @@ import json
 import threading
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from typing import Any, Self
 
 PATIENCE_SECONDS = 20.0
@@ -64,3 +64,10 @@ class WebHook:
     def next(self) -> Posted:
         """The next request, once it is there."""
         return self._posted.get(timeout=PATIENCE_SECONDS)
+
+    def next_within(self, seconds: float) -> Posted | None:
+        """The next request, if it comes soon."""
+        try:
+            return self._posted.get(timeout=seconds)
+        except Empty:
+            return None
