@@ -109,23 +109,15 @@ def _system(origin: Origin, outgoing: Outgoing) -> str | None:
     return orjson.dumps(system).decode() if system else None
 
 
-Subjects = dict[str, filter_policies.Subject]
-"""The texts of a message as policies look at them."""
-
-
-def choose(
-    targets: Sequence[Target], outgoing: Outgoing, by_text: Subjects | None = None
-) -> list[Target]:
-    """The subscriptions whose filter lets the message pass. Of a message that is asked about again
-    ``by_text`` spares the second look at its texts."""
+def _passing(targets: Sequence[Target], outgoing: Outgoing) -> Iterator[Target | None]:
+    """Each subscription in turn, or None where its filter does not let the message pass. What
+    policies look at is prepared once for all of them."""
     by_attributes = None
-    if by_text is None:
-        by_text = {}
-    chosen = []
+    by_text: dict[str, filter_policies.Subject] = {}
     for target in targets:
         policy = target.policy
         if policy is None:
-            chosen.append(target)
+            yield target
             continue
         if target.by_body:
             text = outgoing.text_for(target.text_key)
@@ -136,18 +128,21 @@ def choose(
             if by_attributes is None:
                 by_attributes = filter_policies.prepare_attributes(outgoing.attributes or {})
             subject = by_attributes
-        if policy.matches(subject):
-            chosen.append(target)
-    return chosen
+        yield target if policy.matches(subject) else None
+
+
+def choose(targets: Sequence[Target], outgoing: Outgoing) -> list[Target]:
+    """The subscriptions whose filter lets the message pass."""
+    return [target for target in _passing(targets, outgoing) if target is not None]
 
 
 async def choose_gently(targets: Sequence[Target], outgoing: Outgoing) -> list[Target]:
-    """The same with others having their turn in between."""
-    by_text: Subjects = {}
+    """The same with others having their turn in between: a policy may look at every element of a
+    long array, which takes milliseconds."""
     chosen: list[Target] = []
-    for target in targets:
-        # A policy may look at every element of a long array: milliseconds.
-        chosen += choose((target,), outgoing, by_text)
+    for target in _passing(targets, outgoing):
+        if target is not None:
+            chosen.append(target)
         await asyncio.sleep(0)
     return chosen
 
