@@ -12,17 +12,24 @@ if TYPE_CHECKING:
 
 
 def banner(settings: Settings, sock: socket.socket) -> str:
-    """The endpoint, a first message in three lines of Python, where the data is, how to stop."""
+    """The endpoint, a first message and a first topic in a few lines of Python, where the data is,
+    how to stop."""
     url = settings.base_url or url_of(sock, settings.host)
     return f"""\
 Queuegate is ready: {url}
   data   {_data(settings)}
   stop   Ctrl-C
 
-import boto3; sqs = boto3.client("sqs", endpoint_url="{url}", region_name="{settings.region}", \
+import boto3; at = dict(endpoint_url="{url}", region_name="{settings.region}", \
 aws_access_key_id="any", aws_secret_access_key="any")
+sqs, sns = boto3.client("sqs", **at), boto3.client("sns", **at)
 url = sqs.create_queue(QueueName="hello")["QueueUrl"]; sqs.send_message(QueueUrl=url, \
 MessageBody="Hello")
+print(sqs.receive_message(QueueUrl=url)["Messages"][0]["Body"])
+
+topic = sns.create_topic(Name="news")["TopicArn"]; sns.subscribe(TopicArn=topic, Protocol="sqs", \
+Endpoint="arn:aws:sqs:{settings.region}:{settings.account_id}:hello")
+sns.publish(TopicArn=topic, Message="Hello, topic")
 print(sqs.receive_message(QueueUrl=url)["Messages"][0]["Body"])
 """
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
+import subprocess
 import sys
 from pathlib import Path
 
@@ -11,16 +13,23 @@ import pytest
 
 from tests.cli.processes import Gateway, Watch, children, postmaster, run
 
+_EXAMPLE_LINES = 10
+
 linux_only = pytest.mark.skipif(sys.platform != "linux", reason="watches processes by pidfd")
 
 
-def test_serve_prints_endpoint_example_and_where_the_data_is(data: Path) -> None:
+def test_serve_prints_where_it_and_its_data_are_and_an_example_that_runs(data: Path) -> None:
     with Gateway("--data", str(data)) as gateway:
         assert gateway.get("/livez")[0] == 200
         assert f"data   {data} (" in gateway.printed
         assert gateway.process.stdout is not None
-        rest = "".join(gateway.process.stdout.readline() for _ in range(5))
-        assert f'endpoint_url="{gateway.url}"' in rest
+        example = "".join(gateway.process.stdout.readline() for _ in range(_EXAMPLE_LINES))
+        assert f'endpoint_url="{gateway.url}"' in example
+        ran = subprocess.run([sys.executable, "-c", example], capture_output=True, text=True)
+        assert ran.returncode == 0, ran.stderr
+        hello, _, envelope = ran.stdout.partition("\n")
+        assert hello == "Hello"
+        assert json.loads(envelope)["Message"] == "Hello, topic"
 
 
 def test_health_asks_the_gateway(data: Path) -> None:
