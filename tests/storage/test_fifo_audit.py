@@ -200,7 +200,11 @@ async def test_storm(database: Database, database_dsn: str) -> None:
         f"{len(storm.bodies)} messages, {storm.deliveries} deliveries,"
         f" {storm.unavailable} calls cut off"
     )
-    assert await observer.fetch("SELECT * FROM audit_findings LIMIT 10") == []
+    findings = await observer.fetch("SELECT rule, detail FROM audit_findings LIMIT 10")
+    for finding in findings:
+        # In full: it may be long before the same storm blows again.
+        print(finding["rule"], finding["detail"])
+    assert not findings
     # Moves send a body again; the first number of each body is that of its send.
     sent = await observer.fetch(
         "SELECT body, min(sequence), count(*) FROM audit_sent WHERE queue_id = $1 GROUP BY body",

@@ -46,7 +46,12 @@ BEGIN
     SELECT 1 FROM fifo_messages AS m
     WHERE m.queue_id = NEW.queue_id AND m.group_id = NEW.group_id AND m.sequence < v_highest
       AND NOT m.sequence = ANY(NEW.d_seq)) THEN
-    INSERT INTO audit_findings VALUES ('passed over', format('%s: %s', NEW.group_id, NEW));
+    INSERT INTO audit_findings VALUES ('passed over', format('%s: %s after %s; there are %s',
+      NEW.group_id, NEW, OLD, ARRAY(
+        SELECT format('%s written by %s sent %s', m.sequence, m.xmin, m.sent_at)
+        FROM fifo_messages AS m
+        WHERE m.queue_id = NEW.queue_id AND m.group_id = NEW.group_id AND m.sequence < v_highest
+          AND NOT m.sequence = ANY(NEW.d_seq))));
   END IF;
   IF cardinality(NEW.d_seq) > 10 THEN
     INSERT INTO audit_findings VALUES ('more than ten', format('%s: %s', NEW.group_id, NEW));
