@@ -8,70 +8,32 @@ from typing import Any
 from urllib.parse import urlencode
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from protocol.sqs_shapes import SQS
-from tests.faces.clients import Sqs, authorization
-from tests.faces.connections import Answer, Connection, request_bytes
+from tests.faces.clients import Sqs
+from tests.faces.fuzzing import FUZZ, TEXT, VALUES, FuzzTarget, encoded, flattened
 from tests.faces.servers import Server
 from tests.protocol import oracle
 
 # Long polls and purges would only make it slow.
 ACTIONS = sorted(SQS.actions)
-FUZZ = settings(
-    max_examples=150,
-    deadline=None,
-    derandomize=True,
-    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
-)
-TEXT = st.text(max_size=20) | st.sampled_from(
-    ["orders", "f.fifo", "All", "1", "-1", "\x00", "a" * 200, '{"a":1}', "true", "💥", "\ud800"]
-)
-SCALARS = (
-    st.none() | st.booleans() | st.integers(-(2**70), 2**70) | st.floats(allow_nan=False) | TEXT
-)
-VALUES = st.recursive(
-    SCALARS,
-    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(TEXT, inner, max_size=4),
-    max_leaves=8,
-)
 
 
-class Target:
+class Target(FuzzTarget):
     """Two queues with a message each, and a connection that must survive everything."""
 
     def __init__(self, server: Server) -> None:
         self.sqs = Sqs("json", server.url)
         self.urls = [self.sqs.create(), self.sqs.create_fifo("f.fifo")]
         self.sqs.send(self.urls[0], "b")
-        self.connection = Connection(server.url)
-        self.headers = {
-            "Host": self.connection.host,
-            "Authorization": authorization(self.sqs.account),
-        }
+        super().__init__(self.sqs)
 
     def state(self) -> Any:
         """What a refused request must not change."""
         listed = self.sqs.call("ListQueues").get("QueueUrls", [])
         return [(url, self.sqs.attributes(url)) for url in listed]
-
-    def post(self, headers: dict[str, str], body: bytes, path: str = "/") -> Answer:
-        self.connection.send(request_bytes("POST", path, self.headers | headers, body))
-        return self.connection.answer()
-
-    def assert_sound(self, headers: dict[str, str], body: bytes, path: str = "/") -> None:
-        """No answer of 500 and above, and a refusal changes nothing."""
-        before = self.state()
-        answer = self.post(headers, body, path)
-        assert answer.status < 500, (headers, body, answer)
-        assert answer.headers["x-amzn-requestid"]
-        if answer.status >= 400:
-            assert self.state() == before
-
-    def close(self) -> None:
-        self.connection.close()
-        self.sqs.close()
 
 
 @pytest.fixture
@@ -103,42 +65,19 @@ def _members(action: str) -> st.SearchStrategy[dict[str, Any]]:
     return st.fixed_dictionaries({}, optional=own | queues)
 
 
-def _encoded(value: Any) -> Any:
-    """What JSON cannot hold, as text."""
-    if isinstance(value, bytes):
-        return value.decode("latin-1")
-    if isinstance(value, dict):
-        return {str(key): _encoded(item) for key, item in value.items()}
-    return [_encoded(item) for item in value] if isinstance(value, list) else value
-
-
 @FUZZ
 @given(data=st.data())
 def test_json_members_of_any_kind(target: Target, data: st.DataObject) -> None:
     action = data.draw(st.sampled_from(ACTIONS))
     members = data.draw(_members(action))
-    target.assert_sound(_json_headers(action), json.dumps(_encoded(members)).encode())
+    target.assert_sound(_json_headers(action), json.dumps(encoded(members)).encode())
 
 
 @FUZZ
-@given(action=st.sampled_from(ACTIONS), body=st.binary(max_size=200) | VALUES.map(_encoded))
+@given(action=st.sampled_from(ACTIONS), body=st.binary(max_size=200) | VALUES.map(encoded))
 def test_json_bodies_of_any_kind(target: Target, action: str, body: Any) -> None:
     encoded = body if isinstance(body, bytes) else json.dumps(body).encode()
     target.assert_sound(_json_headers(action), encoded)
-
-
-def _flattened(value: Any, prefix: str = "") -> dict[str, str]:
-    """Members as a form writes them, more or less."""
-    if isinstance(value, dict):
-        items = [(str(key), item) for key, item in value.items()]
-    elif isinstance(value, list):
-        items = [(str(number), item) for number, item in enumerate(value, 1)]
-    else:
-        return {prefix: str(value)}
-    flat: dict[str, str] = {}
-    for key, item in items:
-        flat |= _flattened(item, f"{prefix}.{key}" if prefix else key)
-    return flat
 
 
 NAMES = st.sampled_from(
@@ -171,7 +110,7 @@ NAMES = st.sampled_from(
 def test_forms_of_any_kind(target: Target, data: st.DataObject) -> None:
     action = data.draw(st.sampled_from(ACTIONS))
     members = data.draw(_members(action))
-    form = _flattened(_encoded(members)) | data.draw(st.dictionaries(NAMES, TEXT, max_size=4))
+    form = flattened(encoded(members)) | data.draw(st.dictionaries(NAMES, TEXT, max_size=4))
     form.pop("WaitTimeSeconds", None)
     body = urlencode({"Action": action} | form, errors="surrogatepass").encode()
     target.assert_sound({"Content-Type": "application/x-www-form-urlencoded"}, body)

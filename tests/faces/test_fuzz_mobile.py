@@ -12,11 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.faces.aws_sns_mobile import BINDINGS
-from tests.faces.clients import authorization
-from tests.faces.connections import Answer, Connection, request_bytes
+from tests.faces.fuzzing import FUZZ, TEXT, VALUES, FuzzTarget, encoded, sns_form, with_one_odd
 from tests.faces.servers import Server
 from tests.faces.sns_client import Sns
-from tests.faces.test_fuzz import FUZZ, TEXT, VALUES, _encoded, _flattened
 from tests.protocol import oracle
 
 ACTIONS = sorted(BINDINGS)
@@ -48,18 +46,14 @@ def attributes_of(action: str) -> st.SearchStrategy[dict[str, str]]:
     return known | known | known.map(lambda attributes: {**attributes, "Colour": "blue"})
 
 
-class Target:
+class Target(FuzzTarget):
     """An application with an endpoint, and two phone numbers."""
 
     def __init__(self, server: Server) -> None:
         self.sns = Sns("json", server.url)
         self.app = f"arn:aws:sns:us-east-1:{self.sns.account}:app/GCM/phones"
         self.endpoint = ""
-        self.connection = Connection(server.url)
-        self.headers = {
-            "Host": self.connection.host,
-            "Authorization": authorization(self.sns.account, service="sns"),
-        }
+        super().__init__(self.sns)
 
     def prepare(self) -> None:
         """Make all of it as it was in the beginning."""
@@ -69,11 +63,7 @@ class Target:
         members = {"PlatformApplicationArn": self.app, "Token": "token"}
         self.endpoint = self.sns.call("CreatePlatformEndpoint", **members)["EndpointArn"]
         self.sns.call("CreateSMSSandboxPhoneNumber", PhoneNumber="+15550100")
-        self.ask("DELETE", "/_admin/outbox", {})
-
-    def ask(self, method: str, target: str, headers: dict[str, str], body: bytes = b"") -> Answer:
-        self.connection.send(request_bytes(method, target, self.headers | headers, body))
-        return self.connection.answer()
+        self.post({}, b"", "/_admin/outbox", "DELETE")
 
     def state(self) -> list[Any]:
         """What a refused request must not change."""
@@ -92,16 +82,8 @@ class Target:
                 "ListEndpointsByPlatformApplication", {"PlatformApplicationArn": arn}
             )
             found.append(json.loads(listed.body))
-        found.append(json.loads(self.ask("GET", "/_admin/outbox?limit=1000", {}).body))
+        found.append(json.loads(self.post({}, b"", "/_admin/outbox?limit=1000", "GET").body))
         return found
-
-    def assert_sound(self, headers: dict[str, str], body: bytes) -> None:
-        """No answer of 500 and above, and a refusal changes nothing."""
-        before = self.state()
-        answer = self.ask("POST", "/", headers, body)
-        assert answer.status < 500, (headers, body, answer)
-        if answer.status >= 400:
-            assert self.state() == before
 
     def arns(self) -> st.SearchStrategy[str]:
         known = st.sampled_from([self.app, self.endpoint, self.app + "/a", "a:b:c:d:e:f", "x"])
@@ -129,14 +111,7 @@ class Target:
         }
         likely = st.fixed_dictionaries({name: plausible[name] for name in shape.members})
         own = {name: oracle.values(member, TEXT) | VALUES for name, member in shape.members.items()}
-        if not own:
-            return likely
-        odd = st.sampled_from(sorted(own)).flatmap(lambda name: st.tuples(st.just(name), own[name]))
-        return likely | st.builds(lambda members, one: members | dict([one]), likely, odd)
-
-    def close(self) -> None:
-        self.connection.close()
-        self.sns.close()
+        return with_one_odd(likely, own)
 
 
 @pytest.fixture
@@ -156,20 +131,7 @@ def test_json_members_of_any_kind(target: Target, data: st.DataObject) -> None:
         "X-Amz-Target": f"AmazonSNS.{action}",
         "Content-Type": "application/x-amz-json-1.0",
     }
-    target.assert_sound(headers, json.dumps(_encoded(members)).encode())
-
-
-def _form(value: Any, prefix: str) -> dict[str, str]:
-    """A member as SNS's forms write it, more or less."""
-    if isinstance(value, dict):
-        form: dict[str, str] = {}
-        for number, (key, item) in enumerate(value.items(), 1):
-            form[f"{prefix}.entry.{number}.key"] = str(key)
-            form |= _form(item, f"{prefix}.entry.{number}.value")
-        return form
-    if isinstance(value, list):
-        return _flattened(value, f"{prefix}.member")
-    return {prefix: str(value)}
+    target.assert_sound(headers, json.dumps(encoded(members)).encode())
 
 
 @FUZZ
@@ -179,6 +141,6 @@ def test_forms_of_any_kind(target: Target, data: st.DataObject) -> None:
     action = data.draw(st.sampled_from(ACTIONS))
     form = {"Action": action, "Version": "2010-03-31"}
     for name, value in data.draw(target.members(action)).items():
-        form |= _form(_encoded(value), name)
+        form |= sns_form(encoded(value), name)
     body = urlencode(form, errors="surrogatepass").encode()
     target.assert_sound({"Content-Type": "application/x-www-form-urlencoded"}, body)

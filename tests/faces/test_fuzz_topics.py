@@ -13,13 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from protocol.sns_shapes import SNS
-from tests.faces.clients import authorization
-from tests.faces.connections import Answer, Connection, request_bytes
+from tests.faces.fuzzing import FUZZ, TEXT, VALUES, FuzzTarget, encoded, sns_form, with_one_odd
 from tests.faces.servers import Server
 from tests.faces.sns_client import Sns
-from tests.faces.test_fuzz import FUZZ, TEXT, VALUES, _encoded
 from tests.faces.test_fuzz_mobile import ACTIONS as MOBILE
-from tests.faces.test_fuzz_mobile import _form
 from tests.protocol import oracle
 
 ACTIONS = sorted(set(SNS.actions) - set(MOBILE))
@@ -96,7 +93,7 @@ ENTRIES = st.lists(
 )
 
 
-class Target:
+class Target(FuzzTarget):
     """A topic of each kind, with a queue that is subscribed to each."""
 
     def __init__(self, server: Server) -> None:
@@ -109,15 +106,7 @@ class Target:
             for topic, queue in zip(self.topics, queues, strict=True)
         ]
         self.queues = queues
-        self.connection = Connection(server.url)
-        self.headers = {
-            "Host": self.connection.host,
-            "Authorization": authorization(self.sns.account, service="sns"),
-        }
-
-    def ask(self, headers: dict[str, str], body: bytes) -> Answer:
-        self.connection.send(request_bytes("POST", "/", self.headers | headers, body))
-        return self.connection.answer()
+        super().__init__(self.sns)
 
     def state(self) -> list[Any]:
         """What a refused request must not change."""
@@ -130,15 +119,6 @@ class Target:
             if subscription["SubscriptionArn"] != "PendingConfirmation":
                 found.append(self.sns.subscription(subscription["SubscriptionArn"]))
         return found
-
-    def assert_sound(self, headers: dict[str, str], body: bytes) -> None:
-        """No answer of 500 and above, and a refusal changes nothing."""
-        before = self.state()
-        answer = self.ask(headers, body)
-        assert answer.status < 500, (headers, body[:1000], answer)
-        assert answer.headers["x-amzn-requestid"]
-        if answer.status >= 400:
-            assert self.state() == before
 
     def restore(self) -> None:
         """Put back what an example may have deleted."""
@@ -172,14 +152,7 @@ class Target:
         own = {name: oracle.values(member, TEXT) | VALUES for name, member in shape.members.items()}
         likely = {name: plausible.get(name, own[name]) for name in own}
         all_likely = st.fixed_dictionaries({}, optional=likely) | st.fixed_dictionaries(likely)
-        if not own:
-            return all_likely
-        odd = st.sampled_from(sorted(own)).flatmap(lambda name: st.tuples(st.just(name), own[name]))
-        return all_likely | st.builds(lambda members, one: members | dict([one]), all_likely, odd)
-
-    def close(self) -> None:
-        self.connection.close()
-        self.sns.close()
+        return with_one_odd(all_likely, own)
 
 
 @pytest.fixture
@@ -199,7 +172,7 @@ def test_json_members_of_any_kind(target: Target, data: st.DataObject) -> None:
         "X-Amz-Target": f"AmazonSNS.{action}",
         "Content-Type": "application/x-amz-json-1.0",
     }
-    target.assert_sound(headers, json.dumps(_encoded(members)).encode())
+    target.assert_sound(headers, json.dumps(encoded(members)).encode())
 
 
 @FUZZ
@@ -210,11 +183,11 @@ def test_forms_of_any_kind(target: Target, data: st.DataObject) -> None:
     form = {"Action": action, "Version": "2010-03-31"}
     for name, value in data.draw(target.members(action)).items():
         if name == "MessageAttributes" and isinstance(value, dict):
-            for number, (key, item) in enumerate(_encoded(value).items(), 1):
+            for number, (key, item) in enumerate(encoded(value).items(), 1):
                 form[f"{name}.entry.{number}.Name"] = key
                 items = item.items() if isinstance(item, dict) else [("DataType", str(item))]
                 form |= {f"{name}.entry.{number}.Value.{k}": str(v) for k, v in items}
         else:
-            form |= _form(_encoded(value), name)
+            form |= sns_form(encoded(value), name)
     body = urlencode(form, errors="surrogatepass").encode()
     target.assert_sound({"Content-Type": "application/x-www-form-urlencoded"}, body)

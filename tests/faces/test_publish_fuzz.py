@@ -8,22 +8,15 @@ from typing import Any
 from urllib.parse import quote_from_bytes, urlencode
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.faces.clients import authorization
-from tests.faces.connections import Answer, Connection, request_bytes
+from tests.faces.fuzzing import FUZZ, FuzzTarget, encoded, values
 from tests.faces.servers import Server
 from tests.faces.sns_client import Sns
 from tests.faces.test_publish import RAW
 from tests.protocol import oracle
 
-FUZZ = settings(
-    max_examples=200,
-    deadline=None,
-    derandomize=True,
-    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
-)
 ACTIONS = ("Publish", "PublishBatch")
 SPECIAL = [
     "",
@@ -45,24 +38,17 @@ SPECIAL = [
     "arn:aws:sns:us-east-1:111122223333:endpoint/GCM/a/b",
 ]
 TEXT = st.text(max_size=20) | st.sampled_from([*SPECIAL, "\ud800"])
-SCALARS = (
-    st.none() | st.booleans() | st.integers(-(2**70), 2**70) | st.floats(allow_nan=False) | TEXT
-)
-VALUES = st.recursive(
-    SCALARS,
-    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(TEXT, inner, max_size=4),
-    max_leaves=8,
-)
+VALUES = values(TEXT)
 ESCAPES = st.lists(
     st.binary(max_size=6).map(lambda raw: quote_from_bytes(raw).encode())
     | st.sampled_from([b"%", b"%4", b"%zz", b"%%", b"%00", b"%FF", b"+", b"=", b"&", b"\r\n", b"."])
     | st.binary(max_size=4),
     max_size=80,
 ).map(b"".join)
-FORM = "application/x-www-form-urlencoded; charset=utf-8"
+FORM = {"Content-Type": "application/x-www-form-urlencoded; charset=utf-8"}
 
 
-class Target:
+class Target(FuzzTarget):
     """A standard and a FIFO topic with a queue each, on the fast path of both wires."""
 
     def __init__(self, server: Server) -> None:
@@ -75,33 +61,12 @@ class Target:
         ]
         for topic in self.topics:
             self.sns.warm(topic)
-        self.connection = Connection(server.url)
+        super().__init__(self.sns)
 
-    def sent(self) -> int:
+    def state(self) -> int:
+        """How many messages there are."""
         sqs = self.sns.sqs()
         return sum(sum(sqs.counts(url)) for url in self.urls)
-
-    def post(self, content_type: str, body: bytes, **more: str) -> Answer:
-        own = {
-            "Host": self.connection.host,
-            "Authorization": authorization(self.sns.account, self.sns.region, "sns"),
-            "Content-Type": content_type,
-        }
-        self.connection.send(request_bytes("POST", "/", own | more, body))
-        return self.connection.answer()
-
-    def assert_sound(self, content_type: str, body: bytes, **more: str) -> None:
-        """No answer of 500 and above; a refusal, and only a refusal, leaves nothing."""
-        before = self.sent()
-        answer = self.post(content_type, body, **more)
-        assert answer.status in (200, 400, 403, 404), (body, answer)
-        assert answer.headers["x-amzn-requestid"]
-        if answer.status != 200:
-            assert self.sent() == before, (body, answer)
-
-    def close(self) -> None:
-        self.connection.close()
-        self.sns.close()
 
 
 @pytest.fixture(scope="module")
@@ -142,13 +107,8 @@ def _entries(shape: Any) -> st.SearchStrategy[Any]:
     return st.lists(whole, min_size=1, max_size=3) | st.lists(whole | VALUES, max_size=12) | VALUES
 
 
-def _plain(value: Any) -> Any:
-    """What JSON cannot hold, as text."""
-    if isinstance(value, bytes):
-        return value.decode("latin-1")
-    if isinstance(value, dict):
-        return {str(key): _plain(item) for key, item in value.items()}
-    return [_plain(item) for item in value] if isinstance(value, list) else value
+def _json(action: str) -> dict[str, str]:
+    return {"Content-Type": "application/x-amz-json-1.0", "X-Amz-Target": f"AmazonSNS.{action}"}
 
 
 @FUZZ
@@ -156,19 +116,15 @@ def _plain(value: Any) -> Any:
 def test_json_members_of_any_kind(target: Target, data: st.DataObject) -> None:
     action = data.draw(st.sampled_from(ACTIONS))
     members = data.draw(_members(action, target.topics))
-    target.assert_sound(
-        "application/x-amz-json-1.0",
-        json.dumps(_plain(members)).encode(),
-        **{"X-Amz-Target": f"AmazonSNS.{action}"},
-    )
+    target.assert_sound(_json(action), json.dumps(encoded(members)).encode())
 
 
 @FUZZ
-@given(action=st.sampled_from(ACTIONS), body=st.binary(max_size=200) | VALUES.map(_plain))
+@given(action=st.sampled_from(ACTIONS), body=st.binary(max_size=200) | VALUES.map(encoded))
 def test_json_bodies_of_any_kind(target: Target, action: str, body: Any) -> None:
-    encoded = body if isinstance(body, bytes) else json.dumps(body).encode()
-    named = {"X-Amz-Target": f"AmazonSNS.{action}"}
-    target.assert_sound("application/x-amz-json-1.0", encoded, **named)
+    target.assert_sound(
+        _json(action), body if isinstance(body, bytes) else json.dumps(body).encode()
+    )
 
 
 def _flattened(value: Any, prefix: str = "") -> dict[str, str]:
@@ -194,7 +150,7 @@ def _flattened(value: Any, prefix: str = "") -> dict[str, str]:
 def test_forms_of_any_kind(target: Target, data: st.DataObject) -> None:
     action = data.draw(st.sampled_from(ACTIONS))
     members = data.draw(_members(action, target.topics))
-    form = {"Action": action, "Version": "2010-03-31"} | _flattened(_plain(members))
+    form = {"Action": action, "Version": "2010-03-31"} | _flattened(encoded(members))
     target.assert_sound(FORM, urlencode(form, errors="surrogatepass").encode())
 
 
@@ -249,12 +205,11 @@ def test_forms_that_only_begin_like_a_publish(target: Target, body: bytes) -> No
 def test_texts_come_back_as_they_were_published(target: Target, data: st.DataObject) -> None:
     """Whatever is taken arrives unchanged, however it was escaped."""
     message = data.draw(st.text(min_size=1, max_size=80))
-    encoded = message.encode(errors="surrogatepass")
     escaped = b"".join(
         b"%%%02X" % byte
         if not (0x30 <= byte <= 0x39 or 0x61 <= byte <= 0x7A) or data.draw(st.booleans())
         else bytes((byte,))
-        for byte in encoded
+        for byte in message.encode(errors="surrogatepass")
     )
     body = f"Action=Publish&Version=2010-03-31&TopicArn={target.topics[0]}&Message=".encode()
     sqs, url = target.sns.sqs(), target.urls[0]
