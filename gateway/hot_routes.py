@@ -10,7 +10,7 @@ from gateway.faces.aws import Members
 from gateway.operations.caller import Caller
 from gateway.operations.engine import Engine
 from gateway.operations.series import HTTP_SECONDS, Histogram
-from gateway.operations.sns.publishing import Publisher
+from gateway.operations.sns.preparing import Publisher
 from gateway.request_heads import forwarded_scheme
 from protocol import aws_errors, json_wire, query_results, query_wire
 from protocol.aws_errors import AwsError

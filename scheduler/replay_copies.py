@@ -131,7 +131,7 @@ async def send(tx: Transaction, now: datetime | None, copies: list[Copy]) -> dic
     standard = [_standard(copy) for copy in copies if not copy.queue.is_fifo]
     if standard:
         counts = Counter(row[0] for row in standard)
-        live, _ = await messages.send_rows(tx, now, standard, counts)
+        live = (await messages.send_rows(tx, now, standard, counts)).live
         arrived |= {queue_id: counts[queue_id] for queue_id in live}
     rows = [(copy.queue.queue_id, *_fifo(copy)) for copy in copies if copy.queue.is_fifo]
     if rows:

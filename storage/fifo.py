@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
 
 from storage.fifo_entries import (
+    ArchivingFifoDelete,
     FifoChangeVisibility,
     FifoDelete,
     FifoMessage,
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from storage.database import Transaction
 
 __all__ = [
+    "ArchivingFifoDelete",
     "FifoChangeVisibility",
     "FifoDelete",
     "FifoLanes",
@@ -57,6 +59,7 @@ _COUNTS = _SQL["counts"].text
 _NEXT_READY = _SQL["next_ready"].text
 _LAST_SEQUENCE = _SQL["last_sequence"].text
 _PURGE = _SQL["purge"].text
+_PURGED = _SQL["purged"].text
 _FORGET_DEDUP = _SQL["forget_dedup"].text
 _FORGET_ATTEMPTS = _SQL["forget_attempts"].text
 _EXPIRE = _SQL["expire"].text
@@ -158,10 +161,24 @@ async def purge(tx: Transaction, queue_id: int, *, up_to: int, limit: int = 5000
     Their deduplication ids are forgotten as well. Returns how many rows went; repeat, each time in
     a transaction of its own, until that is 0. What is sent after ``up_to`` was read stays.
     """
+    step = await purge_counted(tx, queue_id, up_to=up_to, limit=limit)
+    return step.rows
+
+
+class Purged(NamedTuple):
+    """One batch of a purge: how many rows went, and how many of them were messages."""
+
+    rows: int
+    messages: int
+
+
+async def purge_counted(tx: Transaction, queue_id: int, *, up_to: int, limit: int = 5000) -> Purged:
+    """``purge`` that tells how many messages went. Only one in a transaction."""
     gone: int = await tx.fetchval(_PURGE, None, queue_id, up_to, limit)
+    messages: int = await tx.fetchval(_PURGED, queue_id) if gone else 0
     forgotten: int = await tx.fetchval(_FORGET_DEDUP, queue_id, up_to, limit)
     await tx.execute(_FORGET_ATTEMPTS, queue_id)
-    return gone + forgotten
+    return Purged(gone + forgotten, messages)
 
 
 async def delete_batch_of_deleted_queue(tx: Transaction, queue_id: int, limit: int) -> int:

@@ -92,10 +92,22 @@ class FifoDelete(Entry):
     """
 
     __slots__ = ("handles",)
+    archives = False
 
     def __init__(self, handles: list[Handle], reply: Callable[[object], None]) -> None:
         super().__init__(reply)
         self.handles = handles
+
+
+class ArchivingFifoDelete(FifoDelete):
+    """A delete of messages that their queue archives, or whose caller asks what was there.
+
+    Whether the queue archives is what its row says when the messages are deleted. Of several
+    deletes of one message one is told "ok", the others "gone".
+    """
+
+    __slots__ = ()
+    archives = True
 
 
 class FifoChangeVisibility(Entry):

@@ -34,6 +34,7 @@ _RECEIVE_ONE = _SQL["receive_one"].text
 _READY_QUEUES = _SQL["ready_queues"].text
 _REFRESH = _SQL["refresh"].text
 _DELETE = _SQL["delete"].text
+_DELETE_AND_ARCHIVE = _SQL["delete_and_archive"].text
 _PAST_RETENTION = _SQL["past_retention"].text
 _CHANGE_VISIBILITY = _SQL["change_visibility"].text
 _COUNT_IN_FLIGHT = _SQL["count_in_flight"].text
@@ -65,9 +66,7 @@ class _InFlight:
 class FifoLanes:
     """The four lanes of FIFO queues; each connects at its first entry."""
 
-    def __init__(
-        self, database: Database, clock_now: ClockNow, *, linger_seconds: float = 0.0
-    ) -> None:
+    def __init__(self, database: Database, clock_now: ClockNow) -> None:
         self._now = clock_now
         self._stale: dict[int, tuple[int, list[str]]] = {}
         self._in_flight: dict[int, _InFlight] = {}
@@ -78,7 +77,6 @@ class FifoLanes:
             database,
             self._flush_sends,
             settings={"plan_cache_mode": "force_generic_plan", "enable_seqscan": "off"},
-            linger_seconds=linger_seconds,
         )
         self.receive: Lane[FifoReceive] = Lane(
             "fifo_receive", database, self._flush_receives, settings=RECEIVE_PLANNER
@@ -271,6 +269,17 @@ class FifoLanes:
     async def _flush_deletes(
         self, connection: Connection, batch: list[FifoDelete]
     ) -> list[FifoDelete]:
+        plain = [entry for entry in batch if not entry.archives]
+        if plain:
+            await self._delete(connection, plain, _DELETE)
+        if len(plain) < len(batch):
+            others = [entry for entry in batch if entry.archives]
+            await self._delete(connection, others, _DELETE_AND_ARCHIVE)
+        return []
+
+    async def _delete(
+        self, connection: Connection, batch: list[FifoDelete], statement: str
+    ) -> None:
         newest: dict[tuple[int, str, int], int] = {}
         for entry in batch:
             for queue_id, group_id, sequence, count in entry.handles:
@@ -279,7 +288,7 @@ class FifoLanes:
                     newest[key] = count
         queue_ids, group_ids, sequences = zip(*newest, strict=True)
         row = await connection.fetchrow(
-            _DELETE, self._now(), queue_ids, group_ids, sequences, list(newest.values())
+            statement, self._now(), queue_ids, group_ids, sequences, list(newest.values())
         )
         assert row is not None
         done, expired = row
@@ -290,8 +299,11 @@ class FifoLanes:
             for key in await self._past_retention(connection, [keys[p - 1] for p in expired]):
                 del states[key]
         for entry in batch:
-            entry.reply([_deleted(handle, newest, states) for handle in entry.handles])
-        return []
+            outcomes = [_deleted(handle, newest, states) for handle in entry.handles]
+            if entry.archives:
+                deleted = zip(entry.handles, outcomes, strict=True)
+                states.update({handle[:3]: "gone" for handle, state in deleted if state == "ok"})
+            entry.reply(outcomes)
 
     async def _past_retention(self, connection: Connection, keys: list[_Key]) -> list[_Key]:
         """Which of these messages, whose handles have expired, are only waiting for a worker."""

@@ -2,7 +2,7 @@
 
 A lane owns one connection and runs one statement kind over and over. Callers hand in entries; the
 lane takes what has gathered, runs one flush, and tells every entry its result after the commit. It
-never lingers by itself: a lone caller pays for one statement and nothing else.
+does not linger unless it is told to: a lone caller pays for one statement and nothing else.
 
 An entry that makes a flush fail does not fail its neighbours: a failed flush is repeated entry by
 entry. When the connection is lost, what was in flight is answered ``Unavailable`` (nobody knows
@@ -74,8 +74,19 @@ class Entry:
         except Exception:  # noqa: BLE001 - what is committed must not be repeated for it
             _log.exception("a caller could not take its answer")
 
+    @property
+    def replies_to(self) -> Callable[[object], None]:
+        """Who gets the result."""
+        return self._reply
+
+    @replies_to.setter
+    def replies_to(self, reply: Callable[[object], None]) -> None:
+        self._reply = reply
+
 
 E = TypeVar("E", bound=Entry)
+Submit = Callable[[E], None]
+Flush = Callable[["Connection", list[E]], Awaitable[list[E]]]
 
 
 class Lane(Generic[E]):
@@ -89,7 +100,7 @@ class Lane(Generic[E]):
         self,
         name: str,
         database: Database,
-        flush: Callable[[Connection, list[E]], Awaitable[list[E]]],
+        flush: Flush[E],
         *,
         settings: dict[str, str] | None = None,
         linger_seconds: float = 0.0,
@@ -101,6 +112,7 @@ class Lane(Generic[E]):
         self._settings = settings or {}
         self._max_entries = max_entries
         self._linger_seconds = linger_seconds
+        self._is_full = asyncio.Event()
         self._waiting: deque[E] = deque()
         self._waiting_bytes = 0
         self._running = False
@@ -129,12 +141,27 @@ class Lane(Generic[E]):
         entry.submitted_at = time.monotonic()
         self._waiting_bytes += entry.size_bytes
         waiting.append(entry)
+        if self._linger_seconds and len(waiting) >= self._max_entries:
+            self._is_full.set()
         if not self._running:
             self._running = True
             loop = asyncio.get_running_loop()
             self._task = loop.create_task(self._run())
             if self._watch is None:
                 self._watch = loop.call_later(_WATCH_SECONDS, self._look)
+
+    def watch(
+        self,
+        submitting: Callable[[Submit[E]], Submit[E]],
+        flushing: Callable[[Flush[E]], Flush[E]],
+    ) -> None:
+        """Put something around every ``submit`` and every flush, for traces.
+
+        A lane that is not watched pays nothing for it.
+        """
+        # In front of the method, for this lane alone.
+        vars(self)["submit"] = submitting(self.submit)
+        self._flush = flushing(self._flush)
 
     def stuck_seconds(self, now: float) -> float:
         """For how long the flush under way, or the attempt to connect, has lasted.
@@ -154,6 +181,7 @@ class Lane(Generic[E]):
         A database that hangs gets five seconds; then what waits for it is answered Unavailable.
         """
         self._closed = True
+        self._is_full.set()
         if self._watch is not None:
             self._watch.cancel()
         if self._task is not None:
@@ -170,11 +198,18 @@ class Lane(Generic[E]):
         try:
             while self._waiting:
                 if self._linger_seconds:
-                    await asyncio.sleep(self._linger_seconds)
+                    await self._linger()
                 await self._run_once(self._take())
         finally:
             self._running = False
             self._flush_began = None
+
+    async def _linger(self) -> None:
+        """Let entries gather until the time is over, a flush is full, or the lane closes."""
+        self._is_full.clear()
+        if len(self._waiting) < self._max_entries and not self._closed:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._is_full.wait(), self._linger_seconds)
 
     def _look(self) -> None:
         """Once a second while entries come: give up what the database does not answer.

@@ -12,6 +12,8 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from storage.database import Database
+from storage.deletes import Delete
+from storage.deletes import flush as flush_deletes
 from storage.errors import QueueDoesNotExist
 from storage.lanes import RECEIVE_PLANNER, Entry, Lane
 from storage.model import Received
@@ -23,9 +25,6 @@ if TYPE_CHECKING:
 _SQL = load("messages")
 _SEND = _SQL["send"].text
 _RECEIVE = _SQL["receive"].text
-_DELETE = _SQL["delete"].text
-_DELETE_IN_ONE = _SQL["delete_in_one"].text
-_COUNT_EXISTING = _SQL["count_existing"].text
 _CHANGE_VISIBILITY = _SQL["change_visibility"].text
 _RELEASE = _SQL["release"].text
 _MOVE_TO_DEAD_LETTER = _SQL["move_to_dead_letter"].text
@@ -59,13 +58,51 @@ class Send(Entry):
         self.messages = messages
 
 
+class NativeSend(Send):
+    """A send whose caller gets to know the sequences; they are there when the reply comes.
+
+    ``is_async``: its commit need not reach the disk before the reply. It is granted only when all
+    entries of its flush ask for it.
+    """
+
+    __slots__ = ("is_async", "sequences")
+    wants_sequences = True
+
+    def __init__(
+        self,
+        messages: list[NewMessage],
+        reply: Callable[[object], None],
+        size_bytes: int,
+        *,
+        is_async: bool = False,
+    ) -> None:
+        super().__init__(messages, reply, size_bytes)
+        self.is_async = is_async
+        self.sequences: list[int] = []
+
+
 class FanOut(Send):
     """Messages for any number of queues, all or none of them.
 
-    Result: frozenset of the queue ids that are gone: their messages were not written.
+    Result: frozenset of the queue ids that are gone: their messages were not written. With
+    ``wants_sequences`` the sequences are there when the reply comes, one for each message, None
+    where the queue is gone.
     """
 
-    __slots__ = ()
+    __slots__ = ("sequences", "wants_sequences")
+    is_async = False
+
+    def __init__(
+        self,
+        messages: list[NewMessage],
+        reply: Callable[[object], None],
+        size_bytes: int,
+        *,
+        wants_sequences: bool = False,
+    ) -> None:
+        super().__init__(messages, reply, size_bytes)
+        self.wants_sequences = wants_sequences
+        self.sequences: list[int | None] = []
 
 
 class Receive(Entry):
@@ -86,16 +123,6 @@ class Receive(Entry):
         self.limit = limit
         self.visibility_ms = visibility_ms
         self.retention_seconds = retention_seconds
-
-
-class Delete(Entry):
-    """(queue_id, sequence) of one call's messages. Result: None; what is gone already is fine."""
-
-    __slots__ = ("keys",)
-
-    def __init__(self, keys: list[tuple[int, int]], reply: Callable[[object], None]) -> None:
-        super().__init__(reply)
-        self.keys = keys
 
 
 class ChangeVisibility(Entry):
@@ -183,20 +210,35 @@ class StandardLanes:
     async def _flush_sends(self, connection: Connection, batch: list[Send]) -> list[Send]:
         rows: list[NewMessage] = []
         counts: dict[int, int] = {}
+        wants_sequences, is_async = False, True
         for entry in batch:
             messages = entry.messages
             rows += messages
             if entry.__class__ is Send:
+                is_async = False
                 queue_id = messages[0][0]
                 counts[queue_id] = counts.get(queue_id, 0) + len(messages)
             else:
+                assert isinstance(entry, NativeSend | FanOut)
+                wants_sequences = wants_sequences or entry.wants_sequences
+                is_async = is_async and entry.is_async
                 for row in messages:
                     counts[row[0]] = counts.get(row[0], 0) + 1
-        live, now = await send_rows(connection, self._now(), rows, counts)
-        self.lower_marks(counts, now)
+        sent = await send_rows(
+            connection,
+            self._now(),
+            rows,
+            counts,
+            wants_sequences=wants_sequences,
+            is_async=is_async,
+        )
+        self.lower_marks(counts, sent.now)
+        if wants_sequences:
+            _tell_sequences(batch, sent.sequences)
+        live = sent.live
         gone = frozenset() if len(live) == len(counts) else frozenset(counts.keys() - set(live))
         for entry in batch:
-            if entry.__class__ is not Send:
+            if entry.__class__ is FanOut:
                 entry.reply(gone)
             elif gone and entry.messages[0][0] in gone:
                 entry.reply(QueueDoesNotExist())
@@ -303,21 +345,7 @@ class StandardLanes:
             marks.received = max(marks.received, now - _MARK_LAG)
 
     async def _flush_deletes(self, connection: Connection, batch: list[Delete]) -> list[Delete]:
-        keys = sorted({key for entry in batch for key in entry.keys})
-        queue_id = keys[0][0]
-        sequences = "{" + ",".join([str(sequence) for _, sequence in keys]) + "}"
-        if queue_id == keys[-1][0]:
-            # Whatever it does not find is gone.
-            await connection.fetchval(_DELETE_IN_ONE, queue_id, sequences)
-        else:
-            queue_ids = "{" + ",".join([str(key[0]) for key in keys]) + "}"
-            found = await connection.fetchval(_DELETE, queue_ids, sequences)
-            while found < len(keys) and await connection.fetchval(
-                _COUNT_EXISTING, queue_ids, sequences
-            ):
-                found += await connection.fetchval(_DELETE, queue_ids, sequences)
-        for entry in batch:
-            entry.reply(None)
+        await flush_deletes(connection, self._now, batch)
         return []
 
     async def _flush_visibilities(
@@ -344,13 +372,49 @@ class StandardLanes:
         return left
 
 
+class Sent(NamedTuple):
+    """What became of rows that were sent."""
+
+    live: list[int]
+    """The queues that exist: the rows of others were not written."""
+    now: datetime
+    sequences: Sequence[int | None]
+    """One for each row, None where the queue is gone; empty when nobody wanted them."""
+
+
 async def send_rows(
-    connection: Transaction, now: datetime | None, rows: list[NewMessage], counts: dict[int, int]
-) -> tuple[list[int], datetime]:
-    """Write messages, of which each queue gets ``counts``; (queues that are live, the instant)."""
-    row = await connection.fetchrow(_SEND, now, *_columns(rows, counts))
+    connection: Transaction,
+    now: datetime | None,
+    rows: list[NewMessage],
+    counts: dict[int, int],
+    *,
+    wants_sequences: bool = False,
+    is_async: bool = False,
+) -> Sent:
+    """Write messages, of which each queue gets ``counts``.
+
+    ``is_async``: the commit of the transaction under way does not wait for the disk.
+    """
+    row = await connection.fetchrow(_SEND, now, *_columns(rows, counts), wants_sequences, is_async)
     assert row is not None
-    return row[0], row[1]
+    live, sent_at, sequences = row[0], row[1], row[2] or ()
+    if wants_sequences and len(sequences) < len(rows):
+        written = iter(sequences)
+        exists = frozenset(live)
+        sequences = [next(written) if one[0] in exists else None for one in rows]
+    return Sent(live, sent_at, sequences)
+
+
+def _tell_sequences(batch: list[Send], sequences: Sequence[int | None]) -> None:
+    start = 0
+    for entry in batch:
+        end = start + len(entry.messages)
+        if isinstance(entry, FanOut):
+            entry.sequences = list(sequences[start:end])
+        elif isinstance(entry, NativeSend):
+            # Where its queue is gone it is refused anyway.
+            entry.sequences = [one for one in sequences[start:end] if one is not None]
+        start = end
 
 
 def _columns(rows: list[NewMessage], counts: dict[int, int]) -> tuple[object, ...]:

@@ -37,6 +37,10 @@ class Queue:
     dead_letter_arn: str | None
     max_receive_count: int
     """Deliveries before a message moves to the dead-letter queue; 0 without a redrive policy."""
+    is_archiving: bool
+    """Whether what its receivers delete is kept in ``message_archive``."""
+    archive_days: int | None
+    """For how many days it is kept; None: until somebody deletes it."""
 
 
 UNSIGNED = bytes(16)
@@ -69,6 +73,28 @@ class Received(NamedTuple):
     """The ``now`` of the statement."""
     body_md5: bytes | None = None
     """As its sender was told; None where it is not kept (FIFO); or UNSIGNED."""
+
+
+class Archived(NamedTuple):
+    """One message of an archive, as its receiver deleted it."""
+
+    sequence: int
+    archived_at: datetime
+    sent_at: datetime
+    first_received_at: datetime | None
+    receive_count: int
+    message_id: UUID
+    group_id: str | None
+    """FIFO only, as is deduplication_id."""
+    deduplication_id: str | None
+    sender_id: str
+    body: str
+    attributes: str | None
+    """As JSON: {name: {"DataType", "StringValue" | "BinaryValue" base64}}."""
+    system: str | None
+    """Rare system attributes as a JSON object."""
+    body_md5: bytes | None
+    """None where it is not kept (FIFO); or UNSIGNED."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +151,11 @@ class Subscription:
     """The order of creation, for pages of listings."""
     live_from: int
     """The order of confirmation among those of one topic."""
+    is_native: bool
+    """The native API made it: other delays before retries, and raw deliveries are JSON."""
+    is_pattern: bool
+    """It is to a pattern of routing keys, which is the name in the ARNs."""
+    created_at: datetime
 
 
 class NewDelivery(NamedTuple):

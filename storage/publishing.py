@@ -7,7 +7,7 @@ from a FIFO topic, or is too large for that, takes this lane.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
@@ -22,7 +22,7 @@ from storage.model import NewDelivery, NewOutboxMessage
 from storage.queries import load
 
 if TYPE_CHECKING:
-    from storage.database import Connection
+    from storage.database import Connection, Transaction
 
 _SQL = load("publishing")
 _NUMBER = _SQL["number"].text
@@ -94,19 +94,46 @@ class Written(NamedTuple):
     is_duplicate: bool
 
 
+class Place(NamedTuple):
+    """Where a copy went: the message of that number in that queue."""
+
+    queue_id: int
+    sequence: int
+
+
+class Outcome(NamedTuple):
+    """What became of messages; the lists have one element for each."""
+
+    written: list[Written]
+    gone: frozenset[int]
+    """Queue ids that are gone: their copies were not written."""
+    places: list[list[Place]]
+    """The copies in queues; empty lists when nobody wanted to know."""
+    sent: dict[int, datetime]
+    """Standard queues that something was written to, and when the first of it was."""
+
+
 class Publication(Entry):
     """The messages of one call, in order.
 
     Result: (list[Written], frozenset of queue ids that are gone: their copies were not written).
+    With ``wants_places`` they are there when the reply comes, a list for each message.
     """
 
-    __slots__ = ("messages",)
+    __slots__ = ("messages", "places", "wants_places")
 
     def __init__(
-        self, messages: list[Message], reply: Callable[[object], None], size_bytes: int
+        self,
+        messages: list[Message],
+        reply: Callable[[object], None],
+        size_bytes: int,
+        *,
+        wants_places: bool = False,
     ) -> None:
         super().__init__(reply, size_bytes)
         self.messages = messages
+        self.wants_places = wants_places
+        self.places: list[list[Place]] = []
 
 
 class PublishLane:
@@ -136,42 +163,104 @@ class PublishLane:
 
     async def _flush(self, connection: Connection, batch: list[Publication]) -> list[Publication]:
         batch, left = _within_locks(batch)
-        now = self._now()
+        messages = [message for entry in batch for message in entry.messages]
+        wants_places = any(entry.wants_places for entry in batch)
         async with connection.transaction():
-            written, numbered_at = await _number(connection, now, batch)
-            copies = [
-                message.copies(outcome.sequence)
-                for entry, outcomes in zip(batch, written, strict=True)
-                for message, outcome in zip(entry.messages, outcomes, strict=True)
-                if not outcome.is_duplicate
-            ]
-            gone = await self._send_standard(connection, now, copies)
-            gone |= await _send_fifo(connection, now, copies)
-            requests = (row for one in copies for row in one.deliveries)
-            for chunk in _chunks(requests, lambda row: len(row.body)):
-                await deliveries.insert(connection, now, chunk)
-            kept = (row for one in copies for row in one.outbox)
-            for part in _chunks(kept, lambda row: len(row.body)):
-                await outbox.insert(connection, now, part)
-            await _archive(connection, numbered_at, copies)
-        result = frozenset(gone)
-        for entry, outcomes in zip(batch, written, strict=True):
-            entry.reply((outcomes, result))
+            outcome = await write(connection, self._now(), messages, wants_places=wants_places)
+            for queue_id, sent_at in outcome.sent.items():
+                self._on_sent((queue_id,), sent_at)
+        start = 0
+        for entry in batch:
+            end = start + len(entry.messages)
+            entry.places = outcome.places[start:end]
+            entry.reply((outcome.written[start:end], outcome.gone))
+            start = end
         return left
 
-    async def _send_standard(
-        self, connection: Connection, now: datetime | None, copies: list[Copies]
-    ) -> set[int]:
-        gone: set[int] = set()
-        rows = (row for one in copies for row in one.standard)
-        for chunk in _chunks(rows, lambda row: len(row[2])):
+
+async def write(
+    connection: Transaction,
+    now: datetime | None,
+    new: Sequence[Message],
+    *,
+    wants_places: bool = False,
+) -> Outcome:
+    """Write messages with all their copies, within the transaction under way.
+
+    ``now`` None: the clock of the database. The commit wakes nobody: that is the caller's part, and
+    so is ``StandardLanes.lower_marks`` for what ``sent`` tells.
+    """
+    written, numbered_at = await _number(connection, now, new)
+    copies = [
+        message.copies(one.sequence) if not one.is_duplicate else Copies()
+        for message, one in zip(new, written, strict=True)
+    ]
+    writing = _Writing(connection, now, wants_places=wants_places, count=len(new))
+    await writing.send_standard(copies)
+    await writing.send_fifo(copies)
+    requests = (row for one in copies for row in one.deliveries)
+    for chunk in _chunks(requests, lambda row: len(row.body)):
+        await deliveries.insert(connection, now, chunk)
+    kept = (row for one in copies for row in one.outbox)
+    for part in _chunks(kept, lambda row: len(row.body)):
+        await outbox.insert(connection, now, part)
+    await _archive(connection, numbered_at, copies)
+    return Outcome(written, frozenset(writing.gone), writing.places, writing.sent)
+
+
+class _Writing:
+    """Copies on their way into queues."""
+
+    def __init__(
+        self, connection: Transaction, now: datetime | None, *, wants_places: bool, count: int
+    ) -> None:
+        self._connection = connection
+        self._now = now
+        self._wants_places = wants_places
+        self.gone: set[int] = set()
+        self.places: list[list[Place]] = [[] for _ in range(count)]
+        self.sent: dict[int, datetime] = {}
+
+    async def send_standard(self, copies: list[Copies]) -> None:
+        """Those for standard queues."""
+        rows = ((number, row) for number, one in enumerate(copies) for row in one.standard)
+        for chunk in _chunks(rows, lambda pair: len(pair[1][2])):
             counts: dict[int, int] = {}
-            for row in chunk:
+            for _, row in chunk:
                 counts[row[0]] = counts.get(row[0], 0) + 1
-            live, sent_at = await messages.send_rows(connection, now, chunk, counts)
-            self._on_sent(counts, sent_at)
-            gone |= counts.keys() - set(live)
-        return gone
+            done = await messages.send_rows(
+                self._connection,
+                self._now,
+                [row for _, row in chunk],
+                counts,
+                wants_sequences=self._wants_places,
+            )
+            for queue_id in done.live:
+                self.sent.setdefault(queue_id, done.now)
+            self.gone |= counts.keys() - set(done.live)
+            for (number, row), sequence in zip(chunk, done.sequences, strict=False):
+                if sequence is not None:
+                    self.places[number].append(Place(row[0], sequence))
+
+    async def send_fifo(self, copies: list[Copies]) -> None:
+        """Those for FIFO queues; a queue's own deduplication may fold some of them."""
+        lines: dict[tuple[int, str], int] = {}
+        rows = []
+        pairs = [(number, pair) for number, one in enumerate(copies) for pair in one.fifo]
+        for _, (queue_id, message) in pairs:
+            key = (queue_id, message.dedup_key)
+            if key not in lines:
+                rows.append((queue_id, *message))
+                lines[key] = len(rows)
+        if not rows:
+            return
+        answers = await send_fifo_rows(self._connection, self._now, rows)
+        self.gone |= {row[0] for line, row in enumerate(rows, 1) if line not in answers}
+        if self._wants_places:
+            for number, (queue_id, message) in pairs:
+                answer = answers.get(lines[queue_id, message.dedup_key])
+                if answer is not None:
+                    self.places[number].append(Place(queue_id, answer[0]))
 
 
 def _within_locks(batch: list[Publication]) -> tuple[list[Publication], list[Publication]]:
@@ -198,14 +287,11 @@ def _chunks(rows: Iterator[_Row], size_of: Callable[[_Row], int]) -> Iterator[li
 
 
 async def _number(
-    connection: Connection, now: datetime | None, batch: list[Publication]
-) -> tuple[list[list[Written]], datetime | None]:
-    """Numbers and duplicates, per entry and message; and the instant of it."""
+    connection: Transaction, now: datetime | None, new: Sequence[Message]
+) -> tuple[list[Written], datetime | None]:
+    """Numbers and duplicates; and the instant of it."""
     numbered = [
-        (message.message_id, message.numbering)
-        for entry in batch
-        for message in entry.messages
-        if message.numbering is not None
+        (message.message_id, message.numbering) for message in new if message.numbering is not None
     ]
     answers: Iterator[tuple[int, object]] = iter(())
     instant = None
@@ -221,7 +307,7 @@ async def _number(
         assert row is not None
         sequences, message_ids, instant = row
         answers = iter(zip(sequences, message_ids, strict=True))
-    return [[_written(message, answers) for message in entry.messages] for entry in batch], instant
+    return [_written(message, answers) for message in new], instant
 
 
 def _written(message: Message, answers: Iterator[tuple[int, object]]) -> Written:
@@ -231,24 +317,7 @@ def _written(message: Message, answers: Iterator[tuple[int, object]]) -> Written
     return Written(str(first_id), sequence, str(first_id) != message.message_id)
 
 
-async def _send_fifo(
-    connection: Connection, now: datetime | None, copies: list[Copies]
-) -> set[int]:
-    """Send what goes to FIFO queues; a queue's own deduplication may fold some of it."""
-    lines: set[tuple[int, str]] = set()
-    rows = []
-    for queue_id, message in [pair for one in copies for pair in one.fifo]:
-        key = (queue_id, message.dedup_key)
-        if key not in lines:
-            lines.add(key)
-            rows.append((queue_id, *message))
-    if not rows:
-        return set()
-    answers = await send_fifo_rows(connection, now, rows)
-    return {row[0] for line, row in enumerate(rows, 1) if line not in answers}
-
-
-async def _archive(connection: Connection, at: datetime | None, copies: list[Copies]) -> None:
+async def _archive(connection: Transaction, at: datetime | None, copies: list[Copies]) -> None:
     kept = [one.archived for one in copies if one.archived is not None]
     if kept:
         await connection.execute(_ARCHIVE, at, *zip(*kept, strict=True))

@@ -35,6 +35,8 @@ _DEAD_LETTER_SOURCES = _SQL["dead_letter_sources"].text
 _COUNT_HIDDEN = _SQL["count_hidden"].text
 _COUNT_FRESH_VISIBLE = _SQL["count_fresh_visible"].text
 _PURGE_BATCH = _SQL["purge_batch"].text
+_SET_ARCHIVING = _SQL["set_archiving"].text
+_TOTAL_ARRIVED = _SQL["total_arrived"].text
 
 DEFAULT_ATTRIBUTES: Mapping[str, str] = {
     "VisibilityTimeout": "30",
@@ -63,6 +65,8 @@ class NewQueue:
     is_fifo: bool
     attributes: Mapping[str, str]
     tags: Mapping[str, str]
+    is_archiving: bool = False
+    archive_days: int | None = None
 
 
 class SourceQueue(NamedTuple):
@@ -107,6 +111,8 @@ def _queue(row: asyncpg.Record) -> Queue:
         deduplication_per_group=attributes.get("DeduplicationScope") == "messageGroup",
         dead_letter_arn=dead_letter_arn,
         max_receive_count=max_receive_count,
+        is_archiving=row["is_archiving"],
+        archive_days=row["archive_days"],
     )
 
 
@@ -158,6 +164,8 @@ async def create(tx: Transaction, now: datetime | None, new: NewQueue) -> Queue 
         json.dumps(dict(new.attributes)),
         json.dumps(dict(new.tags)),
         _redrive(new.attributes)[0],
+        new.is_archiving,
+        new.archive_days,
     )
     return None if row is None else _queue(row)
 
@@ -204,6 +212,24 @@ async def set_tags(tx: Transaction, queue_id: int, tags: Mapping[str, str]) -> N
     """Replace all tags."""
     await tx.execute(_SET_TAGS, queue_id, json.dumps(dict(tags)))
     await tell_queue_changed(tx, queue_id)
+
+
+async def set_archiving(
+    tx: Transaction, queue_id: int, is_archiving: bool, archive_days: int | None
+) -> None:
+    """Whether messages that receivers delete from now on are archived, and for how many days.
+
+    What a statement deletes after the commit is treated so, where its process has heard of the
+    change: it does with the notification that goes out with the commit.
+    """
+    await tx.execute(_SET_ARCHIVING, queue_id, is_archiving, archive_days)
+    await tell_queue_changed(tx, queue_id)
+
+
+async def total_arrived(tx: Transaction, queue_id: int) -> int:
+    """How many messages ever came into the queue: sent, moved to it, or replayed."""
+    total: int = await tx.fetchval(_TOTAL_ARRIVED, queue_id)
+    return total
 
 
 async def dead_letter_sources(

@@ -20,6 +20,7 @@ _EXPIRE_STANDARD = _SQL["expire_standard"].text
 _FOLD_DELTAS = _SQL["fold_deltas"].text
 _FIND_TOMBSTONES = _SQL["find_tombstones"].text
 _CLEAR_TOMBSTONE = _SQL["clear_tombstone"].text
+_CLEAR_ARCHIVE = _SQL["clear_archive"].text
 _REMOVE_TOMBSTONE = _SQL["remove_tombstone"].text
 
 _DEFAULT_RETENTION = int(DEFAULT_ATTRIBUTES["MessageRetentionPeriod"])
@@ -75,7 +76,10 @@ async def expire_standard(
 
 
 async def fold_deltas(tx: Transaction, *, most_per_queue: int, limit: int) -> int:
-    """Fold the deltas of queues that have many; how many were taken. Sums stay what they are."""
+    """Fold the deltas of queues that have many; how many were taken.
+
+    Their sum, and what arrived in all, stay what they are.
+    """
     taken: int = await tx.fetchval(_FOLD_DELTAS, most_per_queue, limit)
     return taken
 
@@ -89,16 +93,24 @@ async def find_tombstones(
 
 
 async def clear_tombstone(tx: Transaction, tombstone: Tombstone, *, limit: int) -> int:
-    """Delete up to ``limit`` messages that the deleted queue left; how many rows went."""
+    """Delete up to ``limit`` messages that the deleted queue left, then those that it archived.
+
+    How many rows went.
+    """
+    gone: int
     if tombstone.is_fifo:
-        return await fifo.delete_batch_of_deleted_queue(tx, tombstone.queue_id, limit)
-    await probe_by_key(tx)
-    gone: int = await tx.fetchval(_CLEAR_TOMBSTONE, tombstone.queue_id, limit)
+        gone = await fifo.delete_batch_of_deleted_queue(tx, tombstone.queue_id, limit)
+        await probe_by_key(tx)
+    else:
+        await probe_by_key(tx)
+        gone = await tx.fetchval(_CLEAR_TOMBSTONE, tombstone.queue_id, limit)
+    if gone == 0:
+        gone = await tx.fetchval(_CLEAR_ARCHIVE, tombstone.queue_id, limit)
     return gone
 
 
 async def remove_tombstone(tx: Transaction, queue_id: int) -> bool:
-    """Remove what is left of a deleted queue; False while it still holds messages."""
+    """Remove what is left of a deleted queue; False while it holds messages or an archive."""
     await probe_by_key(tx)
     removed: int = await tx.fetchval(_REMOVE_TOMBSTONE, queue_id)
     return removed == 1

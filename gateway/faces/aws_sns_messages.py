@@ -14,7 +14,8 @@ from gateway.operations.receiving import Reply
 from gateway.operations.sns import direct_messages, publishing
 from gateway.operations.sns.direct_messages import DirectMessage
 from gateway.operations.sns.live_topics import checked_topic_arn
-from gateway.operations.sns.publishing import Published, Publisher, PublishMessage
+from gateway.operations.sns.preparing import Publisher
+from gateway.operations.sns.publishing import Published, PublishMessage
 from gateway.operations.sns.topic_cache import Audience
 from protocol import names
 from storage.errors import (

@@ -69,7 +69,7 @@ async def move(
             moved.append(letter)
     counts = Counter(row[0] for row in rows)
     if rows:
-        live, _ = await messages.send_rows(tx, now, rows, counts)
+        live = (await messages.send_rows(tx, now, rows, counts)).live
         gone = counts.keys() - set(live)
         stuck += [letter for letter, row in zip(moved, rows, strict=True) if row[0] in gone]
         moved = [letter for letter, row in zip(moved, rows, strict=True) if row[0] not in gone]

@@ -178,6 +178,38 @@ SELECT fifo_refresh($1, $2, $3, $4)
 -- params: now, queue_ids, group_ids, sequences, receive_counts
 SELECT done, expired FROM fifo_delete($1, $2, $3, $4, $5)
 
+-- name: delete_and_archive
+-- params: now, queue_ids, group_ids, sequences, receive_counts
+-- As `delete`, and moves what it deletes of queues that archive to their archives: whether a queue
+-- does is what its row says in the snapshot of the statement. That snapshot still has what the
+-- function deletes, for it runs statements of its own: the message, which never changes, and when it
+-- was first received. Both were committed before its receiver got the handle.
+WITH gone AS MATERIALIZED (
+  SELECT f.done, f.expired FROM fifo_delete($1, $2, $3, $4, $5) AS f
+), archiving AS MATERIALIZED (
+  SELECT q.queue_id
+  FROM (SELECT queue_id, is_archiving FROM queues WHERE queue_id = ANY($2::int[]) OFFSET 0) AS q
+  WHERE q.is_archiving
+), archived AS (
+  INSERT INTO message_archive (queue_id, sequence, archived_at, sent_at, first_received_at,
+    receive_count, message_id, group_id, deduplication_id, sender_id, body, attributes, system)
+  SELECT i.queue_id, i.sequence, coalesce($1::timestamptz, clock_timestamp()), m.sent_at,
+    g.first_received_at, i.receive_count, m.message_id, i.group_id, m.deduplication_id,
+    m.sender_id, m.body, m.attributes, m.system
+  FROM gone, unnest($2::int[], $3::text[], $4::bigint[], $5::int[])
+    WITH ORDINALITY AS i (queue_id, group_id, sequence, receive_count, position), LATERAL (
+    SELECT x.sent_at, x.message_id, x.deduplication_id, x.sender_id, x.body, x.attributes, x.system
+    FROM fifo_messages AS x
+    WHERE x.queue_id = i.queue_id AND x.group_id = i.group_id AND x.sequence = i.sequence
+    OFFSET 0) AS m, LATERAL (
+    SELECT x.d_first[array_position(x.d_seq, i.sequence)] AS first_received_at
+    FROM fifo_groups AS x WHERE x.queue_id = i.queue_id AND x.group_id = i.group_id
+    OFFSET 0) AS g
+  WHERE i.position = ANY(gone.done)
+    AND i.queue_id = ANY(ARRAY(SELECT archiving.queue_id FROM archiving))
+)
+SELECT gone.done, gone.expired FROM gone
+
 -- name: past_retention
 -- params: now, queue_ids, group_ids, sequences, default_retention
 -- Positions (from 1) of messages that are past the retention of their queue, or no longer there.
@@ -347,6 +379,13 @@ SELECT last_value FROM fifo_sequence
 -- name: purge
 -- params: now, queue_id, last_sequence, limit
 SELECT fifo_purge($1, $2, $3, $4)
+
+-- name: purged
+-- params: queue_id
+-- How many messages this transaction has purged: fifo_purge counts groups that are gone, too, but the
+-- delta that it wrote does not.
+SELECT coalesce(-sum(d.delta), 0)::int FROM queue_deltas AS d
+WHERE d.queue_id = $1::int AND d.xmin = pg_current_xact_id()::xid
 
 -- name: forget_dedup
 -- params: queue_id, last_sequence, limit

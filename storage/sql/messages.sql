@@ -3,7 +3,7 @@
 -- Every statement that needs the time takes `now`; NULL means the clock of the database.
 
 -- name: send
--- params: now, queue_ids, message_ids, bodies, sender_ids, attributes, systems, delays, distinct_ids, distinct_counts, body_md5s, body_places
+-- params: now, queue_ids, message_ids, bodies, sender_ids, attributes, systems, delays, distinct_ids, distinct_counts, body_md5s, body_places, wants_sequences, is_async
 -- Inserts the entries whose queue is live and answers which queues those are, with the instant of
 -- sending. Entries of one flush become visible a microsecond apart, never after `now`, so that a
 -- receive finds them in the order in which they were handed in.
@@ -11,7 +11,8 @@
 -- queue_ids and sender_ids hold one element when it is the same for all; attributes, systems and
 -- delays are NULL when no entry has any. unnest pads the short ones. body_md5s is one string of 16
 -- bytes for each entry. body_places is the text of an array, or NULL when each entry has the body at
--- its own place: copies of what was published to a topic share one.
+-- its own place: copies of what was published to a topic share one. Sequences are drawn in the order
+-- of the entries, so they come back in it. is_async: this commit does not wait for the disk.
 WITH clock AS MATERIALIZED (
   SELECT coalesce($1::timestamptz, clock_timestamp()) AS now
 ), live AS MATERIALIZED (
@@ -34,12 +35,16 @@ WITH clock AS MATERIALIZED (
     WITH ORDINALITY AS i (queue_id, message_id, body, sender_id, attributes, system, delay,
                           body_place, position)
   WHERE coalesce(i.queue_id, ($2::int[])[1]) = ANY(ARRAY(SELECT live.queue_id FROM live))
+  RETURNING sequence
 ), counted AS (
   INSERT INTO queue_deltas (queue_id, delta)
   SELECT i.queue_id, i.sent FROM unnest($9::int[], $10::int[]) AS i (queue_id, sent)
   WHERE i.queue_id = ANY(ARRAY(SELECT live.queue_id FROM live))
 )
-SELECT ARRAY(SELECT queue_id FROM live) AS live, now FROM clock
+SELECT ARRAY(SELECT queue_id FROM live) AS live, now,
+  CASE WHEN $13 THEN ARRAY(SELECT sent.sequence FROM sent ORDER BY sent.sequence) END AS sequences,
+  CASE WHEN $14 THEN set_config('synchronous_commit', 'off', true) END
+FROM clock
 
 -- name: receive
 -- params: now, queue_ids, limits, fresh_marks, received_marks, retentions, visibilities_ms
@@ -84,46 +89,6 @@ RETURNING m.queue_id, m.sequence, m.message_id, m.receive_count, m.body, m.sende
   floor(date_part('epoch', m.first_received_at) * 1000)::bigint AS first_received_at_ms,
   NULL::text AS group_id, NULL::text AS deduplication_id, clock.now AS leased_at,
   m.body_md5
-
--- name: delete
--- params: queue_ids, sequences
--- Deletes messages of several queues, whoever holds them now, and answers how many were there. Input
--- is sorted by key, so two flushes lock in the same order; both parameters are the texts of arrays.
--- By ctid and not by a join: planned on a drained table, a join reads all of a full one. But a
--- message that is leased anew while this runs is missed: `count_existing` tells.
-WITH gone AS (
-  DELETE FROM messages AS m
-  WHERE m.ctid = ANY(ARRAY(
-    SELECT (SELECT k.ctid FROM messages AS k
-            WHERE k.queue_id = i.queue_id AND k.sequence = i.sequence)
-    FROM unnest(($1::text)::int[], ($2::text)::bigint[]) AS i (queue_id, sequence)))
-  RETURNING m.queue_id
-), counted AS (
-  INSERT INTO queue_deltas (queue_id, delta)
-  SELECT gone.queue_id, -count(*) FROM gone GROUP BY gone.queue_id
-)
-SELECT count(*) FROM gone
-
--- name: count_existing
--- params: queue_ids, sequences
--- How many of these messages exist; parameters as for `delete`.
-SELECT count((SELECT 1 FROM messages AS k
-              WHERE k.queue_id = i.queue_id AND k.sequence = i.sequence))
-FROM unnest(($1::text)::int[], ($2::text)::bigint[]) AS i (queue_id, sequence)
-
--- name: delete_in_one
--- params: queue_id, sequences
--- The same for one queue, which nearly every flush is about: three quarters of the cost, because
--- the index takes the keys as they are; and what is leased anew meanwhile is found by its key again.
-WITH gone AS (
-  DELETE FROM messages AS m
-  WHERE m.queue_id = $1::int AND m.sequence = ANY(($2::text)::bigint[])
-  RETURNING 1
-), counted AS (
-  INSERT INTO queue_deltas (queue_id, delta)
-  SELECT $1::int, -n.gone FROM (SELECT count(*) AS gone FROM gone) AS n WHERE n.gone > 0
-)
-SELECT count(*) FROM gone
 
 -- name: change_visibility
 -- params: now, queue_ids, sequences, receive_counts, visibilities_ms

@@ -5,20 +5,23 @@
 -- name: find
 -- params: account_id, region, queue_name
 -- The live queue of that name, or no row.
-SELECT queue_id, account_id, region, queue_name, is_fifo, attributes, tags, created_at, modified_at
+SELECT queue_id, account_id, region, queue_name, is_fifo, attributes, tags, created_at, modified_at,
+  is_archiving, archive_days
 FROM queues
 WHERE account_id = $1 AND region = $2 AND queue_name = $3 AND deleted_at IS NULL
 
 -- name: find_many
 -- params: account_id, region, queue_names
 -- The live queues of these names; names of none are missing.
-SELECT queue_id, account_id, region, queue_name, is_fifo, attributes, tags, created_at, modified_at
+SELECT queue_id, account_id, region, queue_name, is_fifo, attributes, tags, created_at, modified_at,
+  is_archiving, archive_days
 FROM queues
 WHERE account_id = $1 AND region = $2 AND queue_name = ANY($3::text[]) AND deleted_at IS NULL
 
 -- name: find_by_id
 -- params: queue_id
-SELECT queue_id, account_id, region, queue_name, is_fifo, attributes, tags, created_at, modified_at
+SELECT queue_id, account_id, region, queue_name, is_fifo, attributes, tags, created_at, modified_at,
+  is_archiving, archive_days
 FROM queues
 WHERE queue_id = $1 AND deleted_at IS NULL
 
@@ -26,21 +29,22 @@ WHERE queue_id = $1 AND deleted_at IS NULL
 -- params: queue_id
 -- The live queue, its row held to the end of the transaction: changes of one queue take turns. Sends
 -- and receives only read the row, so they never wait for this.
-SELECT queue_id, account_id, region, queue_name, is_fifo, attributes, tags, created_at, modified_at
+SELECT queue_id, account_id, region, queue_name, is_fifo, attributes, tags, created_at, modified_at,
+  is_archiving, archive_days
 FROM queues
 WHERE queue_id = $1 AND deleted_at IS NULL
 FOR NO KEY UPDATE
 
 -- name: create
--- params: now, account_id, region, queue_name, is_fifo, attributes, tags, dead_letter_arn
+-- params: now, account_id, region, queue_name, is_fifo, attributes, tags, dead_letter_arn, is_archiving, archive_days
 -- The new queue, or no row when a live one has the name: of many creators at once one succeeds.
 INSERT INTO queues (account_id, region, queue_name, is_fifo, attributes, tags, dead_letter_arn,
-  created_at, modified_at)
-SELECT $2, $3, $4, $5, $6::jsonb, $7::jsonb, $8, clock.now, clock.now
+  created_at, modified_at, is_archiving, archive_days)
+SELECT $2, $3, $4, $5, $6::jsonb, $7::jsonb, $8, clock.now, clock.now, $9, $10
 FROM (SELECT coalesce($1::timestamptz, clock_timestamp()) AS now) AS clock
 ON CONFLICT (account_id, region, queue_name) WHERE deleted_at IS NULL DO NOTHING
 RETURNING queue_id, account_id, region, queue_name, is_fifo, attributes, tags,
-  created_at, modified_at
+  created_at, modified_at, is_archiving, archive_days
 
 -- name: deleted_recently
 -- params: now, account_id, region, queue_name, seconds
@@ -78,6 +82,17 @@ WHERE queue_id = $2
 -- name: set_tags
 -- params: queue_id, tags
 UPDATE queues SET tags = $2::jsonb WHERE queue_id = $1
+
+-- name: set_archiving
+-- params: queue_id, is_archiving, archive_days
+UPDATE queues SET is_archiving = $2, archive_days = $3 WHERE queue_id = $1 AND deleted_at IS NULL
+
+-- name: total_arrived
+-- params: queue_id
+-- How many messages ever came in: sent, moved here or replayed. Exact: the sum of the positive parts
+-- of the deltas, which those that are folded carry along.
+SELECT coalesce(sum(coalesce(d.arrived, greatest(d.delta, 0))), 0)::bigint
+FROM queue_deltas AS d WHERE d.queue_id = $1
 
 -- name: mark_purged
 -- params: now, queue_id, seconds

@@ -80,8 +80,10 @@ SELECT gone.queue_id, count(*)::int AS gone FROM gone GROUP BY gone.queue_id
 
 -- name: fold_deltas
 -- params: most_per_queue, limit
--- Replaces up to `limit` deltas of queues that have more than `most_per_queue` by one each. It is one
--- statement, so no reader sees a sum without them, and SKIP LOCKED gives each to one worker.
+-- Replaces up to `limit` deltas of queues that have more than `most_per_queue` by one each, which has
+-- the sum and what arrived: the positive part of each delta that was not folded before. It is one
+-- statement, so no reader sees sums without them, and SKIP LOCKED gives each to one worker. A queue
+-- that is empty keeps one, for what once arrived.
 WITH crowded AS MATERIALIZED (
   SELECT d.queue_id FROM queue_deltas AS d GROUP BY d.queue_id HAVING count(*) > $1
 ), picked AS MATERIALIZED (
@@ -90,10 +92,11 @@ WITH crowded AS MATERIALIZED (
   LIMIT $2 FOR UPDATE SKIP LOCKED
 ), taken AS (
   DELETE FROM queue_deltas AS d WHERE d.ctid = ANY(ARRAY(SELECT picked.place FROM picked))
-  RETURNING d.queue_id, d.delta
+  RETURNING d.queue_id, d.delta, coalesce(d.arrived, greatest(d.delta, 0)) AS arrived
 ), folded AS (
-  INSERT INTO queue_deltas (queue_id, delta)
-  SELECT t.queue_id, sum(t.delta) FROM taken AS t GROUP BY t.queue_id HAVING sum(t.delta) <> 0
+  INSERT INTO queue_deltas (queue_id, delta, arrived)
+  SELECT t.queue_id, sum(t.delta), sum(t.arrived) FROM taken AS t
+  GROUP BY t.queue_id HAVING sum(t.delta) <> 0 OR sum(t.arrived) <> 0
 )
 SELECT count(*)::int FROM taken
 
@@ -117,6 +120,17 @@ WITH gone AS (
 )
 SELECT count(*)::int FROM gone
 
+-- name: clear_archive
+-- params: queue_id, limit
+-- Deletes what a deleted queue archived.
+WITH gone AS (
+  DELETE FROM message_archive AS a WHERE a.ctid = ANY(ARRAY(
+    SELECT o.ctid FROM message_archive AS o
+    WHERE o.queue_id = $1 ORDER BY o.sequence LIMIT $2 FOR UPDATE SKIP LOCKED))
+  RETURNING 1
+)
+SELECT count(*)::int FROM gone
+
 -- name: remove_tombstone
 -- params: queue_id
 -- Removes the row of a deleted queue that holds nothing any more, its counter and its move tasks.
@@ -126,6 +140,7 @@ WITH removed AS (
   WHERE q.queue_id = $1 AND q.deleted_at IS NOT NULL
     AND NOT EXISTS (SELECT 1 FROM messages AS m WHERE m.queue_id = $1)
     AND NOT EXISTS (SELECT 1 FROM fifo_messages AS m WHERE m.queue_id = $1)
+    AND NOT EXISTS (SELECT 1 FROM message_archive AS a WHERE a.queue_id = $1)
   RETURNING q.queue_id
 ), uncounted AS (
   DELETE FROM queue_deltas AS d USING removed AS r WHERE d.queue_id = r.queue_id

@@ -8,9 +8,9 @@ from uuid import uuid4
 from gateway.operations.caller import Caller
 from gateway.operations.engine import Engine
 from gateway.operations.messages import answered
+from gateway.operations.sns.preparing import Publisher
 from gateway.operations.sns.publishing import (
     Published,
-    Publisher,
     PublishMessage,
     publish_message,
     publish_messages,

@@ -7,7 +7,8 @@ import os
 import pytest
 
 from gateway.operations.engine import Engine
-from storage.messages import Delete, FanOut, Send
+from storage.deletes import Delete
+from storage.messages import FanOut, Send
 from tests.simulation.running import Failed, simulate
 from tests.simulation.world import World
 

@@ -9,12 +9,8 @@ from typing import Any
 
 from gateway.operations.engine import Engine
 from gateway.operations.messages import answered
-from gateway.operations.sns.publishing import (
-    Published,
-    Publisher,
-    PublishMessage,
-    publish_message,
-)
+from gateway.operations.sns.preparing import Publisher
+from gateway.operations.sns.publishing import Published, PublishMessage, publish_message
 from gateway.operations.sns.subscription_endings import Unsubscribe, unsubscribe
 from gateway.operations.sns.subscriptions import Subscribe, subscribe
 from gateway.operations.sns.topics import CreateTopic, create_topic

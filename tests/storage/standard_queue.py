@@ -9,9 +9,9 @@ from datetime import datetime, timedelta
 from protocol.digests import md5_of_bytes
 from storage import messages
 from storage.database import Database
+from storage.deletes import Delete
 from storage.messages import (
     ChangeVisibility,
-    Delete,
     NewMessage,
     NextVisible,
     Receive,

@@ -36,14 +36,22 @@ class Number(Entry):
 class Numbers:
     """A lane that keeps numbers in a table, and what happened to them."""
 
-    def __init__(self, database: Database, max_entries: int = 256) -> None:
+    def __init__(
+        self, database: Database, max_entries: int = 256, linger_seconds: float = 0.0
+    ) -> None:
         self.database = database
         self.flushes: list[list[int]] = []
         self.replies: list[tuple[int, object]] = []
         self.postponed: set[int] = set()
         self.held: asyncio.Event | None = None
         self.flushing = asyncio.Event()
-        self.lane: Lane[Number] = Lane("numbers", database, self._flush, max_entries=max_entries)
+        self.lane: Lane[Number] = Lane(
+            "numbers",
+            database,
+            self._flush,
+            max_entries=max_entries,
+            linger_seconds=linger_seconds,
+        )
 
     async def _flush(self, connection: Connection, batch: list[Number]) -> list[Number]:
         left = [entry for entry in batch if entry.number in self.postponed]
@@ -101,6 +109,29 @@ async def _hold(numbers: Numbers) -> asyncio.Event:
     numbers.submit(0)
     await numbers.flushing.wait()
     return numbers.held
+
+
+async def test_entries_gather_for_the_time_to_linger(numbers: Numbers) -> None:
+    lingering = Numbers(numbers.database, linger_seconds=0.2)
+    keeping = [asyncio.create_task(lingering.keep(1))]
+    for number in (2, 3):
+        # Some turns of the loop later: late for a flush, but not for a lane that lingers.
+        for _ in range(5):
+            await asyncio.sleep(0)
+        keeping.append(asyncio.create_task(lingering.keep(number)))
+    assert await asyncio.gather(*keeping) == [1, 2, 3]
+    assert lingering.flushes == [[1, 2, 3]]
+    await lingering.lane.close()
+
+
+async def test_a_full_flush_and_a_lane_that_closes_do_not_linger(numbers: Numbers) -> None:
+    lingering = Numbers(numbers.database, max_entries=3, linger_seconds=3600.0)
+    assert await asyncio.gather(*[lingering.keep(n) for n in (1, 2, 3)]) == [1, 2, 3]
+    left = asyncio.create_task(lingering.keep(4))
+    await asyncio.sleep(0)
+    await lingering.lane.close()
+    assert await left == 4
+    assert lingering.flushes == [[1, 2, 3], [4]]
 
 
 async def test_a_lone_entry_is_flushed_at_once(numbers: Numbers) -> None:

@@ -11,8 +11,9 @@ import orjson
 import pytest
 
 from storage.database import Database
+from storage.deletes import Delete
 from storage.errors import QueueDoesNotExist
-from storage.messages import ChangeVisibility, Delete, Send
+from storage.messages import ChangeVisibility, Send
 from storage.model import Received
 from tests.storage.fifo_queue import START, bodies, call, delete_queue
 from tests.storage.standard_queue import MovingClock, StandardQueue, make_message, make_queue

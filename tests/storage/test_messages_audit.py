@@ -14,8 +14,9 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from storage.database import Database
+from storage.deletes import Delete
 from storage.errors import Unavailable
-from storage.messages import ChangeVisibility, Delete, Receive, Send, StandardLanes
+from storage.messages import ChangeVisibility, Receive, Send, StandardLanes
 from storage.model import Received
 from tests.storage.fifo_queue import RETENTION, call
 from tests.storage.standard_queue import make_message, make_queue

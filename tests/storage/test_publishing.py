@@ -14,7 +14,15 @@ from storage.database import Database
 from storage.fifo import FifoMessage, dedup_key
 from storage.messages import NewMessage
 from storage.model import NewDelivery, NewOutboxMessage
-from storage.publishing import Archived, Copies, Message, Numbering, Publication, PublishLane
+from storage.publishing import (
+    Archived,
+    Copies,
+    Message,
+    Numbering,
+    Place,
+    Publication,
+    PublishLane,
+)
 from tests.storage.fifo_queue import START, call, delete_queue, make_message, make_queue
 from tests.storage.standard_queue import make_queue as make_standard_queue
 
@@ -236,8 +244,10 @@ async def test_large_copies_are_made_and_written_in_parts(
     rows = iter([standard(queue_id, f"{n:02}") for n in range(20)])
     _, gone = await topics.write(Message(new_id(), None, lambda _: Copies(standard=rows)))
     assert gone == frozenset()
-    assert topics.told == [{queue_id}] * 3
+    assert topics.told == [{queue_id}]
     assert await topics.bodies("messages") == [f"{n:02}" for n in range(20)]
+    async with topics.database.transaction() as tx:
+        assert await tx.fetchval("SELECT count(DISTINCT cmin::text) FROM messages") == 3
 
 
 async def test_requests_and_mail_are_made_and_written_in_parts(
@@ -270,6 +280,32 @@ async def test_a_flush_takes_no_more_locks_than_there_is_room_for(
     results = await asyncio.gather(*[topics.write(topics.numbered(str(n))) for n in range(12)])
     numbers = [written.sequence or 0 for [written], _ in results]
     assert numbers == sorted(set(numbers))
+
+
+async def test_places_are_those_of_the_copies(topics: Topics) -> None:
+    first, second = [await make_standard_queue(topics.database, name) for name in ("a", "b")]
+    fifo = await make_queue(topics.database)
+    gone = max(first, second, fifo) + 1
+    copies = [
+        Copies(standard=[standard(first, "1"), standard(gone, "-"), standard(second, "2")]),
+        Copies(),
+        Copies(standard=[standard(second, "3")], fifo=[(fifo, make_message("g", "4"))]),
+    ]
+    new = [Message(new_id(), None, lambda _, one=one: one) for one in copies]  # type: ignore[misc]
+    async with topics.database.transaction() as tx:
+        outcome = await publishing.write(tx, None, new, wants_places=True)
+    assert outcome.gone == {gone}
+    assert set(outcome.sent) == {first, second}
+    assert await _bodies_at(topics, outcome.places) == [["1", "2"], [], ["3", "4"]]
+
+
+async def _bodies_at(topics: Topics, places: list[list[Place]]) -> list[list[str]]:
+    found: dict[tuple[int, int], str] = {}
+    async with topics.database.transaction() as tx:
+        for table in ("messages", "fifo_messages"):
+            for row in await tx.fetch(f"SELECT queue_id, sequence, body FROM {table}"):
+                found[row[0], row[1]] = row[2]
+    return [[found[place] for place in one] for one in places]
 
 
 async def test_two_lanes_keep_one_order_in_all_queues(topics: Topics) -> None:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 FILES = sorted(path.stem for path in (Path(storage.__file__).parent / "sql").glob("*.sql"))
 FILLED = 20_000
-TABLES = ("messages", "fifo_messages", "fifo_groups", "fifo_dedup")
+TABLES = ("messages", "fifo_messages", "fifo_groups", "fifo_dedup", "message_archive")
 SEND_PLANNER = {"plan_cache_mode": "force_generic_plan", "enable_seqscan": "off"}
 
 # Arguments of EXECUTE for the hot statements, and the indexes that their plans must name.
@@ -37,6 +37,17 @@ HOT: dict[str, tuple[str, dict[str, str], set[str]]] = {
     ),
     "delete": ("'{1,1}', '{5,6}'", RECEIVE_PLANNER, {"messages_key"}),
     "delete_in_one": ("1, '{5,6}'", RECEIVE_PLANNER, {"messages_key"}),
+    "delete_and_archive": (
+        "NULL, '{1,1}', '{5,6}'",
+        RECEIVE_PLANNER,
+        {"messages_key", "queues_key"},
+    ),
+    "delete_and_archive_in_one": (
+        "NULL, 1, '{5,6}'",
+        RECEIVE_PLANNER,
+        {"messages_key", "queues_key"},
+    ),
+    "find_existing": ("'{1,1}', '{5,6}'", RECEIVE_PLANNER, {"messages_key"}),
     "change_visibility": (
         "NULL, '{1,1}', '{5,6}', '{1,1}', '{0,0}'",
         RECEIVE_PLANNER,
@@ -44,7 +55,7 @@ HOT: dict[str, tuple[str, dict[str, str], set[str]]] = {
     ),
     "send": (
         "NULL, '{1}', '{00000000-0000-0000-0000-000000000001}', '{a}', '{b}', NULL, NULL, NULL,"
-        " '{1}', '{1}', '\\x00', NULL",
+        " '{1}', '{1}', '\\x00', NULL, false, false",
         SEND_PLANNER,
         {"queues_key"},
     ),
@@ -118,8 +129,9 @@ def test_every_statement_on_messages_names_its_queue() -> None:
 async def test_hot_statements_go_by_index(database: Database, name: str) -> None:
     """Also when they were planned while the tables were empty, and after they were analysed."""
     arguments, settings, indexes = HOT[name]
+    hot = load("messages") | load("deletes")
     connection = await database.connect(settings)
-    await connection.execute(f"PREPARE hot AS {load('messages')[name].text}")
+    await connection.execute(f"PREPARE hot AS {hot[name].text}")
     await make_queue(database)
     await connection.execute(f"EXECUTE hot ({arguments})")
     await fill(connection)

@@ -51,6 +51,8 @@ class Outgoing(NamedTuple):
     size_bytes: int
     """Of the message and its attributes."""
     attribute_bytes: int
+    delay_seconds: int | None = None
+    """Before copies in standard queues become visible. None: what each queue has."""
 
     @property
     def most_bytes(self) -> int:
@@ -155,7 +157,7 @@ class CopyMaker:
         self._origin = origin
         self._sequence = sequence
         self._envelopes: dict[tuple[str, bool], Notification] = {}
-        self._sizes: dict[tuple[str, bool], int] = {}
+        self._sizes: dict[tuple[str, bool, int], int] = {}
         self._raw_text = ""
         self._raw_digest = b""
         self._system = _system(origin, outgoing)
@@ -168,9 +170,9 @@ class CopyMaker:
         return self._envelope(text, target.queue is not None).to(target.arn)
 
     def size_for(self, target: Target) -> int:
-        """The bytes that the copy counts in its queue. Subscriptions of a topic have ARNs of one
-        length, so one of each kind is measured."""
-        kind = (target.text_key, target.is_raw)
+        """The bytes that the copy counts in its queue. One of each kind is measured: ARNs of one
+        length make no difference."""
+        kind = (target.text_key, target.is_raw, len(target.arn))
         size = self._sizes.get(kind)
         if size is None:
             size = len(self.body_for(target).encode())
@@ -219,7 +221,7 @@ class CopyMaker:
             origin.sender_id,
             attributes,
             self._system,
-            queue.delay_seconds,
+            queue.delay_seconds if outgoing.delay_seconds is None else outgoing.delay_seconds,
             digest,
         )
 
@@ -321,7 +323,7 @@ def fault_of(maker: CopyMaker, target: Target, queues: Queues) -> Failure | None
     queue = None if target.queue is None else queues[target.queue]
     if queue is None:
         return Failure(target, "QueueDoesNotExist", "The specified queue does not exist.")
-    if target.is_raw and outgoing.has_many_attributes:
+    if target.has_few_attributes and outgoing.has_many_attributes:
         reason = (
             f"Number of message attributes [{len(outgoing.attributes or ())}] exceeds the allowed "
             f"maximum [{_SQS_ATTRIBUTES}]."

@@ -23,28 +23,30 @@ from gateway.operations.sns.fan_out import (
     Origin,
     Outgoing,
     Queues,
-    archived,
     choose,
     choose_gently,
-    copies,
-    fault_of,
+)
+from gateway.operations.sns.preparing import (
+    Prepared,
+    Publisher,
+    delivered,
+    look_up,
+    message_for,
+    named,
+    origin_of,
 )
 from gateway.operations.sns.topic_cache import Audience, Target
-from protocol import envelopes
 from protocol.digests import content_based_id
-from protocol.envelopes import Signing
 from storage.errors import (
     BatchRequestTooLong,
     InvalidParameter,
     Rejected,
 )
-from storage.fifo import dedup_key
 from storage.messages import FanOut, NewMessage
 from storage.model import Queue
-from storage.publishing import Copies, Message, Numbering, Publication, Written
+from storage.publishing import Publication, Written
 
 if TYPE_CHECKING:
-    from gateway.operations.caller import Caller
     from gateway.operations.engine import Engine
     from gateway.operations.message_attributes import Values
 
@@ -70,14 +72,10 @@ class PublishMessage(NamedTuple):
     attributes: Values | None = None
     group_id: str | None = None
     deduplication_id: str | None = None
-
-
-class Publisher(NamedTuple):
-    """Who publishes, and how the request reached us: links in envelopes go the same way."""
-
-    caller: Caller
-    base_url: str
-    trace_header: str | None = None
+    delay_seconds: int | None = None
+    """Of copies in standard queues; None: each queue's own. The AWS API has no such thing."""
+    wants_places: bool = False
+    """The publisher wants to know which messages its copies in queues became."""
 
 
 class Published(NamedTuple):
@@ -85,6 +83,8 @@ class Published(NamedTuple):
 
     message_id: str
     sequence_number: str | None = None
+    places: Sequence[tuple[Queue, int]] = ()
+    """The copies in queues: queue and sequence. Only for who wanted them."""
 
 
 def publish_message(
@@ -102,7 +102,9 @@ def publish_message(
     outgoing = check(engine, audience, request)
     if outgoing.size_bytes > publish_checks.MESSAGE_BYTES:
         raise InvalidParameter("Message too long")
-    _Publishing(engine, publisher, audience, [outgoing], lambda r: reply(_first(r))).start()
+    publishing = _Publishing(engine, publisher, audience, [outgoing], lambda r: reply(_first(r)))
+    publishing.wants_places = request.wants_places
+    publishing.start()
 
 
 def _first(result: object) -> object:
@@ -146,9 +148,28 @@ def publish_messages(
     _Publishing(engine, publisher, audience, good, done).start()
 
 
+async def prepare(
+    engine: Engine, publisher: Publisher, audience: Audience, request: PublishMessage
+) -> Prepared:
+    """Check one message and find out everything that is needed to write it
+    (``storage.publishing.write``) within a transaction of the caller's.
+
+    Whoever wrote it calls ``committed`` after the commit.
+    """
+    outgoing = check(engine, audience, request)
+    if outgoing.size_bytes > publish_checks.MESSAGE_BYTES:
+        raise InvalidParameter("Message too long")
+    engine.series.published(audience.topic, 1)
+    targets = await choose_gently(audience.targets, outgoing)
+    origin, [chosen], queues = await look_up(
+        engine, publisher, audience, [Chosen(outgoing, targets)]
+    )
+    return Prepared(engine, chosen, queues, message_for(origin, chosen, queues))
+
+
 def check(engine: Engine, audience: Audience, request: PublishMessage) -> Outgoing:
     """Check one message and work out everything about it that needs no database."""
-    message, subject, structure, attributes, group_id, deduplication_id = request
+    message, subject, structure, attributes, group_id, deduplication_id, delay_seconds, _ = request
     encoded = publish_checks.check_message(message)
     assert message is not None
     if subject is not None:
@@ -172,6 +193,7 @@ def check(engine: Engine, audience: Audience, request: PublishMessage) -> Outgoi
         deduplication_id,
         len(encoded) + attribute_bytes,
         attribute_bytes,
+        delay_seconds,
     )
 
 
@@ -194,6 +216,8 @@ class _Publishing:
         self._outcomes: list[Written] = []
         self._chosen: dict[str, Sequence[Target]] = {}
         self._tries = 0
+        self.wants_places = False
+        self._places: list[tuple[Queue, int]] = []
 
     def start(self) -> None:
         """Publish at once if everything is known, else in a task that finds it out."""
@@ -218,7 +242,7 @@ class _Publishing:
 
     def _begin(self) -> None:
         audience = self._audience
-        origin = self._origin()
+        origin = origin_of(self._engine, self._publisher, self._audience)
         if (
             origin is not None
             and audience.only_queues
@@ -266,25 +290,33 @@ class _Publishing:
                     queue is None
                     or queue.is_fifo
                     or most > queue.maximum_message_size_bytes
-                    or (target.is_raw and outgoing.has_many_attributes)
+                    or (target.has_few_attributes and outgoing.has_many_attributes)
                 ):
                     return False
                 rows.append(maker.standard(target, queue))
                 queues.append(queue)
         if rows:
-            entry = FanOut(rows, lambda gone: self._sent_plainly(gone, queues), size)
+            entry = FanOut(
+                rows,
+                lambda gone: self._sent_plainly(gone, queues, entry),
+                size,
+                wants_sequences=self.wants_places,
+            )
             self._engine.standard.send.submit(entry)
         else:
             # Nobody is there to hear of it.
             self._answer()
         return True
 
-    def _sent_plainly(self, gone: object, queues: list[Queue]) -> None:
+    def _sent_plainly(self, gone: object, queues: list[Queue], entry: FanOut) -> None:
         """The send lane is done: a set of queue ids, or an exception."""
         if not isinstance(gone, frozenset):
             self._reply(gone)
             return
         engine = self._engine
+        for queue, sequence in zip(queues, entry.sequences, strict=False):
+            if sequence is not None:
+                self._places.append((queue, sequence))
         for queue in queues:
             if queue.queue_id in gone:
                 engine.queues.forget(queue.queue_id)
@@ -314,87 +346,39 @@ class _Publishing:
                 if (
                     queue is None
                     or most > queue.maximum_message_size_bytes
-                    or (target.is_raw and outgoing.has_many_attributes)
+                    or (target.has_few_attributes and outgoing.has_many_attributes)
                 ):
                     return None
         return queues
 
-    def _origin(self) -> Origin | None:
-        """None: the key that signs is not loaded yet."""
-        engine, topic, publisher = self._engine, self._audience.topic, self._publisher
-        signing = None
-        if self._audience.has_envelopes and not topic.is_fifo:
-            fingerprint = engine.signer.loaded_fingerprint
-            if fingerprint is None:
-                return None
-            base_url = engine.rules.cert_url_base or publisher.base_url
-            signing = Signing(topic.signature_version, envelopes.cert_url(base_url, fingerprint))
-        return Origin(
-            self._audience,
-            publisher.caller.principal,
-            publisher.trace_header,
-            publisher.base_url,
-            signing,
-            signing if engine.rules.sign_queue_envelopes else None,
-        )
-
     async def _look_up(self, chosen: list[Chosen]) -> None:
         """Load the key, find the queues, set aside what they cannot take; then go on."""
-        cache = self._engine.queues
         try:
-            if self._audience.has_envelopes:
-                await self._engine.signer.ready()
-            origin = self._origin()
-            assert origin is not None
-            names = {target.queue for one in chosen for target in one.targets if target.queue}
-            queues = await cache.find_many(names)
-            checked = []
-            for outgoing, targets, _ in chosen:
-                # On a FIFO topic a number is part of the envelope; any will do to measure it.
-                maker = CopyMaker(origin, outgoing, 0)
-                faults = [(target, fault_of(maker, target, queues)) for target in targets]
-                left = [target for target, fault in faults if fault is None]
-                checked.append(Chosen(outgoing, left, [fault for _, fault in faults if fault]))
-            buried = [fault.target.dead_letter for one in checked for fault in one.failures]
-            queues |= await cache.find_many({name for name in buried if name})
-            self._submit(origin, checked, queues)
+            found = await look_up(self._engine, self._publisher, self._audience, chosen)
+            self._submit(*found)
         except Exception as error:  # noqa: BLE001 - whatever it is, the caller must get an answer
             self._reply(error)
 
     def _submit(self, origin: Origin, chosen: list[Chosen], queues: Queues) -> None:
-        engine = self._engine
-        failed = [failure.target for one in chosen for failure in one.failures]
-        if failed:
-            kept = len([t for t in failed if t.dead_letter and queues.get(t.dead_letter)])
-            engine.series.failed_copies(kept, len(failed) - kept)
         size = sum([one.outgoing.size_bytes * len(one.targets) for one in chosen])
         size = min(size, _MOST_COUNTED_BYTES)
-        messages = [self._message(origin, one, queues, place) for place, one in enumerate(chosen)]
-        engine.publish.lane.submit(
-            Publication(messages, lambda result: self._written(result, chosen, queues), size)
+        # Once a message is numbered it keeps its number.
+        before = [one.sequence for one in self._outcomes] or [None] * len(chosen)
+        messages = [
+            message_for(origin, one, queues, sequence)
+            for one, sequence in zip(chosen, before, strict=True)
+        ]
+        entry = Publication(
+            messages,
+            lambda result: self._written(result, chosen, queues, entry),
+            size,
+            wants_places=self.wants_places,
         )
+        self._engine.publish.lane.submit(entry)
 
-    def _message(self, origin: Origin, one: Chosen, queues: Queues, place: int) -> Message:
-        """What the lane must know of a message. Once it is numbered it keeps its number."""
-        outgoing, topic = one.outgoing, self._audience.topic
-        before = self._outcomes[place].sequence if self._outcomes else None
-
-        def make(sequence: int | None) -> Copies:
-            made = copies(origin, one, queues, before or sequence)
-            if before is None:
-                made.archived = archived(origin, outgoing, sequence)
-            return made
-
-        numbering = None
-        if topic.is_fifo and before is None:
-            assert outgoing.group_id is not None
-            assert outgoing.deduplication_id is not None
-            scope = outgoing.group_id if topic.deduplication_per_group else None
-            key = dedup_key(scope, outgoing.deduplication_id)
-            numbering = Numbering(topic.topic_id, outgoing.group_id, key)
-        return Message(outgoing.message_id, numbering, make, 2 + len(one.targets))
-
-    def _written(self, result: object, chosen: list[Chosen], queues: Queues) -> None:
+    def _written(
+        self, result: object, chosen: list[Chosen], queues: Queues, entry: Publication
+    ) -> None:
         """The publish lane is done: outcomes and a set of queue ids, or an exception."""
         if not isinstance(result, tuple):
             self._reply(result)
@@ -408,25 +392,12 @@ class _Publishing:
                 Chosen(one.outgoing, ()) if outcome.is_duplicate else one
                 for one, outcome in zip(chosen, outcomes, strict=True)
             ]
-        if any(target.protocol in ("http", "https") for one in fresh for target in one.targets):
-            self._engine.wakeups.deliveries_written()
-        self._delivered(gone, fresh, queues)
-
-    def _delivered(self, gone: frozenset[int], chosen: list[Chosen], queues: Queues) -> None:
-        """Wake receivers; copies for queues that went away meanwhile are looked at once more."""
-        engine = self._engine
-        for name, count in _copies_by_queue(chosen).items():
-            queue = queues[name]
-            if queue is None:
-                continue
-            if queue.queue_id in gone:
-                engine.queues.forget(queue.queue_id)
-            else:
-                engine.wakeups.arrived(queue.queue_id, count)
-                engine.series.copied(queue, count)
+        for places in entry.places:
+            self._places += named(places, queues)
+        delivered(self._engine, gone, fresh, queues)
         if gone:
             names = {name for name, queue in queues.items() if queue and queue.queue_id in gone}
-            self._look_again(names, chosen)
+            self._look_again(names, fresh)
         else:
             self._answer()
 
@@ -449,26 +420,13 @@ class _Publishing:
             self._answer()
 
     def _answer(self) -> None:
+        places = tuple(self._places)
         if self._outcomes:
-            self._reply([_published(outcome) for outcome in self._outcomes])
+            self._reply([_published(outcome, places) for outcome in self._outcomes])
         else:
-            self._reply([Published(one.message_id) for one in self._messages])
+            self._reply([Published(one.message_id, None, places) for one in self._messages])
 
 
-def _copies_by_queue(chosen: list[Chosen]) -> dict[QueueName, int]:
-    counts: dict[QueueName, int] = {}
-    for _, targets, failures in chosen:
-        for target in targets:
-            name = target.queue
-            if name is not None:
-                counts[name] = counts.get(name, 0) + 1
-        for failure in failures:
-            name = failure.target.dead_letter
-            if name is not None:
-                counts[name] = counts.get(name, 0) + 1
-    return counts
-
-
-def _published(outcome: Written) -> Published:
+def _published(outcome: Written, places: Sequence[tuple[Queue, int]]) -> Published:
     number = None if outcome.sequence is None else f"{outcome.sequence:020d}"
-    return Published(outcome.message_id, number)
+    return Published(outcome.message_id, number, places)

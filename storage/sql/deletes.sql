@@ -1,0 +1,100 @@
+-- Deletes of messages of standard queues by those who received them. They run on a lane: one
+-- statement per flush, for the messages of many callers and many queues.
+-- Every statement that needs the time takes `now`; NULL means the clock of the database.
+
+-- name: delete
+-- params: queue_ids, sequences
+-- Deletes messages of several queues, whoever holds them now, and answers how many were there. Input
+-- is sorted by key, so two flushes lock in the same order; both parameters are the texts of arrays.
+-- By ctid and not by a join: planned on a drained table, a join reads all of a full one. But a
+-- message that is leased anew while this runs is missed: `count_existing` tells.
+WITH gone AS (
+  DELETE FROM messages AS m
+  WHERE m.ctid = ANY(ARRAY(
+    SELECT (SELECT k.ctid FROM messages AS k
+            WHERE k.queue_id = i.queue_id AND k.sequence = i.sequence)
+    FROM unnest(($1::text)::int[], ($2::text)::bigint[]) AS i (queue_id, sequence)))
+  RETURNING m.queue_id
+), counted AS (
+  INSERT INTO queue_deltas (queue_id, delta)
+  SELECT gone.queue_id, -count(*) FROM gone GROUP BY gone.queue_id
+)
+SELECT count(*) FROM gone
+
+-- name: count_existing
+-- params: queue_ids, sequences
+-- How many of these messages exist; parameters as for `delete`.
+SELECT count((SELECT 1 FROM messages AS k
+              WHERE k.queue_id = i.queue_id AND k.sequence = i.sequence))
+FROM unnest(($1::text)::int[], ($2::text)::bigint[]) AS i (queue_id, sequence)
+
+-- name: delete_in_one
+-- params: queue_id, sequences
+-- The same for one queue, which nearly every flush is about: three quarters of the cost, because
+-- the index takes the keys as they are; and what is leased anew meanwhile is found by its key again.
+WITH gone AS (
+  DELETE FROM messages AS m
+  WHERE m.queue_id = $1::int AND m.sequence = ANY(($2::text)::bigint[])
+  RETURNING 1
+), counted AS (
+  INSERT INTO queue_deltas (queue_id, delta)
+  SELECT $1::int, -n.gone FROM (SELECT count(*) AS gone FROM gone) AS n WHERE n.gone > 0
+)
+SELECT count(*) FROM gone
+
+-- name: delete_and_archive
+-- params: now, queue_ids, sequences
+-- As `delete`, for parallel arrays, and moves what it deletes of queues that archive to their
+-- archives: whether a queue does is what its row says in the snapshot of the statement. Answers what
+-- was there. A message that is leased anew while this runs is missed: `find_existing` tells.
+WITH archiving AS MATERIALIZED (
+  -- OFFSET keeps the partial index of live names out: it would be read from end to end.
+  SELECT q.queue_id
+  FROM (SELECT queue_id, is_archiving FROM queues WHERE queue_id = ANY($2::int[]) OFFSET 0) AS q
+  WHERE q.is_archiving
+), gone AS (
+  DELETE FROM messages AS m
+  WHERE m.ctid = ANY(ARRAY(
+    SELECT (SELECT k.ctid FROM messages AS k
+            WHERE k.queue_id = i.queue_id AND k.sequence = i.sequence)
+    FROM unnest($2::int[], $3::bigint[]) AS i (queue_id, sequence)))
+  RETURNING m.*
+), counted AS (
+  INSERT INTO queue_deltas (queue_id, delta)
+  SELECT gone.queue_id, -count(*) FROM gone GROUP BY gone.queue_id
+), archived AS (
+  INSERT INTO message_archive (queue_id, sequence, archived_at, sent_at, first_received_at,
+    receive_count, message_id, body_md5, sender_id, body, attributes, system)
+  SELECT g.queue_id, g.sequence, coalesce($1::timestamptz, clock_timestamp()), g.sent_at,
+    g.first_received_at, g.receive_count, g.message_id, g.body_md5, g.sender_id, g.body,
+    g.attributes, g.system
+  FROM gone AS g WHERE g.queue_id = ANY(ARRAY(SELECT archiving.queue_id FROM archiving))
+)
+SELECT gone.queue_id, gone.sequence FROM gone
+
+-- name: delete_and_archive_in_one
+-- params: now, queue_id, sequences
+-- The same for one queue, by key: nothing is missed.
+WITH gone AS (
+  DELETE FROM messages AS m
+  WHERE m.queue_id = $2::int AND m.sequence = ANY($3::bigint[])
+  RETURNING m.*
+), counted AS (
+  INSERT INTO queue_deltas (queue_id, delta)
+  SELECT $2::int, -n.gone FROM (SELECT count(*) AS gone FROM gone) AS n WHERE n.gone > 0
+), archived AS (
+  INSERT INTO message_archive (queue_id, sequence, archived_at, sent_at, first_received_at,
+    receive_count, message_id, body_md5, sender_id, body, attributes, system)
+  SELECT g.queue_id, g.sequence, coalesce($1::timestamptz, clock_timestamp()), g.sent_at,
+    g.first_received_at, g.receive_count, g.message_id, g.body_md5, g.sender_id, g.body,
+    g.attributes, g.system
+  FROM gone AS g WHERE (SELECT q.is_archiving FROM queues AS q WHERE q.queue_id = $2::int)
+)
+SELECT gone.queue_id, gone.sequence FROM gone
+
+-- name: find_existing
+-- params: queue_ids, sequences
+-- Which of these messages exist.
+SELECT i.queue_id, i.sequence
+FROM unnest($1::int[], $2::bigint[]) AS i (queue_id, sequence)
+WHERE (SELECT true FROM messages AS k WHERE k.queue_id = i.queue_id AND k.sequence = i.sequence)

@@ -1,0 +1,39 @@
+-- Messages by their number alone, as the native API names them.
+-- Every statement that needs the time takes `now`; NULL means the clock of the database.
+
+-- name: set_visible_at
+-- params: now, queue_id, sequence, seconds
+-- Hides a message of a standard queue for so long, or shows it, whoever holds it and whether or not
+-- it was ever received. Answers the instant, or no row when it is gone.
+UPDATE messages AS m
+SET visible_at = coalesce($1::timestamptz, clock_timestamp()) + $4::int * interval '1 second'
+WHERE m.queue_id = $2::int AND m.sequence = $3::bigint
+RETURNING m.visible_at
+
+-- name: find_in_flight
+-- params: now, queue_id, sequences
+-- Those of these messages that are in flight, with their group and the count of their last receive.
+-- Reads the groups whose head is in flight or delayed; only when something is missing there, also
+-- those that are ready: they have messages in flight when only their head was given back.
+WITH clock AS MATERIALIZED (
+  SELECT coalesce($1::timestamptz, clock_timestamp()) AS now
+), held AS MATERIALIZED (
+  SELECT d.sequence, g.group_id, d.receive_count
+  FROM clock, LATERAL (
+    SELECT f.group_id, f.d_seq, f.d_rc, f.d_until FROM fifo_groups AS f
+    WHERE f.queue_id = $2::int AND f.ready_at > '-infinity' AND f.ready_at > clock.now
+      AND f.d_seq && $3::bigint[] OFFSET 0) AS g,
+    unnest(g.d_seq, g.d_rc, g.d_until) AS d (sequence, receive_count, until)
+  WHERE d.sequence = ANY($3::bigint[]) AND d.until > clock.now
+), ready AS (
+  SELECT d.sequence, g.group_id, d.receive_count
+  FROM clock, LATERAL (
+    SELECT f.group_id, f.d_seq, f.d_rc, f.d_until FROM fifo_groups AS f
+    WHERE f.queue_id = $2::int AND f.ready_at > '-infinity' AND f.ready_at <= clock.now
+      AND f.d_seq && $3::bigint[] OFFSET 0) AS g,
+    unnest(g.d_seq, g.d_rc, g.d_until) AS d (sequence, receive_count, until)
+  WHERE d.sequence = ANY($3::bigint[]) AND d.until > clock.now
+    AND (SELECT count(*) FROM held) < cardinality($3::bigint[])
+)
+SELECT r.sequence, r.group_id, r.receive_count, clock.now
+FROM (SELECT * FROM held UNION ALL SELECT * FROM ready) AS r, clock
