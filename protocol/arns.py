@@ -6,6 +6,7 @@ from uuid import UUID
 
 from protocol.errors import Malformed
 from protocol.names import is_topic_name
+from protocol.routing_keys import is_pattern
 
 _ARN = re.compile(
     r"arn:(aws[a-z-]{0,20}):([a-z0-9-]{1,63}):([a-z0-9-]{0,63}):([0-9]{12})?:([!-~]{1,512})"
@@ -68,12 +69,29 @@ def parse_topic(text: str) -> Arn:
     return arn
 
 
+def parse_subscribed(text: str) -> Arn:
+    """The ARN of a topic, or one like it with a pattern of routing keys as its name. Else raises
+    Malformed."""
+    arn = parse(text)
+    whole = arn.service == "sns" and arn.region and arn.account_id
+    if not whole or not (is_topic_name(arn.resource) or is_pattern(arn.resource)):
+        raise Malformed("The ARN is not that of a topic.", kind="arn")
+    return arn
+
+
 def parse_subscription(text: str) -> tuple[Arn, UUID]:
-    """The topic's ARN and the subscription's id of a subscription's ARN. Else raises Malformed."""
+    """The topic's ARN and the subscription's id of a subscription's ARN. Instead of a topic's name
+    there may be a pattern of routing keys. Else raises Malformed."""
     topic, _, last = text.rpartition(":")
-    if _SUBSCRIPTION_ID.fullmatch(last) is None:
+    key = subscription_id(last)
+    return parse_subscribed(topic), key
+
+
+def subscription_id(text: str) -> UUID:
+    """The id in the ARN of a subscription. Else raises Malformed."""
+    if _SUBSCRIPTION_ID.fullmatch(text) is None:
         raise Malformed("The ARN is not that of a subscription.", kind="arn")
-    return parse_topic(topic), UUID(last)
+    return UUID(text)
 
 
 def topic_arn(region: str, account_id: str, name: str) -> str:
@@ -83,3 +101,16 @@ def topic_arn(region: str, account_id: str, name: str) -> str:
 def subscription_arn(topic: str, subscription_id: UUID) -> str:
     """The ARN of a subscription to the topic of that ARN."""
     return f"{topic}:{subscription_id}"
+
+
+def root_arn(account_id: str) -> str:
+    """The owner of an account: AWS's name for whoever uses its own credentials."""
+    return f"arn:aws:iam::{account_id}:root"
+
+
+def schedule_arn(region: str, account_id: str, group: str, name: str) -> str:
+    return f"arn:aws:scheduler:{region}:{account_id}:schedule/{group}/{name}"
+
+
+def schedule_group_arn(region: str, account_id: str, name: str) -> str:
+    return f"arn:aws:scheduler:{region}:{account_id}:schedule-group/{name}"

@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import orjson
 
@@ -23,6 +23,11 @@ MOST_RETRIES: Final = 100
 LONGEST_RETRYING_SECONDS: Final = 3600
 """The delays before the retries of one delivery add up to no more, whatever its policy says."""
 DEFAULT_CONTENT_TYPE: Final = "text/plain; charset=UTF-8"
+NATIVE_DELAYS_SECONDS: Final = (10.0, 30.0, 60.0, 300.0)
+"""Before the retries for a subscription of the native API that has no policy of its own, nor a
+topic with one (seeds/beyond-queue.txt): five attempts in all."""
+JSON_CONTENT_TYPE: Final = "application/json"
+"""Of raw deliveries of the native API, whose messages are JSON."""
 JITTER_FRACTION: Final = 0.1
 
 _LONGEST_TEXT = 10_000
@@ -62,6 +67,8 @@ class DeliveryPlan:
     """Seconds before each retry; no further retry where the sum would exceed an hour."""
     max_receives_per_second: int | None
     content_type: str
+    raw_content_type: str
+    """Of raw deliveries."""
 
     def delay_before_retry(self, number: int, random_fraction: float = 0.0) -> float | None:
         """Seconds before retry `number`, which starts with 1; None when there is no such retry.
@@ -99,18 +106,48 @@ def effective_topic(stored: str | None) -> str:
     return _written({"http": _effective_topic(stored)})
 
 
-def effective_subscription(topic_stored: str | None, subscription_stored: str | None) -> str:
+def effective_subscription(
+    topic_stored: str | None,
+    subscription_stored: str | None,
+    *,
+    is_native: bool = False,
+    is_raw: bool = False,
+) -> str:
     """The EffectiveDeliveryPolicy of a subscription with this policy, or with none, to a topic with
     that one: section by section the subscription's, else the topic's, else the default. A topic may
-    disable what its subscriptions say."""
-    return _written(_effective_subscription(topic_stored, subscription_stored))
+    disable what its subscriptions say.
+
+    ``is_native``: the native API made it, with defaults of its own. Its delays are no function that
+    AWS has; what comes nearest is shown.
+    """
+    default = _DEFAULT
+    if is_native:
+        default = _Default(_NATIVE_RETRY, _JSON_REQUEST if is_raw else _DEFAULT_REQUEST)
+    return _written(_effective_subscription(topic_stored, subscription_stored, default))
 
 
 @lru_cache(maxsize=512)
-def plan(topic_stored: str | None, subscription_stored: str | None) -> DeliveryPlan:
-    """How to deliver to such a subscription."""
-    effective = _effective_subscription(topic_stored, subscription_stored)
-    retry = RetryPolicy(**{_FIELDS[key]: v for key, v in effective["healthyRetryPolicy"].items()})
+def plan(
+    topic_stored: str | None, subscription_stored: str | None, *, is_native: bool = False
+) -> DeliveryPlan:
+    """How to deliver to such a subscription; ``is_native`` as above."""
+    default = _Default(_NATIVE_RETRY, _DEFAULT_REQUEST) if is_native else _DEFAULT
+    effective = _effective_subscription(topic_stored, subscription_stored, default)
+    throttle, request = effective["throttlePolicy"], effective["requestPolicy"]
+    content_type = request["headerContentType"]
+    is_default = request is _DEFAULT_REQUEST
+    return DeliveryPlan(
+        _delays(effective["healthyRetryPolicy"]),
+        throttle["maxReceivesPerSecond"] if throttle else None,
+        content_type,
+        JSON_CONTENT_TYPE if is_native and is_default else content_type,
+    )
+
+
+def _delays(section: _Section) -> tuple[float, ...]:
+    if section is _NATIVE_RETRY:
+        return NATIVE_DELAYS_SECONDS
+    retry = RetryPolicy(**{_FIELDS[key]: value for key, value in section.items()})
     delays: list[float] = []
     total = 0.0
     for number in range(1, retry.num_retries + 1):
@@ -119,28 +156,33 @@ def plan(topic_stored: str | None, subscription_stored: str | None) -> DeliveryP
         if total > LONGEST_RETRYING_SECONDS:
             break
         delays.append(delay)
-    throttle = effective["throttlePolicy"]
-    return DeliveryPlan(
-        tuple(delays),
-        throttle["maxReceivesPerSecond"] if throttle else None,
-        effective["requestPolicy"]["headerContentType"],
-    )
+    return tuple(delays)
 
 
-def _effective_topic(stored: str | None) -> _Section:
+class _Default(NamedTuple):
+    """What holds where neither subscription nor topic says anything."""
+
+    retry: _Section
+    request: _Section
+
+
+def _effective_topic(stored: str | None, default: _Default | None = None) -> _Section:
+    default = default or _DEFAULT
     http = _topic(_loaded(stored)).get("http", {}) if stored else {}
     effective = {
-        "defaultHealthyRetryPolicy": http.get("defaultHealthyRetryPolicy") or _DEFAULT_RETRY,
+        "defaultHealthyRetryPolicy": http.get("defaultHealthyRetryPolicy") or default.retry,
         "disableSubscriptionOverrides": http.get("disableSubscriptionOverrides", False),
     }
     if "defaultThrottlePolicy" in http:
         effective["defaultThrottlePolicy"] = http["defaultThrottlePolicy"]
-    effective["defaultRequestPolicy"] = http.get("defaultRequestPolicy") or _DEFAULT_REQUEST
+    effective["defaultRequestPolicy"] = http.get("defaultRequestPolicy") or default.request
     return effective
 
 
-def _effective_subscription(topic_stored: str | None, subscription_stored: str | None) -> _Section:
-    topic = _effective_topic(topic_stored)
+def _effective_subscription(
+    topic_stored: str | None, subscription_stored: str | None, default: _Default
+) -> _Section:
+    topic = _effective_topic(topic_stored, default)
     own: Mapping[str, Any] = {}
     if subscription_stored and not topic["disableSubscriptionOverrides"]:
         own = _subscription(_loaded(subscription_stored))
@@ -306,3 +348,8 @@ def _as_section(policy: RetryPolicy) -> _Section:
 
 _DEFAULT_RETRY: Final = _as_section(RetryPolicy())
 _DEFAULT_REQUEST: Final = {"headerContentType": DEFAULT_CONTENT_TYPE}
+_DEFAULT: Final = _Default(_DEFAULT_RETRY, _DEFAULT_REQUEST)
+_NATIVE_RETRY: Final = _as_section(
+    RetryPolicy(10, 300, len(NATIVE_DELAYS_SECONDS), backoff_function="geometric")
+)
+_JSON_REQUEST: Final = {"headerContentType": JSON_CONTENT_TYPE}

@@ -36,8 +36,9 @@ class Notification(NamedTuple):
     tail: str
 
     def to(self, subscription_arn: str) -> str:
-        """The envelope for one subscription."""
-        return f"{self.head}{subscription_arn}{self.tail}"
+        """The envelope for one subscription. In the ARN of a pattern there may be a `#`, with which
+        the link would end."""
+        return f"{self.head}{subscription_arn.replace('#', '%23')}{self.tail}"
 
 
 def timestamp(instant: datetime) -> str:
@@ -142,7 +143,8 @@ def confirmation(confirming: Confirming, *, base_url: str, signing: Signing) -> 
 
 def subscribe_url(base_url: str, topic_arn: str, token: str) -> str:
     """The link that confirms a subscription."""
-    return f"{base_url}/?Action=ConfirmSubscription&TopicArn={topic_arn}&Token={token}"
+    topic = topic_arn.replace("#", "%23")
+    return f"{base_url}/?Action=ConfirmSubscription&TopicArn={topic}&Token={token}"
 
 
 def cert_url(base_url: str, fingerprint: str) -> str:

@@ -38,11 +38,15 @@ class Head(NamedTuple):
 
 
 class Policies(NamedTuple):
-    """What is set for deliveries to a subscription, as texts."""
+    """What is set for deliveries to a subscription, as texts, and where it belongs."""
 
     delivery_policy: str | None
     redrive_policy: str | None
     topic_delivery_policy: str | None
+    topic_name: str
+    """In the ARN of the subscription: of a pattern it is not the name that was published to."""
+    is_native: bool
+    """The native API made it."""
 
 
 class Claimed(NamedTuple):
@@ -102,7 +106,11 @@ async def find_policies(
     rows = await tx.fetch(_FIND_POLICIES, list(subscription_ids))
     return {
         row["subscription_id"]: Policies(
-            row["own_policy"], row["redrive_policy"], row["topic_policy"]
+            row["own_policy"],
+            row["redrive_policy"],
+            row["topic_policy"],
+            row["topic_name"],
+            row["is_native"],
         )
         for row in rows
     }

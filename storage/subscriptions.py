@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
 
+from storage import topics
 from storage.model import Subscription
 from storage.notifications import tell_topic_changed
 from storage.planning import probe_by_key
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
 _SQL = load("subscriptions")
 _OF_TOPIC = _SQL["of_topic"].text
+_OF_TOPICS = _SQL["of_topics"].text
 _FIND = _SQL["find"].text
 _FIND_BY_TOKEN = _SQL["find_by_token"].text
 _FIND_BY_ENDPOINT = _SQL["find_by_endpoint"].text
@@ -37,6 +39,7 @@ _COUNT_OF_TOPIC = _SQL["count_of_topic"].text
 _COUNT_FILTER_POLICIES = _SQL["count_filter_policies"].text
 _PAGE_OF_ACCOUNT = _SQL["page_of_account"].text
 _PAGE_OF_TOPIC = _SQL["page_of_topic"].text
+_PAGE_OF_QUEUE = _SQL["page_of_queue"].text
 _DELETE_EXPIRED = _SQL["delete_expired"].text
 _FORGET_ENDED = _SQL["forget_ended"].text
 
@@ -56,6 +59,7 @@ class NewSubscription:
     region: str
     attributes: Mapping[str, str]
     token: str | None
+    is_native: bool = False
 
 
 class Ended(NamedTuple):
@@ -84,12 +88,21 @@ def _subscription(row: asyncpg.Record) -> Subscription:
         authenticate_on_unsubscribe=row["authenticate_on_unsubscribe"],
         position=row["position"],
         live_from=row["live_from"],
+        is_native=row["is_native"],
+        is_pattern=row["is_pattern"],
+        created_at=row["created_at"],
     )
 
 
 async def of_topic(tx: Transaction, topic_id: int) -> list[Subscription]:
     """All subscriptions of the topic in order of creation, unconfirmed ones too."""
     return [_subscription(row) for row in await tx.fetch(_OF_TOPIC, topic_id)]
+
+
+async def of_topics(tx: Transaction, topic_ids: Iterable[int]) -> list[Subscription]:
+    """The same of several topics, together in order of creation."""
+    await probe_by_key(tx)
+    return [_subscription(row) for row in await tx.fetch(_OF_TOPICS, list(topic_ids))]
 
 
 async def find(
@@ -138,6 +151,7 @@ async def create(
         new.region,
         json.dumps(dict(new.attributes)),
         new.token is None,
+        new.is_native,
         new.token,
         None if new.token is None else token_seconds,
     )
@@ -175,9 +189,14 @@ async def set_attributes(
 
 
 async def delete(tx: Transaction, subscription: Subscription) -> bool:
-    """Delete it, which the topic counts; False when it is gone already."""
+    """Delete it, which the topic counts; False when it is gone already.
+
+    Its topic is locked. A pattern goes with its last subscription, unless that can be restored.
+    """
     deleted = await tx.fetchval(_DELETE, subscription.subscription_id) is not None
     await tell_topic_changed(tx, subscription.topic_id)
+    if deleted and subscription.is_pattern:
+        await topics.remove_unused_patterns(tx, [subscription.topic_id])
     return deleted
 
 
@@ -253,7 +272,7 @@ async def page_of_account(
     after_position: int,
     limit: int,
 ) -> list[Subscription]:
-    """The account's subscriptions behind a position, in order of creation."""
+    """The account's subscriptions to topics behind a position, in order of creation."""
     await probe_by_key(tx)
     rows = await tx.fetch(_PAGE_OF_ACCOUNT, now, account_id, region, after_position, limit)
     return [_subscription(row) for row in rows]
@@ -268,6 +287,16 @@ async def page_of_topic(
     return [_subscription(row) for row in rows]
 
 
+async def page_of_queue(
+    tx: Transaction, queue_arn: str, *, after_position: int, limit: int
+) -> list[Subscription]:
+    """Confirmed subscriptions that the queue gets messages from, behind a position, in order of
+    creation; patterns' too."""
+    await probe_by_key(tx)
+    rows = await tx.fetch(_PAGE_OF_QUEUE, queue_arn, after_position, limit)
+    return [_subscription(row) for row in rows]
+
+
 async def delete_expired(tx: Transaction, now: datetime | None, limit: int) -> int:
     """Delete up to ``limit`` subscriptions, and as many ended ones, whose tokens have expired; how
     many went.
@@ -276,4 +305,8 @@ async def delete_expired(tx: Transaction, now: datetime | None, limit: int) -> i
     pending = await tx.fetch(_DELETE_EXPIRED, now, limit)
     for topic_id in dict.fromkeys(row["topic_id"] for row in pending):
         await tell_topic_changed(tx, topic_id)
-    return len(pending) + len(await tx.fetch(_FORGET_ENDED, now, limit))
+    ended = await tx.fetch(_FORGET_ENDED, now, limit)
+    if ended:
+        # A pattern without subscriptions was kept for those that could come back.
+        await topics.remove_unused_patterns(tx, {row["topic_id"] for row in ended})
+    return len(pending) + len(ended)

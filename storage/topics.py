@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, NamedTuple
 
 from storage.model import Topic
-from storage.notifications import tell_topic_changed
+from storage.notifications import tell_patterns_changed, tell_topic_changed
 from storage.planning import probe_by_key
 from storage.queries import load
 
@@ -20,11 +20,16 @@ if TYPE_CHECKING:
 
 _SQL = load("topics")
 _FIND = _SQL["find"].text
+_FIND_PATTERN = _SQL["find_pattern"].text
 _FIND_BY_ID = _SQL["find_by_id"].text
 _LOCK = _SQL["lock"].text
 _CREATE = _SQL["create"].text
 _DELETE = _SQL["delete"].text
 _LIST_NAMES = _SQL["list_names"].text
+_LIST_PATTERNS = _SQL["list_patterns"].text
+_COUNT_PATTERNS = _SQL["count_patterns"].text
+_HOLD_PATTERNS = _SQL["hold_patterns"].text
+_REMOVE_UNUSED_PATTERNS = _SQL["remove_unused_patterns"].text
 _SET_ATTRIBUTES = _SQL["set_attributes"].text
 _SET_TAGS = _SQL["set_tags"].text
 _DATA_PROTECTION_POLICY = _SQL["data_protection_policy"].text
@@ -43,11 +48,15 @@ DEFAULT_ATTRIBUTES: Mapping[str, str] = {
     "FifoThroughputScope": "Topic",
 }
 """What an attribute that is not stored means (contract/sns.md 3.3)."""
+_LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
 class NewTopic:
-    """A topic to create. ``attributes`` are normalised."""
+    """A topic to create. ``attributes`` are normalised.
+
+    ``is_pattern``: its name is a pattern of routing keys, which SNS neither lists nor finds.
+    """
 
     account_id: str
     region: str
@@ -56,6 +65,7 @@ class NewTopic:
     attributes: Mapping[str, str]
     tags: Mapping[str, str]
     data_protection_policy: str | None
+    is_pattern: bool = False
 
 
 class OutdatedArchive(NamedTuple):
@@ -104,6 +114,27 @@ def _topic(row: asyncpg.Record) -> Topic:
     )
 
 
+def passing(account_id: str, region: str, name: str) -> Topic:
+    """A standard topic that is not stored, with the defaults: what an event is published to whose
+    routing key is no topic's name. Its id is 0, as no stored one's is."""
+    return Topic(
+        topic_id=0,
+        account_id=account_id,
+        region=region,
+        name=name,
+        arn=f"arn:aws:sns:{region}:{account_id}:{name}",
+        is_fifo=False,
+        attributes={},
+        tags={},
+        created_at=_LONG_AGO,
+        subscriptions_deleted=0,
+        signature_version=DEFAULT_ATTRIBUTES["SignatureVersion"],
+        content_based_deduplication=False,
+        deduplication_per_group=False,
+        archive_days=0,
+    )
+
+
 def _archive_days(attributes: Mapping[str, str]) -> int:
     """Of the stored, normalised archive policy."""
     text = attributes.get("ArchivePolicy")
@@ -111,9 +142,40 @@ def _archive_days(attributes: Mapping[str, str]) -> int:
 
 
 async def find(tx: Transaction, account_id: str, region: str, name: str) -> Topic | None:
-    """The topic of that name."""
+    """The topic of that name; a pattern is none."""
     row = await tx.fetchrow(_FIND, account_id, region, name)
     return None if row is None else _topic(row)
+
+
+async def find_pattern(tx: Transaction, account_id: str, region: str, pattern: str) -> Topic | None:
+    """The topic that keeps the subscriptions to that pattern of routing keys."""
+    row = await tx.fetchrow(_FIND_PATTERN, account_id, region, pattern)
+    return None if row is None else _topic(row)
+
+
+async def list_patterns(tx: Transaction, account_id: str, region: str) -> dict[int, str]:
+    """All patterns of the namespace by their ids, also those without a subscription."""
+    await probe_by_key(tx)
+    rows = await tx.fetch(_LIST_PATTERNS, account_id, region)
+    return {row["topic_id"]: row["topic_name"] for row in rows}
+
+
+async def count_patterns(tx: Transaction, account_id: str, region: str, *, limit: int) -> int:
+    """How many patterns the namespace has, not counted beyond ``limit``."""
+    await probe_by_key(tx)
+    count: int = await tx.fetchval(_COUNT_PATTERNS, account_id, region, limit)
+    return count
+
+
+async def remove_unused_patterns(tx: Transaction, topic_ids: Iterable[int]) -> None:
+    """Remove those that are patterns without a subscription, and without one that can be restored.
+
+    Whoever adds a subscription holds the row (``lock``): this waits for them, and they for this.
+    """
+    held = [row["topic_id"] for row in await tx.fetch(_HOLD_PATTERNS, list(topic_ids))]
+    if held:
+        await probe_by_key(tx)
+        await tx.execute(_REMOVE_UNUSED_PATTERNS, held)
 
 
 async def find_by_id(tx: Transaction, topic_id: int) -> Topic | None:
@@ -141,6 +203,7 @@ async def create(tx: Transaction, now: datetime | None, new: NewTopic) -> Topic 
         new.region,
         new.name,
         new.is_fifo,
+        new.is_pattern,
         json.dumps(dict(new.attributes)),
         json.dumps(dict(new.tags)),
         new.data_protection_policy,
@@ -148,7 +211,11 @@ async def create(tx: Transaction, now: datetime | None, new: NewTopic) -> Topic 
     if row is None:
         return None
     topic = _topic(row)
-    await tell_topic_changed(tx, topic.topic_id)
+    if new.is_pattern:
+        # Nobody knows its id yet: whoever cached the others of its namespace must hear of it.
+        await tell_patterns_changed(tx, topic.account_id, topic.region)
+    else:
+        await tell_topic_changed(tx, topic.topic_id)
     return topic
 
 
@@ -162,7 +229,7 @@ async def delete(tx: Transaction, topic_id: int) -> bool:
 async def list_names(
     tx: Transaction, account_id: str, region: str, *, after_name: str, limit: int
 ) -> list[str]:
-    """Names of topics behind ``after_name``, in byte order."""
+    """Names of topics behind ``after_name``, in byte order; no patterns."""
     rows = await tx.fetch(_LIST_NAMES, account_id, region, after_name, limit)
     return [row["topic_name"] for row in rows]
 

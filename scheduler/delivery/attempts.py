@@ -5,15 +5,16 @@ from __future__ import annotations
 import asyncio
 import importlib
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
+from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from protocol import arns, delivery_policies
 from protocol.delivery_policies import DEFAULT_CONTENT_TYPE, DeliveryPlan
-from scheduler.delivery.outcomes import DELIVERED, Outcome, no_answer
+from scheduler.delivery.outcomes import DELIVERED, Outcome, native, no_answer
 from storage.deliveries import Claimed, Policies
 from storage.errors import Unavailable
 
@@ -43,6 +44,27 @@ class Tally(Protocol):
         """So many leases ran out, or were broken off: their requests may be made twice."""
 
 
+class AttemptTrace(Protocol):
+    """Follows one attempt."""
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """What the request carries for it."""
+
+    def ended(self, status: int | None, error: str | None) -> None:
+        """The attempt is over; ``status`` None: no answer, ``error`` None: delivered."""
+
+
+class _NoTrace:
+    headers: Mapping[str, str] = MappingProxyType({})
+
+    def ended(self, status: int | None, error: str | None) -> None:
+        """Nobody follows."""
+
+
+_NO_TRACE = _NoTrace()
+
+
 @dataclass(frozen=True, slots=True)
 class DeliveryOptions:
     """What can be configured."""
@@ -54,6 +76,7 @@ class DeliveryOptions:
     stop_seconds: float = 5.0
     allow_private: bool = False
     ca_file: Path | None = None
+    trace: Callable[[Claimed], AttemptTrace] = lambda _: _NO_TRACE
 
     @property
     def lease_seconds(self) -> float:
@@ -110,11 +133,17 @@ class Attempts:
 
     async def _send(self, claimed: Claimed, policies: Policies | None, body: str) -> Outcome:
         client = self._web_hooks or await self._open()
-        headers = headers_of(claimed, plan_of(policies))
+        trace = self._options.trace(claimed)
+        headers = {**headers_of(claimed, policies), **trace.headers}
         started = perf_counter()
-        outcome = await client.post(claimed.endpoint, headers, body.encode())
+        try:
+            outcome = await client.post(claimed.endpoint, headers, body.encode())
+        except BaseException as error:
+            trace.ended(None, type(error).__name__)
+            raise
+        trace.ended(outcome.status, outcome.error)
         self._tally.attempted(perf_counter() - started, succeeded=outcome.is_delivered)
-        return outcome
+        return native(outcome) if policies is not None and policies.is_native else outcome
 
     async def _open(self) -> WebHooks:
         async with self._opening:
@@ -136,10 +165,12 @@ def plan_of(policies: Policies | None) -> DeliveryPlan:
     """How to deliver under these policies; the default when there are none."""
     if policies is None:
         return delivery_policies.plan(None, None)
-    return delivery_policies.plan(policies.topic_delivery_policy, policies.delivery_policy)
+    return delivery_policies.plan(
+        policies.topic_delivery_policy, policies.delivery_policy, is_native=policies.is_native
+    )
 
 
-def headers_of(claimed: Claimed, plan: DeliveryPlan) -> dict[str, str]:
+def headers_of(claimed: Claimed, policies: Policies | None) -> dict[str, str]:
     """The headers of a request; those of confirmations know no policy."""
     topic_arn = arns.topic_arn(claimed.region, claimed.account_id, claimed.topic_name)
     is_notification = claimed.kind == NOTIFICATION
@@ -149,11 +180,16 @@ def headers_of(claimed: Claimed, plan: DeliveryPlan) -> dict[str, str]:
         "x-amz-sns-topic-arn": topic_arn,
     }
     if claimed.kind != "SubscriptionConfirmation":
-        arn = arns.subscription_arn(topic_arn, claimed.subscription_id)
+        # Published under a key, delivered to a subscription to a pattern: these are two names.
+        name = claimed.topic_name if policies is None else policies.topic_name
+        own_arn = arns.topic_arn(claimed.region, claimed.account_id, name)
+        arn = arns.subscription_arn(own_arn, claimed.subscription_id)
         headers["x-amz-sns-subscription-arn"] = arn
     if claimed.is_raw:
         headers["x-amz-sns-rawdelivery"] = "true"
-    headers["Content-Type"] = plan.content_type if is_notification else DEFAULT_CONTENT_TYPE
+    plan = plan_of(policies)
+    content_type = plan.raw_content_type if claimed.is_raw else plan.content_type
+    headers["Content-Type"] = content_type if is_notification else DEFAULT_CONTENT_TYPE
     headers["User-Agent"] = _AGENT
     headers["Accept-Encoding"] = "gzip,deflate"
     return headers

@@ -39,6 +39,15 @@ def judge(status: int) -> Outcome:
     return Outcome(status, f"HTTP {status}: client errors are not tried again", is_permanent=True)
 
 
+def native(outcome: Outcome) -> Outcome:
+    """The same for a subscription of the native API: every answer but 2xx is tried again, client
+    errors and redirects too (the failure modes of seeds/beyond-queue.txt)."""
+    status = outcome.status
+    if status is None or outcome.is_delivered:
+        return outcome
+    return Outcome(status, f"HTTP {status}")
+
+
 def no_answer(reason: str, *, is_permanent: bool = False) -> Outcome:
     """No answer, or half of one, because of that."""
     return Outcome(None, _clean(reason), is_permanent)

@@ -8,17 +8,27 @@
 -- params: topic_id
 -- All of them in order of creation, for the cache of publishing.
 SELECT s.subscription_id, s.position, s.topic_id, s.protocol, s.endpoint, s.account_id, s.region,
-  s.attributes, s.is_confirmed, s.was_authenticated, s.authenticate_on_unsubscribe,
-  s.live_from, t.account_id AS topic_account_id, t.topic_name
+  s.attributes, s.is_confirmed, s.was_authenticated, s.authenticate_on_unsubscribe, s.live_from,
+  s.is_native, s.created_at, t.account_id AS topic_account_id, t.topic_name, t.is_pattern
 FROM subscriptions AS s JOIN topics AS t ON t.topic_id = s.topic_id
 WHERE s.topic_id = $1
+ORDER BY s.position
+
+-- name: of_topics
+-- params: topic_ids
+-- The same of several topics.
+SELECT s.subscription_id, s.position, s.topic_id, s.protocol, s.endpoint, s.account_id, s.region,
+  s.attributes, s.is_confirmed, s.was_authenticated, s.authenticate_on_unsubscribe, s.live_from,
+  s.is_native, s.created_at, t.account_id AS topic_account_id, t.topic_name, t.is_pattern
+FROM subscriptions AS s JOIN topics AS t ON t.topic_id = s.topic_id
+WHERE s.topic_id = ANY($1::int[])
 ORDER BY s.position
 
 -- name: find
 -- params: subscription_id, now
 SELECT s.subscription_id, s.position, s.topic_id, s.protocol, s.endpoint, s.account_id, s.region,
-  s.attributes, s.is_confirmed, s.was_authenticated, s.authenticate_on_unsubscribe,
-  s.live_from, t.account_id AS topic_account_id, t.topic_name
+  s.attributes, s.is_confirmed, s.was_authenticated, s.authenticate_on_unsubscribe, s.live_from,
+  s.is_native, s.created_at, t.account_id AS topic_account_id, t.topic_name, t.is_pattern
 FROM subscriptions AS s JOIN topics AS t ON t.topic_id = s.topic_id
 WHERE s.subscription_id = $1
   AND (s.is_confirmed OR s.token_expires_at > coalesce($2::timestamptz, clock_timestamp()))
@@ -27,8 +37,8 @@ WHERE s.subscription_id = $1
 -- params: token, now
 -- Also long after it was confirmed: the same link answers the same.
 SELECT s.subscription_id, s.position, s.topic_id, s.protocol, s.endpoint, s.account_id, s.region,
-  s.attributes, s.is_confirmed, s.was_authenticated, s.authenticate_on_unsubscribe,
-  s.live_from, t.account_id AS topic_account_id, t.topic_name
+  s.attributes, s.is_confirmed, s.was_authenticated, s.authenticate_on_unsubscribe, s.live_from,
+  s.is_native, s.created_at, t.account_id AS topic_account_id, t.topic_name, t.is_pattern
 FROM subscriptions AS s JOIN topics AS t ON t.topic_id = s.topic_id
 WHERE s.token = $1
   AND (s.is_confirmed OR s.token_expires_at > coalesce($2::timestamptz, clock_timestamp()))
@@ -36,8 +46,8 @@ WHERE s.token = $1
 -- name: find_by_endpoint
 -- params: topic_id, protocol, endpoint
 SELECT s.subscription_id, s.position, s.topic_id, s.protocol, s.endpoint, s.account_id, s.region,
-  s.attributes, s.is_confirmed, s.was_authenticated, s.authenticate_on_unsubscribe,
-  s.live_from, t.account_id AS topic_account_id, t.topic_name
+  s.attributes, s.is_confirmed, s.was_authenticated, s.authenticate_on_unsubscribe, s.live_from,
+  s.is_native, s.created_at, t.account_id AS topic_account_id, t.topic_name, t.is_pattern
 FROM subscriptions AS s JOIN topics AS t ON t.topic_id = s.topic_id
 WHERE s.topic_id = $1 AND s.protocol = $2 AND s.endpoint = $3
 
@@ -49,13 +59,15 @@ WHERE topic_id = $2 AND protocol = $3 AND endpoint = $4 AND NOT is_confirmed
   AND token_expires_at <= coalesce($1::timestamptz, clock_timestamp())
 
 -- name: create
--- params: now, subscription_id, topic_id, protocol, endpoint, account_id, region, attributes, is_confirmed, token, token_seconds
+-- params: now, subscription_id, topic_id, protocol, endpoint, account_id, region, attributes, is_confirmed, is_native, token, token_seconds
 -- Confirmed at once, and then nobody without credentials can end it; or pending for so many seconds.
+-- Of those that the native API makes, whoever got an envelope can: they lead to no page of AWS's
+-- where one could sign in.
 INSERT INTO subscriptions (subscription_id, topic_id, protocol, endpoint, account_id, region,
-  attributes, is_confirmed, was_authenticated, authenticate_on_unsubscribe, token,
+  attributes, is_confirmed, was_authenticated, authenticate_on_unsubscribe, is_native, token,
   token_expires_at, created_at)
-SELECT $2, $3, $4, $5, $6, $7, $8::jsonb, $9, $9, $9, $10,
-  clock.now + make_interval(secs => $11::int), clock.now
+SELECT $2, $3, $4, $5, $6, $7, $8::jsonb, $9, $9, $9 AND NOT $10, $10, $11,
+  clock.now + make_interval(secs => $12::int), clock.now
 FROM (SELECT coalesce($1::timestamptz, clock_timestamp()) AS now) AS clock
 
 -- name: renew_token
@@ -92,9 +104,10 @@ RETURNING topics.topic_id
 -- params: now, subscription_id, token, token_seconds
 -- Before it is deleted: keeps what `restore` needs for so many seconds.
 INSERT INTO ended_subscriptions (token, expires_at, subscription_id, topic_id, protocol, endpoint,
-  account_id, region, attributes)
+  account_id, region, attributes, is_native)
 SELECT $3, coalesce($1::timestamptz, clock_timestamp()) + make_interval(secs => $4::int),
-  s.subscription_id, s.topic_id, s.protocol, s.endpoint, s.account_id, s.region, s.attributes
+  s.subscription_id, s.topic_id, s.protocol, s.endpoint, s.account_id, s.region, s.attributes,
+  s.is_native
 FROM subscriptions AS s WHERE s.subscription_id = $2
 
 -- name: find_ended
@@ -109,12 +122,13 @@ WHERE token = $2 AND expires_at > coalesce($1::timestamptz, clock_timestamp())
 WITH ended AS (
   DELETE FROM ended_subscriptions
   WHERE token = $2 AND expires_at > coalesce($1::timestamptz, clock_timestamp())
-  RETURNING subscription_id, topic_id, protocol, endpoint, account_id, region, attributes
+  RETURNING subscription_id, topic_id, protocol, endpoint, account_id, region, attributes, is_native
 )
 INSERT INTO subscriptions AS s (subscription_id, topic_id, protocol, endpoint, account_id, region,
-  attributes, is_confirmed, was_authenticated, authenticate_on_unsubscribe, token, created_at)
+  attributes, is_confirmed, was_authenticated, authenticate_on_unsubscribe, is_native, token,
+  created_at)
 SELECT e.subscription_id, e.topic_id, e.protocol, e.endpoint, e.account_id, e.region, e.attributes,
-  true, $3, $4, $2, coalesce($1::timestamptz, clock_timestamp())
+  true, $3, $4, e.is_native, $2, coalesce($1::timestamptz, clock_timestamp())
 FROM ended AS e
 ON CONFLICT (topic_id, protocol, endpoint) DO UPDATE
 SET is_confirmed = true,
@@ -145,23 +159,34 @@ SELECT
 
 -- name: page_of_account
 -- params: now, account_id, region, after_position, limit
+-- Those to topics: SNS lists no patterns.
 SELECT s.subscription_id, s.position, s.topic_id, s.protocol, s.endpoint, s.account_id, s.region,
-  s.attributes, s.is_confirmed, s.was_authenticated, s.authenticate_on_unsubscribe,
-  s.live_from, t.account_id AS topic_account_id, t.topic_name
+  s.attributes, s.is_confirmed, s.was_authenticated, s.authenticate_on_unsubscribe, s.live_from,
+  s.is_native, s.created_at, t.account_id AS topic_account_id, t.topic_name, t.is_pattern
 FROM subscriptions AS s JOIN topics AS t ON t.topic_id = s.topic_id
-WHERE s.account_id = $2 AND s.region = $3 AND s.position > $4
+WHERE s.account_id = $2 AND s.region = $3 AND s.position > $4 AND NOT t.is_pattern
   AND (s.is_confirmed OR s.token_expires_at > coalesce($1::timestamptz, clock_timestamp()))
 ORDER BY s.position LIMIT $5
 
 -- name: page_of_topic
 -- params: now, topic_id, after_position, limit
 SELECT s.subscription_id, s.position, s.topic_id, s.protocol, s.endpoint, s.account_id, s.region,
-  s.attributes, s.is_confirmed, s.was_authenticated, s.authenticate_on_unsubscribe,
-  s.live_from, t.account_id AS topic_account_id, t.topic_name
+  s.attributes, s.is_confirmed, s.was_authenticated, s.authenticate_on_unsubscribe, s.live_from,
+  s.is_native, s.created_at, t.account_id AS topic_account_id, t.topic_name, t.is_pattern
 FROM subscriptions AS s JOIN topics AS t ON t.topic_id = s.topic_id
 WHERE s.topic_id = $2 AND s.position > $3
   AND (s.is_confirmed OR s.token_expires_at > coalesce($1::timestamptz, clock_timestamp()))
 ORDER BY s.position LIMIT $4
+
+-- name: page_of_queue
+-- params: queue_arn, after_position, limit
+-- Whoever's they are: the subscriptions that the queue gets messages from, those to patterns too.
+SELECT s.subscription_id, s.position, s.topic_id, s.protocol, s.endpoint, s.account_id, s.region,
+  s.attributes, s.is_confirmed, s.was_authenticated, s.authenticate_on_unsubscribe, s.live_from,
+  s.is_native, s.created_at, t.account_id AS topic_account_id, t.topic_name, t.is_pattern
+FROM subscriptions AS s JOIN topics AS t ON t.topic_id = s.topic_id
+WHERE s.protocol = 'sqs' AND s.endpoint = $1 AND s.position > $2 AND s.is_confirmed
+ORDER BY s.position LIMIT $3
 
 -- name: delete_expired
 -- params: now, limit

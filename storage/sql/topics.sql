@@ -3,11 +3,50 @@
 
 -- name: find
 -- params: account_id, region, topic_name
--- The topic of that name, or no row.
+-- The topic of that name, or no row. SNS sees no patterns.
 SELECT topic_id, account_id, region, topic_name, is_fifo, attributes, tags, subscriptions_deleted,
   created_at
 FROM topics
-WHERE account_id = $1 AND region = $2 AND topic_name = $3
+WHERE account_id = $1 AND region = $2 AND topic_name = $3 AND NOT is_pattern
+
+-- name: find_pattern
+-- params: account_id, region, pattern
+-- The pattern of routing keys, as a topic, or no row.
+SELECT topic_id, account_id, region, topic_name, is_fifo, attributes, tags, subscriptions_deleted,
+  created_at
+FROM topics
+WHERE account_id = $1 AND region = $2 AND topic_name = $3 AND is_pattern
+
+-- name: list_patterns
+-- params: account_id, region
+-- All patterns of a namespace, those without subscriptions too.
+SELECT topic_id, topic_name FROM topics
+WHERE account_id = $1 AND region = $2 AND is_pattern
+ORDER BY topic_id
+
+-- name: count_patterns
+-- params: account_id, region, limit
+-- Not counted beyond `limit`.
+SELECT count(*) FROM (
+  SELECT 1 FROM topics WHERE account_id = $1 AND region = $2 AND is_pattern LIMIT $3) AS counted
+
+-- name: hold_patterns
+-- params: topic_ids
+-- Those of them that are patterns, their rows held like `lock` holds them, in one order.
+SELECT topic_id FROM topics
+WHERE topic_id = ANY($1::int[]) AND is_pattern
+ORDER BY topic_id
+FOR NO KEY UPDATE
+
+-- name: remove_unused_patterns
+-- params: topic_ids
+-- Removes those of the patterns that nobody subscribes to, nor can come back to. Their rows are held
+-- by an earlier statement: this one then sees every subscription that was committed, and nobody adds
+-- one meanwhile.
+DELETE FROM topics AS t
+WHERE t.topic_id = ANY($1::int[]) AND t.is_pattern
+  AND NOT EXISTS (SELECT 1 FROM subscriptions AS s WHERE s.topic_id = t.topic_id)
+  AND NOT EXISTS (SELECT 1 FROM ended_subscriptions AS e WHERE e.topic_id = t.topic_id)
 
 -- name: find_by_id
 -- params: topic_id
@@ -27,12 +66,12 @@ WHERE topic_id = $1
 FOR NO KEY UPDATE
 
 -- name: create
--- params: now, account_id, region, topic_name, is_fifo, attributes, tags, data_protection_policy
+-- params: now, account_id, region, topic_name, is_fifo, is_pattern, attributes, tags, data_protection_policy
 -- The new topic, or no row when there is one of that name: of many creators at once one succeeds.
-INSERT INTO topics (account_id, region, topic_name, is_fifo, attributes, tags,
+INSERT INTO topics (account_id, region, topic_name, is_fifo, is_pattern, attributes, tags,
   data_protection_policy, created_at)
-VALUES ($2, $3, $4, $5, $6::jsonb, $7::json, $8, coalesce($1::timestamptz, clock_timestamp()))
-ON CONFLICT (account_id, region, topic_name) DO NOTHING
+VALUES ($2, $3, $4, $5, $6, $7::jsonb, $8::json, $9, coalesce($1::timestamptz, clock_timestamp()))
+ON CONFLICT (account_id, region, topic_name, is_pattern) DO NOTHING
 RETURNING topic_id, account_id, region, topic_name, is_fifo, attributes, tags,
   subscriptions_deleted, created_at
 
@@ -43,9 +82,9 @@ DELETE FROM topics WHERE topic_id = $1 RETURNING topic_id
 
 -- name: list_names
 -- params: account_id, region, after_name, limit
--- Names in byte order, behind `after_name`.
+-- Names in byte order, behind `after_name`; no patterns.
 SELECT topic_name FROM topics
-WHERE account_id = $1 AND region = $2 AND topic_name > $3
+WHERE account_id = $1 AND region = $2 AND topic_name > $3 AND NOT is_pattern
 ORDER BY topic_name LIMIT $4
 
 -- name: set_attributes

@@ -71,7 +71,7 @@ class WebHookStore:
             topic_id: int = await tx.fetchval(
                 "INSERT INTO topics (account_id, region, topic_name, is_fifo, attributes,"
                 " created_at) VALUES ($1, $2, 'news', false, $3::jsonb, now())"
-                " ON CONFLICT (account_id, region, topic_name) DO UPDATE SET"
+                " ON CONFLICT (account_id, region, topic_name, is_pattern) DO UPDATE SET"
                 " attributes = topics.attributes || excluded.attributes RETURNING topic_id",
                 ACCOUNT,
                 REGION,

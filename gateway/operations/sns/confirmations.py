@@ -170,7 +170,7 @@ def _checked_arn(topic_arn: str | None) -> Arn:
     if topic_arn is None:
         raise ValidationFailed("topicArn")
     try:
-        return arns.parse_topic(topic_arn)
+        return arns.parse_subscribed(topic_arn)
     except Malformed:
         raise InvalidParameter("Topic") from None
 

@@ -88,6 +88,11 @@ def check_same(existing: Subscription, names: Mapping[str, str], wanted: Mapping
             )
 
 
+def are_same(one: Mapping[str, str], other: Mapping[str, str]) -> bool:
+    """Whether two sets of stored attributes mean the same."""
+    return all(_compared(name, one) == _compared(name, other) for name in _PARSERS)
+
+
 def read(
     subscription: Subscription, topic: Topic, replay_status: str | None = None
 ) -> dict[str, str]:
@@ -101,7 +106,7 @@ def read(
         _FILTER: own.get(_FILTER),
         "TopicArn": subscription.topic_arn,
         "Endpoint": without_password(subscription.endpoint),
-        "EffectiveDeliveryPolicy": _effective(topic, own) if is_web else None,
+        "EffectiveDeliveryPolicy": _effective(topic, subscription) if is_web else None,
         _DELIVERY: own.get(_DELIVERY),
         _SCOPE: own.get(_SCOPE, _DEFAULTS[_SCOPE]) if _FILTER in own else None,
         "Protocol": subscription.protocol,
@@ -125,9 +130,13 @@ def _boolean(value: bool) -> str:
     return "true" if value else "false"
 
 
-def _effective(topic: Topic, own: Mapping[str, str]) -> str:
+def _effective(topic: Topic, subscription: Subscription) -> str:
+    own = subscription.attributes
     return delivery_policies.effective_subscription(
-        topic.attributes.get(_DELIVERY), own.get(_DELIVERY)
+        topic.attributes.get(_DELIVERY),
+        own.get(_DELIVERY),
+        is_native=subscription.is_native,
+        is_raw=own.get(_RAW_DELIVERY) == "true",
     )
 
 

@@ -137,7 +137,7 @@ class _New:
             if await subscriptions.count_of_topic(tx, topic.topic_id, limit=most) >= most:
                 raise SubscriptionLimitExceeded(f"A FIFO topic can have {most} subscriptions.")
         if subscription_attributes.has_new_filter_policy({}, attributes):
-            await _check_filter_policies(self.engine, tx, topic, account_id)
+            await check_filter_policies(self.engine, tx, topic, account_id)
         new = subscriptions.NewSubscription(
             subscription_id=uuid4(),
             topic_id=topic.topic_id,
@@ -169,9 +169,10 @@ class _New:
         return confirmation
 
 
-async def _check_filter_policies(
+async def check_filter_policies(
     engine: Engine, tx: Transaction, topic: Topic, account_id: str
 ) -> None:
+    """Refuse one more filter policy than a topic or an account may have."""
     most_of_topic = engine.limits.filter_policies_of_topic
     most_of_account = engine.limits.filter_policies_of_account
     of_topic, of_account = await subscriptions.count_filter_policies(
@@ -245,7 +246,7 @@ async def set_subscription_attributes(
         )
         attributes = subscription_attributes.normalise(subject, {name: value}, stored)
         if subscription_attributes.has_new_filter_policy(stored, attributes):
-            await _check_filter_policies(engine, tx, topic, subscription.account_id)
+            await check_filter_policies(engine, tx, topic, subscription.account_id)
         if name == REPLAY:
             policy = attributes.get(REPLAY, "")
             await begin_replay(tx, now, subscription, policy, request.base_url)

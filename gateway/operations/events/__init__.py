@@ -1,0 +1,1 @@
+"""Events: published under routing keys, to whoever subscribes to a pattern that the key matches."""

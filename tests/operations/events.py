@@ -1,0 +1,72 @@
+"""What tests of events do again and again, in one account."""
+
+from __future__ import annotations
+
+import orjson
+
+from gateway.operations.caller import Caller
+from gateway.operations.engine import Engine
+from gateway.operations.events.publishing import Event, PublishedEvent, publish_event
+from gateway.operations.events.subscriptions import (
+    SubscribeToEvents,
+    list_of_pattern,
+    subscribe,
+    unsubscribe,
+)
+from gateway.operations.sns.preparing import Publisher
+from storage.model import Subscription
+
+BASE_URL = "http://gateway.test:9324"
+WEB_HOOK = "https://hooks.example/events"
+
+
+class Events:
+    """A caller at an engine."""
+
+    def __init__(self, engine: Engine, caller: Caller) -> None:
+        self.engine = engine
+        self.caller = caller
+
+    async def publish(
+        self,
+        key: str,
+        message: object = "hello",
+        delay_seconds: int | None = None,
+        **headers: object,
+    ) -> PublishedEvent:
+        """Publish one event."""
+        raw = {name: orjson.dumps(value) for name, value in headers.items()}
+        event = Event(key, orjson.dumps(message), raw or None, delay_seconds)
+        return await publish_event(self.engine, Publisher(self.caller, BASE_URL), event)
+
+    async def reached(self, key: str, **headers: object) -> tuple[list[str], int]:
+        """The queues that an event reaches, and how many web hooks."""
+        published = await self.publish(key, "hello", None, **headers)
+        return [queue.name for queue, _ in published.places], published.delivery_count
+
+    async def subscribe(
+        self, pattern: str, queue_name: str | None = None, **members: object
+    ) -> Subscription:
+        """A queue; without one a web hook."""
+        if queue_name is None:
+            members.setdefault("endpoint", WEB_HOOK)
+        request = SubscribeToEvents(pattern, queue_name, **members)  # type: ignore[arg-type]
+        return await subscribe(self.engine, self.caller, request)
+
+    async def unsubscribe(self, pattern: str, subscription: Subscription) -> None:
+        """End one."""
+        key = str(subscription.subscription_id)
+        await unsubscribe(self.engine, self.caller, pattern, key)
+
+    async def of_pattern(self, pattern: str) -> list[Subscription]:
+        """The subscriptions to exactly this pattern."""
+        page = await list_of_pattern(
+            self.engine, self.caller, pattern, after_position=0, limit=1_000
+        )
+        return page.subscriptions
+
+    async def patterns(self) -> list[str]:
+        """What is stored as a pattern, in any namespace."""
+        async with self.engine.database.transaction() as tx:
+            rows = await tx.fetch("SELECT topic_name FROM topics WHERE is_pattern ORDER BY 1")
+        return [row["topic_name"] for row in rows]
