@@ -16,7 +16,7 @@ from prometheus_client.core import (
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.registry import Collector
 
-from gateway.operations.series import DeliverySeries, Histogram, QueueSeries, Series
+from gateway.operations.series import DeliverySeries, Histogram, QueueSeries, ScheduleSeries, Series
 from storage import depths
 from storage.delivery_inspection import Gauges
 
@@ -67,6 +67,7 @@ class _ProcessNumbers(Collector):
         )
         yield from _topics(series)
         yield from _deliveries(series.deliveries)
+        yield from _schedules(series.schedules)
         size, idle = self._engine.database.pool_counts()
         for name, value, text in (
             ("db_pool_size", size, "Open connections of the pool."),
@@ -180,6 +181,24 @@ def _deliveries(series: DeliverySeries) -> Iterator[Metric]:
         ),
     ):
         yield CounterMetricFamily(name, text, value)
+
+
+def _schedules(series: ScheduleSeries) -> Iterator[Metric]:
+    yield _counter(
+        "queue_schedule_fires",
+        "Attempts to send for a time of a schedule, or for a manual run.",
+        ["outcome"],
+        [(["success"], series.fired_count), (["failure"], series.failed_count)],
+    )
+    yield _histogram(
+        "queue_schedule_lateness_seconds",
+        "From when a schedule was due to the commit of its messages.",
+        [],
+        [([], series.late_seconds)],
+    )
+    yield CounterMetricFamily(
+        "queue_schedules_paused", "Schedules paused after too many failures.", series.paused_count
+    )
 
 
 def _by_name(all_series: list[QueueSeries], attribute: str) -> list[tuple[Labels, float]]:

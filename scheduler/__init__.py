@@ -6,7 +6,9 @@ from collections.abc import Callable
 from datetime import datetime
 
 from scheduler.collect import FoldCounters, ForgetDeduplication, RemoveDeletedQueues
+from scheduler.collect_archives import CollectArchives
 from scheduler.collect_outbox import CollectOutbox
+from scheduler.collect_schedules import RemoveScheduleGroups
 from scheduler.collect_topics import ForgetTopicDeduplication, RemoveUnconfirmed, TrimArchives
 from scheduler.expire import ExpireMessages
 from scheduler.move import MoveMessages
@@ -43,5 +45,7 @@ def all_workers(
         ),
         Worker(RemoveUnconfirmed(database, clock_now), most_rows=1_000),
         Worker(ForgetTopicDeduplication(database, clock_now), most_rows=5_000),
+        Worker(RemoveScheduleGroups(database), most_rows=2_000),
         Worker(TrimArchives(database, clock_now), most_rows=2_000),
+        Worker(CollectArchives(database, clock_now), most_rows=2_000),
     ]

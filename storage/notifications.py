@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING
+from zlib import crc32
 
 import asyncpg
 
@@ -38,9 +39,27 @@ async def tell_topic_changed(tx: Transaction, topic_id: int) -> None:
     await tx.execute(_NOTIFY, _CHANNEL, f"{EVERYBODY} T {topic_id}:1")
 
 
+def namespace_number(account_id: str, region: str) -> int:
+    """What stands for all patterns of a namespace where a topic's id would be: negative, as no id
+    is. Two namespaces may have the same."""
+    return -1 - crc32(f"{account_id} {region}".encode())
+
+
+async def tell_patterns_changed(tx: Transaction, account_id: str, region: str) -> None:
+    """Tell every process, with this transaction's commit, to drop what it cached of the patterns of
+    routing keys of this namespace, and of the topics in it."""
+    number = namespace_number(account_id, region)
+    await tx.execute(_NOTIFY, _CHANNEL, f"{EVERYBODY} T {number}:1")
+
+
 async def tell_deliveries_written(tx: Transaction) -> None:
     """Tell every process, with this transaction's commit, that deliveries became due."""
     await tx.execute(_NOTIFY, _CHANNEL, f"{EVERYBODY} D 0:1")
+
+
+async def tell_schedules_changed(tx: Transaction) -> None:
+    """Tell every process, with this transaction's commit, to look when the next schedule is due."""
+    await tx.execute(_NOTIFY, _CHANNEL, f"{EVERYBODY} S 0:1")
 
 
 async def tell_clock_moved(tx: Transaction, ahead_seconds: float) -> None:

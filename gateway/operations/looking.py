@@ -44,6 +44,7 @@ def _set_clock(engine: Engine, ahead_seconds: float) -> None:
     if ahead_seconds != engine.clock.ahead_seconds:
         engine.clock.set_ahead(ahead_seconds)
         engine.standard.forget_marks()
+        engine.wakeups.on_schedules()
         engine.wakeups.wake_all()
 
 

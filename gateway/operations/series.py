@@ -19,6 +19,7 @@ DATABASE_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0
 HTTP_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
 AGE_SECONDS = (0.1, 0.5, 1.0, 5.0, 10.0, 30.0, 60.0, 300.0, 900.0, 3600.0)
 ATTEMPT_SECONDS = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+LATE_SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 60.0)
 FLUSH_ENTRIES = (1.0, 2.0, 5.0, 10.0, 25.0, 50.0, 100.0, 250.0, 500.0, 1000.0)
 
 MOST_QUEUES = 1_000
@@ -99,6 +100,34 @@ class DeliverySeries:
         self.lost_count += count
 
 
+class ScheduleSeries:
+    """What schedules fire."""
+
+    __slots__ = ("failed_count", "fired_count", "late_seconds", "paused_count")
+
+    def __init__(self) -> None:
+        self.fired_count = 0
+        self.failed_count = 0
+        self.paused_count = 0
+        self.late_seconds = Histogram(LATE_SECONDS)
+
+    def fired(self, count: int) -> None:
+        """So many invocations were made."""
+        self.fired_count += count
+
+    def failed(self, count: int) -> None:
+        """So many attempts to invoke failed."""
+        self.failed_count += count
+
+    def late(self, seconds: float) -> None:
+        """A schedule was fired so long after it was due."""
+        self.late_seconds.observe(max(seconds, 0.0))
+
+    def paused(self, count: int) -> None:
+        """So many schedules were paused after too many failures."""
+        self.paused_count += count
+
+
 class Series:
     """All numbers of this process."""
 
@@ -107,6 +136,7 @@ class Series:
         self.other = QueueSeries("_other")
         self.flushes: dict[str, Histogram] = {}
         self.deliveries = DeliverySeries()
+        self.schedules = ScheduleSeries()
         self.requests: dict[tuple[str, str, str, int], int] = {}
         """(method, path, action or "", status) -> requests."""
         self.request_seconds: dict[tuple[str, str, str], Histogram] = {}
@@ -150,12 +180,14 @@ class Series:
         self._of(queue).sent += count
 
     def published(self, topic: Topic, count: int) -> None:
-        """``count`` messages passed the checks of a publish to the topic."""
-        number = self.topics.get(topic.name)
+        """``count`` messages passed the checks of a publish to the topic. Events whose keys are no
+        topics are counted together: there may be any number of keys."""
+        name = topic.name if topic.topic_id else "_events"
+        number = self.topics.get(name)
         if number is None and len(self.topics) >= MOST_QUEUES:
             self.topics["_other"] = self.topics.get("_other", 0) + count
         else:
-            self.topics[topic.name] = (number or 0) + count
+            self.topics[name] = (number or 0) + count
 
     def failed_copies(self, kept: int, dropped: int) -> None:
         """Copies that their queues could not take: ``kept`` in dead-letter queues, or not."""

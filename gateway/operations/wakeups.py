@@ -76,6 +76,8 @@ class Wakeups:
         """The same for topics and their subscriptions."""
         self.on_deliveries: Callable[[], None] = lambda: None
         """Told when deliveries to web hooks were written, here or elsewhere."""
+        self.on_schedules: Callable[[], None] = lambda: None
+        """Told when schedules were changed, here or elsewhere, or may have been."""
         self.on_clock_moved: Callable[[float], None] = lambda _: None
         self.on_arrival_elsewhere: Callable[[int], None] = lambda _: None
         self.look: Looker | None = None
@@ -233,6 +235,8 @@ class Wakeups:
             self.topic_changed(number)
         elif kind == "D":
             self.on_deliveries()
+        elif kind == "S":
+            self.on_schedules()
         elif kind == "C":
             self.on_clock_moved(number / 1000)
 
@@ -306,6 +310,7 @@ class Wakeups:
                 break
         self.on_queue_changed(None)
         self.on_topic_changed(None)
+        self.on_schedules()
         self.wake_all()
 
     def _first_look(self, queue_id: int) -> None:

@@ -1,0 +1,1 @@
+"""Schedules: rules that send to queues and topics at given times."""

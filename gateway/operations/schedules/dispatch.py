@@ -1,0 +1,210 @@
+"""Sends what schedules fire: within the transaction of whoever fires them.
+
+A target that is gone, or that refuses its message, fails alone. What a cache says of queues is
+checked by the statement that writes: when a queue turns out to be gone, nothing is written, and all
+is looked up again.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, NamedTuple
+
+from gateway.operations.caller import Caller
+from gateway.operations.queue_cache import QueueName
+from gateway.operations.schedules.fired_messages import (
+    attribute_values,
+    attributes_of,
+    filled,
+    message_for,
+    own_deduplication_id,
+    text_of,
+)
+from gateway.operations.sns import publishing
+from gateway.operations.sns.fan_out import Queues
+from gateway.operations.sns.preparing import Prepared, Publisher
+from gateway.operations.sns.publishing import PublishMessage
+from storage import publishing as stored
+from storage.errors import InvalidParameterValue, QueueDoesNotExist, Rejected
+from storage.publishing import Message, Outcome
+from storage.schedule_fires import Dispatched, Failure, Fire, savepoint
+
+if TYPE_CHECKING:
+    from gateway.operations.engine import Engine
+    from gateway.operations.sns.topic_cache import Audience
+    from storage.database import Transaction
+    from storage.model import Queue
+
+TRIES = 3
+"""Of whoever finds that a queue is gone that was there when the messages were prepared."""
+_MOST_LOCKS = 500
+"""Advisory locks live in shared memory, which has room for some thousands."""
+# AWS's own words for what it says most (contract/sqs.md 2.9); the others go by their class.
+_CODES = {"QueueDoesNotExist": "AWS.SimpleQueueService.NonExistentQueue"}
+
+
+class Ready(NamedTuple):
+    """A message that is ready to be written: for a queue, or prepared for a topic."""
+
+    message: Message
+    queue: Queue | None
+    prepared: Prepared | None
+
+    @property
+    def queues(self) -> Queues:
+        """The queues that it may go to."""
+        if self.prepared is not None:
+            return self.prepared.queues
+        assert self.queue is not None
+        return {_name_of(self.queue): self.queue}
+
+
+class _Gone(Exception):
+    """A queue is gone that the cache still had: what was written for the others goes back."""
+
+
+class PreparedGroups(NamedTuple):
+    """The messages of groups of fires; none of a group that cannot be sent."""
+
+    ready: list[list[Ready]]
+    failures: list[Failure | None]
+    """Of the first groups, as many as were looked at."""
+
+
+class Written(NamedTuple):
+    """Messages that were written, not committed yet."""
+
+    ready: list[list[Ready]]
+    outcome: Outcome
+
+
+class Dispatcher:
+    """Sends for one process. ``base_url``: where clients of this gateway reach it, for the links in
+    envelopes of topics."""
+
+    def __init__(self, engine: Engine, base_url: str) -> None:
+        self._engine = engine
+        self._base_url = base_url
+
+    async def __call__(
+        self, tx: Transaction, now: datetime | None, groups: Sequence[Sequence[Fire]]
+    ) -> Dispatched:
+        """Write the messages of groups of fires, each group all or none; of the first groups only,
+        when all take too many locks. When this raises, nothing was written, and the transaction
+        goes on; but after Unavailable it is of no more use.
+
+        What is not cached is looked up meanwhile: ``tx`` must not hold a connection of the pool
+        that these lookups need.
+        """
+        for _ in range(TRIES):
+            prepared = await self.prepare(groups)
+            written = await self.write(tx, now, prepared.ready)
+            if written is not None:
+                return Dispatched(prepared.failures, functools.partial(self.committed, written))
+        # Queues that come and go as fast as we look.
+        raise QueueDoesNotExist
+
+    async def write(
+        self,
+        tx: Transaction,
+        now: datetime | None,
+        ready: list[list[Ready]],
+        *,
+        wants_places: bool = False,
+    ) -> Written | None:
+        """Write what was prepared; ``committed`` is to be called after the commit. None: a queue is
+        gone, and nothing was written; prepare anew."""
+        messages = [one.message for some in ready for one in some]
+        try:
+            async with savepoint(tx):
+                outcome = await stored.write(tx, now, messages, wants_places=wants_places)
+                if outcome.gone:
+                    raise _Gone
+        except _Gone:
+            for queue_id in outcome.gone:
+                self._engine.queues.forget(queue_id)
+            return None
+        return Written(ready, outcome)
+
+    def committed(self, written: Written) -> None:
+        """Wake who waits for the messages, here and elsewhere, and count them."""
+        engine = self._engine
+        for queue_id, sent_at in written.outcome.sent.items():
+            engine.standard.lower_marks((queue_id,), sent_at)
+        counts: dict[int, tuple[Queue, int]] = {}
+        ready = [one for some in written.ready for one in some]
+        for one, outcome in zip(ready, written.outcome.written, strict=True):
+            if one.prepared is not None:
+                one.prepared.committed(frozenset(), is_duplicate=outcome.is_duplicate)
+            elif one.queue is not None:
+                _, count = counts.get(one.queue.queue_id, (one.queue, 0))
+                counts[one.queue.queue_id] = (one.queue, count + 1)
+        for queue, count in counts.values():
+            engine.wakeups.arrived(queue.queue_id, count)
+            engine.series.copied(queue, count)
+
+    async def prepare(self, groups: Sequence[Sequence[Fire]]) -> PreparedGroups:
+        """Look up what is needed and make the messages, without writing anything."""
+        targets = [fire.target for group in groups for fire in group]
+        names = {
+            (target["account_id"], target["region"], target["queue_name"])
+            for target in targets
+            if target["kind"] == "queue"
+        }
+        queues = await self._engine.queues.find_many(names)
+        ready: list[list[Ready]] = []
+        failures: list[Failure | None] = []
+        locks = 0
+        for group in groups:
+            if locks > _MOST_LOCKS:
+                break
+            try:
+                ready.append([await self._ready(fire, queues) for fire in group])
+                failures.append(None)
+                locks += sum([one.message.lock_count for one in ready[-1]])
+            except Rejected as refusal:
+                ready.append([])
+                code = type(refusal).__name__
+                failures.append(Failure(_CODES.get(code, code), str(refusal)))
+        return PreparedGroups(ready, failures)
+
+    async def _ready(self, fire: Fire, queues: Queues) -> Ready:
+        fire = filled(fire)
+        target = fire.target
+        if target.get("error") is not None:
+            # It was known when the schedule was made, and is a failure only now, as on AWS.
+            raise InvalidParameterValue(target["error"])
+        if target["kind"] == "queue":
+            queue = queues[target["account_id"], target["region"], target["queue_name"]]
+            if queue is None:
+                raise QueueDoesNotExist
+            return Ready(message_for(fire, queue), queue, None)
+        audience = await self._audience(fire)
+        deduplication_id = target.get("deduplication_id")
+        if deduplication_id is None and fire.group_name is None and audience.topic.is_fifo:
+            deduplication_id = own_deduplication_id(fire)
+        request = PublishMessage(
+            text_of(fire),
+            target.get("subject"),
+            target.get("structure"),
+            attribute_values(attributes_of(fire)[0]),
+            target.get("group_id"),
+            deduplication_id,
+        )
+        caller = Caller(fire.account_id, fire.region, fire.account_id)
+        publisher = Publisher(caller, self._base_url)
+        prepared = await publishing.prepare(self._engine, publisher, audience, request)
+        return Ready(prepared.message, None, prepared)
+
+    async def _audience(self, fire: Fire) -> Audience:
+        target = fire.target
+        place = (target["account_id"], target["region"], target["topic_name"])
+        if target.get("is_event"):
+            return await self._engine.topics.event_audience(*place)
+        return await self._engine.topics.find(*place)
+
+
+def _name_of(queue: Queue) -> QueueName:
+    return queue.account_id, queue.region, queue.name

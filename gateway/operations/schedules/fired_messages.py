@@ -1,0 +1,203 @@
+"""From a fire and its queue to the message that is written: text, attributes, ids, checks."""
+
+from __future__ import annotations
+
+import binascii
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from gateway.operations.identifiers import bad_id, new_id
+from protocol import arns, names
+from protocol.digests import content_based_id, md5_of_bytes
+from storage.errors import InvalidMessageContents, InvalidParameterValue, MissingParameter
+from storage.fifo import FifoMessage, dedup_key
+from storage.publishing import Copies, Message
+
+if TYPE_CHECKING:
+    from storage.model import Queue
+    from storage.schedule_fires import Fire
+
+SCHEDULE_HEADER = "_schedule"
+"""The header of fired messages: which schedule, for what time, by hand or not."""
+
+_PLACEHOLDER = "<aws.scheduler."
+_FILLED = ("body", "message", "subject", "attributes", "group_id", "deduplication_id")
+_DEFAULT_GROUP = "default"
+_JSON = "String.json"
+_LOCKS = 2
+"""Advisory locks of a message for a FIFO queue at most: its group and its deduplication id."""
+
+
+def written(instant: datetime) -> str:
+    """RFC 3339 in UTC, with a fraction only when it has one."""
+    return instant.astimezone(UTC).isoformat().replace("+00:00", "Z")
+
+
+def filled(fire: Fire) -> Fire:
+    """The fire with the placeholders of EventBridge Scheduler filled in, wherever its target may
+    have them (contract/scheduler.md 4.2)."""
+    target = fire.target
+    if not target.get("substitutes"):
+        return fire
+    changed = {
+        name: _filled(fire, text)
+        for name in _FILLED
+        if (text := target.get(name)) and _PLACEHOLDER in text
+    }
+    return fire._replace(target={**target, **changed}) if changed else fire
+
+
+def _filled(fire: Fire, text: str) -> str:
+    group = fire.group_name or _DEFAULT_GROUP
+    for name, value in (
+        ("schedule-arn", arns.schedule_arn(fire.region, fire.account_id, group, fire.name)),
+        ("scheduled-time", written(fire.scheduled_for)),
+        ("execution-id", fire.execution_id),
+        ("attempt-number", str(fire.attempt)),
+    ):
+        text = text.replace(f"<aws.scheduler.{name}>", value)
+    return text
+
+
+def text_of(fire: Fire) -> str:
+    """What the target gets."""
+    target = fire.target
+    text: str = target["body"] if target["kind"] == "queue" else target["message"]
+    return text
+
+
+def attributes_of(fire: Fire) -> tuple[str | None, int]:
+    """The message attributes as queues keep them, with the schedule's own header when the target
+    asks for it (seeds/beyond-queue.txt); and the bytes that they count."""
+    kept: str | None = fire.target.get("attributes")
+    has_header = fire.target.get("schedule_header")
+    if not kept and not has_header:
+        return None, 0
+    values: dict[str, dict[str, str]] = orjson.loads(kept) if kept else {}
+    if has_header:
+        values[SCHEDULE_HEADER] = {"DataType": _JSON, "StringValue": _header(fire)}
+        kept = orjson.dumps(values).decode()
+    return kept, sum([_attribute_bytes(name, value) for name, value in values.items()])
+
+
+def _attribute_bytes(name: str, value: Mapping[str, str]) -> int:
+    text = value.get("StringValue")
+    size = len(name.encode()) + len(value["DataType"])
+    if text is not None:
+        return size + len(text.encode())
+    return size + len(binascii.a2b_base64(value["BinaryValue"]))
+
+
+def _header(fire: Fire) -> str:
+    return orjson.dumps(
+        {
+            "name": fire.name,
+            "scheduled_for": written(fire.scheduled_for),
+            "out_of_band": fire.out_of_band,
+        }
+    ).decode()
+
+
+def attribute_values(stored: str | None) -> dict[str, Mapping[str, Any]] | None:
+    """The same as a publish takes them: binary values are bytes."""
+    if not stored:
+        return None
+    values: dict[str, dict[str, Any]] = orjson.loads(stored)
+    for value in values.values():
+        if "BinaryValue" in value:
+            value["BinaryValue"] = binascii.a2b_base64(value["BinaryValue"])
+    return dict(values)
+
+
+def message_for(fire: Fire, queue: Queue) -> Message:
+    """The message of a fire for its queue. Raises a refusal when the queue cannot take it: it was
+    changed since the schedule was made."""
+    text = text_of(fire)
+    stored, attribute_bytes = attributes_of(fire)
+    encoded = _checked(text, attribute_bytes, queue)
+    target = fire.target
+    group_id: str | None = target.get("group_id")
+    delay: int | None = target.get("delay_seconds")
+    delay_seconds = queue.delay_seconds if delay is None or queue.is_fifo else delay
+    message_id = new_id()
+    sender_id = fire.account_id
+    if queue.is_fifo:
+        if group_id is None:
+            raise MissingParameter("MessageGroupId")
+        deduplication_id = _deduplication_id(fire, queue, text)
+        scope = group_id if queue.deduplication_per_group else None
+        ordered = FifoMessage(
+            message_id,
+            group_id,
+            dedup_key(scope, deduplication_id),
+            deduplication_id,
+            text,
+            sender_id,
+            stored,
+            target.get("system"),
+            delay_seconds,
+        )
+        copies = Copies(fifo=[(queue.queue_id, ordered)])
+        return Message(message_id, None, lambda _: copies, _LOCKS)
+    row = (
+        queue.queue_id,
+        message_id,
+        text,
+        sender_id,
+        stored,
+        target.get("system") or _system(group_id),
+        delay_seconds,
+        md5_of_bytes(encoded),
+    )
+    return Message(message_id, None, lambda _: Copies(standard=[row]))
+
+
+def _checked(text: str, attribute_bytes: int, queue: Queue) -> bytes:
+    """The text's UTF-8, with SQS's own refusals (contract/sqs.md 2.1)."""
+    if not text:
+        raise MissingParameter("MessageBody")
+    try:
+        encoded = text.encode()
+    except UnicodeEncodeError:
+        encoded = b"\xff"
+    if names.invalid_utf8(encoded):
+        raise InvalidMessageContents("Invalid characters found in the message.")
+    most = queue.maximum_message_size_bytes
+    if len(encoded) + attribute_bytes > most:
+        raise InvalidParameterValue(
+            "One or more parameters are invalid. Reason: Message must be shorter than "
+            f"{most} bytes."
+        )
+    return encoded
+
+
+def _system(group_id: str | None) -> str | None:
+    """On a standard queue a group id names a tenant."""
+    return None if group_id is None else orjson.dumps({"MessageGroupId": group_id}).decode()
+
+
+def own_deduplication_id(fire: Fire) -> str:
+    """An id that is the same whoever fires a schedule for a time, and of no other fire."""
+    if fire.out_of_band:
+        return f"run-{fire.execution_id}"
+    return f"schedule-{fire.schedule_id}-{fire.scheduled_for.astimezone(UTC):%Y%m%dT%H%M%S.%fZ}"
+
+
+def _deduplication_id(fire: Fire, queue: Queue, text: str) -> str:
+    given: str | None = fire.target.get("deduplication_id")
+    if given is not None:
+        if not names.is_fifo_id(given):
+            raise bad_id("MessageDeduplicationId", given)
+        return given
+    if fire.group_name is None:
+        # By content, all that a schedule fires within five minutes would be one message.
+        return own_deduplication_id(fire)
+    if queue.content_based_deduplication:
+        return content_based_id(text)
+    raise InvalidParameterValue(
+        "The queue should either have ContentBasedDeduplication enabled or MessageDeduplicationId "
+        "provided explicitly"
+    )

@@ -1,0 +1,129 @@
+"""What a schedule of the native API is to do, as its author wrote it (seeds/beyond-queue.txt).
+
+A specification has an expression in one of four forms, a target, and options for times that were
+missed and for what fails. It is kept as written, beside what the engine of schedules needs.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from storage.errors import InvalidParameterValue
+
+if TYPE_CHECKING:
+    from storage.schedules import Schedule
+
+FORMS = ("cron", "every", "when", "fire_at")
+"""The members that say when; exactly one of them."""
+DEFAULT_TIMEZONE = "UTC"
+DEFAULT_CATCHUP_LIMIT = 100
+DEFAULT_FAILURE_THRESHOLD = 10
+ACTIVE, PAUSED = "active", "paused"
+
+_NAME = re.compile(r"[A-Za-z0-9_.-]{1,128}").fullmatch
+
+
+@dataclass(frozen=True, slots=True)
+class Expression:
+    """When to fire: the text of one of FORMS, and the timezone in which it is to be read."""
+
+    form: str
+    text: str
+    timezone: str = DEFAULT_TIMEZONE
+
+
+@dataclass(frozen=True, slots=True)
+class QueueTarget:
+    """A message for a queue. ``message`` is JSON text, ``headers`` are JSON texts by name.
+
+    ``delay`` in seconds; None: the queue's.
+    """
+
+    queue_name: str
+    message: bytes
+    headers: Mapping[str, bytes]
+    delay: int | None = None
+    group_id: str | None = None
+    deduplication_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TopicTarget:
+    """An event for all who subscribed to its routing key."""
+
+    routing_key: str
+    message: bytes
+    headers: Mapping[str, bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class WorkflowTarget:
+    """A kind that is reserved: understood, and refused until there are workflows."""
+
+
+Target = QueueTarget | TopicTarget | WorkflowTarget
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What else a schedule can be told; ranges are checked by the face.
+
+    ``status`` None: active at first, and later whatever it is then. ``failure_threshold`` None: one
+    that keeps failing is never paused.
+    """
+
+    catchup: bool = False
+    catchup_limit: int = DEFAULT_CATCHUP_LIMIT
+    failure_threshold: int | None = DEFAULT_FAILURE_THRESHOLD
+    status: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduleSpec:
+    """A whole specification."""
+
+    name: str
+    expression: Expression
+    target: Target
+    options: Options = Options()
+
+
+def chosen_form(members: Mapping[str, str]) -> tuple[str, str]:
+    """The one form of FORMS that is given, and its text; refuses none and several."""
+    given = [(form, members[form]) for form in FORMS if form in members]
+    if len(given) == 1:
+        return given[0]
+    if not given:
+        raise InvalidParameterValue(
+            "One of cron, every, when and fire_at must say when to fire: cron such as 0 9 * * 1-5, "
+            "every such as 15 minutes, when such as every weekday at 9am, or fire_at such as "
+            "2030-01-31T09:00:00Z."
+        )
+    names = " and ".join(form for form, _ in given)
+    raise InvalidParameterValue(
+        f"Only one of cron, every, when and fire_at can say when to fire, and {names} are given."
+    )
+
+
+def check_name(name: str) -> None:
+    """Letters, digits, `_`, `.` and `-`, 1 to 128 of them. Raises InvalidParameterValue."""
+    if _NAME(name) is None:
+        raise InvalidParameterValue(
+            "The name of a schedule is 1 to 128 letters, digits, underscores, periods and hyphens."
+        )
+
+
+def expression_of(schedule: Schedule) -> Expression:
+    """The expression as it was written."""
+    form = next(form for form in FORMS if form in schedule.spec)
+    return Expression(form, schedule.spec[form], schedule.spec["timezone"])
+
+
+def options_of(schedule: Schedule) -> Options:
+    """The options as they are."""
+    return Options(
+        schedule.catchup, schedule.catchup_limit, schedule.failure_threshold, schedule.status
+    )

@@ -1,0 +1,155 @@
+"""Fires schedules at their times: sleeps until the next is due, or somebody says that it may be.
+
+Any number of processes may run it: rows that one has claimed are passed over by the others.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+
+from scheduler.firing.rounds import Dispatch, Round, Tally
+from storage import schedule_fires
+from storage.database import Database
+from storage.errors import Unavailable
+
+_log = logging.getLogger("queuegate.fire")
+
+_STOP_SECONDS = 5.0
+_UNAVAILABLE_PAUSE_SECONDS = 1.0
+# Most schedules fire every minute or less often, and most processes have nothing to fire.
+_KEPT_SECONDS = 90.0
+# Many changes of schedules in a short time are one reason to look.
+_BETWEEN_HINTS_SECONDS = 0.02
+
+
+@dataclass(frozen=True, slots=True)
+class FireOptions:
+    """``poll_seconds``: between looks that nobody asked for. ``batch_size``: schedules that one
+    transaction fires at most."""
+
+    poll_seconds: float = 1.0
+    batch_size: int = 500
+
+
+class FireSchedules:
+    """Runs beside the other workers. ``wake`` makes it look at once: schedules were changed, or the
+    clock was moved."""
+
+    name = "fire"
+
+    def __init__(
+        self,
+        database: Database,
+        clock_now: Callable[[], datetime | None],
+        options: FireOptions,
+        *,
+        dispatch: Dispatch,
+        tally: Tally,
+    ) -> None:
+        self._database = database
+        self._now = clock_now
+        self._options = options
+        self._dispatch = dispatch
+        self._tally = tally
+        self._event = asyncio.Event()
+        self._stopping = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self._own: Database | None = None
+        self._used_at = 0.0
+        self.probe: Callable[[int], None] | None = None
+        """Called with what each round of the loop handled; production leaves it unset."""
+
+    def wake(self) -> None:
+        """Something may be due, or due sooner than it was: look at once."""
+        self._event.set()
+
+    def start(self, *, after_seconds: float = 0.0) -> None:
+        """Begin the loop."""
+        self._stopping.clear()
+        self._event.clear()
+        loop = asyncio.get_running_loop()
+        self._task = loop.create_task(self._run(after_seconds), name=self.name)
+
+    async def stop(self) -> None:
+        """Finish the round that is running, within five seconds, and end the loop. A round that is
+        broken off has fired nothing."""
+        self._stopping.set()
+        self._event.set()
+        task, self._task = self._task, None
+        if task is not None:
+            await asyncio.wait([task], timeout=_STOP_SECONDS)
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
+        await self._close()
+
+    async def run_once(self) -> int:
+        """One round: how many schedules and repeated invocations it handled. ``stop`` closes the
+        connection that it opens."""
+        now = self._now()
+        time = asyncio.get_running_loop().time
+        own = await self._opened()
+        async with own.transaction() as tx:
+            began = time()
+            outcome = await Round(tx, now, self._dispatch).run(self._options.batch_size)
+        outcome.tell(self._tally, time() - began)
+        return outcome.handled
+
+    async def _opened(self) -> Database:
+        """A connection for rounds alone, kept while there are some: to send looks things up in the
+        pool, and who holds a connection of that must not wait for another one."""
+        self._used_at = asyncio.get_running_loop().time()
+        if self._own is None:
+            own = Database(self._database.dsn, max_connections=1)
+            await own.open()
+            self._own = own
+        return self._own
+
+    async def _close(self) -> None:
+        own, self._own = self._own, None
+        if own is not None:
+            await own.close()
+
+    async def _run(self, after_seconds: float) -> None:
+        time = asyncio.get_running_loop().time
+        wait = after_seconds
+        looked_at = 0.0
+        while not self._stopping.is_set():
+            if wait > 0:
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(self._event.wait(), wait)
+                    soonest = looked_at + _BETWEEN_HINTS_SECONDS
+                    await asyncio.wait_for(self._stopping.wait(), soonest - time())
+            self._event.clear()
+            looked_at = time()
+            try:
+                wait = await self._step()
+                continue
+            except Unavailable as error:
+                _log.warning("fire: %s", error)
+            except Exception:  # noqa: BLE001 - a bug must not end the loop
+                _log.exception("fire failed")
+            wait = 0.0
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._stopping.wait(), _UNAVAILABLE_PAUSE_SECONDS)
+
+    async def _step(self) -> float:
+        """Look, and fire what is due; in how many seconds to look again."""
+        async with self._database.transaction() as tx:
+            found = await schedule_fires.look(tx, self._now())
+        poll = self._options.poll_seconds * random.uniform(0.8, 1.0)
+        handled = await self.run_once() if found.is_due else 0
+        if self.probe is not None:
+            self.probe(handled)
+        if handled:
+            return 0.0
+        if asyncio.get_running_loop().time() - self._used_at > _KEPT_SECONDS:
+            await self._close()
+        # What is due and was not handled is held by another worker.
+        return poll if found.next_in is None else min(poll, max(found.next_in, 0.0))

@@ -1,0 +1,1 @@
+"""Firing schedules: what is due becomes messages, and what is next."""

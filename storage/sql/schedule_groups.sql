@@ -1,0 +1,83 @@
+-- Groups of schedules (EventBridge Scheduler).
+-- Every statement that needs the time takes `now`; NULL means the clock of the database.
+
+-- name: find
+-- params: account_id, region, group_name
+SELECT group_id, account_id, region, group_name, tags, is_deleting, client_token, created_at,
+  modified_at
+FROM schedule_groups
+WHERE account_id = $1 AND region = $2 AND group_name = $3
+
+-- name: lock
+-- params: account_id, region, group_name
+-- The group, its row held to the end of the transaction. New schedules of it only refer to its key
+-- and do not wait; its removal waits for them.
+SELECT group_id, account_id, region, group_name, tags, is_deleting, client_token, created_at,
+  modified_at
+FROM schedule_groups
+WHERE account_id = $1 AND region = $2 AND group_name = $3
+FOR NO KEY UPDATE
+
+-- name: share
+-- params: account_id, region, group_name
+-- The group, which nobody changes or deletes until the transaction ends; others may share it.
+SELECT group_id, account_id, region, group_name, tags, is_deleting, client_token, created_at,
+  modified_at
+FROM schedule_groups
+WHERE account_id = $1 AND region = $2 AND group_name = $3
+FOR SHARE
+
+-- name: create
+-- params: now, account_id, region, group_name, tags, client_token
+-- The new group, or no row when there is one of that name.
+INSERT INTO schedule_groups (account_id, region, group_name, tags, client_token, created_at,
+  modified_at)
+SELECT $2, $3, $4, $5::json, $6, clock.now, clock.now
+FROM (SELECT coalesce($1::timestamptz, clock_timestamp()) AS now) AS clock
+ON CONFLICT (account_id, region, group_name) DO NOTHING
+RETURNING group_id, account_id, region, group_name, tags, is_deleting, client_token, created_at,
+  modified_at
+
+-- name: page
+-- params: account_id, region, name_prefix, after_name, limit
+-- Groups in byte order of their names, behind `after_name`.
+SELECT group_id, account_id, region, group_name, tags, is_deleting, client_token, created_at,
+  modified_at
+FROM schedule_groups
+WHERE account_id = $1 AND region = $2 AND group_name > $4 AND starts_with(group_name, $3)
+ORDER BY group_name LIMIT $5
+
+-- name: set_tags
+-- params: now, group_id, tags
+UPDATE schedule_groups
+SET tags = $3::json, modified_at = coalesce($1::timestamptz, clock_timestamp())
+WHERE group_id = $2
+
+-- name: mark_deleting
+-- params: now, group_id
+UPDATE schedule_groups
+SET is_deleting = true, modified_at = coalesce($1::timestamptz, clock_timestamp())
+WHERE group_id = $2
+
+-- name: find_deleting
+-- params: limit
+-- Groups whose schedules are being removed, except those that somebody else is at.
+SELECT group_id FROM schedule_groups
+WHERE is_deleting ORDER BY group_id LIMIT $1
+FOR UPDATE SKIP LOCKED
+
+-- name: remove_schedules
+-- params: group_id, limit
+-- Removes some schedules of a group, and answers how many. Those that a worker fires meanwhile are
+-- waited for: what it has sent counts.
+WITH gone AS (
+  DELETE FROM schedules AS s
+  WHERE s.schedule_id = ANY(ARRAY(
+    SELECT o.schedule_id FROM schedules AS o WHERE o.group_id = $1 LIMIT $2 FOR UPDATE))
+  RETURNING s.schedule_id
+)
+SELECT count(*)::int FROM gone
+
+-- name: remove
+-- params: group_id
+DELETE FROM schedule_groups WHERE group_id = $1

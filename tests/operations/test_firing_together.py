@@ -1,0 +1,276 @@
+"""Many workers at once, and the loop that they run in: never twice for a time, never skipped."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+from collections import Counter
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from gateway.background import workers_for
+from gateway.config import Settings
+from gateway.operations.caller import Caller
+from gateway.operations.engine import Engine
+from gateway.operations.queue_cache import QueueCache
+from gateway.operations.schedules.dispatch import Dispatcher
+from gateway.operations.schedules.runs import run_now
+from scheduler.collect_schedules import RemoveScheduleGroups
+from scheduler.fire import FireOptions, FireSchedules
+from storage import schedule_groups, schedules
+from storage.database import Database
+from tests.operations.conftest import MakeQueue, TestClock
+from tests.operations.schedule_store import ScheduleStore, after, once, queue_target
+
+PATIENCE_SECONDS = 30
+
+
+@pytest.fixture
+def store(engine: Engine, caller: Caller, clock: TestClock) -> ScheduleStore:
+    return ScheduleStore(engine, caller, clock)
+
+
+@contextlib.asynccontextmanager
+async def running(worker: FireSchedules) -> AsyncIterator[FireSchedules]:
+    worker.start()
+    try:
+        yield worker
+    finally:
+        await worker.stop()
+
+
+async def fired(store: ScheduleStore) -> Counter[tuple[str, str]]:
+    """How often each schedule was fired for each time."""
+    found: Counter[tuple[str, str]] = Counter()
+    for row in await store.rows("messages"):
+        header = json.loads(json.loads(row["attributes"])["_schedule"]["StringValue"])
+        found[header["name"], header["scheduled_for"]] += 1
+    return found
+
+
+async def until_sent(store: ScheduleStore, count: int) -> None:
+    """Return when so many messages were sent."""
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        while True:
+            async with store.engine.database.transaction() as tx:
+                if await tx.fetchval("SELECT count(*) FROM messages") >= count:
+                    return
+
+
+async def test_many_workers_fire_each_time_once(
+    store: ScheduleStore, make_queue: MakeQueue, database_dsn: str
+) -> None:
+    """Each worker has connections and caches of its own, as in a process of its own."""
+    queue = await make_queue()
+    for number in range(120):
+        await store.add(f"s{number}", queue_target(queue, schedule_header=True))
+    databases = [Database(database_dsn, max_connections=3) for _ in range(4)]
+    workers = []
+    for database in databases:
+        await database.open()
+        engine = Engine(
+            **{
+                name: getattr(store.engine, name)
+                for name in Engine.__dataclass_fields__
+                if name not in ("database", "queues")
+            },
+            database=database,
+            queues=QueueCache(database),
+        )
+        worker = FireSchedules(
+            database,
+            store.clock.now,
+            FireOptions(batch_size=7),
+            dispatch=Dispatcher(engine, ""),
+            tally=engine.series.schedules,
+        )
+        workers.append(worker)
+
+    async def work(worker: FireSchedules) -> None:
+        while await worker.run_once():
+            pass
+        await worker.stop()
+
+    for minute in (1, 2, 3):
+        store.at(60 * minute)
+        await asyncio.gather(*[work(worker) for worker in workers])
+    counts = await fired(store)
+    times = [f"2026-11-21T12:0{minute}:00Z" for minute in (1, 2, 3)]
+    assert counts == {(f"s{n}", time): 1 for n in range(120) for time in times}
+    for database in databases:
+        await database.close()
+
+
+async def test_changes_meanwhile_lose_and_repeat_nothing(
+    store: ScheduleStore, make_queue: MakeQueue
+) -> None:
+    """Somebody rewrites the schedules all the time, with the times that they have."""
+    queue = await make_queue()
+    for number in range(30):
+        await store.add(f"s{number}", queue_target(queue, schedule_header=True))
+    ended = asyncio.Event()
+
+    async def rewrite() -> int:
+        place = (store.caller.account_id, store.caller.region)
+        count = 0
+        while not ended.is_set():
+            async with store.engine.database.transaction() as tx:
+                found = await schedules.lock(tx, *place, None, f"s{count % 30}")
+                assert found is not None
+                await schedules.replace(tx, None, found.schedule_id, found)
+            count += 1
+        return count
+
+    rewriting = asyncio.create_task(rewrite())
+    for minute in range(1, 6):
+        store.at(60 * minute)
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            left = 30
+            while left:
+                left -= await store.run(store.worker(batch_size=10))
+    ended.set()
+    assert await rewriting > 5
+    counts = await fired(store)
+    assert set(counts.values()) == {1}
+    assert len(counts) == 30 * 5
+
+
+async def test_the_loop_goes_on_until_nothing_is_due(
+    store: ScheduleStore, make_queue: MakeQueue
+) -> None:
+    queue = await make_queue()
+    for number in range(25):
+        await store.add(f"s{number}", queue_target(queue), timing=once(after(60)))
+    store.at(60)
+    async with running(store.worker(batch_size=10, poll_seconds=600.0)):
+        await until_sent(store, 25)
+
+
+async def test_the_loop_wakes_at_the_next_time(
+    store: ScheduleStore, make_queue: MakeQueue, clock: TestClock
+) -> None:
+    """On the real clock, and without a look in between."""
+    clock.fixed = None
+    time = datetime.now(UTC) + timedelta(seconds=0.6)
+    target = queue_target(await make_queue())
+    await store.add("s", target, timing=once(time), next_fire_at=time)
+    async with running(store.worker(poll_seconds=600.0)):
+        await until_sent(store, 1)
+    [row] = await store.rows("messages")
+    assert timedelta(0) <= row["sent_at"] - time < timedelta(seconds=5)
+    assert await store.find("s") is None
+
+
+async def test_the_loop_is_woken_by_a_change(store: ScheduleStore, make_queue: MakeQueue) -> None:
+    """Through a notification of the database, as from another process."""
+    queue = await make_queue()
+    await store.engine.wakeups.start()
+    worker = store.worker(poll_seconds=600.0)
+    looked = asyncio.Event()
+    worker.probe = lambda _: looked.set()
+    store.engine.wakeups.on_schedules = worker.wake
+    async with running(worker):
+        await asyncio.wait_for(looked.wait(), PATIENCE_SECONDS)
+        store.at(60)
+        await store.add("s", queue_target(queue))
+        await until_sent(store, 1)
+    await store.engine.wakeups.stop()
+
+
+async def test_the_loop_is_woken_by_a_moved_clock(
+    store: ScheduleStore, make_queue: MakeQueue, clock: TestClock
+) -> None:
+    clock.fixed = None
+    time = datetime.now(UTC) + timedelta(hours=1)
+    target = queue_target(await make_queue())
+    await store.add("s", target, timing=once(time), next_fire_at=time)
+    worker = store.worker(poll_seconds=600.0)
+    looked = asyncio.Event()
+    worker.probe = lambda _: looked.set()
+    store.engine.wakeups.on_schedules = worker.wake
+    async with running(worker):
+        await asyncio.wait_for(looked.wait(), PATIENCE_SECONDS)
+        store.engine.wakeups.on_clock_moved(3_601.0)
+        await until_sent(store, 1)
+
+
+async def test_the_loop_survives_bugs_and_a_database_that_is_away(
+    store: ScheduleStore, make_queue: MakeQueue, database_dsn: str
+) -> None:
+    queue = await make_queue()
+    await store.add("s", queue_target(queue))
+    store.at(60)
+    database = Database(database_dsn)
+    worker = FireSchedules(
+        database,
+        store.clock.now,
+        FireOptions(),
+        dispatch=store.dispatcher,
+        tally=store.engine.series.schedules,
+    )
+    async with running(worker):
+        # Its pool is not open yet: nothing is available to it.
+        await asyncio.sleep(0)
+        await database.open()
+        await until_sent(store, 1)
+    await database.close()
+
+
+async def test_a_stopped_loop_fires_nothing(store: ScheduleStore, make_queue: MakeQueue) -> None:
+    await store.add("s", queue_target(await make_queue()))
+    store.at(60)
+    worker = store.worker()
+    worker.start(after_seconds=600)
+    await worker.stop()
+    assert await store.bodies() == []
+    await worker.stop()
+
+
+@pytest.mark.parametrize("enabled", [True, False])
+async def test_workers_fire_schedules_where_settings_say_so(engine: Engine, enabled: bool) -> None:
+    settings = Settings(schedule_enabled=enabled)
+    names = [type(worker).__name__ for worker in workers_for(engine, settings)]
+    assert ("FireSchedules" in names) is enabled
+
+
+async def test_a_large_group_goes_bit_by_bit(store: ScheduleStore, make_queue: MakeQueue) -> None:
+    place = (store.caller.account_id, store.caller.region)
+    queue = await make_queue()
+    async with store.engine.database.transaction() as tx:
+        made = await schedule_groups.create(tx, None, *place, "large")
+        assert made is not None
+        for number in range(1_100):
+            new = store.new(f"s{number}", queue_target(queue), group_id=made.group_id)
+            await schedules.create(tx, None, new)
+    async with store.engine.database.transaction() as tx:
+        await schedule_groups.lock(tx, *place, "large")
+        assert not await schedule_groups.delete(tx, None, made.group_id)
+        found = await schedule_groups.find(tx, *place, "large")
+        assert found is not None
+        assert found.is_deleting
+    job = RemoveScheduleGroups(store.engine.database)
+    assert [await job.run_round(60) for _ in range(3)] == [60, 40, 0]
+    async with store.engine.database.transaction() as tx:
+        assert await schedule_groups.find(tx, *place, "large") is None
+
+
+async def test_one_connection_is_enough_for_all_lookups(
+    store: ScheduleStore, make_queue: MakeQueue, database_dsn: str
+) -> None:
+    """Neither a round nor a manual run waits for a connection with the last one in hand."""
+    queue = await make_queue()
+    schedule = await store.add("s", queue_target(queue))
+    narrow = Database(database_dsn, max_connections=1)
+    await narrow.open()
+    store.engine.database = narrow
+    store.engine.queues = QueueCache(narrow)
+    async with asyncio.timeout(8):
+        assert await store.fire(60) == 1
+        store.engine.queues.clear()
+        runs = [run_now(store.engine, store.caller, schedule) for _ in range(5)]
+        assert len(await asyncio.gather(*runs)) == 5
+    assert len(await store.bodies()) == 6
+    await narrow.close()

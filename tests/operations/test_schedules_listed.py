@@ -1,0 +1,157 @@
+"""Lists of schedules and previews of expressions."""
+
+from __future__ import annotations
+
+import dataclasses
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from gateway.operations.caller import Caller
+from gateway.operations.engine import Engine
+from gateway.operations.schedules.changes import create_schedule
+from gateway.operations.schedules.previews import PreviewSchedule, preview_schedule
+from gateway.operations.schedules.reading import ListSchedules, SchedulePage, list_schedules
+from gateway.operations.schedules.specs import (
+    Expression,
+    Options,
+    QueueTarget,
+    ScheduleSpec,
+    TopicTarget,
+)
+from storage.errors import InvalidParameterValue
+from tests.operations.conftest import MakeQueue
+
+NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
+HOURLY = Expression("cron", "0 * * * *")
+
+
+async def add(engine: Engine, caller: Caller, name: str, **options: Any) -> None:
+    """A schedule for a topic."""
+    await add_with(engine, caller, name, b"1", **options)
+
+
+async def add_with(
+    engine: Engine, caller: Caller, name: str, message: bytes, **options: Any
+) -> None:
+    target = TopicTarget("orders.late", message, {})
+    spec = ScheduleSpec(name, HOURLY, target, Options(**options))
+    await create_schedule(engine, caller, spec)
+
+
+def names(page: SchedulePage) -> list[str]:
+    return [view.schedule.name for view in page.schedules]
+
+
+async def test_a_list_is_in_byte_order_and_of_one_namespace(engine: Engine, caller: Caller) -> None:
+    for name in ("b", "a", "B", "a.1", "_"):
+        await add(engine, caller, name)
+    await add(engine, dataclasses.replace(caller, region="us-east-1"), "elsewhere")
+    page = await list_schedules(engine, caller, ListSchedules())
+    assert names(page) == ["B", "_", "a", "a.1", "b"]
+    assert not page.is_cut_off
+    assert page.schedules[0].human_readable
+    assert page.schedules[0].next_fires == ()
+
+
+async def test_filters_go_together(engine: Engine, caller: Caller, make_queue: MakeQueue) -> None:
+    await make_queue("orders")
+    await add(engine, caller, "day-1")
+    await add(engine, caller, "day-2", status="paused")
+    await add(engine, caller, "night", status="paused")
+    target = QueueTarget("orders", b"1", {})
+    await create_schedule(engine, caller, ScheduleSpec("day-3", HOURLY, target))
+
+    async def listed(**filters: Any) -> list[str]:
+        return names(await list_schedules(engine, caller, ListSchedules(**filters)))
+
+    assert await listed(name_prefix="day") == ["day-1", "day-2", "day-3"]
+    assert await listed(status="paused") == ["day-2", "night"]
+    assert await listed(status="active", target_kind="topic") == ["day-1"]
+    assert await listed(target_kind="queue") == ["day-3"]
+    assert await listed(target_kind="workflow") == []
+    assert await listed(status="paused", name_prefix="day") == ["day-2"]
+    assert await listed(name_prefix="%") == []
+
+
+@pytest.mark.parametrize("count", [49, 50, 51, 120])
+async def test_all_pages_together_are_the_list(engine: Engine, caller: Caller, count: int) -> None:
+    for number in range(count):
+        await add(engine, caller, f"s{number:03}")
+    engine.rules.schedule_list_max = 50
+    found: list[str] = []
+    page = await list_schedules(engine, caller, ListSchedules())
+    while page.is_cut_off:
+        assert len(page.schedules) == 50
+        found += names(page)
+        page = await list_schedules(engine, caller, ListSchedules(after=found[-1]))
+    assert found + names(page) == [f"s{number:03}" for number in range(count)]
+    asked = await list_schedules(engine, caller, ListSchedules(limit=3))
+    assert (names(asked), asked.is_cut_off) == (["s000", "s001", "s002"], True)
+    asked = await list_schedules(engine, caller, ListSchedules(limit=1_000))
+    assert len(asked.schedules) == min(count, 50)
+
+
+async def test_long_messages_make_a_list_shorter(engine: Engine, caller: Caller) -> None:
+    long = b'"' + b"x" * 250_000 + b'"'
+    for number in range(40):
+        await add_with(engine, caller, f"s{number:02}", long)
+    page = await list_schedules(engine, caller, ListSchedules())
+    assert (len(page.schedules), page.is_cut_off) == (33, True)
+    page = await list_schedules(engine, caller, ListSchedules(after=names(page)[-1]))
+    assert (names(page), page.is_cut_off) == ([f"s{n}" for n in range(33, 40)], False)
+
+
+async def test_a_preview_keeps_nothing(engine: Engine, caller: Caller) -> None:
+    preview = await preview_schedule(engine, caller, PreviewSchedule(HOURLY))
+    assert preview.canonical == {"cron": "0 * * * *", "timezone": "UTC"}
+    assert preview.next_fires == tuple(NOON + timedelta(hours=n) for n in range(1, 6))
+    assert names(await list_schedules(engine, caller, ListSchedules())) == []
+
+
+async def test_a_preview_begins_where_it_is_told_to(engine: Engine, caller: Caller) -> None:
+    start = datetime(2030, 1, 1, tzinfo=UTC)
+    request = PreviewSchedule(Expression("every", "7 minutes"), 2, start)
+    preview = await preview_schedule(engine, caller, request)
+    assert preview.next_fires == (start + timedelta(minutes=7), start + timedelta(minutes=14))
+    none = await preview_schedule(engine, caller, PreviewSchedule(HOURLY, 0))
+    assert none.next_fires == ()
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        HOURLY,
+        Expression("cron", "59 23 31 12 *", "Europe/Berlin"),
+        Expression("every", "7 minutes"),
+        Expression("when", "every weekday at 9am", "Asia/Kathmandu"),
+    ],
+)
+@pytest.mark.parametrize("year", [1, 1582, 1970, 2400, 9997, 9999])
+async def test_a_preview_ends_where_the_calendar_does(
+    engine: Engine, caller: Caller, expression: Expression, year: int
+) -> None:
+    start = datetime(year, 12, 31, 23, 59, 59, tzinfo=UTC)
+    request = PreviewSchedule(expression, 100, start)
+    if not 1970 <= year <= 9998:
+        with pytest.raises(InvalidParameterValue) as refused:
+            await preview_schedule(engine, caller, request)
+        assert str(refused.value) == "from must be between the years 1970 and 9998."
+        return
+    fires = (await preview_schedule(engine, caller, request)).next_fires
+    assert all(fire > start for fire in fires)
+    assert len(fires) == 100 or fires[-1].year >= 9998
+
+
+async def test_a_preview_refuses_what_a_schedule_refuses(engine: Engine, caller: Caller) -> None:
+    for expression, text in (
+        (Expression("cron", "61 * * * *"), "61"),
+        (Expression("every", "0 minutes"), "every"),
+        (Expression("when", "whenever you like"), "is not understood. Nearest to it are"),
+        (Expression("fire_at", "tomorrow"), "fire_at: 'tomorrow' is no instant"),
+        (Expression("cron", "0 9 * * *", "Mars/Olympus"), "Unknown timezone 'Mars/Olympus'"),
+    ):
+        with pytest.raises(InvalidParameterValue) as refused:
+            await preview_schedule(engine, caller, PreviewSchedule(expression))
+        assert text in str(refused.value)

@@ -1,0 +1,356 @@
+"""Schedules and their groups: names, changes, pages, what is told to whom."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import asdict
+from typing import Any
+from uuid import uuid4
+
+import asyncpg
+import pytest
+
+from storage import schedule_fires, schedule_groups, schedule_invocations, schedules
+from storage.database import Database
+from storage.notifications import Notifications
+from storage.schedule_fires import Fire
+from storage.schedule_invocations import NewInvocation
+from storage.schedules import Schedule, ScheduleFilter
+from tests.storage.schedule_factory import ACCOUNT, MINUTE, NOON, REGION, make_schedule
+
+HERE = (ACCOUNT, REGION)
+
+
+class Heard:
+    """Payloads of notifications."""
+
+    def __init__(self) -> None:
+        self.payloads: list[str] = []
+        self.event = asyncio.Event()
+
+    def __call__(self, payload: str) -> None:
+        self.payloads.append(payload)
+        self.event.set()
+
+    async def next(self) -> str:
+        await asyncio.wait_for(self.event.wait(), 10)
+        self.event.clear()
+        return self.payloads.pop()
+
+
+@pytest.fixture
+async def heard(database: Database) -> AsyncIterator[Heard]:
+    heard = Heard()
+    listening = await Notifications.open(database, heard, lambda: None)
+    yield heard
+    await listening.close()
+
+
+async def create(database: Database, name: str = "nightly", **members: Any) -> Schedule | None:
+    async with database.transaction() as tx:
+        return await schedules.create(tx, NOON, make_schedule(name, **members))
+
+
+async def make_group(database: Database, name: str = "reports") -> int:
+    async with database.transaction() as tx:
+        made = await schedule_groups.create(tx, NOON, *HERE, name)
+    assert made is not None
+    return made.group_id
+
+
+async def find(database: Database, name: str, group_id: int | None = None) -> Schedule | None:
+    async with database.transaction() as tx:
+        return await schedules.find(tx, *HERE, group_id, name)
+
+
+async def test_a_schedule_is_read_back_as_it_was_created(database: Database) -> None:
+    new = make_schedule(
+        catchup=True,
+        window_seconds=60,
+        starts_at=NOON,
+        ends_at=NOON + MINUTE * 9,
+        max_attempts=3,
+        max_age_seconds=60,
+        dead_letter={"account_id": ACCOUNT, "region": REGION, "queue_name": "dead"},
+        client_token="token",
+    )
+    async with database.transaction() as tx:
+        made = await schedules.create(tx, NOON, new)
+    assert made is not None
+    assert made == await find(database, "nightly")
+    assert asdict(new).items() <= asdict(made).items()
+    assert (made.created_at, made.modified_at, made.status) == (NOON, NOON, "active")
+    assert (made.group_name, made.failure_count, made.last_error) == (None, 0, None)
+    assert (made.fired_count, made.skipped_count) == (0, 0)
+    assert (made.last_fired_at, made.last_scheduled_for) == (None, None)
+
+
+async def test_a_name_is_taken_within_its_group_alone(database: Database) -> None:
+    group_id = await make_group(database)
+    assert await create(database) is not None
+    assert await create(database) is None
+    assert await create(database, region="us-east-1") is not None
+    grouped = await create(database, group_id=group_id)
+    assert grouped is not None
+    assert grouped.group_name == "reports"
+    assert await create(database, group_id=group_id) is None
+    assert await find(database, "nightly", group_id) == grouped
+    assert await find(database, "nightly") != grouped
+    assert await find(database, "other") is None
+
+
+async def test_of_many_creators_at_once_one_succeeds(database: Database) -> None:
+    made = await asyncio.gather(*[create(database) for _ in range(8)])
+    assert len([one for one in made if one is not None]) == 1
+
+
+async def test_a_replacement_keeps_place_and_counts(database: Database) -> None:
+    made = await create(database)
+    assert made is not None
+    async with database.transaction() as tx:
+        await tx.execute(
+            "UPDATE schedules SET failure_count = 5, fired_count = 7, last_error = 'x'"
+        )
+        new = make_schedule(
+            "ignored",
+            is_active=False,
+            target={"kind": "topic", "message": "m"},
+            due_at=None,
+            next_fire_at=None,
+        )
+        await schedules.replace(tx, NOON + MINUTE, made.schedule_id, new)
+    changed = await find(database, "nightly")
+    assert changed is not None
+    assert (changed.schedule_id, changed.created_at) == (made.schedule_id, NOON)
+    assert (changed.modified_at, changed.status) == (NOON + MINUTE, "paused")
+    assert (changed.failure_count, changed.fired_count, changed.last_error) == (0, 7, "x")
+    assert (changed.target["kind"], changed.next_fire_at) == ("topic", None)
+
+
+async def test_a_state_is_set_alone(database: Database) -> None:
+    made = await create(database)
+    assert made is not None
+    due_at = NOON + MINUTE * 3
+    async with database.transaction() as tx:
+        await tx.execute("UPDATE schedules SET failure_count = 5, is_active = false")
+        await schedules.set_state(
+            tx, NOON, made.schedule_id, is_active=True, next_fire_at=due_at, due_at=due_at
+        )
+    changed = await find(database, "nightly")
+    assert changed is not None
+    assert (changed.is_active, changed.failure_count) == (True, 0)
+    assert (changed.next_fire_at, changed.due_at) == (due_at, due_at)
+
+
+async def test_every_change_is_told_to_all_processes(database: Database, heard: Heard) -> None:
+    made = await create(database)
+    assert made is not None
+    assert await heard.next() == "* S 0:1"
+    async with database.transaction() as tx:
+        await schedules.replace(tx, NOON, made.schedule_id, make_schedule())
+    assert await heard.next() == "* S 0:1"
+    async with database.transaction() as tx:
+        await schedules.set_state(
+            tx, NOON, made.schedule_id, is_active=False, next_fire_at=None, due_at=None
+        )
+    assert await heard.next() == "* S 0:1"
+    async with database.transaction() as tx:
+        assert await schedules.delete(tx, made.schedule_id)
+    assert await heard.next() == "* S 0:1"
+    async with database.transaction() as tx:
+        assert not await schedules.delete(tx, made.schedule_id)
+
+
+async def test_a_schedule_has_a_time_and_an_instant_to_fire_or_neither(
+    database: Database,
+) -> None:
+    with pytest.raises(asyncpg.CheckViolationError, match="schedules_due"):
+        await create(database, due_at=None)
+
+
+async def names(database: Database, wanted: ScheduleFilter, *after: Any, **more: Any) -> list[str]:
+    async with database.transaction() as tx:
+        found = await schedules.page(tx, wanted, *after, **{"limit": 10, **more})
+    return [one.name for one in found]
+
+
+async def test_pages_go_by_name(database: Database) -> None:
+    group_id = await make_group(database)
+    for name in ("b", "a-2", "a-1", "C"):
+        await create(database, name)
+    await create(database, "elsewhere", region="us-east-1")
+    await create(database, "grouped", group_id=group_id)
+    native = ScheduleFilter(*HERE)
+    assert await names(database, native) == ["C", "a-1", "a-2", "b"]
+    assert await names(database, native, "a-1", limit=1) == ["a-2"]
+    assert await names(database, ScheduleFilter(*HERE, name_prefix="a-")) == ["a-1", "a-2"]
+    assert await names(database, ScheduleFilter(*HERE, is_active=False)) == []
+    assert await names(database, ScheduleFilter(*HERE, target_kind="topic")) == []
+    assert len(await names(database, ScheduleFilter(*HERE, target_kind="queue"))) == 4
+
+
+async def test_pages_of_groups(database: Database) -> None:
+    first, second = await make_group(database, "z"), await make_group(database, "a")
+    for group_id, name in ((first, "b"), (first, "a"), (second, "b"), (second, "c")):
+        await create(database, name, group_id=group_id)
+    await create(database, "native")
+    every = ScheduleFilter(*HERE, is_native=False)
+    assert await names(database, every) == ["a", "b", "b", "c"]
+    assert await names(database, every, "b", after_group_id=first) == ["b", "c"]
+    assert await names(database, ScheduleFilter(*HERE, False, second)) == ["b", "c"]
+    assert await names(database, ScheduleFilter(*HERE, False, second), "b") == ["c"]
+
+
+async def test_the_default_group_is_there_when_it_is_asked_for(database: Database) -> None:
+    async def ask() -> int:
+        async with database.transaction() as tx:
+            return (await schedule_groups.ensure_default(tx, NOON, *HERE)).group_id
+
+    assert len(set(await asyncio.gather(*[ask() for _ in range(5)]))) == 1
+
+
+async def test_groups_by_name_with_their_tags(database: Database) -> None:
+    async with database.transaction() as tx:
+        made = await schedule_groups.create(
+            tx, NOON, *HERE, "a", tags={"z": "1", "a": "2"}, client_token="t"
+        )
+        assert made is not None
+        assert await schedule_groups.create(tx, NOON, *HERE, "a") is None
+        assert list(made.tags.items()) == [("z", "1"), ("a", "2")]
+        assert (made.client_token, made.is_deleting, made.created_at) == ("t", False, NOON)
+        await schedule_groups.set_tags(tx, NOON + MINUTE, made.group_id, {"k": "v"})
+        changed = await schedule_groups.find(tx, *HERE, "a")
+        assert changed is not None
+        assert (changed.tags, changed.modified_at) == ({"k": "v"}, NOON + MINUTE)
+        for name in ("b", "ab"):
+            await schedule_groups.create(tx, NOON, *HERE, name)
+        page = await schedule_groups.page(tx, *HERE, name_prefix="a", limit=10)
+        assert [one.name for one in page] == ["a", "ab"]
+        page = await schedule_groups.page(tx, *HERE, after_name="a", limit=1)
+        assert [one.name for one in page] == ["ab"]
+
+
+async def test_a_group_takes_its_schedules_along(database: Database) -> None:
+    group_id = await make_group(database)
+    await create(database, group_id=group_id)
+    await create(database)
+    async with database.transaction() as tx:
+        assert await schedule_groups.lock(tx, *HERE, "reports") is not None
+        assert await schedule_groups.delete(tx, NOON, group_id)
+        assert await schedule_groups.find(tx, *HERE, "reports") is None
+    assert await find(database, "nightly", group_id) is None
+    assert await find(database, "nightly") is not None
+
+
+async def until_somebody_waits(database: Database) -> None:
+    """Return when a transaction waits for a lock."""
+    watcher = await database.connect()
+    async with asyncio.timeout(20):
+        while not await watcher.fetchval(
+            "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
+            " AND datname = current_database()"
+        ):
+            pass
+    await watcher.close()
+
+
+async def test_a_new_schedule_of_a_group_that_is_being_deleted_is_waited_for(
+    database: Database,
+) -> None:
+    group_id = await make_group(database)
+    async with database.transaction() as tx:
+        assert await schedule_groups.share(tx, *HERE, "reports") is not None
+        await schedules.create(tx, NOON, make_schedule(group_id=group_id))
+
+        async def delete() -> bool:
+            async with database.transaction() as other:
+                await schedule_groups.lock(other, *HERE, "reports")
+                return await schedule_groups.delete(other, NOON, group_id)
+
+        deleting = asyncio.create_task(delete())
+        await until_somebody_waits(database)
+    assert await deleting
+    assert await find(database, "nightly", group_id) is None
+
+
+async def test_who_is_being_fired_is_waited_for(database: Database) -> None:
+    """A change sees what came of the fire; a fire passes over what is being changed."""
+    await create(database)
+    async with database.transaction() as tx:
+        [claimed] = await schedule_fires.claim(tx, NOON + MINUTE, 10)
+
+        async def change() -> int:
+            async with database.transaction() as other:
+                locked = await schedules.lock(other, *HERE, None, "nightly")
+                assert locked is not None
+                return locked.fired_count
+
+        changing = asyncio.create_task(change())
+        async with database.transaction() as other:
+            assert await schedule_fires.claim(other, NOON + MINUTE, 10) == []
+        row = schedule_fires.Advance(
+            claimed.schedule_id, NOON + MINUTE * 2, NOON + MINUTE * 2, True, 0, None, 1, 0, NOON
+        )
+        await schedule_fires.advance(tx, NOON + MINUTE, [row])
+    assert await changing == 1
+    async with database.transaction() as tx:
+        assert await schedules.lock(tx, *HERE, None, "nightly") is not None
+        async with database.transaction() as other:
+            assert await schedule_fires.claim(other, NOON + MINUTE * 2, 10) == []
+
+
+async def test_long_targets_are_claimed_a_few_at_a_time(database: Database) -> None:
+    for number in range(5):
+        target = {"kind": "queue", "body": "x" * (6 << 20)}
+        await create(database, f"s{number}", target=target)
+    async with database.transaction() as tx:
+        assert len(await schedule_fires.claim(tx, NOON + MINUTE, 10)) == 3
+
+
+async def look(database: Database, seconds: float) -> tuple[bool, float | None]:
+    async with database.transaction() as tx:
+        return await schedule_fires.look(tx, NOON + MINUTE / 60 * seconds)
+
+
+async def test_a_look_tells_what_is_due_and_when_the_next_is(database: Database) -> None:
+    assert await look(database, 0) == (False, None)
+    made = await create(database)
+    assert made is not None
+    await create(database, "later", due_at=NOON + MINUTE * 2, next_fire_at=NOON + MINUTE * 2)
+    await create(database, "paused", is_active=False)
+    assert await look(database, 59.5) == (False, 0.5)
+    assert await look(database, 60) == (True, 60)
+    assert await look(database, 121) == (True, None)
+
+
+async def keep_invocation(database: Database, **members: Any) -> None:
+    fire = Fire(7, *HERE, "reports", "nightly", {"kind": "queue", "body": "ä"}, NOON, str(uuid4()))
+    values = {"max_attempts": 3, "age_seconds": 600, "delay_seconds": 1.5, "dead_letter": None}
+    async with database.transaction() as tx:
+        await schedule_invocations.insert(tx, NOON, [NewInvocation(fire, **{**values, **members})])
+
+
+async def test_invocations_are_kept_postponed_and_removed(database: Database) -> None:
+    dead = {"account_id": ACCOUNT, "region": REGION, "queue_name": "dead"}
+    await keep_invocation(database, dead_letter=dead)
+    assert await look(database, 0) == (False, 1.5)
+    async with database.transaction() as tx:
+        assert await schedule_invocations.claim(tx, NOON + MINUTE / 60, 10) == []
+        [one] = await schedule_invocations.claim(tx, NOON + MINUTE, 10)
+        async with database.transaction() as other:
+            assert await schedule_invocations.claim(other, NOON + MINUTE, 10) == []
+        assert (one.fire.schedule_id, one.fire.name, one.fire.group_name) == (
+            7,
+            "nightly",
+            "reports",
+        )
+        assert (one.fire.attempt, one.max_attempts, one.dead_letter) == (2, 3, dead)
+        assert one.fire.target["body"] == "ä"
+        assert one.expires_at == NOON + MINUTE * 10
+        await schedule_invocations.postpone(tx, NOON + MINUTE, [(one.invocation_id, 6.0)])
+        assert await schedule_invocations.claim(tx, NOON + MINUTE, 10) == []
+        [again] = await schedule_invocations.claim(tx, NOON + MINUTE * 1.1, 10)
+        assert again.fire == one.fire._replace(attempt=3)
+        await schedule_invocations.remove(tx, [one.invocation_id])
+        assert await schedule_invocations.claim(tx, NOON + MINUTE * 2, 10) == []
