@@ -11,6 +11,8 @@ import threading
 from collections.abc import Mapping
 from typing import Any
 
+from protocol.detect import SERVICES
+
 _PATIENCE_SECONDS = 60.0
 
 
@@ -135,7 +137,7 @@ class Client:
 
     def __init__(self, driver: Driver) -> None:
         self._driver = driver
-        self.actions: dict[str, set[str]] = {"sqs": set(), "sns": set()}
+        self.actions: dict[str, set[str]] = {name: set() for name in SERVICES}
 
     @property
     def is_query(self) -> bool:
@@ -149,6 +151,14 @@ class Client:
         """The result of an action of SNS; Refused."""
         return self._call("sns", action, members)
 
+    def scheduler(self, action: str, **members: Any) -> dict[str, Any]:
+        """The result of an action of EventBridge Scheduler; Refused."""
+        return self._call("scheduler", action, members)
+
+    def identity(self) -> dict[str, Any]:
+        """Who the client is, as STS says."""
+        return self._call("sts", "GetCallerIdentity", {})
+
     def refusal(self, action: str, **members: Any) -> Refused:
         """Be refused by SQS; Different when that does not happen."""
         return self._refusal("sqs", action, members)
@@ -156,6 +166,10 @@ class Client:
     def sns_refusal(self, action: str, **members: Any) -> Refused:
         """Be refused by SNS; Different when that does not happen."""
         return self._refusal("sns", action, members)
+
+    def scheduler_refusal(self, action: str, **members: Any) -> Refused:
+        """Be refused by EventBridge Scheduler; Different when that does not happen."""
+        return self._refusal("scheduler", action, members)
 
     def _call(self, service: str, action: str, members: Mapping[str, Any]) -> dict[str, Any]:
         self.actions[service].add(action)

@@ -1,5 +1,6 @@
 """The error shapes of AWS: what each is called on either wire, its status and whose fault it is
-(contract/protocol.md 1.2, contract/vectors/sqs_error_map.json, contract/sns.md 3.10)."""
+(contract/protocol.md 1.2, contract/vectors/sqs_error_map.json, contract/sns.md 3.10,
+contract/scheduler.md 4.4)."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -9,6 +10,7 @@ import orjson
 
 _SQS = "com.amazonaws.sqs"
 _SNS = "com.amazonaws.sns"
+_SCHEDULER = "com.amazonaws.scheduler"
 _CORAL = "com.amazon.coral.service"
 _LEGACY = "AWS.SimpleQueueService."
 
@@ -98,6 +100,11 @@ _FRAMEWORK = (
 )
 
 
+_NO_CREDENTIALS = _framework(
+    "MissingAuthenticationTokenException", "MissingAuthenticationToken", 403
+)
+
+
 def _topics(
     shape: str, query_code: str | None = None, status: int = 400, fault: str = SENDER
 ) -> AwsError:
@@ -142,11 +149,38 @@ _SNS_ONLY = (
     _topics("ValidationException", "ValidationError"),
     # The model gives it neither a code nor a status.
     _topics("VerificationException", "VerificationException"),
-    _framework("MissingAuthenticationTokenException", "MissingAuthenticationToken", 403),
+    _NO_CREDENTIALS,
+)
+
+
+def _schedules(shape: str, status: int, fault: str = SENDER) -> AwsError:
+    """An error of the model of EventBridge Scheduler, which has codes on no other wire."""
+    return AwsError(shape, _SCHEDULER, shape, status, fault)
+
+
+_SCHEDULER_ONLY = (
+    _schedules("ConflictException", 409),
+    _schedules("InternalServerException", 500, RECEIVER),
+    _schedules("ResourceNotFoundException", 404),
+    _schedules("ServiceQuotaExceededException", 402),
+    _schedules("ThrottlingException", 429),
+    _schedules("ValidationException", 400),
+    # Of its framework: nothing is at that path.
+    _framework("UnknownOperationException", "UnknownOperationException", 404),
+    _NO_CREDENTIALS,
+)
+_STS_ONLY = (
+    _framework("InternalFailure", "InternalFailure", 500, RECEIVER),
+    _framework("InvalidParameterValueException", "InvalidParameterValue"),
+    _NO_CREDENTIALS,
 )
 
 SQS_ERRORS: Final[Mapping[str, AwsError]] = {error.shape: error for error in _SQS_ONLY + _FRAMEWORK}
 SNS_ERRORS: Final[Mapping[str, AwsError]] = {error.shape: error for error in _SNS_ONLY + _FRAMEWORK}
+SCHEDULER_ERRORS: Final[Mapping[str, AwsError]] = {
+    error.shape: error for error in _FRAMEWORK + _SCHEDULER_ONLY
+}
+STS_ERRORS: Final[Mapping[str, AwsError]] = {error.shape: error for error in _FRAMEWORK + _STS_ONLY}
 
 
 def json_error(
@@ -162,3 +196,15 @@ def json_error(
         (b"x-amzn-query-error", f"{error.query_code};{error.fault}".encode()),
     ]
     return error.status, headers, orjson.dumps({"__type": error.json_type, "message": message})
+
+
+def rest_error(error: AwsError, message: str) -> tuple[int, list[tuple[bytes, bytes]], bytes]:
+    """Status, headers (all but the request id) and body of a refusal on the rest-json wire.
+
+    The member has a capital letter, as in the model (contract/scheduler.md 4.4).
+    """
+    headers = [
+        (b"content-type", b"application/json"),
+        (b"x-amzn-errortype", error.shape.encode()),
+    ]
+    return error.status, headers, orjson.dumps({"Message": message})

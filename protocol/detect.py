@@ -6,27 +6,33 @@ from typing import Final, Literal
 
 from protocol.query_wire import parse_form
 from protocol.queue_urls import QueueAddress, queue_from_path
+from protocol.scheduler_shapes import SCHEDULER
 from protocol.shapes import Service
 from protocol.sns_shapes import SNS
 from protocol.sqs_shapes import SQS
+from protocol.sts_shapes import STS
 
 Wire = Literal["json", "query", "rest"]
 
-SERVICES: Final[Mapping[str, Service]] = {"sqs": SQS, "sns": SNS}
+SERVICES: Final[Mapping[str, Service]] = {
+    "sqs": SQS,
+    "sns": SNS,
+    "scheduler": SCHEDULER,
+    "sts": STS,
+}
 
 # SQS: not valid where the path already names a queue, but only on the Query wire: PHP and Ruby
 # send JSON there.
 NOT_ON_QUEUE_PATH: Final = frozenset({"CreateQueue", "ListQueues"})
 
-_SIGNING_NAMES = frozenset({"sqs", "sns", "scheduler"})
+_SIGNING_NAMES = frozenset(SERVICES)
 _SERVICE_BY_TARGET = {
     service.target_prefix: name
     for name, service in SERVICES.items()
     if service.target_prefix is not None
 }
 _SERVICE_BY_VERSION = {
-    **{version: name for name, service in SERVICES.items() for version in service.versions},
-    "2021-06-30": "scheduler",
+    version: name for name, service in SERVICES.items() for version in service.versions
 }
 _REST_PATHS = ("/schedules", "/schedule-groups", "/tags/")
 _NO_PARAMS: dict[str, str] = {}
@@ -37,7 +43,8 @@ class Detected:
     """What a request asks for. `action` None: it names none, or one of another service.
 
     `params` are the merged parameters of the Query wire, and empty on the others. `path_queue` is
-    the queue that the path names; a QueueUrl in the request wins over it.
+    the queue that the path names; a QueueUrl in the request wins over it. EventBridge Scheduler
+    speaks rest-json only: there method and path say which action is meant.
     """
 
     service: str
@@ -72,6 +79,8 @@ def detect(
         or _scope_service(params.get("X-Amz-Credential", ""))
         or _by_params(params, path_queue)
     )
+    if service == "scheduler":
+        return Detected("scheduler", "rest", None, params)
     return Detected(
         service=service,
         wire="query",
@@ -89,6 +98,8 @@ def _detect_json(target: str, authorization: str, path_queue: QueueAddress | Non
     if named is not None and f"/{named}/aws4_request" in authorization:
         return Detected(named, "json", name or None, _NO_PARAMS, path_queue)
     service = _scope_service(authorization) or named or "sqs"
+    if service == "scheduler":
+        return Detected("scheduler", "rest", None)
     action = name if name and service == named else None
     return Detected(service, "json", action, _NO_PARAMS, path_queue)
 
@@ -127,7 +138,7 @@ def _by_params(params: Mapping[str, str], path_queue: QueueAddress | None) -> st
         return named
     action = params.get("Action", "")
     if action not in SNS.actions:
-        return "sqs"
+        return "sts" if action in STS.actions else "sqs"
     # AddPermission and RemovePermission are actions of both: what they are for decides.
     is_for_queue = path_queue is not None or "QueueUrl" in params or "TopicArn" not in params
     return "sqs" if action in SQS.actions and is_for_queue else "sns"

@@ -3,7 +3,15 @@
 from __future__ import annotations
 
 from conformance.casebook import Case
-from conformance.cases import deliveries, publishing, push_and_sms, queues, subscriptions, topics
+from conformance.cases import (
+    deliveries,
+    publishing,
+    push_and_sms,
+    queues,
+    schedules,
+    subscriptions,
+    topics,
+)
 
 CASES: tuple[Case, ...] = (
     *queues.CASES,
@@ -12,4 +20,5 @@ CASES: tuple[Case, ...] = (
     *publishing.CASES,
     *deliveries.CASES,
     *push_and_sms.CASES,
+    *schedules.CASES,
 )

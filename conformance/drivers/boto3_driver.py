@@ -62,7 +62,8 @@ def say(content: dict[str, Any]) -> None:
 def main() -> None:
     """Answer until the input ends."""
     config = Config(retries={"max_attempts": 0}, read_timeout=40, parameter_validation=False)
-    clients = {name: boto3.client(name, config=config) for name in ("sqs", "sns")}
+    services = ("sqs", "sns", "scheduler", "sts")
+    clients = {name: boto3.client(name, config=config) for name in services}
     metadata = clients["sqs"].meta.service_model.metadata
     say({"client": f"boto3 {boto3.__version__}", "protocol": metadata["protocol"]})
     for line in sys.stdin:

@@ -15,16 +15,25 @@ from typing import Any, Protocol
 from gateway.faces import refusals
 from gateway.operations.caller import Caller
 from gateway.operations.engine import Engine
-from protocol import aws_errors, json_wire, query_results, query_wire
+from protocol import (
+    aws_errors,
+    constraints,
+    json_wire,
+    query_results,
+    query_wire,
+    rest_json_wire,
+)
 from protocol.aws_errors import AwsError
 from protocol.detect import NOT_ON_QUEUE_PATH, SERVICES, Detected, detect
 from protocol.errors import Malformed
 from protocol.queue_urls import QueueAddress, queue_from_url
+from protocol.scheduler_shapes import ROUTES, RULES, SCHEDULER
 from storage.errors import (
     MalformedInput,
     QueueDoesNotExist,
     Rejected,
     RequestTooLarge,
+    ScheduleInvalid,
     Unavailable,
     UnknownAction,
 )
@@ -54,6 +63,8 @@ class Request:
     base_url: str
     request_id: str
     started: float = field(default_factory=perf_counter)
+    raw_path: bytes = b""
+    """The path as it came over the wire, still encoded."""
 
 
 @dataclass(slots=True)
@@ -148,6 +159,8 @@ class AwsFace:
             detected = detect(
                 request.method, request.path, request.query, request.headers, request.body
             )
+            if detected.wire == "rest":
+                return await self._answer_rest(request, detected)
             if request.method not in ("GET", "POST"):
                 # A link checker's HEAD must not end a subscription.
                 raise UnknownAction(f"The method {request.method} is not valid for this endpoint.")
@@ -175,6 +188,8 @@ class AwsFace:
         """The refusal of a body that was not read to its end: 413 in the form of the wire."""
         is_json = "x-amz-target" in request.headers
         detected = Detected("sqs", "json" if is_json else "query", None)
+        if "/scheduler/aws4_request" in request.headers.get("authorization", ""):
+            detected = Detected("scheduler", "rest", None)
         text = f"The request body is larger than the {most} bytes that this endpoint takes."
         response = refuse(request, detected, RequestTooLarge(text))
         response.status = 413
@@ -219,6 +234,38 @@ class AwsFace:
             headers = _headers(request.request_id, query_results.XML_CONTENT_TYPE)
         return Response(200, headers, body, action.name)
 
+    async def _answer_rest(self, request: Request, detected: Detected) -> Response:
+        """Answer on the rest-json wire, where method and path name the action."""
+        caller = self.authenticator.caller(
+            request.headers.get("authorization", ""),
+            detected.params or query_wire.parse_form(request.query),
+            f"{request.base_url}{request.path}",
+        )
+        found = rest_json_wire.find(ROUTES, request.method, request.raw_path.decode("latin-1"))
+        if found.route is None:
+            return _no_route(request, detected, found.methods)
+        detected.action = found.route.action
+        action = SCHEDULER.actions[found.route.action]
+        members = rest_json_wire.decode(action, found, request.query, request.body)
+        breaches = constraints.refusal(action.input, members, RULES)
+        if breaches is not None:
+            raise ScheduleInvalid(breaches)
+        call = Call(self.engine, caller, members, request, detected)
+        result = await self._bindings[SCHEDULER.name][action.name](call)
+        body = rest_json_wire.encode(action.output, result or {})
+        headers = _headers(request.request_id, rest_json_wire.CONTENT_TYPE)
+        return Response(200, headers, body, action.name)
+
+
+def _no_route(request: Request, detected: Detected, methods: tuple[str, ...]) -> Response:
+    """404, or 405 where the path has other methods."""
+    text = f"There is no operation {request.method} {request.path}."
+    response = refuse(request, detected, UnknownAction(text))
+    if methods:
+        response.status = 405
+        response.headers.append((b"allow", ", ".join(methods).encode()))
+    return response
+
 
 def _unknown_action(detected: Detected) -> UnknownAction:
     name = detected.action
@@ -251,7 +298,7 @@ def _no_action(request: Request) -> Response:
 
 def refuse(request: Request, detected: Detected, refusal: Rejected) -> Response:
     """A refusal in the form of the wire that asked."""
-    text = str(refusal) if detected.wire == "json" else refusal.query_text
+    text = refusal.query_text if detected.wire == "query" else str(refusal)
     return _error(request, detected, refusals.aws_error(detected.service, refusal), text)
 
 
@@ -259,7 +306,8 @@ def _error(request: Request, detected: Detected, error: AwsError, text: str) -> 
     action = detected.action or ""
     service = SERVICES.get(detected.service)
     if detected.wire != "query":
-        status, headers, body = aws_errors.json_error(error, text)
+        form = aws_errors.rest_error if detected.wire == "rest" else aws_errors.json_error
+        status, headers, body = form(error, text)
         headers = [(b"x-amzn-requestid", request.request_id.encode()), *headers]
     else:
         status = error.status

@@ -34,6 +34,12 @@ def sns_model() -> Any:
     return ServiceModel(Loader().load_service_model("sns", "service-2"))
 
 
+@cache
+def scheduler_model() -> Any:
+    """EventBridge Scheduler as the installed botocore knows it: rest-json only."""
+    return ServiceModel(Loader().load_service_model("scheduler", "service-2"))
+
+
 def model_of_query(service: str) -> Any:
     """The model of the Query wire of sqs or sns."""
     return {"sqs": query_model, "sns": sns_model}[service]()

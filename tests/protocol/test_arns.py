@@ -88,6 +88,19 @@ def test_other_arns_are_not_those_of_subscriptions(text: str) -> None:
         arns.parse_subscription(text)
 
 
+@pytest.mark.parametrize("pattern", ["order.*", "#", "a.b", "*.x.#"])
+def test_subscription_arns_may_have_a_pattern_for_a_name(pattern: str) -> None:
+    place = f"arn:aws:sns:us-east-1:111122223333:{pattern}"
+    found, subscription_id = arns.parse_subscription(f"{place}:{ID}")
+    assert (found.resource, str(subscription_id)) == (pattern, ID)
+    assert arns.parse_subscribed(place) == found
+    with pytest.raises(Malformed):
+        arns.parse_topic(place)
+    for wrong in ("a..b", "a*", "", "a b"):
+        with pytest.raises(Malformed):
+            arns.parse_subscribed(f"arn:aws:sns:us-east-1:111122223333:{wrong}")
+
+
 @pytest.mark.parametrize(("text", "found"), [("", 1), ("arn", 1), ("arn:aws:sns:r:a", 5)])
 def test_elements_of_an_arn_are_counted(text: str, found: int) -> None:
     expected = f"An ARN must have at least 6 elements, not {found}"

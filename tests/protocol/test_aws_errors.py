@@ -1,9 +1,19 @@
+import json
 from typing import Any
 
 import pytest
+from botocore.parsers import create_parser  # type: ignore[import-untyped]
 
-from protocol.aws_errors import SNS_ERRORS, SQS_ERRORS, json_error
+from protocol.aws_errors import (
+    SCHEDULER_ERRORS,
+    SNS_ERRORS,
+    SQS_ERRORS,
+    STS_ERRORS,
+    json_error,
+    rest_error,
+)
 from tests.protocol import contract, oracle
+from tests.protocol.oracle import scheduler_model
 
 ROWS = contract.load("sqs_error_map")["errors"]
 # Ours, beyond the contract's table: for bugs and for a database that is away.
@@ -70,3 +80,42 @@ def test_no_other_error_of_sns_but_those_of_the_framework() -> None:
     assert {SNS_ERRORS[name].namespace for name in others} == {"com.amazon.coral.service"}
     codes = [error.query_code for error in SNS_ERRORS.values()]
     assert len(set(codes)) == len(codes)
+
+
+SCHEDULER_MODEL = {shape.name: shape for shape in scheduler_model().error_shapes}
+
+
+@pytest.mark.parametrize("name", sorted(SCHEDULER_MODEL))
+def test_errors_of_the_model_of_scheduler(name: str) -> None:
+    ours, modelled = SCHEDULER_ERRORS[name], SCHEDULER_MODEL[name].metadata["error"]
+    assert ours.status == modelled["httpStatusCode"]
+    assert (ours.fault == "Sender") == modelled.get("senderFault", False)
+
+
+@pytest.mark.parametrize("error", SCHEDULER_ERRORS.values(), ids=lambda error: error.shape)
+def test_errors_of_scheduler_as_botocore_reads_them(error: Any) -> None:
+    status, raw_headers, body = rest_error(error, 'text "ż"')
+    headers = {name.decode(): value.decode() for name, value in raw_headers}
+    response = {"body": body, "headers": headers, "status_code": status}
+    output = scheduler_model().operation_model("GetSchedule").output_shape
+    parsed = create_parser("rest-json").parse(response, output)
+    assert status == error.status
+    assert parsed["Error"] == {"Code": error.shape, "Message": 'text "ż"'}
+    assert json.loads(body) == {"Message": 'text "ż"'}
+
+
+def test_statuses_of_what_is_in_no_model() -> None:
+    assert SCHEDULER_ERRORS["UnknownOperationException"].status == 404
+    assert SCHEDULER_ERRORS["MissingAuthenticationTokenException"].status == 403
+    assert {name: error.status for name, error in STS_ERRORS.items()} == {
+        "AccessDeniedException": 403,
+        "IncompleteSignatureException": 400,
+        "InternalFailure": 500,
+        "InvalidParameterValueException": 400,
+        "InvalidSignatureException": 403,
+        "MissingAuthenticationTokenException": 403,
+        "SerializationException": 400,
+        "ServiceUnavailable": 503,
+        "UnknownOperationException": 400,
+        "UnrecognizedClientException": 403,
+    }

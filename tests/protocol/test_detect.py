@@ -202,6 +202,36 @@ def test_scheduler_is_known_by_its_paths_and_its_scope(path: str) -> None:
     assert detect("GET", path, b"", {"authorization": _authorization("sqs")}, b"").service == "sqs"
 
 
+def test_scheduler_speaks_no_other_wire_than_its_own() -> None:
+    headers = {"authorization": _authorization("scheduler"), "content-type": JSON}
+    assert detect("POST", "/schedules/a", b"", headers, b"{}") == Detected(
+        "scheduler", "rest", None
+    )
+    presigned = f"X-Amz-Credential=AKIDEXAMPLE/20261121/us-east-1/scheduler/aws4_request&{TOPIC}"
+    found = detect("GET", "/", presigned.encode(), {}, b"")
+    assert (found.service, found.wire, found.action) == ("scheduler", "rest", None)
+    assert found.params["X-Amz-Credential"]
+
+
+@pytest.mark.parametrize(
+    ("query", "headers"),
+    [
+        ("Action=GetCallerIdentity&Version=2011-06-15", {}),
+        ("Action=GetCallerIdentity", {}),
+        ("Action=GetCallerIdentity", {"authorization": _authorization("sts")}),
+        ("Action=AssumeRole&Version=2011-06-15", {}),
+        ("Action=ListQueues", {"authorization": _authorization("sts")}),
+        ("Action=X&X-Amz-Credential=A/20261121/us-east-1/sts/aws4_request", {}),
+    ],
+)
+def test_sts_is_known_by_scope_version_and_action(query: str, headers: dict[str, str]) -> None:
+    for method, in_url, body in (("GET", query, ""), ("POST", "", query)):
+        own = headers | ({"content-type": FORM} if body else {})
+        found = detect(method, "/", in_url.encode(), own, body.encode())
+        assert (found.service, found.wire) == ("sts", "query")
+        assert found.action == found.params["Action"]
+
+
 def test_form_and_query_string_are_merged_and_the_form_wins() -> None:
     body = b"Action=SendMessage&MessageBody=form"
     for headers in ({"content-type": FORM}, {}):

@@ -7,6 +7,7 @@ import re
 from base64 import b64encode
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Any, Literal
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 from hypothesis import given
@@ -235,3 +236,16 @@ def test_a_signature_goes_to_its_place_whatever_was_published(
     assert [*json.loads(signed)] == [*json.loads(text)]
     # Verifiers sign nothing of the place itself.
     assert sns_signatures.string_to_sign(json.loads(signed)) == envelopes.to_sign(text)[1]
+
+
+def test_links_keep_the_wildcards_of_a_pattern() -> None:
+    """A `#` would end the link where it stands."""
+    pattern = "arn:aws:sns:eu-west-1:123456789012:order.*.#"
+    published = Published(MESSAGE_ID, TOPIC, "x", AT)
+    made = envelopes.notification(published, base_url=BASE_URL).to(f"{pattern}:{MESSAGE_ID}")
+    link = json.loads(made)["UnsubscribeURL"]
+    query = parse_qs(urlsplit(link).query)
+    assert query == {"Action": ["Unsubscribe"], "SubscriptionArn": [f"{pattern}:{MESSAGE_ID}"]}
+    back = urlsplit(envelopes.subscribe_url(BASE_URL, pattern, "aa"))
+    assert parse_qs(back.query)["TopicArn"] == [pattern]
+    assert parse_qs(back.query)["Token"] == ["aa"]

@@ -1,0 +1,1 @@
+"""EventBridge Scheduler: schedules in groups, their targets and their times."""

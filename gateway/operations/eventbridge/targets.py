@@ -1,0 +1,235 @@
+"""Where a schedule of EventBridge Scheduler fires: queues and topics, as templated targets or by
+their universal ones (contract/scheduler.md 4.2).
+
+Like AWS we do not ask whether the queue or the topic exists: an invocation that fails is repeated,
+and ends in the dead-letter queue.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from gateway.operations import message_attributes
+from gateway.operations.identifiers import bad_id
+from protocol import arns, json_wire, names
+from protocol.errors import Malformed
+from protocol.queue_urls import queue_from_url
+from protocol.scheduler_shapes import OTHER_PARAMETERS
+from protocol.sns_shapes import SNS
+from protocol.sqs_shapes import SQS
+from storage.errors import InvalidParameterValue, Rejected, ScheduleInvalid, UnsupportedOperation
+
+if TYPE_CHECKING:
+    from gateway.operations.caller import Caller
+    from gateway.operations.engine import Engine
+
+SEND_MESSAGE = "arn:aws:scheduler:::aws-sdk:sqs:sendMessage"
+PUBLISH = "arn:aws:scheduler:::aws-sdk:sns:publish"
+MOST_ATTEMPTS = 185
+MOST_AGE_SECONDS = 86_400
+_NO_INPUT = "{}"
+
+Target = dict[str, Any]
+"""A target as the engine of schedules keeps it (storage.schedules). ``error`` in it: a universal
+target's request that cannot be carried out, which every invocation fails with."""
+
+
+def stored_target(engine: Engine, caller: Caller, target: Mapping[str, Any]) -> Target:
+    """The target of a schedule. Raises ScheduleInvalid."""
+    for name in OTHER_PARAMETERS:
+        if name in target:
+            raise ScheduleInvalid(f"{name} does not go with a target that is a queue or a topic.")
+    arn = target["Arn"]
+    text = _checked_input(engine, target.get("Input"))
+    group_id = (target.get("SqsParameters") or {}).get("MessageGroupId")
+    if group_id is not None and not names.is_fifo_id(group_id):
+        raise ScheduleInvalid(
+            "MessageGroupId can only include alphanumeric and punctuation characters."
+        )
+    if arn in (SEND_MESSAGE, PUBLISH):
+        _refuse_sqs_parameters(target)
+        return _universal(engine, caller, arn, text)
+    try:
+        parsed = arns.parse(arn)
+        if parsed.service == "sqs":
+            return _queue(arns.parse_queue(arn), text or _NO_INPUT, group_id)
+        if parsed.service == "sns":
+            _refuse_sqs_parameters(target)
+            return _topic(arns.parse_topic(arn), text or _NO_INPUT)
+    except Malformed:
+        pass
+    raise ScheduleInvalid(
+        f"Provided Arn is not in correct format or of no target here: {arn}. A target is a queue "
+        "(arn:aws:sqs:<region>:<account>:<name>), a topic (arn:aws:sns:<region>:<account>:<name>), "
+        f"{SEND_MESSAGE} or {PUBLISH}."
+    )
+
+
+def dead_letter(target: Mapping[str, Any]) -> dict[str, str] | None:
+    """The queue for what failed for good; None: there is none."""
+    arn = (target.get("DeadLetterConfig") or {}).get("Arn")
+    if arn is None:
+        return None
+    try:
+        parsed = arns.parse_queue(arn)
+    except Malformed:
+        raise ScheduleInvalid(f"DeadLetterConfig has the ARN of no queue: {arn}.") from None
+    return _place(parsed, "queue_name")
+
+
+def _checked_input(engine: Engine, text: str | None) -> str | None:
+    if text is None:
+        return None
+    most = engine.limits.message_bytes
+    if len(text.encode()) > most:
+        raise ScheduleInvalid(f"Input is longer than the {most} bytes that a message may have.")
+    if names.invalid_characters(text):
+        raise ScheduleInvalid("Input has characters that no message may have.")
+    return text
+
+
+def _refuse_sqs_parameters(target: Mapping[str, Any]) -> None:
+    if target.get("SqsParameters"):
+        raise ScheduleInvalid("SqsParameters go with a target that is the ARN of a queue only.")
+
+
+def _place(arn: arns.Arn, name: str) -> dict[str, str]:
+    return {"account_id": arn.account_id, "region": arn.region, name: arn.resource}
+
+
+def _queue(arn: arns.Arn, body: str, group_id: str | None) -> Target:
+    if arn.resource.endswith(".fifo") and group_id is None:
+        raise ScheduleInvalid("A FIFO queue needs a MessageGroupId in SqsParameters.")
+    return _to_queue(_place(arn, "queue_name"), body, group_id=group_id)
+
+
+def _topic(arn: arns.Arn, message: str) -> Target:
+    if arn.resource.endswith(".fifo"):
+        raise ScheduleInvalid(
+            f"A FIFO topic needs a MessageGroupId: use the target {PUBLISH}, whose Input can have "
+            "one."
+        )
+    return _to_topic(_place(arn, "topic_name"), message)
+
+
+def _to_queue(place: Mapping[str, str], body: str, **more: Any) -> Target:
+    return {
+        "kind": "queue",
+        **place,
+        "body": body,
+        "attributes": None,
+        "group_id": None,
+        "deduplication_id": None,
+        "delay_seconds": None,
+        "system": None,
+        "substitutes": True,
+        "schedule_header": False,
+        **more,
+    }
+
+
+def _to_topic(place: Mapping[str, str], message: str, **more: Any) -> Target:
+    return {
+        "kind": "topic",
+        **place,
+        "message": message,
+        "subject": None,
+        "attributes": None,
+        "structure": None,
+        "group_id": None,
+        "deduplication_id": None,
+        "is_event": False,
+        "substitutes": True,
+        "schedule_header": False,
+        **more,
+    }
+
+
+def _universal(engine: Engine, caller: Caller, arn: str, text: str | None) -> Target:
+    """The request in the Input as a target. It must be a JSON object; whatever else is wrong with
+    it fails its invocations."""
+    try:
+        payload = orjson.loads(text or "")
+    except orjson.JSONDecodeError:
+        payload = None
+    if not isinstance(payload, dict):
+        raise ScheduleInvalid(f"The Input for {arn} must be the request as a JSON object.")
+    assert text is not None
+    make = _send_message if arn == SEND_MESSAGE else _publish
+    try:
+        target = make(engine, caller, text.encode())
+    except (Rejected, Malformed) as error:
+        place = {"account_id": caller.account_id, "region": caller.region}
+        if arn == SEND_MESSAGE:
+            target = _to_queue({**place, "queue_name": ""}, text, error=str(error))
+        else:
+            target = _to_topic({**place, "topic_name": ""}, text, error=str(error))
+    return {**target, "arn": arn}
+
+
+def _send_message(engine: Engine, caller: Caller, encoded: bytes) -> Target:
+    members = json_wire.decode(SQS.actions["SendMessage"].input, encoded)
+    address = queue_from_url(members.get("QueueUrl") or "")
+    if address is None:
+        raise InvalidParameterValue("The Input has no QueueUrl that names a queue.")
+    if members.get("MessageBody") is None:
+        raise InvalidParameterValue("The Input has no MessageBody.")
+    if members.get("MessageSystemAttributes"):
+        raise UnsupportedOperation("A schedule sends no MessageSystemAttributes.")
+    place = {
+        "account_id": address.account_id or caller.account_id,
+        "region": caller.region,
+        "queue_name": address.name,
+    }
+    _check_send(engine, members, is_fifo=address.name.endswith(".fifo"))
+    checked = message_attributes.check(members.get("MessageAttributes"), engine.limits)
+    return _to_queue(
+        place,
+        members["MessageBody"],
+        attributes=checked.stored,
+        group_id=members.get("MessageGroupId"),
+        deduplication_id=members.get("MessageDeduplicationId"),
+        delay_seconds=members.get("DelaySeconds"),
+    )
+
+
+def _check_send(engine: Engine, members: Mapping[str, Any], *, is_fifo: bool) -> None:
+    """The ids and the delay, as SQS has them for the kind of queue (contract/sqs.md 2.1)."""
+    delay, most = members.get("DelaySeconds"), engine.limits.delay_seconds
+    if delay is not None and (is_fifo or not 0 <= delay <= most):
+        reason = "a FIFO queue has one for all messages" if is_fifo else f"it is 0 to {most}"
+        raise InvalidParameterValue(f"DelaySeconds {delay} is invalid: {reason}.")
+    group_id = members.get("MessageGroupId")
+    deduplication_id = members.get("MessageDeduplicationId")
+    if is_fifo and group_id is None:
+        raise InvalidParameterValue("The Input has no MessageGroupId, which a FIFO queue needs.")
+    if not is_fifo and deduplication_id is not None:
+        raise InvalidParameterValue("MessageDeduplicationId is for FIFO queues only.")
+    for name, value in (
+        ("MessageGroupId", group_id),
+        ("MessageDeduplicationId", deduplication_id),
+    ):
+        if value is not None and not names.is_fifo_id(value):
+            raise bad_id(name, value)
+
+
+def _publish(_: Engine, __: Caller, encoded: bytes) -> Target:
+    members = json_wire.decode(SNS.actions["Publish"].input, encoded)
+    if members.get("PhoneNumber") is not None:
+        raise UnsupportedOperation("A schedule publishes to topics, not to phone numbers.")
+    arn = arns.parse_topic(members.get("TopicArn") or members.get("TargetArn") or "")
+    if members.get("Message") is None:
+        raise InvalidParameterValue("The Input has no Message.")
+    values = members.get("MessageAttributes")
+    return _to_topic(
+        _place(arn, "topic_name"),
+        members["Message"],
+        subject=members.get("Subject"),
+        attributes=message_attributes.stored(values) if values else None,
+        structure=members.get("MessageStructure"),
+        group_id=members.get("MessageGroupId"),
+        deduplication_id=members.get("MessageDeduplicationId"),
+    )

@@ -1,0 +1,113 @@
+"""When a schedule of EventBridge Scheduler fires next (contract/scheduler.md 4.2 and 4.3).
+
+A rate begins with the schedule or at its StartDate, and counts from there. StartDate and EndDate
+mean nothing to `at`, whose time may be past: then it never fires.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from random import random
+from typing import TYPE_CHECKING
+
+from scheduler.expressions import Timing, Unparsable, parse_aws
+from scheduler.expressions.bounds import drawn_due_at, next_within
+from storage.errors import ScheduleInvalid
+
+if TYPE_CHECKING:
+    from gateway.operations.eventbridge.requests import PutSchedule
+    from storage.schedules import Schedule
+
+_LATEST_START = timedelta(minutes=5)
+_INSTANT = timedelta(microseconds=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Times:
+    """A timing within its bounds. ``next_fire_at`` and ``due_at`` None: it does not fire."""
+
+    timing: Timing
+    starts_at: datetime | None
+    ends_at: datetime | None
+    window_seconds: int
+    next_fire_at: datetime | None
+    due_at: datetime | None
+
+
+def window_seconds(request: PutSchedule) -> int:
+    """The length of the flexible window, 0 when it is off. Raises ScheduleInvalid."""
+    minutes: int | None = request.window.get("MaximumWindowInMinutes")
+    if request.window["Mode"] == "OFF":
+        if minutes is not None:
+            raise ScheduleInvalid(
+                "FlexibleTimeWindow has MaximumWindowInMinutes, which goes with the mode FLEXIBLE "
+                "only."
+            )
+        return 0
+    if minutes is None:
+        raise ScheduleInvalid(
+            "FlexibleTimeWindow has the mode FLEXIBLE, which needs MaximumWindowInMinutes."
+        )
+    return minutes * 60
+
+
+def timing_of(request: PutSchedule, anchor: datetime) -> Timing:
+    """What the expression means; a rate counts from the anchor. Raises ScheduleInvalid."""
+    try:
+        return parse_aws(request.expression, timezone=request.timezone, anchor=anchor)
+    except Unparsable as error:
+        raise ScheduleInvalid(str(error)) from None
+
+
+def first_times(request: PutSchedule, now: datetime, *, kept_start: datetime | None) -> Times:
+    """The times of a new schedule, or of one with a new expression. Raises ScheduleInvalid.
+
+    ``kept_start`` is a StartDate that the schedule has already: it may be as old as it is.
+    """
+    window = window_seconds(request)
+    timing = timing_of(request, request.starts_at or now)
+    starts_at, ends_at = _bounds(request, timing)
+    if starts_at is not None and starts_at != kept_start and starts_at < now - _LATEST_START:
+        raise ScheduleInvalid("The StartDate you specify cannot be earlier than 5 minutes ago.")
+    times = Times(timing, starts_at, ends_at, window, None, None)
+    return _waiting(times, now) if request.is_enabled else times
+
+
+def changed_times(request: PutSchedule, now: datetime, schedule: Schedule) -> Times:
+    """The times of a schedule whose expression, time zone and StartDate stay as they are.
+
+    What is due already stays due, unless the schedule was disabled: then it goes on with the first
+    time that is to come. Raises ScheduleInvalid.
+    """
+    window = window_seconds(request)
+    timing = Timing.from_json(schedule.timing)
+    starts_at, ends_at = _bounds(request, timing)
+    times = Times(timing, starts_at, ends_at, window, None, None)
+    if not request.is_enabled:
+        return times
+    found = schedule.next_fire_at if schedule.is_active else None
+    if found is None:
+        return _waiting(times, now)
+    if ends_at is not None and found > ends_at:
+        return times
+    is_drawn = window == schedule.window_seconds
+    due_at = schedule.due_at if is_drawn else drawn_due_at(found, window, now, random())
+    return replace(times, next_fire_at=found, due_at=due_at)
+
+
+def _bounds(request: PutSchedule, timing: Timing) -> tuple[datetime | None, datetime | None]:
+    """StartDate and EndDate as far as they count. Raises ScheduleInvalid."""
+    if timing.kind == "once":
+        return None, None
+    starts_at, ends_at = request.starts_at, request.ends_at
+    if starts_at is not None and ends_at is not None and starts_at >= ends_at:
+        raise ScheduleInvalid("The StartDate you specify must be earlier than the EndDate.")
+    return starts_at, ends_at
+
+
+def _waiting(times: Times, now: datetime) -> Times:
+    """The same with the first time from now on."""
+    found = next_within(times.timing, now - _INSTANT, times.starts_at, times.ends_at)
+    due_at = drawn_due_at(found, times.window_seconds, now, random())
+    return replace(times, next_fire_at=found, due_at=due_at)

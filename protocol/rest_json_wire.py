@@ -1,0 +1,123 @@
+"""The rest-json wire: an action is known by method and path, and its members come in the path, in
+the query string and in a JSON body (contract/scheduler.md 4.1)."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+from urllib.parse import unquote_to_bytes
+
+from protocol import json_wire
+from protocol.errors import Malformed
+from protocol.scalars import parse_integer
+from protocol.shapes import Action, List, Scalar, Shape, Structure
+
+CONTENT_TYPE = "application/json"
+
+_MOST_PARAMETERS = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """A method and a path, still encoded. With a `label` the rest of the path is that member:
+    one segment, or more only for an ARN.
+
+    `query` says which member a parameter of the query string is.
+    """
+
+    method: str
+    path: str
+    label: str | None
+    action: str
+    query: Mapping[str, str] = field(default_factory=dict)
+
+
+class Found(NamedTuple):
+    """`route` None: nothing is there. Then `methods` are those that the path has, if any."""
+
+    route: Route | None
+    label: str
+    methods: tuple[str, ...] = ()
+
+
+def find(routes: Sequence[Route], method: str, raw_path: str) -> Found:
+    """The route of a request by its path as it came over the wire: a `%2F` separates nothing."""
+    methods = []
+    for route in routes:
+        label = _label(route, raw_path)
+        if label is None:
+            continue
+        if route.method == method:
+            return Found(route, label)
+        methods.append(route.method)
+    return Found(None, "", tuple(methods))
+
+
+def _label(route: Route, raw_path: str) -> str | None:
+    """What the path says behind that of the route; None: it is another path."""
+    if route.label is None:
+        return "" if raw_path == route.path else None
+    if not raw_path.startswith(route.path):
+        return None
+    label = raw_path[len(route.path) :]
+    # Clients that leave the slash of an ARN alone are understood, too.
+    is_one = "/" not in label or route.label.endswith("Arn")
+    return label if label and is_one else None
+
+
+def decode(action: Action, found: Found, query: bytes, body: bytes) -> dict[str, Any]:
+    """The members of a request to `found.route`, typed as the action's input says.
+
+    What the path or the query string carries is not looked for in the body, and unknown
+    parameters are ignored. Raises Malformed as `json_wire.decode` does, and for text that is not
+    UTF-8.
+    """
+    route = found.route
+    assert route is not None
+    located = dict.fromkeys(route.query.values())
+    if route.label is not None:
+        located[route.label] = None
+    members = action.input.members
+    result: dict[str, Any] = {}
+    if route.method in ("POST", "PUT"):
+        payload = json_wire.decode(action.input, body)
+        result = {name: value for name, value in payload.items() if name not in located}
+    if route.label is not None:
+        result[route.label] = _decoded(found.label.encode("latin-1"))
+    parameters = _parameters(query)
+    for name, member in route.query.items():
+        texts = parameters.get(name)
+        if texts:
+            result[member] = _read(members[member], texts)
+    return result
+
+
+def _parameters(query: bytes) -> dict[str, list[str]]:
+    """Every value of each parameter."""
+    if query.count(b"&") >= _MOST_PARAMETERS:
+        raise Malformed(f"The request has more than {_MOST_PARAMETERS} parameters.")
+    found: dict[str, list[str]] = {}
+    for pair in query.split(b"&"):
+        if pair:
+            name, _, value = pair.partition(b"=")
+            text = _decoded(value.replace(b"+", b" "))
+            found.setdefault(_decoded(name.replace(b"+", b" ")), []).append(text)
+    return found
+
+
+def _decoded(encoded: bytes) -> str:
+    try:
+        return unquote_to_bytes(encoded).decode("utf-8")
+    except UnicodeDecodeError:
+        raise Malformed("The request contains text that is not UTF-8.") from None
+
+
+def _read(shape: Shape, texts: list[str]) -> Any:
+    if isinstance(shape, List):
+        return texts
+    assert isinstance(shape, Scalar)
+    return texts[0] if shape.kind == "string" else parse_integer(shape.kind, texts[0])
+
+
+def encode(structure: Structure | None, result: dict[str, Any]) -> bytes:
+    """The body of a success: always a JSON object. Timestamps are seconds since the epoch."""
+    return json_wire.encode(structure or Structure({}), result)

@@ -1,0 +1,20 @@
+"""STS: the one action that SDKs and tools call to see who they are (contract/README.md)."""
+
+from protocol.shapes import STRING, Action, Service, Structure
+
+STS = Service(
+    name="sts",
+    versions=("2011-06-15",),
+    target_prefix=None,
+    json_version=None,
+    xml_namespace="https://sts.amazonaws.com/doc/2011-06-15/",
+    xml_prolog="",
+    xml_error_detail=False,
+    actions={
+        "GetCallerIdentity": Action(
+            "GetCallerIdentity",
+            Structure({}),
+            Structure({"UserId": STRING, "Account": STRING, "Arn": STRING}),
+        )
+    },
+)
