@@ -14,11 +14,13 @@ from pathlib import Path
 from typing import Any
 
 from gateway.setting_values import (
+    BadSecret,
     BadValue,
     boolean,
     choice,
     directory,
     format_accounts,
+    fraction,
     host_and_port,
     host_name,
     integer,
@@ -27,6 +29,7 @@ from gateway.setting_values import (
     parse_accounts,
     parse_auth,
     parse_base_url,
+    parse_collector_url,
     parse_database_url,
     parse_log_level,
     parse_region,
@@ -181,7 +184,7 @@ class Settings:
         0,
         "QUEUEGATE_LINGER_MS QUEUE_LINGER_MS",
         (0, 1000),
-        "Least time, in milliseconds, that sends are collected before they are written together.",
+        "Milliseconds that sends to standard queues gather, at most, to be written together.",
     )
     log_level: str = setting(
         "info",
@@ -300,6 +303,54 @@ class Settings:
         (1, 365),
         "Days that messages stay in the outbox: what would have gone out by e-mail, SMS or push.",
     )
+    schedule_enabled: bool = _switch(
+        True,
+        "QUEUE_SCHEDULE_ENABLED",
+        "Fire schedules from here. `queuegate worker` can do it elsewhere.",
+    )
+    schedule_poll_ms: int = _number(
+        1000,
+        "QUEUE_SCHEDULE_POLL_MS",
+        (10, 60_000),
+        "Milliseconds between looks for due schedules that nobody announced.",
+    )
+    schedule_batch_size: int = _number(
+        500,
+        "QUEUE_SCHEDULE_BATCH_SIZE",
+        (1, 10_000),
+        "Due schedules claimed at a time, at most.",
+    )
+    schedule_preview_count: int = _number(
+        5,
+        "QUEUE_SCHEDULE_PREVIEW_COUNT",
+        (0, 100),
+        "How many coming times schedules and previews show in next_fires.",
+    )
+    schedule_list_max: int = _number(
+        1000,
+        "QUEUE_SCHEDULE_LIST_MAX",
+        (1, 100_000),
+        "Most schedules that GET /v1/schedules answers.",
+    )
+    otlp_enabled: bool = _switch(
+        False,
+        "QUEUEGATE_OTLP_ENABLED OTLP_ENABLED",
+        "Export traces over OTLP, as protobuf over HTTP.",
+    )
+    otlp_endpoint: str = setting(
+        "http://localhost:4318",
+        "QUEUEGATE_OTLP_ENDPOINT OTLP_ENDPOINT",
+        parse_collector_url,
+        allowed="http://host[:port] or https://host[:port], without a path",
+        explanation="Collector of traces. They go to /v1/traces there.",
+    )
+    otlp_sample_rate: float = setting(
+        0.1,
+        "QUEUEGATE_OTLP_SAMPLE_RATE OTLP_SAMPLE_RATE",
+        fraction,
+        allowed="a number from 0 to 1",
+        explanation="Part of the traces that begin here which is exported. Callers decide theirs.",
+    )
     runtime_dir: Path | None = setting(
         None,
         "QUEUEGATE_RUNTIME_DIR",
@@ -410,6 +461,7 @@ def _checked(variable: Variable, name: str, text: Any) -> Any:
     try:
         return variable.parse(str(text))
     except BadValue as bad:
-        shown = "(value hidden)" if variable.secret else repr(str(text))
+        hides = variable.secret or isinstance(bad, BadSecret)
+        shown = "(value hidden)" if hides else repr(str(text))
         reason = str(bad) or f"allowed is {variable.allowed}"
         raise BadSetting(f"{name}={shown}: {reason}") from None

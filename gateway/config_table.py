@@ -20,9 +20,8 @@ class Row:
     explanation: str
 
 
-# Variables of schedules and traces, which this version does not have. Ignoring them in
-# silence would let somebody believe that they are on.
-NOT_YET = ("QUEUE_SCHEDULE_", "OTLP_")
+# What begins so is meant for us: ignoring it in silence would let somebody believe that it is on.
+OURS = ("QUEUEGATE_", "QUEUE_SCHEDULE_", "OTLP_")
 # Read by pip, make or the tests, not by the gateway.
 NOT_OURS = ("QUEUEGATE_TEST_", "QUEUEGATE_BENCH_")
 
@@ -71,9 +70,7 @@ def warnings_about(environ: Mapping[str, str]) -> list[str]:
     known = [name for row in table() for name in row.variables] + ["QUEUEGATE_RUNTIME_DIR"]
     lines = []
     for name in sorted(environ):
-        if name.startswith(NOT_YET):
-            lines.append(f"{name} is set, but this version has nothing that it configures: ignored")
-        elif name.startswith("QUEUEGATE_") and name not in known and not name.startswith(NOT_OURS):
+        if name.startswith(OURS) and name not in known and not name.startswith(NOT_OURS):
             near = difflib.get_close_matches(name, known, n=1)
             hint = (
                 f"; did you mean {near[0]}?" if near else "; `queuegate config` lists all of them"

@@ -58,6 +58,7 @@ class FastPath:
         self.authenticator = authenticator
         self.access_log = access_log
         self.heads = RequestHeads()
+        self.exchange: type[Exchange] = Exchange
         self.base_url = base_url
         seconds: dict[str, Histogram] = {}
         self.by_target = hot_routes.routes_by_target(seconds)
@@ -130,13 +131,11 @@ class Exchange:
         self.protocol.fast_refusal(self, status, headers, body)
 
 
-def protocol_class(fast_path: FastPath) -> type[HttpToolsProtocol]:
+def protocol_class(
+    fast_path: FastPath, base: type[FastProtocol] | None = None
+) -> type[FastProtocol]:
     """The protocol class of this process, for uvicorn's ``http`` setting."""
-
-    class Protocol(FastProtocol):
-        shared = fast_path
-
-    return Protocol
+    return type("Protocol", (base or FastProtocol,), {"shared": fast_path})
 
 
 class FastProtocol(HttpToolsProtocol):
@@ -343,12 +342,16 @@ class FastProtocol(HttpToolsProtocol):
                 members = route.wire.decode(route.action, params)
         except Malformed:
             return False
-        return self._start(route, headers, members, started)
+        return self._start(shared, route, headers, members, started)
 
     def _start(
-        self, route: Route, headers: dict[bytes, bytes], members: Members, started: float
+        self,
+        shared: FastPath,
+        route: Route,
+        headers: dict[bytes, bytes],
+        members: Members,
+        started: float,
     ) -> bool:
-        shared = self.shared
         caller = shared.authenticator.fast_caller(headers.get(b"authorization", b""))
         if caller is None:
             return False
@@ -356,7 +359,7 @@ class FastProtocol(HttpToolsProtocol):
         context = route.find(asked, members)
         if context is None:
             return False
-        exchange = Exchange(self, route, context, members, started)
+        exchange = shared.exchange(self, route, context, members, started)
         self._exchange = exchange
         self._reading_since = 0.0
         shared.series.active_requests += 1

@@ -50,9 +50,13 @@ def forwarded_scheme(value: str) -> str:
 
 
 class RequestHeads:
-    """Reads heads. Header names as clients write them are judged once a spelling."""
+    """Reads heads. Header names as clients write them are judged once a spelling.
 
-    def __init__(self) -> None:
+    ``more`` are needed headers besides those that always are.
+    """
+
+    def __init__(self, more: frozenset[bytes] = frozenset()) -> None:
+        self._needed = _NEEDED | more
         self._kinds: dict[bytes, bytes] = {}
 
     def read(self, head: bytes) -> dict[bytes, bytes] | None:
@@ -89,7 +93,7 @@ class RequestHeads:
 
     def _kind(self, name: bytes) -> bytes:
         lower = name.lower()
-        if lower in _NEEDED:
+        if lower in self._needed:
             kind = lower
         elif lower in _UNUSUAL or _TOKEN(name) is None:
             kind = _STRANGE

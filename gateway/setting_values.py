@@ -15,6 +15,10 @@ class BadValue(Exception):
     """The text of a setting is not allowed."""
 
 
+class BadSecret(BadValue):
+    """The same, of a text that must not be shown."""
+
+
 def boolean(text: str) -> bool:
     """true, yes, on and 1, or their opposites, in any case."""
     word = text.strip().lower()
@@ -37,6 +41,16 @@ def integer(low: int, high: int) -> Callable[[str], int]:
         return value
 
     return parse
+
+
+def fraction(text: str) -> float:
+    """A number from 0 to 1."""
+    if not re.fullmatch(r"\d(\.\d{1,9})?", text.strip(), re.ASCII):
+        raise BadValue
+    value = float(text)
+    if value > 1:
+        raise BadValue
+    return value
 
 
 def choice(*allowed: str) -> Callable[[str], str]:
@@ -85,6 +99,16 @@ def parse_base_url(text: str) -> str:
     if not right_scheme or parts.path not in {"", "/"} or parts.query or parts.fragment:
         raise BadValue
     return f"{parts.scheme}://{parts.netloc}"
+
+
+def parse_collector_url(text: str) -> str:
+    """The same without credentials: the URL is in logs."""
+    if "@" in text:
+        raise BadSecret(
+            "no credentials in it, they go into OTEL_EXPORTER_OTLP_HEADERS; allowed is "
+            "http://host[:port] or https://host[:port], without a path"
+        )
+    return parse_base_url(text)
 
 
 def parse_database_url(text: str) -> str:

@@ -1,0 +1,100 @@
+"""Spans of flushes: whose requests a flush carries, across lanes, timers and parked receives.
+
+Requests on the fast path have no task, so what belongs to whom is kept beside the callbacks: an
+entry's reply runs in the name of the request that handed the entry in, and so does the waking of a
+parked receive, whoever's message wakes it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from gateway.operations.wakeups import Waiter, Wakeups
+from gateway.tracing.spans import CURRENT
+from storage.lanes import Entry, Flush, Lane
+
+if TYPE_CHECKING:
+    from opentelemetry.trace import Span
+
+    from gateway.tracing.spans import Tracing
+
+
+class _Reply:
+    """A reply and the request that waits for it."""
+
+    __slots__ = ("_reply", "span")
+
+    def __init__(self, reply: Callable[[object], None], span: Span) -> None:
+        self._reply = reply
+        self.span = span
+
+    def __call__(self, result: object) -> None:
+        token = CURRENT.set(self.span)
+        try:
+            self._reply(result)
+        finally:
+            CURRENT.reset(token)
+
+
+class _Parked:
+    """A waiter and the request, if it is traced, that waits."""
+
+    __slots__ = ("_span", "_waiter")
+
+    def __init__(self, waiter: Waiter, span: Span | None) -> None:
+        self._waiter = waiter
+        self._span = span
+
+    def __eq__(self, other: object) -> bool:
+        return other is self._waiter
+
+    __hash__ = None  # type: ignore[assignment]  # equal to something that is not of its kind
+
+    def wake(self) -> None:
+        token = CURRENT.set(self._span)
+        try:
+            self._waiter.wake()
+        finally:
+            CURRENT.reset(token)
+
+
+class TracedWakeups(Wakeups):
+    """Wakeups whose waiters go on in their own name."""
+
+    def park(self, queue_id: int, waiter: Waiter) -> None:
+        """Call ``waiter.wake()`` once when something may have become visible on the queue."""
+        super().park(queue_id, _Parked(waiter, CURRENT.get()))
+
+
+def watch(tracing: Tracing, lane: Lane[Any]) -> None:
+    """Trace the flushes of a lane that carry a traced request."""
+
+    def submitting(submit: Callable[[Any], None]) -> Callable[[Any], None]:
+        def noting(entry: Entry) -> None:
+            span = CURRENT.get()
+            if span is None:
+                submit(entry)
+                return
+            entry.replies_to = _Reply(entry.replies_to, span)
+            # The task that a lane may begin now flushes for others, too.
+            token = CURRENT.set(None)
+            try:
+                submit(entry)
+            finally:
+                CURRENT.reset(token)
+
+        return noting
+
+    def flushing(flush: Flush[Any]) -> Flush[Any]:
+        async def traced(connection: Any, batch: list[Any]) -> list[Any]:
+            replies = [entry.replies_to for entry in batch]
+            spans = [reply.span for reply in replies if reply.__class__ is _Reply]
+            if not spans:
+                return await flush(connection, batch)
+            with tracing.flush(lane.name, spans, len(batch)):
+                return await flush(connection, batch)
+
+        return traced
+
+    lane.watch(submitting, flushing)

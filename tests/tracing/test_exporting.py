@@ -1,0 +1,227 @@
+"""Exporting: what comes of a collector that is away, slow or refuses, and of the last spans."""
+
+from __future__ import annotations
+
+import json
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any
+
+import pytest
+
+from gateway.config import BadSetting, Settings
+from tests.cli.processes import PATIENCE_SECONDS, Gateway, environment
+from tests.faces.connections import fetch
+from tests.tracing.collector import Collector
+
+_LOGGER = "queuegate.tracing"
+
+
+class Logged(Gateway):
+    """A gateway whose log goes to a file."""
+
+    def __init__(self, log: IO[str], **more: str) -> None:
+        self.log = log
+        super().__init__("--ephemeral", **more)
+
+
+@contextmanager
+def logged(log: Path, endpoint: str) -> Iterator[Gateway]:
+    """A gateway that exports there all that it does."""
+    settings = {
+        "QUEUEGATE_OTLP_ENABLED": "true",
+        "QUEUEGATE_OTLP_ENDPOINT": endpoint,
+        "QUEUEGATE_OTLP_SAMPLE_RATE": "1",
+        "QUEUEGATE_LOG_FORMAT": "json",
+        "QUEUEGATE_LOG_LEVEL": "info",
+    }
+    with log.open("w") as file, Logged(file, **settings) as gateway:
+        yield gateway
+
+
+def lines(log: Path) -> list[dict[str, Any]]:
+    """What a log has of traces, and whatever else came of them."""
+    found = [json.loads(line) for line in log.read_text().splitlines()]
+    return [line for line in found if line["logger"] != "queuegate.server"]
+
+
+def until(wanted: Callable[[], bool]) -> None:
+    """Ask a gateway, so that there are spans, until something is so."""
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while not wanted():
+        assert time.monotonic() < deadline
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port: int = server.getsockname()[1]
+        return port
+
+
+def test_a_collector_that_is_away_is_told_of_once_and_found_when_it_comes(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    port = free_port()
+    with logged(log, f"http://127.0.0.1:{port}") as gateway:
+
+        def asked(text: str) -> bool:
+            assert fetch(gateway.url, "/livez").status == 200
+            return any(text in line["message"] for line in lines(log))
+
+        until(lambda: asked("not exported"))
+        with Collector(port) as collector:
+            until(lambda: asked("again") and bool(collector.spans))
+    told = lines(log)
+    assert [line["level"] for line in told] == ["warning", "info"]
+    assert {line["logger"] for line in told} == {_LOGGER}
+    assert f"http://127.0.0.1:{port}/v1/traces" in told[0]["message"]
+    assert "refused" in told[0]["message"]
+
+
+def test_refused_batches_are_told_of_once(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    with Collector() as collector:
+        collector.status = 400
+        with logged(log, collector.url) as gateway:
+
+            def refused() -> bool:
+                assert fetch(gateway.url, "/livez").status == 200
+                return collector.refused >= 3
+
+            until(refused)
+            gateway.stop(signal.SIGTERM)
+    [told] = lines(log)
+    assert "traces are not exported" in told["message"]
+    assert "400" in told["message"]
+
+
+def test_what_is_left_is_exported_at_the_end_by_every_process() -> None:
+    with Collector() as collector:
+        settings = {
+            "QUEUEGATE_OTLP_ENABLED": "true",
+            "QUEUEGATE_OTLP_ENDPOINT": collector.url,
+            "QUEUEGATE_OTLP_SAMPLE_RATE": "1",
+            "OTEL_EXPORTER_OTLP_COMPRESSION": "gzip",
+        }
+        with Gateway("--ephemeral", "--workers", "2", **settings) as gateway:
+            count = 0
+            seen: set[str] = set()
+            # Whichever process a connection comes to.
+            while len(seen) < 2:
+                assert fetch(gateway.url, "/livez").status == 200
+                count += 1
+                if count % 20 == 0:
+                    collector.until(lambda it: bool(it.requests))
+                    seen = {span.resource["service.instance.id"] for span in collector.spans}
+            assert fetch(gateway.url, "/readyz").status == 200
+            assert gateway.stop(signal.SIGTERM) == 0
+        names = [span.name for span in collector.spans]
+        assert names.count("GET /readyz") == 1
+        assert names.count("GET /livez") == count
+        assert {headers["content-encoding"] for headers in collector.requests} == {"gzip"}
+
+
+def test_a_collector_that_hangs_delays_the_end_by_two_seconds_at_most(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        endpoint = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        with logged(log, endpoint) as gateway:
+            assert fetch(gateway.url, "/livez").status == 200
+            # It is exporting now, and gets no answer.
+            silent.settimeout(PATIENCE_SECONDS)
+            connection, _ = silent.accept()
+            with connection:
+                began = time.monotonic()
+                assert gateway.stop(signal.SIGTERM) == 0
+                lasted = time.monotonic() - began
+    # The rest, of which the database has the most, takes less than two more.
+    assert 1.5 < lasted < 5.0
+    assert "did not take the last traces" in lines(log)[-1]["message"]
+
+
+def test_more_spans_than_can_wait_are_dropped_and_told_of_once() -> None:
+    done = _run(
+        """
+import asyncio, logging, sys
+logging.basicConfig(format="%(name)s %(message)s")
+from gateway.tracing.exporting import Exporting
+
+async def run():
+    exporting = Exporting(sys.argv[1])
+    for _ in range(20_000):
+        exporting.tracer.start_span("x").end()
+    await exporting.close()
+
+asyncio.run(run())
+""",
+        "http://127.0.0.1:9",
+    )
+    told = done.stderr.splitlines()
+    assert len([line for line in told if "some are dropped" in line]) == 1, told
+    assert all(line.startswith(_LOGGER) for line in told), told
+
+
+def test_off_nothing_of_it_is_loaded_and_no_thread_runs() -> None:
+    done = _run(
+        """
+import asyncio, sys, threading
+from gateway import server
+from gateway.config import Settings
+from gateway.tracing.opening import open_tracing
+
+async def run():
+    async with open_tracing(Settings.from_env({})) as tracing:
+        assert tracing is None
+    loaded = [name for name in sys.modules if name.startswith(("opentelemetry", "requests"))]
+    assert loaded == [], loaded
+    ours = [name for name in sys.modules if name.startswith("gateway.tracing")]
+    assert ours == ["gateway.tracing", "gateway.tracing.opening"], ours
+    assert threading.active_count() == 1
+
+asyncio.run(run())
+"""
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_on_it_is_loaded() -> None:
+    done = _run(
+        """
+import asyncio, sys, threading
+from gateway.config import Settings
+from gateway.tracing.opening import open_tracing
+
+async def run():
+    settings = Settings.from_env({"OTLP_ENABLED": "true", "OTLP_ENDPOINT": "http://127.0.0.1:9"})
+    async with open_tracing(settings) as tracing:
+        assert tracing is not None
+    assert "opentelemetry.sdk.trace" in sys.modules
+
+asyncio.run(run())
+"""
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("url", ["http://user:geheim@host:4318", "http://geheim@host"])
+def test_an_endpoint_with_credentials_is_refused_without_showing_them(url: str) -> None:
+    with pytest.raises(BadSetting) as refusal:
+        Settings.from_env({"QUEUEGATE_OTLP_ENDPOINT": url})
+    assert "QUEUEGATE_OTLP_ENDPOINT" in str(refusal.value)
+    assert "geheim" not in str(refusal.value)
+
+
+def _run(script: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", script, *arguments],
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_SECONDS,
+        check=False,
+    )
