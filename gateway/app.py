@@ -9,7 +9,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, MutableMapping
 from time import perf_counter
-from typing import Any
+from typing import Any, Protocol
 
 from gateway.faces.aws import AwsFace, Request, Response
 from gateway.operations.identifiers import new_id
@@ -25,13 +25,26 @@ Asgi = Callable[[Scope, Receive, Send], Awaitable[None]]
 _ABANDONED = 499
 
 
+class Rest(Protocol):
+    """The native API (``gateway.faces.rest.api.RestFace``). ``Request.path`` is the raw path, and
+    ``Response.action`` the template of it."""
+
+    def may_wait(self, request: Request) -> bool: ...
+
+    async def answer(self, request: Request) -> Response: ...
+
+    def too_large(self, request: Request, most: int) -> Response: ...
+
+
 class App:
-    """Looks at path and method: operations' pages to the router, everything else to AWS."""
+    """Looks at the path: operations' pages to their router, ``/v1`` to the native API, everything
+    else to AWS."""
 
     def __init__(
         self,
         aws: AwsFace,
         make_pages: Callable[[], Asgi],
+        make_rest: Callable[[], Rest],
         *,
         base_url: str | None,
         max_body_bytes: int,
@@ -40,6 +53,8 @@ class App:
         self._aws = aws
         self._make_pages = make_pages
         self._pages: Asgi | None = None
+        self._make_rest = make_rest
+        self._rest: Rest | None = None
         self._base_url = base_url
         self._max_body_bytes = max_body_bytes
         self._access_log = access_log
@@ -50,10 +65,14 @@ class App:
         if scope["type"] != "http":
             return
         path: str = scope["path"]
-        if path == "/" or not is_page(path):
+        if path == "/":
             await self._answer_aws(scope, receive, send)
-        else:
+        elif is_page(path):
             await self._answer_page(scope, receive, send)
+        elif path.startswith(_NATIVE):
+            await self._answer_rest(scope, receive, send)
+        else:
+            await self._answer_aws(scope, receive, send)
 
     async def _answer_page(self, scope: Scope, receive: Receive, send: Send) -> None:
         started = perf_counter()
@@ -100,6 +119,35 @@ class App:
             if self._access_log:
                 log_access(request_id, scope["method"], action, status, started)
 
+    async def _answer_rest(self, scope: Scope, receive: Receive, send: Send) -> None:
+        rest = self._rest
+        if rest is None:
+            # Not at start, like the pages.
+            rest = self._rest = self._make_rest()
+        request_id = new_id()
+        started = perf_counter()
+        self._series.active_requests += 1
+        status, template = _ABANDONED, _NATIVE
+        try:
+            body = await self._body(scope, receive)
+            request = self._request(scope, body or b"", request_id, started)
+            request.path = scope["raw_path"].decode("latin-1")
+            if body is None:
+                response = rest.too_large(request, self._max_body_bytes)
+            elif rest.may_wait(request):
+                response = await _unless_gone(rest.answer(request), receive)
+            else:
+                response = await rest.answer(request)
+            status, template = response.status, response.action
+            await _send(send, response, scope["method"] == "HEAD")
+        except _Gone:
+            _log.debug("%s: the client went away", request_id)
+        finally:
+            self._series.active_requests -= 1
+            self._series.answered(scope["method"], template, "", status, started)
+            if self._access_log:
+                log_access(request_id, scope["method"], template, status, started)
+
     def _request(self, scope: Scope, body: bytes, request_id: str, started: float) -> Request:
         headers = {name.decode("latin-1"): v.decode("latin-1") for name, v in scope["headers"]}
         base_url = self._base_url
@@ -116,6 +164,7 @@ class App:
             base_url,
             request_id,
             started,
+            scope["raw_path"],
         )
 
     async def _body(self, scope: Scope, receive: Receive) -> bytes | None:
@@ -164,7 +213,9 @@ async def _unless_gone(answer: Awaitable[Response], receive: Receive) -> Respons
 
 
 async def _send(send: Send, response: Response, head_only: bool) -> None:
-    headers = [*response.headers, (b"content-length", str(len(response.body)).encode())]
+    headers = response.headers
+    if response.status != 204:
+        headers = [*headers, (b"content-length", str(len(response.body)).encode())]
     await send({"type": "http.response.start", "status": response.status, "headers": headers})
     await send({"type": "http.response.body", "body": b"" if head_only else response.body})
 
@@ -183,6 +234,7 @@ def log_access(request_id: str, method: str, action: str, status: int, started: 
     )
 
 
+_NATIVE = "/v1/"
 _PAGES = ("/livez", "/readyz", "/metrics", "/v1/cert")
 _CERTIFICATES = "/SimpleNotificationService"
 _PAGE_PREFIXES = ("/_admin/", "/_aws/", _CERTIFICATES)

@@ -26,14 +26,17 @@ from storage.publishing import PublishLane
 
 if TYPE_CHECKING:
     from gateway.config import Settings
+    from gateway.tracing.spans import Tracing
 
 
 @contextlib.asynccontextmanager
-async def open_engine(settings: Settings, dsn: str) -> AsyncIterator[Engine]:
+async def open_engine(
+    settings: Settings, dsn: str, tracing: Tracing | None = None
+) -> AsyncIterator[Engine]:
     """The engine of this process, listening and ready; closed in order at the end."""
     database = Database(dsn, max_connections=settings.max_database_connections)
     await database.open()
-    engine = build_engine(settings, database)
+    engine = build_engine(settings, database, tracing)
     async with database.transaction() as tx:
         engine.clock.set_ahead(await stored_settings.clock_ahead_seconds(tx))
     await engine.wakeups.start()
@@ -53,7 +56,7 @@ async def open_engine(settings: Settings, dsn: str) -> AsyncIterator[Engine]:
         await database.close()
 
 
-def build_engine(settings: Settings, database: Database) -> Engine:
+def build_engine(settings: Settings, database: Database, tracing: Tracing | None = None) -> Engine:
     """Put the parts together; nothing is connected yet but the pool."""
     clock = clocks.Clock()
     now: Callable[[], datetime | None] = clock.now
@@ -64,8 +67,8 @@ def build_engine(settings: Settings, database: Database) -> Engine:
         database=database,
         queues=QueueCache(database),
         standard=standard,
-        fifo=FifoLanes(database, now, linger_seconds=linger),
-        wakeups=Wakeups(database),
+        fifo=FifoLanes(database, now),
+        wakeups=_wakeups(database, tracing),
         clock=clock,
         series=series,
         in_flight=InFlight(database, LIMITS.in_flight_messages),
@@ -80,10 +83,25 @@ def build_engine(settings: Settings, database: Database) -> Engine:
             settings.signing_cert_url_base,
             settings.sign_queue_envelopes,
             settings.outbox_days,
+            settings.schedule_preview_count,
+            settings.schedule_list_max,
         ),
     )
     looking.connect(engine)
     engine.wakeups.on_topic_changed = engine.topics.forget
     for lane in engine.lanes:
         lane.observe = series.flush_observer(lane.name).observe
+    if tracing is not None:
+        from gateway.tracing.lanes import watch
+
+        for lane in engine.lanes:
+            watch(tracing, lane)
     return engine
+
+
+def _wakeups(database: Database, tracing: Tracing | None) -> Wakeups:
+    if tracing is None:
+        return Wakeups(database)
+    from gateway.tracing.lanes import TracedWakeups
+
+    return TracedWakeups(database)

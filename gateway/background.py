@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
 from gateway.assembly import open_engine
+from gateway.operations.schedules.dispatch import Dispatcher
+from gateway.tracing.opening import open_tracing
 from protocol import envelopes
 from scheduler import all_workers
 from scheduler.delivery.attempts import DeliveryOptions, Sign
 from scheduler.delivery.deliver import Deliver
+from scheduler.fire import FireOptions, FireSchedules
 
 if TYPE_CHECKING:
     from gateway.config import Settings
     from gateway.operations.engine import Engine
+    from gateway.tracing.spans import Tracing
+    from scheduler.firing.rounds import Dispatch
 
 # The supervisor of several processes kills them five seconds after the deadline of requests.
 _STOP_SECONDS = 3.0
@@ -29,7 +35,9 @@ class Background(Protocol):
         """Finish what is under way, within seconds, and end."""
 
 
-def workers_for(engine: Engine, settings: Settings) -> list[Background]:
+def workers_for(
+    engine: Engine, settings: Settings, tracing: Tracing | None = None
+) -> list[Background]:
     """Every worker, on the engine's database and clock. Any number of processes may run them."""
     workers: list[Background] = [
         *all_workers(
@@ -44,18 +52,39 @@ def workers_for(engine: Engine, settings: Settings) -> list[Background]:
         deliver = Deliver(
             engine.database,
             engine.clock.now,
-            _options(engine, settings),
+            _options(engine, settings, tracing),
             sign=_signing(engine),
             on_moved=engine.wakeups.arrived,
             tally=engine.series.deliveries,
         )
         engine.wakeups.on_deliveries = deliver.wake
         workers.append(deliver)
+    if settings.schedule_enabled:
+        workers.append(_firing(engine, settings, tracing))
     return workers
 
 
-def _options(engine: Engine, settings: Settings) -> DeliveryOptions:
-    return DeliveryOptions(
+def _firing(engine: Engine, settings: Settings, tracing: Tracing | None) -> FireSchedules:
+    dispatcher = Dispatcher(engine, settings.base_url or f"http://localhost:{settings.port}")
+    fire = FireSchedules(
+        engine.database,
+        engine.clock.now,
+        FireOptions(settings.schedule_poll_ms / 1000, settings.schedule_batch_size),
+        dispatch=dispatcher if tracing is None else _traced(dispatcher, tracing),
+        tally=engine.series.schedules,
+    )
+    engine.wakeups.on_schedules = fire.wake
+    return fire
+
+
+def _traced(dispatcher: Dispatcher, tracing: Tracing) -> Dispatch:
+    from gateway.tracing.fires import TracedDispatch
+
+    return TracedDispatch(dispatcher, tracing)
+
+
+def _options(engine: Engine, settings: Settings, tracing: Tracing | None) -> DeliveryOptions:
+    options = DeliveryOptions(
         poll_seconds=settings.delivery_poll_ms / 1000,
         timeout_seconds=float(settings.delivery_timeout_seconds),
         batch_size=settings.delivery_batch_size,
@@ -64,6 +93,7 @@ def _options(engine: Engine, settings: Settings) -> DeliveryOptions:
         allow_private=engine.rules.private_webhooks,
         ca_file=settings.webhook_ca_file,
     )
+    return options if tracing is None else replace(options, trace=tracing.delivery)
 
 
 def _signing(engine: Engine) -> Sign:
@@ -78,8 +108,11 @@ def _signing(engine: Engine) -> Sign:
 
 async def run_workers(settings: Settings, dsn: str, stop: asyncio.Event) -> None:
     """Run the workers without any face until ``stop`` is set."""
-    async with open_engine(settings, dsn) as engine:
-        workers = workers_for(engine, settings)
+    async with (
+        open_tracing(settings) as tracing,
+        open_engine(settings, dsn, tracing) as engine,
+    ):
+        workers = workers_for(engine, settings, tracing)
         for worker in workers:
             worker.start()
         await stop.wait()

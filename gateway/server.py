@@ -8,7 +8,7 @@ import gc
 import logging
 import signal
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 import uvicorn
@@ -17,15 +17,17 @@ from gateway.app import App
 from gateway.assembly import open_engine
 from gateway.auth import Authenticator
 from gateway.background import workers_for
-from gateway.faces import aws_sns, aws_sqs
-from gateway.faces.aws import AwsFace
-from gateway.fast_path import FastPath, protocol_class
+from gateway.faces import aws_scheduler, aws_sns, aws_sqs, aws_sts
+from gateway.faces.aws import AwsFace, Binding
+from gateway.fast_path import FastPath, FastProtocol, protocol_class
 from gateway.metrics import Metrics
+from gateway.tracing.opening import open_tracing
 
 if TYPE_CHECKING:
-    from gateway.app import Asgi
+    from gateway.app import Asgi, Rest
     from gateway.config import Settings
     from gateway.operations.engine import Engine
+    from gateway.tracing.spans import Tracing
 
 _log = logging.getLogger("queuegate.server")
 
@@ -74,14 +76,17 @@ async def run(
     Draining: no new connections, long polls end with what they have, what is in flight is finished
     within ``settings.shutdown_deadline_seconds``, then workers and lanes close.
     """
-    async with open_engine(settings, dsn) as engine:
+    async with (
+        open_tracing(settings) as tracing,
+        open_engine(settings, dsn, tracing) as engine,
+    ):
         authenticator = Authenticator(
             mode=settings.auth,
             accounts=settings.accounts,
             account_id=settings.account_id,
             region=settings.region,
         )
-        aws = AwsFace(engine, authenticator, {"sqs": aws_sqs.BINDINGS, "sns": aws_sns.BINDINGS})
+        aws = AwsFace(engine, authenticator, _bindings(tracing))
         metrics = Metrics(engine, settings.runtime_dir, worker_number)
 
         def make_pages() -> Asgi:
@@ -89,9 +94,15 @@ async def run(
 
             return pages(engine, metrics, settings, authenticator)
 
+        def make_rest() -> Rest:
+            from gateway.faces.rest.api import RestFace
+
+            return _rest(RestFace(engine, authenticator), tracing)
+
         app = App(
             aws,
             make_pages,
+            make_rest,
             base_url=settings.base_url,
             max_body_bytes=settings.max_body_bytes,
             access_log=settings.access_log,
@@ -99,8 +110,9 @@ async def run(
         fast_path = FastPath(
             aws, authenticator, access_log=settings.access_log, base_url=settings.base_url
         )
-        server = _Server(_uvicorn_config(settings, app, fast_path), on_ready)
-        workers = workers_for(engine, settings) if worker_number == 0 else []
+        served, protocol = _served(app, fast_path, tracing)
+        server = _Server(_uvicorn_config(settings, served, protocol), on_ready)
+        workers = workers_for(engine, settings, tracing) if worker_number == 0 else []
         async with metrics.shared():
             for number, worker in enumerate(workers):
                 worker.start(after_seconds=0.1 * number)
@@ -111,10 +123,47 @@ async def run(
                     await worker.stop()
 
 
-def _uvicorn_config(settings: Settings, app: App, fast_path: FastPath) -> uvicorn.Config:
+_Bindings = Mapping[str, Mapping[str, Binding]]
+
+
+def _bindings(tracing: Tracing | None) -> _Bindings:
+    bindings: _Bindings = {
+        "sqs": aws_sqs.BINDINGS,
+        "sns": aws_sns.BINDINGS,
+        "scheduler": aws_scheduler.BINDINGS,
+        "sts": aws_sts.BINDINGS,
+    }
+    if tracing is None:
+        return bindings
+    from gateway.tracing.requests import traced_bindings
+
+    return traced_bindings(bindings)
+
+
+def _rest(rest: Rest, tracing: Tracing | None) -> Rest:
+    if tracing is None:
+        return rest
+    from gateway.tracing.requests import TracedRest
+
+    return TracedRest(rest)
+
+
+def _served(
+    app: App, fast_path: FastPath, tracing: Tracing | None
+) -> tuple[Asgi, type[FastProtocol]]:
+    """What answers on the ordinary path, and the protocol class with the fast one."""
+    if tracing is None:
+        return app, protocol_class(fast_path)
+    from gateway.tracing.fast_path import traced_protocol_class
+    from gateway.tracing.requests import TracedApp
+
+    return TracedApp(app, tracing), traced_protocol_class(tracing, fast_path)
+
+
+def _uvicorn_config(settings: Settings, app: Asgi, protocol: type[FastProtocol]) -> uvicorn.Config:
     return uvicorn.Config(
         app,
-        http=protocol_class(fast_path),
+        http=protocol,
         loop="none",
         lifespan="off",
         ws="none",

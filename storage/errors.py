@@ -24,10 +24,14 @@ class Rejected(Exception):
 
 
 class QueueDoesNotExist(Rejected):
-    """No queue of that name in the caller's account and region."""
+    """No queue of that name in the caller's account and region.
 
-    def __init__(self) -> None:
+    The name is for faces that show it: AWS does not.
+    """
+
+    def __init__(self, queue_name: str | None = None) -> None:
         super().__init__("The specified queue does not exist.")
+        self.queue_name = queue_name
 
     @property
     def query_text(self) -> str:
@@ -204,3 +208,26 @@ class OptedOut(Rejected):
 
 class VerificationFailed(Rejected):
     """SNS: not the one-time password that was sent to a phone number of the sandbox."""
+
+
+class ScheduleInvalid(Rejected):
+    """EventBridge Scheduler: a member is absent, breaks a rule or does not fit the others."""
+
+
+class ScheduleConflict(Rejected):
+    """EventBridge Scheduler: a schedule or a group of that name, or a client token with other
+    parameters."""
+
+
+class ScheduleQuotaExceeded(Rejected):
+    """EventBridge Scheduler: more groups of schedules than an account may have."""
+
+
+class SubscriptionExists(Rejected):
+    """The native API: the endpoint is subscribed to the pattern, with other settings."""
+
+    def __init__(self, pattern: str) -> None:
+        super().__init__(
+            f"There is a subscription of this endpoint to '{pattern}' with other settings. Delete "
+            "it first."
+        )

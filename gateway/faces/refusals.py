@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from protocol.aws_errors import SNS_ERRORS, SQS_ERRORS, AwsError
+from protocol.aws_errors import SCHEDULER_ERRORS, SNS_ERRORS, SQS_ERRORS, STS_ERRORS, AwsError
 from storage import errors
 from storage.errors import Rejected, Unavailable
 
@@ -67,8 +67,104 @@ SNS: Mapping[type[Rejected], AwsError] = {
 }
 """On the AWS face, for SNS."""
 
-AWS: Mapping[str, Mapping[type[Rejected], AwsError]] = {"sqs": SQS, "sns": SNS}
+SCHEDULER: Mapping[type[Rejected], AwsError] = {
+    refusal: SCHEDULER_ERRORS[shape]
+    for refusal, shape in (
+        (errors.ScheduleInvalid, "ValidationException"),
+        (errors.ScheduleConflict, "ConflictException"),
+        (errors.ScheduleQuotaExceeded, "ServiceQuotaExceededException"),
+        (errors.ResourceNotFound, "ResourceNotFoundException"),
+        (errors.MalformedInput, "SerializationException"),
+        (errors.UnknownAction, "UnknownOperationException"),
+        (errors.AccessDenied, "MissingAuthenticationTokenException"),
+        (errors.RequestTooLarge, "ValidationException"),
+    )
+}
+"""On the AWS face, for EventBridge Scheduler."""
+
+STS: Mapping[type[Rejected], AwsError] = {
+    refusal: STS_ERRORS[shape]
+    for refusal, shape in (
+        (errors.MalformedInput, "SerializationException"),
+        (errors.UnknownAction, "UnknownOperationException"),
+        (errors.AccessDenied, "MissingAuthenticationTokenException"),
+        (errors.RequestTooLarge, "InvalidParameterValueException"),
+    )
+}
+"""On the AWS face, for STS."""
+
+AWS: Mapping[str, Mapping[type[Rejected], AwsError]] = {
+    "sqs": SQS,
+    "sns": SNS,
+    "scheduler": SCHEDULER,
+    "sts": STS,
+}
 """By the signing name of the service."""
+
+
+_ERRORS = {
+    "sqs": SQS_ERRORS,
+    "sns": SNS_ERRORS,
+    "scheduler": SCHEDULER_ERRORS,
+    "sts": STS_ERRORS,
+}
+_INTERNAL = {"sns": "InternalErrorException", "scheduler": "InternalServerException"}
+
+
+REST: Mapping[type[Rejected], int] = {
+    errors.QueueDoesNotExist: 404,
+    errors.QueueNameExists: 409,
+    errors.QueueDeletedRecently: 409,
+    errors.PurgeQueueInProgress: 409,
+    errors.InvalidParameterValue: 400,
+    errors.MissingParameter: 400,
+    errors.InvalidAttributeName: 400,
+    errors.InvalidAttributeValue: 400,
+    errors.InvalidMessageContents: 400,
+    errors.ReceiptHandleIsInvalid: 400,
+    errors.OverLimit: 429,
+    errors.EmptyBatchRequest: 400,
+    errors.TooManyEntriesInBatchRequest: 400,
+    errors.BatchEntryIdsNotDistinct: 400,
+    errors.InvalidBatchEntryId: 400,
+    errors.BatchRequestTooLong: 413,
+    errors.UnsupportedOperation: 400,
+    errors.ResourceNotFound: 404,
+    errors.MalformedInput: 400,
+    errors.UnknownAction: 404,
+    errors.AccessDenied: 403,
+    errors.RequestTooLarge: 413,
+    errors.InvalidParameter: 400,
+    errors.ParameterValueInvalid: 400,
+    errors.ValidationFailed: 400,
+    errors.NotFound: 404,
+    errors.AuthorizationError: 403,
+    errors.TagLimitExceeded: 409,
+    errors.FilterPolicyLimitExceeded: 409,
+    errors.SubscriptionLimitExceeded: 409,
+    errors.ReplayLimitExceeded: 409,
+    errors.EndpointDisabled: 409,
+    errors.PlatformApplicationDisabled: 409,
+    errors.OptedOut: 409,
+    errors.VerificationFailed: 400,
+    errors.SubscriptionExists: 409,
+    errors.ScheduleConflict: 409,
+    errors.ScheduleInvalid: 400,
+    errors.ScheduleQuotaExceeded: 409,
+}
+"""On the native API: the status. The text is the refusal's own."""
+
+
+def rest_status(refusal: Rejected) -> int:
+    """The status of a refusal on the native API; KeyError is a bug that a test finds first."""
+    return REST[type(refusal)]
+
+
+def rest_text(refusal: Rejected) -> str:
+    """What the native API says of a refusal: of a queue that is not there also its name."""
+    if isinstance(refusal, errors.QueueDoesNotExist) and refusal.queue_name is not None:
+        return f"Queue '{refusal.queue_name}' does not exist"
+    return str(refusal)
 
 
 def aws_error(service: str, refusal: Rejected) -> AwsError:
@@ -83,14 +179,13 @@ def batch_code(service: str, refusal: Rejected) -> str:
 
 def unavailable(service: str) -> AwsError:
     """The error of "not now"."""
-    return (SNS_ERRORS if service == "sns" else SQS_ERRORS)["ServiceUnavailable"]
+    return _ERRORS.get(service, SQS_ERRORS)["ServiceUnavailable"]
 
 
 def internal(service: str) -> AwsError:
     """The error of a bug."""
-    if service == "sns":
-        return SNS_ERRORS["InternalErrorException"]
-    return SQS_ERRORS["InternalFailure"]
+    shape = _INTERNAL.get(service, "InternalFailure")
+    return _ERRORS.get(service, SQS_ERRORS)[shape]
 
 
 def what_to_say(service: str, error: BaseException) -> tuple[AwsError, str]:

@@ -37,6 +37,10 @@ class Rules:
     """Whether envelopes in queues are signed, as on AWS; those for web hooks always are."""
     outbox_days: int = 14
     """How long messages stay in the outbox."""
+    schedule_preview_count: int = 5
+    """How many coming times of a schedule are shown."""
+    schedule_list_max: int = 1000
+    """Most schedules of one listing of the native API."""
 
 
 @dataclass(slots=True)

@@ -44,6 +44,8 @@ class Limits:
     filter_policies_of_account: int = 10_000
     confirmation_seconds: int = 2 * 24 * 3600
     endpoint_length: int = 2_048
+    event_patterns: int = 2_000
+    schedule_groups: int = 500
 
 
 LIMITS = Limits()

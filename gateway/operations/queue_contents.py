@@ -27,19 +27,22 @@ async def last_sequence(tx: Transaction, queue: Queue) -> int:
     return await (fifo.last_sequence(tx) if queue.is_fifo else queues.last_sequence(tx))
 
 
-async def empty(engine: Engine, queue: Queue, last_sequence: int) -> None:
-    """Delete every message up to that sequence number, in short transactions.
+async def empty(engine: Engine, queue: Queue, last_sequence: int) -> int:
+    """Delete every message up to that sequence number, in short transactions; how many went.
 
     Of a FIFO queue also its deduplication ids, and the attempts of receives.
     """
+    deleted = 0
     if queue.is_fifo:
-        gone = 1
-        while gone:
+        left = True
+        while left:
             async with engine.database.transaction() as tx:
-                gone = await fifo.purge(
+                purged = await fifo.purge_counted(
                     tx, queue.queue_id, up_to=last_sequence, limit=_PURGED_PER_BATCH
                 )
-        return
+            deleted += purged.messages
+            left = purged.rows > 0
+        return deleted
     after = 0
     while True:
         async with engine.database.transaction() as tx:
@@ -50,6 +53,7 @@ async def empty(engine: Engine, queue: Queue, last_sequence: int) -> None:
                 last_sequence=last_sequence,
                 limit=_PURGED_PER_BATCH,
             )
+        deleted += step.looked_at
         if step.last_sequence is None or step.looked_at < _PURGED_PER_BATCH:
-            return
+            return deleted
         after = step.last_sequence

@@ -44,12 +44,24 @@ _CREATE_ATTEMPTS = 5
 
 
 @dataclass(frozen=True, slots=True)
+class Archiving:
+    """Whether messages that receivers delete are kept, and for how many days; None: for good."""
+
+    is_archiving: bool
+    archive_days: int | None
+
+
+@dataclass(frozen=True, slots=True)
 class CreateQueue:
     """``attributes`` and ``tags`` as AWS names and spells them."""
 
     queue_name: str | None
     attributes: Mapping[str, str] = field(default_factory=dict)
     tags: Mapping[str, str] = field(default_factory=dict)
+    archiving: Archiving | None = None
+    """None: off for a new queue, and not compared with what an existing one does."""
+    may_follow_deletion: bool = False
+    """Whether the name of a queue that was just deleted may be used again; not on AWS."""
 
 
 async def create_queue(engine: Engine, caller: Caller, request: CreateQueue) -> Queue:
@@ -67,14 +79,24 @@ async def create_queue(engine: Engine, caller: Caller, request: CreateQueue) -> 
     default_timeout = str(engine.rules.default_visibility_timeout_seconds)
     if "VisibilityTimeout" not in wanted:
         stored = queue_attributes.merge(stored, {"VisibilityTimeout": default_timeout})
-    new = queues.NewQueue(caller.account_id, caller.region, name, is_fifo, stored, request.tags)
+    archiving = request.archiving or Archiving(False, None)
+    new = queues.NewQueue(
+        caller.account_id,
+        caller.region,
+        name,
+        is_fifo,
+        stored,
+        request.tags,
+        archiving.is_archiving,
+        archiving.archive_days,
+    )
     # A queue that is deleted between a refused insert and the look at it is created after all.
     for _ in range(_CREATE_ATTEMPTS):
         async with engine.database.transaction() as tx:
-            queue = await _existing(tx, new, wanted)
+            queue = await _existing(tx, new, wanted, request.archiving)
             if queue is not None:
                 return queue
-            queue = await _create(engine, tx, new, request.attributes.get("RedrivePolicy", ""))
+            queue = await _create(engine, tx, new, request)
         if queue is not None:
             engine.wakeups.queue_changed(queue.queue_id)
             return queue
@@ -94,23 +116,31 @@ def _checked_name(name: str | None, attributes: Mapping[str, str]) -> str:
 
 
 async def _existing(
-    tx: Transaction, new: queues.NewQueue, wanted: Mapping[str, str]
+    tx: Transaction,
+    new: queues.NewQueue,
+    wanted: Mapping[str, str],
+    archiving: Archiving | None,
 ) -> Queue | None:
     queue = await queues.find(tx, new.account_id, new.region, new.name)
     if queue is not None:
         differs = queue_attributes.first_difference(queue, wanted)
+        if differs is None and archiving is not None:
+            if queue.is_archiving != archiving.is_archiving:
+                differs = "archive"
+            elif queue.archive_days != archiving.archive_days:
+                differs = "archive_days"
         if differs is not None:
             raise QueueNameExists(differs)
     return queue
 
 
 async def _create(
-    engine: Engine, tx: Transaction, new: queues.NewQueue, redrive_text: str
+    engine: Engine, tx: Transaction, new: queues.NewQueue, request: CreateQueue
 ) -> Queue | None:
     """The created queue, or None when another creator was faster."""
     now = engine.clock.now()
     seconds = engine.rules.queue_recreate_seconds
-    if await queues.was_deleted_recently(
+    if not request.may_follow_deletion and await queues.was_deleted_recently(
         tx, now, account_id=new.account_id, region=new.region, name=new.name, seconds=seconds
     ):
         raise QueueDeletedRecently(seconds)
@@ -121,7 +151,7 @@ async def _create(
             policy=policy,
             source_arn=queue_arn(new.region, new.account_id, new.name),
             source_is_fifo=new.is_fifo,
-            text=redrive_text,
+            text=request.attributes["RedrivePolicy"],
         )
     return await queues.create(tx, now, new)
 

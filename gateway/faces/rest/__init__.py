@@ -1,0 +1,1 @@
+"""The native REST API: declared endpoints, which validate requests and describe themselves."""

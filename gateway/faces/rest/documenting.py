@@ -1,0 +1,216 @@
+"""The OpenAPI 3.1 document, from the declarations that validate requests."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from http import HTTPStatus
+from importlib.metadata import version
+from typing import Any
+
+import msgspec
+from msgspec import inspect
+
+from gateway.faces.rest.endpoints import Answered, Endpoint, Error
+
+_SCHEMA = "#/components/schemas/{name}"
+_REFUSALS: Mapping[int, str] = {
+    400: "The request breaks a rule; the text says which, and what is allowed.",
+    403: "There are no credentials.",
+    404: "It does not exist.",
+    405: "The path has no such method; the header Allow names those that it has.",
+    409: "It is there already, and different, or its state does not allow this.",
+    413: "The body is larger than this gateway takes.",
+    422: "The request cannot be carried out.",
+    429: "Too much at once.",
+    503: "The database does not answer. Try again after the seconds in Retry-After.",
+}
+_ALWAYS = (400, 403, 413, 503)
+_ABOUT = (
+    "Queues, messages, events and schedules over plain HTTP and JSON. What is sent here can be "
+    "received over SQS, and the other way round.\n\n"
+    'Every refusal is `{"error": "..."}` with a text that says what to change. Times are UTC.'
+)
+_TAGS: Mapping[str, str] = {
+    "queues": "Queues hold messages until their receivers delete them.",
+    "messages": "Send, receive, delete.",
+    "archives": "Messages that receivers deleted, of queues that keep them.",
+    "events": "Messages by routing key, to all whose patterns match.",
+    "schedules": "Messages and events at their time.",
+    "about": "This API.",
+}
+
+
+def openapi_document(endpoints: Iterable[Endpoint]) -> dict[str, Any]:
+    """The document without ``servers``; the same for the same endpoints."""
+    described = sorted(endpoints, key=lambda one: (one.path, one.method))
+    kinds = [kind for endpoint in described for kind in _kinds(endpoint)]
+    schemas, components = msgspec.json.schema_components([*kinds, Error], ref_template=_SCHEMA)
+    schema_of = iter(schemas)
+    paths: dict[str, dict[str, Any]] = {}
+    for endpoint in described:
+        shown = {id(kind): next(schema_of) for kind in _kinds(endpoint)}
+        paths.setdefault(endpoint.path, {})[endpoint.method.lower()] = _operation(
+            endpoint, shown, components
+        )
+    used = {endpoint.tag for endpoint in described}
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "Queuegate",
+            "version": version("queuegate"),
+            "description": _ABOUT,
+            "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
+        },
+        "tags": [
+            {"name": name, "description": text} for name, text in _TAGS.items() if name in used
+        ],
+        "security": [{"credentials": []}],
+        "paths": paths,
+        "components": {
+            "schemas": _without_parameters(components, described),
+            "responses": {str(status): _refusal(status) for status in sorted(_statuses(described))},
+            "securitySchemes": {
+                "credentials": {
+                    "type": "apiKey",
+                    "in": "header",
+                    "name": "Authorization",
+                    "description": "Any value. A signature of AWS (version 4) names account and "
+                    "region by its credential scope; without one they are the gateway's.",
+                }
+            },
+        },
+    }
+
+
+def _kinds(endpoint: Endpoint) -> Iterator[Any]:
+    """The types that an endpoint speaks of, in a fixed order."""
+    for kind in (endpoint.path_params, endpoint.query, endpoint.body):
+        if kind is not None:
+            yield kind
+    for answer in endpoint.answers:
+        yield from _forms(answer)
+
+
+def _forms(answer: Answered) -> tuple[Any, ...]:
+    """The types that the body of an answer may have."""
+    if answer.type is None:
+        return ()
+    return answer.type if isinstance(answer.type, tuple) else (answer.type,)
+
+
+def _operation(
+    endpoint: Endpoint, schemas: Mapping[int, Any], components: Mapping[str, Any]
+) -> dict[str, Any]:
+    operation: dict[str, Any] = {
+        "operationId": endpoint.name,
+        "summary": endpoint.summary,
+        "description": endpoint.description,
+        "tags": [endpoint.tag],
+    }
+    if endpoint.public:
+        operation["security"] = []
+    parameters = [
+        *_parameters(endpoint.path_params, "path", components),
+        *_parameters(endpoint.query, "query", components),
+    ]
+    if parameters:
+        operation["parameters"] = parameters
+    if endpoint.body is not None:
+        content: dict[str, Any] = {"schema": schemas[id(endpoint.body)]}
+        content["examples"] = _examples(endpoint)
+        operation["requestBody"] = {
+            "required": not endpoint.body_is_optional,
+            "content": {"application/json": content},
+        }
+    responses = {str(one.status): _success(one, schemas) for one in endpoint.answers}
+    for status in sorted({*_ALWAYS, *endpoint.refusals} - ({403} if endpoint.public else set())):
+        responses[str(status)] = {"$ref": f"#/components/responses/{status}"}
+    operation["responses"] = responses
+    return operation
+
+
+def _examples(endpoint: Endpoint) -> dict[str, Any]:
+    example = endpoint.example
+    if isinstance(example, dict) and set(example) == {"examples"}:
+        return {name: {"value": value} for name, value in example["examples"].items()}
+    return {"default": {"value": example}}
+
+
+def _parameters(kind: Any, place: str, components: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """One parameter for each field of the type."""
+    if kind is None:
+        return
+    information = inspect.type_info(kind)
+    assert isinstance(information, inspect.StructType)
+    schema = components[kind.__name__]
+    for one in information.fields:
+        about = _without_null(schema["properties"][one.encode_name])
+        parameter = {"name": one.encode_name, "in": place, "required": one.required}
+        if "description" in about:
+            parameter["description"] = about.pop("description")
+        yield parameter | {"schema": about}
+
+
+def _without_null(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """A parameter is there or not; null cannot be written."""
+    about = dict(schema)
+    if about.get("default", 0) is None:
+        del about["default"]
+    if "anyOf" in about:
+        kinds = [one for one in about["anyOf"] if one.get("type") != "null"]
+        if len(kinds) == 1:
+            del about["anyOf"]
+            about = kinds[0] | about
+        else:
+            about["anyOf"] = kinds
+    return about
+
+
+def _without_parameters(
+    components: Mapping[str, Any], endpoints: Iterable[Endpoint]
+) -> dict[str, Any]:
+    """The schemas that are referred to: parameters are spelt out where they are used."""
+    spelt = {
+        kind.__name__
+        for endpoint in endpoints
+        for kind in (endpoint.path_params, endpoint.query)
+        if kind is not None
+    }
+    return {name: components[name] for name in sorted(components) if name not in spelt}
+
+
+def _success(answer: Answered, schemas: Mapping[int, Any]) -> dict[str, Any]:
+    response: dict[str, Any] = {"description": answer.text}
+    if answer.headers:
+        response["headers"] = {
+            name: {"description": text, "schema": {"type": "string"}}
+            for name, text in answer.headers.items()
+        }
+    forms = [schemas[id(kind)] for kind in _forms(answer)]
+    if forms:
+        content: dict[str, Any] = {"schema": forms[0] if len(forms) == 1 else {"anyOf": forms}}
+        if answer.example is not None:
+            content["example"] = answer.example
+        response["content"] = {"application/json": content}
+    if answer.links:
+        response["links"] = {
+            name: {"operationId": name, "parameters": dict(parameters)}
+            for name, parameters in answer.links.items()
+        }
+    return response
+
+
+def _statuses(endpoints: Iterable[Endpoint]) -> set[int]:
+    return {*_ALWAYS, *(status for endpoint in endpoints for status in endpoint.refusals)}
+
+
+def _refusal(status: int) -> dict[str, Any]:
+    text = _REFUSALS.get(status, HTTPStatus(status).phrase)
+    response: dict[str, Any] = {
+        "description": text,
+        "content": {"application/json": {"schema": {"$ref": _SCHEMA.format(name="Error")}}},
+    }
+    if status == 503:
+        about = {"description": "Seconds.", "schema": {"type": "integer"}}
+        response["headers"] = {"Retry-After": about}
+    return response

@@ -1,0 +1,111 @@
+"""What an endpoint of the native API is: one declaration that routes, validates and documents.
+
+A module of endpoints ends with ``ENDPOINTS: tuple[Endpoint, ...]``; ``api.py`` collects them. Types
+are msgspec Structs with ``forbid_unknown_fields``: what they refuse is refused before the handler
+runs, and what they say of themselves is the schema in the OpenAPI document.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Annotated, Any, NamedTuple
+
+from msgspec import Meta, Struct
+
+from gateway.operations.caller import Caller
+from gateway.operations.engine import Engine
+
+QUEUE_NAME_PATTERN = r"^([A-Za-z0-9_-]{1,80}|[A-Za-z0-9_-]{1,75}\.fifo)$"
+"""What a queue may be called (contract/sqs.md 2.1)."""
+
+QueueName = Annotated[
+    str,
+    Meta(
+        description="A queue of yours. Without its suffix `.fifo` a FIFO queue is found, too.",
+        examples=["jobs"],
+        extra_json_schema={"pattern": QUEUE_NAME_PATTERN, "maxLength": 80},
+    ),
+]
+"""A queue in a path or a body. Documented, not checked: what none can be called does not exist."""
+
+
+class Error(Struct):
+    """Why a request was refused. The text says what to change."""
+
+    error: str
+
+
+class Answer(NamedTuple):
+    """What a handler returns. ``content`` None: no body; ``msgspec.Raw`` is sent as it is."""
+
+    status: int
+    content: Any = None
+    headers: Mapping[str, str] | None = None
+
+
+@dataclass(slots=True)
+class Call:
+    """One decoded request: what handlers work with. Header names are lower case."""
+
+    engine: Engine
+    caller: Caller
+    base_url: str
+    path: Any
+    """An instance of ``path_params``; None without."""
+    query: Any
+    """An instance of ``query``; None without."""
+    body: Any
+    """What ``body`` decoded to; None without, or when an optional body was not sent."""
+    headers: Mapping[str, str]
+    request_id: str
+
+
+Handler = Callable[[Call], Awaitable[Answer]]
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """One success that an endpoint documents."""
+
+    status: int
+    type: Any
+    """The type of the body, or a tuple of those that it may have; None: there is no body."""
+    text: str
+    example: Any = None
+    """A body, as JSON-like Python values."""
+    headers: Mapping[str, str] = field(default_factory=dict)
+    """Name -> description of the headers that come with it."""
+    links: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    """operationId -> {parameter: runtime expression}, such as ``$response.body#/name``: what can be
+    asked next with values from this answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """A method on a path."""
+
+    method: str
+    path: str
+    """A template: ``/v1/queues/{name}/messages``. A parameter is a whole segment."""
+    name: str
+    """The operationId."""
+    summary: str
+    description: str
+    tag: str
+    handler: Handler
+    answers: tuple[Answered, ...]
+    refusals: tuple[int, ...] = ()
+    """Statuses of refusals beside 400, 403, 413 and 503, which all have."""
+    path_params: type[Struct] | None = None
+    query: type[Struct] | None = None
+    body: Any = None
+    example: Any = None
+    """Of the body. A dict with the one key ``examples`` holds several: {name: body}."""
+    body_is_optional: bool = False
+    public: bool = False
+    """Whether it takes no credentials; 403 is then no answer of it."""
+    is_safe: bool = True
+    """Of GET: whether asking changes nothing, so that HEAD may ask, too."""
+    may_wait: bool = False
+    """Whether it waits: when its client goes away meanwhile the handler is cancelled."""

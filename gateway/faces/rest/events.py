@@ -1,0 +1,433 @@
+"""Events: publish under a routing key, subscribe to patterns of keys."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Literal
+from urllib.parse import quote, urlencode
+
+import orjson
+from msgspec import UNSET, Meta, Raw, Struct, UnsetType
+
+from gateway.faces.rest.endpoints import Answer, Answered, Call, Endpoint, QueueName
+from gateway.faces.rest.messages import Delay, JsonMessage, MessageId
+from gateway.faces.rest.queues import QueuePath
+from gateway.operations import native_queues
+from gateway.operations.events import publishing, subscriptions
+from gateway.operations.events.publishing import Event
+from gateway.operations.events.subscriptions import SubscribeToEvents, SubscriptionPage
+from gateway.operations.limits import LIMITS
+from gateway.operations.sns.preparing import Publisher
+from protocol import arns
+from protocol.endpoint_urls import without_password
+from protocol.errors import Malformed
+from storage.model import Subscription
+
+_TAG = "events"
+_MOST_LISTED = 1_000
+_BIGGEST = (1 << 63) - 1
+_KEY = r"^[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*$"
+_SEGMENT = r"([A-Za-z0-9_-]+|\*|#)"
+_HEADER_NAME = r"^(?!([Aa][Ww][Ss]|[Aa][Mm][Aa][Zz][Oo][Nn])\.)[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*$"
+_OBJECT = {"type": "object"}
+
+RoutingKey = Annotated[
+    str,
+    Meta(
+        description="Segments of letters, digits, hyphens and underscores, with dots between: at "
+        "most 256 characters.",
+        examples=["order.created"],
+        extra_json_schema={"pattern": _KEY, "maxLength": 256},
+    ),
+]
+Pattern = Annotated[
+    str,
+    Meta(
+        description="Like a routing key; a segment may also be `*`, which stands for exactly one "
+        "segment, or `#`, which stands for any number of them, none included. In a URL, `#` is "
+        "written `%23`.",
+        examples=["order.*"],
+        extra_json_schema={"pattern": rf"^{_SEGMENT}(\.{_SEGMENT})*$", "maxLength": 256},
+    ),
+]
+HeaderName = Annotated[str, Meta(extra_json_schema={"pattern": _HEADER_NAME, "maxLength": 256})]
+After = Annotated[
+    int, Meta(ge=0, le=_BIGGEST, description="Where the page before ended: follow its Link.")
+]
+Limit = Annotated[int, Meta(ge=1, le=_MOST_LISTED, description="At most so many.")]
+
+
+class EventPath(Struct, forbid_unknown_fields=True):
+    """Under which key."""
+
+    routing_key: RoutingKey
+
+
+class PatternPath(Struct, forbid_unknown_fields=True):
+    """Which pattern."""
+
+    pattern: Pattern
+
+
+class SubscriptionPath(Struct, forbid_unknown_fields=True):
+    """Which subscription."""
+
+    pattern: Pattern
+    id: Annotated[str, Meta(description="The id that it was created with, a UUID.")]
+
+
+class SubscriptionQuery(Struct, forbid_unknown_fields=True):
+    """Which page."""
+
+    limit: Limit = _MOST_LISTED
+    after: After = 0
+
+
+class NewEvent(Struct, forbid_unknown_fields=True):
+    """An event to publish. Message and headers together have at most 256 KiB."""
+
+    message: JsonMessage
+    headers: (
+        Annotated[
+            dict[HeaderName, Raw],
+            Meta(
+                description="Anything about the event, as JSON: message attributes for SQS and SNS."
+            ),
+        ]
+        | None
+    ) = None
+    delay: (
+        Annotated[
+            Delay, Meta(description="Seconds until queues show it; web hooks get it at once.")
+        ]
+        | None
+    ) = None
+
+
+class Copy(Struct):
+    """The message that the event became in a queue."""
+
+    queue: str
+    id: MessageId
+
+
+class PublishedEvent(Struct):
+    """Where the event went. What filters kept away, or a queue that is gone, is not counted."""
+
+    queues_matched: Annotated[int, Meta(ge=0, description="Copies in queues.")]
+    messages: list[Copy]
+    deliveries: Annotated[int, Meta(ge=0, description="Deliveries to web hooks.")]
+    message_id: Annotated[str, Meta(description="In envelopes, and in the headers of web hooks.")]
+
+
+class NewSubscription(Struct, forbid_unknown_fields=True, rename={"wants_envelope": "envelope"}):
+    """A queue, or a web hook, that wants events. Queues are named by `queue_name`, web hooks by
+    `endpoint`."""
+
+    queue_name: QueueName | UnsetType = UNSET
+    protocol: Literal["http", "https"] | UnsetType = UNSET
+    endpoint: (
+        Annotated[
+            str,
+            Meta(
+                max_length=LIMITS.endpoint_length,
+                description="A URL. Nobody is asked to confirm it.",
+                examples=["https://example.com/hook"],
+                extra_json_schema={"format": "uri", "pattern": "^https?://"},
+            ),
+        ]
+        | UnsetType
+    ) = UNSET
+    wants_envelope: Annotated[
+        bool, Meta(description="The signed envelope of SNS instead of the message alone.")
+    ] = False
+    delivery_policy: (
+        Annotated[
+            Raw,
+            Meta(
+                description="In the form of SNS, for web hooks. Without a `healthyRetryPolicy` "
+                "what fails is tried again after 10, 30, 60 and 300 seconds, and then kept.",
+                examples=[{"healthyRetryPolicy": {"numRetries": 2, "minDelayTarget": 5}}],
+                extra_json_schema=_OBJECT,
+            ),
+        ]
+        | UnsetType
+    ) = UNSET
+    filter_policy: (
+        Annotated[
+            Raw,
+            Meta(
+                description="In the form of SNS: only events that it matches.",
+                examples=[{"color": ["red"]}],
+                extra_json_schema=_OBJECT,
+            ),
+        ]
+        | UnsetType
+    ) = UNSET
+    filter_policy_scope: (
+        Annotated[
+            Literal["MessageAttributes", "MessageBody"],
+            Meta(description="What the filter looks at: headers, or the message. Headers."),
+        ]
+        | UnsetType
+    ) = UNSET
+    dead_letter_queue: (
+        Annotated[
+            QueueName,
+            Meta(description="A queue for what cannot be delivered; without one it is kept aside."),
+        ]
+        | UnsetType
+    ) = UNSET
+
+
+SubscriptionBody = Annotated[
+    NewSubscription,
+    Meta(
+        extra_json_schema={
+            "oneOf": [{"required": ["queue_name"]}, {"required": ["endpoint"]}],
+            "dependentRequired": {"protocol": ["endpoint"], "delivery_policy": ["endpoint"]},
+        }
+    ),
+]
+
+
+class SubscriptionShown(Struct):
+    """A subscription. Passwords in URLs are not shown."""
+
+    id: str
+    pattern: str
+    protocol: str
+    endpoint: Annotated[str, Meta(description="A URL, or the ARN of a queue.")]
+    queue_name: Annotated[str | None, Meta(description="Null of what is no queue.")]
+    envelope: bool
+    raw: Annotated[bool, Meta(description="The opposite of `envelope`.")]
+    is_confirmed: Annotated[
+        bool, Meta(description="False: SNS made it and waits for its endpoint.")
+    ]
+    subscription_arn: Annotated[str, Meta(description="As SNS calls it.")]
+    created_at: datetime
+    delivery_policy: Annotated[Raw, Meta(extra_json_schema=_OBJECT)] | UnsetType = UNSET
+    filter_policy: Annotated[Raw, Meta(extra_json_schema=_OBJECT)] | UnsetType = UNSET
+    filter_policy_scope: str | UnsetType = UNSET
+    dead_letter_queue: str | UnsetType = UNSET
+
+
+def _shown(one: Subscription) -> SubscriptionShown:
+    attributes = one.attributes
+    is_raw = attributes.get("RawMessageDelivery") == "true"
+    shown = SubscriptionShown(
+        str(one.subscription_id),
+        one.topic_arn.rpartition(":")[2],
+        one.protocol,
+        without_password(one.endpoint),
+        _queue_name(one.endpoint) if one.protocol == "sqs" else None,
+        not is_raw,
+        is_raw,
+        one.is_confirmed,
+        one.arn,
+        one.created_at,
+    )
+    if "DeliveryPolicy" in attributes:
+        shown.delivery_policy = Raw(attributes["DeliveryPolicy"].encode())
+    if "FilterPolicy" in attributes:
+        shown.filter_policy = Raw(attributes["FilterPolicy"].encode())
+        shown.filter_policy_scope = attributes.get("FilterPolicyScope", "MessageAttributes")
+    if "RedrivePolicy" in attributes:
+        arn = orjson.loads(attributes["RedrivePolicy"])["deadLetterTargetArn"]
+        shown.dead_letter_queue = _queue_name(arn) or arn
+    return shown
+
+
+def _queue_name(arn: str) -> str | None:
+    try:
+        return arns.parse_queue(arn).resource
+    except Malformed:
+        return None
+
+
+async def _publish(call: Call) -> Answer:
+    new: NewEvent = call.body
+    headers = new.headers
+    raw = {name: bytes(value) for name, value in headers.items()} if headers else None
+    event = Event(call.path.routing_key, bytes(new.message), raw, new.delay)
+    publisher = Publisher(call.caller, call.base_url, call.headers.get("x-amzn-trace-id"))
+    published = await publishing.publish_event(call.engine, publisher, event)
+    copies = [Copy(queue.name, sequence) for queue, sequence in published.places]
+    return Answer(
+        201, PublishedEvent(len(copies), copies, published.delivery_count, published.message_id)
+    )
+
+
+async def _subscribe(call: Call) -> Answer:
+    new: NewSubscription = call.body
+    request = SubscribeToEvents(
+        call.path.pattern,
+        _text(new.queue_name),
+        _text(new.protocol),
+        _text(new.endpoint),
+        new.wants_envelope,
+        _text(new.delivery_policy),
+        _text(new.filter_policy),
+        _text(new.filter_policy_scope),
+        _text(new.dead_letter_queue),
+    )
+    subscription = await subscriptions.subscribe(call.engine, call.caller, request)
+    place = f"{_place(call.path.pattern)}/{subscription.subscription_id}"
+    return Answer(201, _shown(subscription), {"location": place})
+
+
+def _text(value: str | Raw | UnsetType) -> str | None:
+    """A field that was given, JSON as its text."""
+    if isinstance(value, UnsetType):
+        return None
+    return value if isinstance(value, str) else bytes(value).decode()
+
+
+def _place(pattern: str) -> str:
+    return f"/v1/events/{quote(pattern, safe='*')}/subscriptions"
+
+
+async def _list(call: Call) -> Answer:
+    query: SubscriptionQuery = call.query
+    page = await subscriptions.list_of_pattern(
+        call.engine,
+        call.caller,
+        call.path.pattern,
+        after_position=query.after,
+        limit=query.limit,
+    )
+    return _listed(page, _place(call.path.pattern), query.limit)
+
+
+async def _list_of_queue(call: Call) -> Answer:
+    query: SubscriptionQuery = call.query
+    queue = await native_queues.find(call.engine, call.caller, call.path.name)
+    page = await subscriptions.list_of_queue(
+        call.engine, queue, after_position=query.after, limit=query.limit
+    )
+    return _listed(page, f"/v1/queues/{queue.name}/subscriptions", query.limit)
+
+
+def _listed(page: SubscriptionPage, place: str, limit: int) -> Answer:
+    headers = {}
+    if page.next_position is not None:
+        following = urlencode({"limit": limit, "after": page.next_position})
+        headers["link"] = f'<{place}?{following}>; rel="next"'
+    return Answer(200, [_shown(one) for one in page.subscriptions], headers)
+
+
+async def _unsubscribe(call: Call) -> Answer:
+    await subscriptions.unsubscribe(call.engine, call.caller, call.path.pattern, call.path.id)
+    return Answer(204)
+
+
+_ID = "8f14e45f-ceea-467f-a9d5-1b2c3d4e5f60"
+_SUBSCRIPTION = {
+    "id": _ID,
+    "pattern": "order.*",
+    "protocol": "sqs",
+    "endpoint": "arn:aws:sqs:us-east-1:000000000000:jobs",
+    "queue_name": "jobs",
+    "envelope": False,
+    "raw": True,
+    "is_confirmed": True,
+    "subscription_arn": f"arn:aws:sns:us-east-1:000000000000:order.*:{_ID}",
+    "created_at": "2030-01-31T09:00:00Z",
+}
+_PUBLISHED = {
+    "queues_matched": 1,
+    "messages": [{"queue": "jobs", "id": 42}],
+    "deliveries": 1,
+    "message_id": "0b9e1c7a-2f5d-4c3e-8a6b-7d8e9f0a1b2c",
+}
+_LINK = {"Link": 'The next page, rel="next"; absent on the last one.'}
+_PATTERN = {"pattern": "$request.path.pattern"}
+
+ENDPOINTS: tuple[Endpoint, ...] = (
+    Endpoint(
+        "POST",
+        "/v1/events/{routing_key}",
+        "publishEvent",
+        "Publish an event",
+        "To every queue and web hook that subscribes to a pattern which the key matches, and to "
+        "the SNS topic of that name: once for each subscription. All copies and deliveries are "
+        "written in one transaction. When nobody subscribes, nothing happens.",
+        _TAG,
+        _publish,
+        (Answered(201, PublishedEvent, "Where the event went.", _PUBLISHED),),
+        path_params=EventPath,
+        body=NewEvent,
+        example={"message": {"order": 17}, "headers": {"color": "red"}},
+    ),
+    Endpoint(
+        "POST",
+        "/v1/events/{pattern}/subscriptions",
+        "subscribeToEvents",
+        "Subscribe to events",
+        "A queue or a web hook, which gets events from now on; nobody has to confirm it. A pattern "
+        "that can be the name of an SNS topic is that topic, which is created when there is none. "
+        "To subscribe again with the same settings changes nothing and answers the same; 409 with "
+        "others.",
+        _TAG,
+        _subscribe,
+        (
+            Answered(
+                201,
+                SubscriptionShown,
+                "The subscription.",
+                _SUBSCRIPTION,
+                headers={"Location": "Where it can be deleted."},
+                links={
+                    "unsubscribeFromEvents": {**_PATTERN, "id": "$response.body#/id"},
+                    "listEventSubscriptions": _PATTERN,
+                },
+            ),
+        ),
+        refusals=(404, 409, 429),
+        path_params=PatternPath,
+        body=SubscriptionBody,
+        example={
+            "examples": {
+                "queue": {"queue_name": "jobs"},
+                "web hook": {"endpoint": "https://example.com/hook", "envelope": True},
+            }
+        },
+    ),
+    Endpoint(
+        "GET",
+        "/v1/events/{pattern}/subscriptions",
+        "listEventSubscriptions",
+        "List the subscriptions to a pattern",
+        "To exactly this pattern, the oldest first. Of a topic also those that SNS made.",
+        _TAG,
+        _list,
+        (Answered(200, list[SubscriptionShown], "Subscriptions.", [_SUBSCRIPTION], headers=_LINK),),
+        path_params=PatternPath,
+        query=SubscriptionQuery,
+    ),
+    Endpoint(
+        "DELETE",
+        "/v1/events/{pattern}/subscriptions/{id}",
+        "unsubscribeFromEvents",
+        "Delete a subscription",
+        "What was published before is still delivered to queues, to web hooks no longer.",
+        _TAG,
+        _unsubscribe,
+        (Answered(204, None, "The subscription is deleted."),),
+        refusals=(404,),
+        path_params=SubscriptionPath,
+    ),
+    Endpoint(
+        "GET",
+        "/v1/queues/{name}/subscriptions",
+        "listQueueSubscriptions",
+        "List what a queue subscribes to",
+        "Patterns and SNS topics, the oldest subscription first.",
+        _TAG,
+        _list_of_queue,
+        (Answered(200, list[SubscriptionShown], "Subscriptions.", [_SUBSCRIPTION], headers=_LINK),),
+        refusals=(404,),
+        path_params=QueuePath,
+        query=SubscriptionQuery,
+    ),
+)

@@ -1,0 +1,381 @@
+"""Messages of a queue: send, receive, change visibility, delete."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Annotated, Any
+
+from msgspec import UNSET, Meta, Raw, Struct, UnsetType
+
+from gateway.faces.rest.endpoints import Answer, Answered, Call, Endpoint, QueueName
+from gateway.faces.rest.queues import QueuePath
+from gateway.operations import native_queues
+from gateway.operations.limits import LIMITS
+from gateway.operations.messages import (
+    answered,
+    change_visibility_by_id,
+    delete_by_ids,
+    system_of,
+)
+from gateway.operations.native_messages import attributes_of, body_of, headers_of, message_of
+from gateway.operations.native_receiving import MOST_MESSAGES, NativeReceive, receive_native
+from gateway.operations.native_sending import NativeMessage, send_native
+from storage.errors import InvalidParameterValue, Rejected, ResourceNotFound
+from storage.model import Queue, Received
+
+_TAG = "messages"
+_MOST_SENT = 500
+_MOST_DELETED = 500
+_BIGGEST_ID = (1 << 63) - 1
+_HEADER_NAME = (
+    r"^(?!([Aa][Ww][Ss]|[Aa][Mm][Aa][Zz][Oo][Nn])\.)"
+    "[A-Za-z0-9_\u00c0-\u017f-]+(\\.[A-Za-z0-9_\u00c0-\u017f-]+)*$"
+)
+_FIFO_ID = "^[!-~]{1,128}$"
+
+HeaderName = Annotated[str, Meta(extra_json_schema={"pattern": _HEADER_NAME, "maxLength": 256})]
+Headers = Annotated[
+    dict[HeaderName, Raw],
+    Meta(
+        description="Anything about the message, as JSON. SQS receivers see each header as a "
+        "message attribute: strings as String, numbers as Number, the rest as String.boolean, "
+        "String.null and String.json."
+    ),
+]
+JsonMessage = Annotated[
+    Raw, Meta(description="Any JSON value. SQS receivers get its text, as you wrote it.")
+]
+MessageId = Annotated[
+    int,
+    Meta(
+        ge=1,
+        le=_BIGGEST_ID,
+        description="Of a message; unique in its queue.",
+        examples=[1042],
+    ),
+]
+Delay = Annotated[
+    int,
+    Meta(
+        ge=0,
+        le=LIMITS.delay_seconds,
+        description="Seconds until the message becomes visible. Absent or null: the queue's.",
+    ),
+]
+FifoId = Annotated[str, Meta(extra_json_schema={"pattern": _FIFO_ID, "maxLength": 128})]
+Timeout = Annotated[
+    int,
+    Meta(
+        ge=0,
+        le=LIMITS.visibility_timeout_seconds,
+        description="Seconds for which others do not see what you receive.",
+    ),
+]
+
+
+class NewMessage(Struct, forbid_unknown_fields=True):
+    """A message to send. FIFO queues need a `group_id`."""
+
+    message: JsonMessage
+    headers: Headers | None = None
+    delay: Delay | None = None
+    group_id: FifoId | None = None
+    deduplication_id: FifoId | None = None
+    sync_commit: Annotated[
+        bool,
+        Meta(
+            description="False: the answer may come before the message is on disk; a crash of the "
+            "database may lose it."
+        ),
+    ] = True
+
+
+class SentOne(Struct):
+    """The message that was sent."""
+
+    id: MessageId
+
+
+class SentMany(Struct):
+    """The messages that were sent, in order."""
+
+    ids: list[MessageId]
+
+
+class ReceiveQuery(Struct, forbid_unknown_fields=True):
+    """What to receive."""
+
+    max: Annotated[int, Meta(ge=1, le=MOST_MESSAGES, description="At most so many messages.")] = 1
+    vt: Annotated[
+        Timeout | None, Meta(description="Seconds to hide them. Absent: the queue's, normally 30.")
+    ] = None
+    wait: Annotated[
+        Annotated[int, Meta(ge=0, le=LIMITS.receive_wait_seconds)] | None,
+        Meta(description="Seconds to wait for one. Absent: the queue's, normally 0."),
+    ] = None
+    fifo: Annotated[bool, Meta(description="Changes nothing: the queue knows.")] = False
+
+
+class ReceivedMessage(Struct):
+    """A message as you received it."""
+
+    id: MessageId
+    message: JsonMessage
+    headers: Annotated[
+        Raw,
+        Meta(description="An object.", extra_json_schema={"type": "object"}),
+    ]
+    read_ct: Annotated[int, Meta(ge=1, description="How many times it was received.")]
+    enqueued_at: datetime
+    visible_at: Annotated[datetime, Meta(description="When others see it unless you delete it.")]
+    message_id: Annotated[str, Meta(description="As SQS calls it.")]
+    group_id: str | UnsetType = UNSET
+
+
+class MessagePath(Struct, forbid_unknown_fields=True):
+    """Which message."""
+
+    name: QueueName
+    id: MessageId
+
+
+class Ids(Struct, forbid_unknown_fields=True):
+    """Messages of a queue."""
+
+    ids: Annotated[list[MessageId], Meta(min_length=1, max_length=_MOST_DELETED)]
+
+
+class Deleted(Struct):
+    """Those that were there, in the order in which you named them."""
+
+    deleted: list[MessageId]
+
+
+class NewTimeout(Struct, forbid_unknown_fields=True):
+    """When others see the message again."""
+
+    vt: Annotated[
+        int,
+        Meta(
+            ge=0,
+            le=LIMITS.visibility_timeout_seconds,
+            description="Seconds from now; 0 shows it at once.",
+        ),
+    ]
+
+
+class Hidden(Struct):
+    """Until when the message is hidden."""
+
+    id: MessageId
+    visible_at: datetime
+
+
+def _to_send(new: NewMessage) -> NativeMessage:
+    headers = new.headers
+    raw = {name: bytes(value) for name, value in headers.items()} if headers else None
+    attributes, size = attributes_of(raw)
+    return NativeMessage(
+        body_of(bytes(new.message)),
+        attributes,
+        size,
+        new.delay,
+        new.group_id,
+        new.deduplication_id,
+        new.sync_commit,
+    )
+
+
+async def _send(call: Call) -> Answer:
+    queue = await native_queues.find(call.engine, call.caller, call.path.name)
+    given: NewMessage | list[NewMessage] = call.body
+    if isinstance(given, NewMessage):
+        messages = [_to_send(given)]
+    else:
+        messages = [_entry(number, one) for number, one in enumerate(given, 1)]
+    ids: list[int] = await answered(send_native, call.engine, call.caller, queue, messages)
+    if isinstance(given, NewMessage):
+        return Answer(201, SentOne(ids[0]))
+    return Answer(201, SentMany(ids))
+
+
+def _entry(number: int, new: NewMessage) -> NativeMessage:
+    try:
+        return _to_send(new)
+    except Rejected as refusal:
+        raise InvalidParameterValue(f"Message {number}: {refusal}") from None
+
+
+async def _receive(call: Call) -> Answer:
+    queue = await native_queues.find(call.engine, call.caller, call.path.name)
+    query: ReceiveQuery = call.query
+    request = NativeReceive(query.max, query.vt, query.wait)
+    received = await answered(receive_native, call.engine, call.caller, queue, request)
+    hidden = timedelta(seconds=request.visibility_of(queue))
+    present = call.engine.clock.instant()
+    return Answer(200, [_shown(one, (one.leased_at or present) + hidden) for one in received])
+
+
+def _shown(message: Received, visible_at: datetime) -> ReceivedMessage:
+    group_id: Any = message.group_id
+    if message.system is not None and group_id is None:
+        group_id = system_of(message).get("MessageGroupId")
+    return ReceivedMessage(
+        message.sequence,
+        Raw(message_of(message.body)),
+        Raw(headers_of(message.attributes)),
+        message.receive_count,
+        datetime.fromtimestamp(message.sent_at_ms / 1000, UTC),
+        visible_at,
+        str(message.message_id),
+        UNSET if group_id is None else group_id,
+    )
+
+
+async def _delete_many(call: Call) -> Answer:
+    queue = await native_queues.find(call.engine, call.caller, call.path.name)
+    return Answer(200, Deleted(await _deleted(call, queue, call.body.ids)))
+
+
+async def _delete_one(call: Call) -> Answer:
+    queue = await native_queues.find(call.engine, call.caller, call.path.name)
+    if not await _deleted(call, queue, [call.path.id]):
+        raise _no_message(queue, call.path.id)
+    return Answer(204)
+
+
+async def _deleted(call: Call, queue: Queue, ids: list[int]) -> list[int]:
+    deleted: list[int] = await answered(delete_by_ids, call.engine, call.caller, queue, ids)
+    return deleted
+
+
+async def _change(call: Call) -> Answer:
+    queue = await native_queues.find(call.engine, call.caller, call.path.name)
+    visible_at = await change_visibility_by_id(
+        call.engine, call.caller, queue, call.path.id, call.body.vt
+    )
+    if visible_at is None:
+        raise _no_message(queue, call.path.id)
+    return Answer(200, Hidden(call.path.id, visible_at))
+
+
+def _no_message(queue: Queue, message_id: int) -> ResourceNotFound:
+    return ResourceNotFound(f"Queue '{queue.name}' holds no message {message_id}.")
+
+
+_FOUND = {
+    "id": 1042,
+    "message": {"job": "resize", "image": 7},
+    "headers": {"tenant": "acme", "priority": 3},
+    "read_ct": 1,
+    "enqueued_at": "2030-01-31T09:00:00Z",
+    "visible_at": "2030-01-31T09:00:30Z",
+    "message_id": "0f1a2b3c-5d6e-4f70-8a9b-0c1d2e3f4a5b",
+}
+_NEW = {
+    "message": {"job": "resize", "image": 7},
+    "headers": {"tenant": "acme", "priority": 3},
+    "delay": 5,
+}
+_THIS = {"name": "$request.path.name", "id": "$response.body#/id"}
+_FIRST = {"name": "$request.path.name", "id": "$response.body#/0/id"}
+
+ENDPOINTS: tuple[Endpoint, ...] = (
+    Endpoint(
+        "POST",
+        "/v1/queues/{name}/messages",
+        "sendMessages",
+        "Send one message or many",
+        f"An object is one message, an array up to {_MOST_SENT}, of which all are sent or none. On "
+        "a FIFO queue a message whose `deduplication_id` was used in the last five minutes is not "
+        "sent again: you get the id of the first.",
+        _TAG,
+        _send,
+        (
+            Answered(
+                201,
+                (SentOne, SentMany),
+                "`id` of the message, or `ids` of an array's.",
+                {"id": 1042},
+                links={"changeVisibility": _THIS, "deleteMessage": _THIS},
+            ),
+        ),
+        refusals=(404,),
+        path_params=QueuePath,
+        body=NewMessage | Annotated[list[NewMessage], Meta(min_length=1, max_length=_MOST_SENT)],
+        example={"examples": {"one": _NEW, "many": [_NEW, {"message": "as simple as that"}]}},
+    ),
+    Endpoint(
+        "GET",
+        "/v1/queues/{name}/messages",
+        "receiveMessages",
+        "Receive messages",
+        "Others do not see them for `vt` seconds; delete them when you are done. With `wait` the "
+        "answer comes as soon as there is a message. HEAD is not possible: asking hides messages.",
+        _TAG,
+        _receive,
+        (
+            Answered(
+                200,
+                list[ReceivedMessage],
+                "Messages, maybe none.",
+                [_FOUND],
+                links={"changeVisibility": _FIRST, "deleteMessage": _FIRST},
+            ),
+        ),
+        refusals=(404, 429),
+        path_params=QueuePath,
+        query=ReceiveQuery,
+        is_safe=False,
+        may_wait=True,
+    ),
+    Endpoint(
+        "DELETE",
+        "/v1/queues/{name}/messages",
+        "deleteMessages",
+        "Delete messages",
+        "By their ids, received or not; on a FIFO queue only what is in flight. `deleted` names "
+        "those that were there.",
+        _TAG,
+        _delete_many,
+        (Answered(200, Deleted, "What was deleted.", {"deleted": [1042]}),),
+        refusals=(404,),
+        path_params=QueuePath,
+        body=Ids,
+        example={"ids": [1042, 1043]},
+    ),
+    Endpoint(
+        "DELETE",
+        "/v1/queues/{name}/messages/{id}",
+        "deleteMessage",
+        "Delete a message",
+        "By its id, received or not; on a FIFO queue only while it is in flight. 404 when it is "
+        "not there (any more).",
+        _TAG,
+        _delete_one,
+        (Answered(204, None, "The message is deleted."),),
+        refusals=(404,),
+        path_params=MessagePath,
+    ),
+    Endpoint(
+        "PATCH",
+        "/v1/queues/{name}/messages/{id}",
+        "changeVisibility",
+        "Hide a message for longer, or show it again",
+        "Others see it `vt` seconds from now. On a FIFO queue only while it is in flight.",
+        _TAG,
+        _change,
+        (
+            Answered(
+                200,
+                Hidden,
+                "Until when it is hidden.",
+                {"id": 1042, "visible_at": "2030-01-31T09:01:00Z"},
+            ),
+        ),
+        refusals=(404,),
+        path_params=MessagePath,
+        body=NewTimeout,
+        example={"vt": 60},
+    ),
+)

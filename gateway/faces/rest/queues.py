@@ -1,0 +1,286 @@
+"""Queues: create, list, look at, purge, delete."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated
+from urllib.parse import urlencode
+
+from msgspec import UNSET, Meta, Struct, UnsetType
+
+from gateway.faces.rest.endpoints import (
+    QUEUE_NAME_PATTERN,
+    Answer,
+    Answered,
+    Call,
+    Endpoint,
+    QueueName,
+)
+from gateway.operations import native_queues
+from gateway.operations import queues as operations
+from gateway.operations.queues import Archiving, DeleteQueue
+from storage.model import Queue
+
+_TAG = "queues"
+_MOST_LISTED = 1_000
+
+ArchiveDays = Annotated[
+    int,
+    Meta(ge=1, le=3_650, description="For how many days. Absent or null: until you delete them."),
+]
+
+
+class QueuePath(Struct, forbid_unknown_fields=True):
+    """Which queue."""
+
+    name: QueueName
+
+
+class NewQueue(Struct, forbid_unknown_fields=True):
+    """A queue to create."""
+
+    name: Annotated[
+        str,
+        Meta(
+            description="Letters, digits, hyphens and underscores. A name that ends in `.fifo` is "
+            "that of a FIFO queue.",
+            extra_json_schema={"pattern": QUEUE_NAME_PATTERN, "maxLength": 80},
+        ),
+    ]
+    fifo: Annotated[
+        bool,
+        Meta(description="Order within groups. The suffix `.fifo` is added to a name without it."),
+    ] = False
+    archive: Annotated[
+        bool | UnsetType,
+        Meta(description="Whether messages that are deleted after a receive are kept. Off."),
+    ] = UNSET
+    archive_days: ArchiveDays | None = None
+
+
+class QueueShown(Struct):
+    """A queue."""
+
+    name: str
+    is_partitioned: Annotated[bool, Meta(description="Always false.")]
+    is_unlogged: Annotated[bool, Meta(description="Always false.")]
+    created_at: datetime
+    fifo: bool
+    archive: bool
+    archive_days: int | None
+
+
+class QueueMetrics(Struct):
+    """What a queue holds. Ages are null of an empty queue."""
+
+    name: str
+    queue_length: Annotated[int, Meta(ge=0, description="Visible, in flight and delayed.")]
+    queue_visible_length: Annotated[int, Meta(ge=0, description="Those that can be received.")]
+    newest_msg_age_sec: Annotated[int, Meta(ge=0)] | None
+    oldest_msg_age_sec: Annotated[int, Meta(ge=0)] | None
+    total_messages: Annotated[int, Meta(ge=0, description="All that ever came in.")]
+    scrape_time: datetime
+    fifo: bool
+    archive: bool
+    archive_days: int | None
+
+
+class ListQuery(Struct, forbid_unknown_fields=True):
+    """Which queues to list."""
+
+    name_prefix: Annotated[
+        str, Meta(max_length=80, description="Only queues whose names begin so.")
+    ] = ""
+    limit: Annotated[int, Meta(ge=1, le=_MOST_LISTED, description="At most so many.")] = (
+        _MOST_LISTED
+    )
+    after: Annotated[
+        str, Meta(max_length=80, description="Only names behind this one: the last one you got.")
+    ] = ""
+
+
+class Purged(Struct):
+    """How many messages were deleted."""
+
+    deleted: Annotated[int, Meta(ge=0)]
+
+
+def shown(queue: Queue) -> QueueShown:
+    """A queue as this API shows it."""
+    return QueueShown(
+        queue.name,
+        False,
+        False,
+        queue.created_at,
+        queue.is_fifo,
+        queue.is_archiving,
+        queue.archive_days,
+    )
+
+
+async def _create(call: Call) -> Answer:
+    new: NewQueue = call.body
+    archiving = None
+    if new.archive is not UNSET or new.archive_days is not None:
+        # Who says for how long wants an archive.
+        archiving = Archiving(new.archive is not False, new.archive_days)
+    queue = await native_queues.create(
+        call.engine, call.caller, new.name, is_fifo=new.fifo, archiving=archiving
+    )
+    return Answer(201, shown(queue), {"location": f"/v1/queues/{queue.name}"})
+
+
+async def _list(call: Call) -> Answer:
+    query: ListQuery = call.query
+    found, has_more = await native_queues.list_page(
+        call.engine, call.caller, prefix=query.name_prefix, after=query.after, limit=query.limit
+    )
+    headers = {}
+    if has_more and found:
+        following = {"limit": query.limit, "after": found[-1].name}
+        if query.name_prefix:
+            following["name_prefix"] = query.name_prefix
+        headers["link"] = f'</v1/queues?{urlencode(following)}>; rel="next"'
+    return Answer(200, [shown(queue) for queue in found], headers)
+
+
+async def _metrics(call: Call) -> Answer:
+    queue = await native_queues.find(call.engine, call.caller, call.path.name)
+    found = await native_queues.metrics(call.engine, call.caller, queue)
+    return Answer(
+        200,
+        QueueMetrics(
+            found.queue.name,
+            found.visible + found.in_flight + found.delayed,
+            found.visible,
+            found.newest_age_seconds,
+            found.oldest_age_seconds,
+            found.total,
+            found.looked_at,
+            found.queue.is_fifo,
+            found.queue.is_archiving,
+            found.queue.archive_days,
+        ),
+    )
+
+
+async def _purge(call: Call) -> Answer:
+    queue = await native_queues.find(call.engine, call.caller, call.path.name)
+    return Answer(200, Purged(await native_queues.purge(call.engine, call.caller, queue)))
+
+
+async def _delete(call: Call) -> Answer:
+    queue = await native_queues.find(call.engine, call.caller, call.path.name)
+    await operations.delete_queue(call.engine, call.caller, DeleteQueue(queue))
+    return Answer(204)
+
+
+_QUEUE = {
+    "name": "jobs",
+    "is_partitioned": False,
+    "is_unlogged": False,
+    "created_at": "2030-01-31T09:00:00Z",
+    "fifo": False,
+    "archive": True,
+    "archive_days": 30,
+}
+_METRICS = {
+    "name": "jobs",
+    "queue_length": 12,
+    "queue_visible_length": 10,
+    "newest_msg_age_sec": 1,
+    "oldest_msg_age_sec": 90,
+    "total_messages": 2_000,
+    "scrape_time": "2030-01-31T09:00:00Z",
+    "fifo": False,
+    "archive": True,
+    "archive_days": 30,
+}
+_NAME = {"name": "$response.body#/name"}
+
+ENDPOINTS: tuple[Endpoint, ...] = (
+    Endpoint(
+        "POST",
+        "/v1/queues",
+        "createQueue",
+        "Create a queue",
+        "To create a queue that is there already changes nothing and answers the same. 409 when it "
+        "archives otherwise than asked.",
+        _TAG,
+        _create,
+        (
+            Answered(
+                201,
+                QueueShown,
+                "The queue.",
+                _QUEUE,
+                headers={"Location": "Where the queue is."},
+                links={
+                    "getQueueMetrics": _NAME,
+                    "sendMessages": _NAME,
+                    "receiveMessages": _NAME,
+                    "purgeQueue": _NAME,
+                    "deleteQueue": _NAME,
+                },
+            ),
+        ),
+        refusals=(409,),
+        body=NewQueue,
+        example={"name": "jobs", "archive": True, "archive_days": 30},
+    ),
+    Endpoint(
+        "GET",
+        "/v1/queues",
+        "listQueues",
+        "List queues",
+        "By name, in byte order. When there are more, the header Link leads to them.",
+        _TAG,
+        _list,
+        (
+            Answered(
+                200,
+                list[QueueShown],
+                "Queues.",
+                [_QUEUE],
+                headers={"Link": 'The next page, rel="next"; absent on the last one.'},
+            ),
+        ),
+        query=ListQuery,
+    ),
+    Endpoint(
+        "GET",
+        "/v1/queues/{name}",
+        "getQueueMetrics",
+        "Look at a queue",
+        "How many messages it holds, how old they are, how many there ever were.",
+        _TAG,
+        _metrics,
+        (Answered(200, QueueMetrics, "The numbers of the queue.", _METRICS),),
+        refusals=(404,),
+        path_params=QueuePath,
+    ),
+    Endpoint(
+        "DELETE",
+        "/v1/queues/{name}",
+        "deleteQueue",
+        "Delete a queue",
+        "And all of its messages. The name can be used again at once.",
+        _TAG,
+        _delete,
+        (Answered(204, None, "The queue is deleted."),),
+        refusals=(404,),
+        path_params=QueuePath,
+    ),
+    Endpoint(
+        "POST",
+        "/v1/queues/{name}/purge",
+        "purgeQueue",
+        "Delete all messages of a queue",
+        "In flight and delayed ones too. What is sent meanwhile stays.",
+        _TAG,
+        _purge,
+        (Answered(200, Purged, "How many messages were deleted.", {"deleted": 12}),),
+        refusals=(404,),
+        path_params=QueuePath,
+    ),
+)

@@ -1,0 +1,123 @@
+"""The OpenAPI document and the declarations that it is made from."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+import msgspec
+import pytest
+
+from gateway.faces.rest.api import ENDPOINTS
+from gateway.faces.rest.documenting import openapi_document
+from gateway.faces.rest.endpoints import Endpoint
+from tests.faces.connections import Connection, fetch, request_bytes
+from tests.faces.servers import Server
+
+EACH = pytest.mark.parametrize("endpoint", ENDPOINTS, ids=lambda endpoint: endpoint.name)
+
+
+def _document(server: Server) -> dict[str, Any]:
+    answer = fetch(server.url, "/v1/openapi.json")
+    assert (answer.status, answer.headers["content-type"]) == (200, "application/json")
+    document: dict[str, Any] = json.loads(answer.body)
+    return document
+
+
+def test_it_is_there_without_credentials_and_names_the_server_asked(server: Server) -> None:
+    document = _document(server)
+    assert document["openapi"] == "3.1.0"
+    assert document["servers"] == [{"url": server.url}]
+    with Connection(server.url) as connection:
+        headers = {"Host": "queues.example:81", "X-Forwarded-Proto": "https"}
+        connection.send(request_bytes("GET", "/v1/openapi.json", headers))
+        behind = json.loads(connection.answer().body)
+    assert behind == document | {"servers": [{"url": "https://queues.example:81"}]}
+
+
+def test_it_is_the_same_every_time(server: Server) -> None:
+    described = openapi_document(ENDPOINTS)
+    assert msgspec.json.encode(described) == msgspec.json.encode(
+        openapi_document(tuple(reversed(ENDPOINTS)))
+    )
+    served = _document(server)
+    assert set(described["paths"]) | {"/v1/openapi.json"} == set(served["paths"])
+
+
+def test_every_endpoint_is_in_it(server: Server) -> None:
+    paths = _document(server)["paths"]
+    assert len({endpoint.name for endpoint in ENDPOINTS}) == len(ENDPOINTS)
+    for endpoint in ENDPOINTS:
+        operation = paths[endpoint.path][endpoint.method.lower()]
+        assert operation["operationId"] == endpoint.name
+        statuses = {str(one.status) for one in endpoint.answers}
+        assert statuses | {"400", "403", "413", "503"} <= set(operation["responses"])
+
+
+def test_references_lead_somewhere(server: Server) -> None:
+    document = _document(server)
+    operations = {
+        operation["operationId"]: operation
+        for methods in document["paths"].values()
+        for operation in methods.values()
+    }
+    text = json.dumps(document)
+    for reference in set(re.findall(r'"\$ref": "#/([^"]*)"', text)):
+        found: Any = document
+        for step in reference.split("/"):
+            found = found[step]
+        assert found
+    for endpoint in ENDPOINTS:
+        for answer in endpoint.answers:
+            for name, parameters in answer.links.items():
+                declared = {one["name"] for one in operations[name].get("parameters", [])}
+                assert set(parameters) <= declared
+
+
+@EACH
+def test_parameters_are_those_of_the_path(endpoint: Endpoint) -> None:
+    in_path = set(re.findall(r"\{(\w+)\}", endpoint.path))
+    kind = endpoint.path_params
+    assert in_path == (set(kind.__struct_encode_fields__) if kind is not None else set())
+
+
+def _examples(endpoint: Endpoint) -> list[Any]:
+    example = endpoint.example
+    if isinstance(example, dict) and set(example) == {"examples"}:
+        return list(example["examples"].values())
+    return [example]
+
+
+@EACH
+def test_examples_are_what_they_are_examples_of(endpoint: Endpoint) -> None:
+    if endpoint.body is not None:
+        for example in _examples(endpoint):
+            msgspec.json.decode(msgspec.json.encode(example), type=endpoint.body)
+    for answer in endpoint.answers:
+        if answer.type is None:
+            assert answer.example is None
+            continue
+        assert answer.example is not None
+        kinds = answer.type if isinstance(answer.type, tuple) else (answer.type,)
+        encoded = msgspec.json.encode(answer.example)
+        assert any(_decodes(encoded, kind) for kind in kinds)
+
+
+def _decodes(encoded: bytes, kind: Any) -> bool:
+    try:
+        msgspec.json.decode(encoded, type=kind)
+    except msgspec.ValidationError:
+        return False
+    return True
+
+
+@EACH
+def test_bodies_have_no_members_that_nobody_reads(endpoint: Endpoint) -> None:
+    """A misspelt member is refused, not left out: msgspec must have been told so."""
+    if endpoint.body is None:
+        return
+    for example in _examples(endpoint):
+        first = example[0] if isinstance(example, list) else example
+        wrong = [{**first, "mis-spelt": 1}] if isinstance(example, list) else first | {"mis-": 1}
+        assert not _decodes(msgspec.json.encode(wrong), endpoint.body)
