@@ -8,7 +8,7 @@ PY := $(VENV)/bin/python
 UV_VERSION := 0.13.8
 
 .DEFAULT_GOAL := help
-.PHONY: help serve test check format bench conformance sns-validator simulate faults deploy-check lock clean
+.PHONY: help serve test check format bench conformance sns-validator simulate faults openapi-check deploy-check lock clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -44,6 +44,9 @@ simulate: $(VENV)/.ready-dev ## Random clients, crashes and clock jumps against 
 faults: $(VENV)/.ready-dev ## kill -9 under load, lost connections; then count what is there
 	@exec $(PY) -m pytest tests/faults $(ARGS)
 
+openapi-check: $(VENV)/.ready-run .venvs/openapi/.ready ## Test the native API against its description (ARGS="--seed 7")
+	@exec $(PY) -m conformance.openapi $(ARGS)
+
 deploy-check: $(VENV)/.ready-run .venvs/deploy/.ready ## Lint Dockerfile, compose.yaml and manifests; try the image's commands
 	@VENV=.venvs/deploy exec deploy/check
 
@@ -70,6 +73,10 @@ $(VENV)/.ready-bench: requirements/bench.txt $(VENV)/.ready-dev
 
 .venvs/deploy/.ready: requirements/deploy.txt
 	@.ci/setup .venvs/deploy requirements/deploy.txt
+	@touch $@
+
+.venvs/openapi/.ready: requirements/openapi.txt
+	@.ci/setup .venvs/openapi requirements/openapi.txt
 	@touch $@
 
 .venvs/lock/.ready: Makefile

@@ -1,0 +1,1 @@
+"""The native API against its own description."""
