@@ -11,7 +11,17 @@ from typing import Any, NoReturn
 
 import uvloop
 
-from tests.bench import backlog, history, hot, publishing, starting, waiting, webhooks
+from tests.bench import (
+    backlog,
+    history,
+    hot,
+    native,
+    publishing,
+    schedules,
+    starting,
+    waiting,
+    webhooks,
+)
 from tests.bench.client import BadAnswer
 from tests.bench.selfcheck import check, check_topics
 from tests.bench.servers import (
@@ -26,7 +36,7 @@ from tests.bench.stage import Bench, Figures, Options, Scenario, Stage, say
 from tests.bench.tables import comparison, markdown, report
 
 _OPEN_FILES = 16_384
-_CASES = (*hot.CASES, *publishing.CASES)
+_CASES = (*hot.CASES, *publishing.CASES, *native.CASES)
 
 
 def every_scenario() -> list[Scenario]:
@@ -36,6 +46,7 @@ def every_scenario() -> list[Scenario]:
         *publishing.scenarios(),
         *waiting.scenarios(),
         *webhooks.scenarios(),
+        *schedules.scenarios(),
         *starting.scenarios(),
         *backlog.scenarios(),
     ]

@@ -21,7 +21,7 @@ _RESENDS_MAX = 3
 
 
 class BadAnswer(Exception):
-    """The server answered with something other than 200 and a body of known length."""
+    """The server answered with something other than a success and a body of known length."""
 
 
 def find_handle(answer: bytes) -> bytes | None:
@@ -122,6 +122,9 @@ class Connection(asyncio.Protocol):
         if end < 0:
             self._buffer = data
             return
+        if data[9:12] == b"204":
+            self._complete(data, end)
+            return
         at = data.find(b"\r\ncontent-length:", 0, end)
         if at < 0:
             at = data.find(b"\r\nContent-Length:", 0, end)
@@ -132,15 +135,19 @@ class Connection(asyncio.Protocol):
         if len(data) < end + 4 + int(data[at + 17 : stop]):
             self._buffer = data
             return
+        self._complete(data, end)
+
+    def _complete(self, data: bytes, end: int) -> None:
+        """An answer is there, its head of so many bytes."""
         self._buffer = b""
         self._request = None
         self._resends = 0
         if data.find(b"onnection: close", 0, end) >= 0:
             self._drop()
-        if data[9:12] == b"200":
+        if data[9:10] == b"2":
             self._answered(data)
         else:
-            self._fail(data, "not 200")
+            self._fail(data, "not a success")
 
     def _drop(self) -> None:
         """Close after an answer that says so; the next request opens a new connection."""

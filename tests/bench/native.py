@@ -1,0 +1,71 @@
+"""The native API: sends, and receives with their deletes."""
+
+import itertools
+import json
+import re
+from collections.abc import Iterator
+from time import perf_counter
+
+from tests.bench.client import Load, Pool, Script
+from tests.bench.hot import Case, Prepared, Run, repeated, split
+from tests.bench.rendering import message_body
+
+_AT_16_AND_64 = ((16, 1024), (64, 1024))
+_ID = re.compile(rb'"id":(\d+)')
+
+
+def _request(run: Run, method: str, path: str, body: object = None) -> bytes:
+    host, port = run.stage.server.address
+    data = b"" if body is None else json.dumps(body).encode()
+    head = (
+        f"{method} {path} HTTP/1.1\r\nHost: {host}:{port}\r\nAuthorization: Bearer bench\r\n"
+        f"Content-Type: application/json\r\nContent-Length: {len(data)}\r\n\r\n"
+    )
+    return head.encode() + data
+
+
+def _path(queue_url: str) -> str:
+    return f"/v1/queues/{queue_url.rpartition('/')[2]}/messages"
+
+
+async def _send(run: Run, pool: Pool) -> Prepared:
+    queue_url = await run.stage.create_queue(pool)
+    body = {"message": {"text": message_body(run.body_bytes)}, "headers": {"tenant": "acme"}}
+    return repeated(run, [_request(run, "POST", _path(queue_url), body)], queue_url)
+
+
+async def _receive_and_delete(run: Run, pool: Pool) -> Prepared:
+    queue_url = await run.stage.create_queue(pool)
+    await run.stage.fill(queue_url, run.operations + run.warm + run.connections, run.body_bytes)
+    path = _path(queue_url)
+    receive = _request(run, "GET", path)
+    delete = _request(run, "DELETE", f"{path}/!").split(b"!")
+    warm, measured = split(run, itertools.repeat(receive))
+
+    def script(supply: Iterator[bytes], load: Load) -> Script:
+        for request in supply:
+            started = perf_counter()
+            found = _ID.search((yield request))
+            if found is None:
+                load.empty += 1
+                continue
+            yield found[1].join(delete)
+            load.messages += 1
+            load.operation_seconds.append(perf_counter() - started)
+
+    return Prepared(
+        lambda load: script(warm, load), lambda load: script(measured, load), (queue_url,)
+    )
+
+
+CASES = (
+    Case("rest-send", "POST of a message, native API", 1, _send, False, _AT_16_AND_64),
+    Case(
+        "rest-receive",
+        "GET of one message and its DELETE: two requests",
+        2,
+        _receive_and_delete,
+        False,
+        _AT_16_AND_64,
+    ),
+)
