@@ -10,7 +10,7 @@ import subprocess
 import sys
 import urllib.request
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 PATIENCE_SECONDS = 60.0
 
@@ -36,11 +36,15 @@ def run(*arguments: str, **more: str) -> subprocess.CompletedProcess[str]:
 class Gateway:
     """`queuegate serve` on a free port, ready when this returns; killed at the end if it lives."""
 
+    log: IO[str] | None = None
+    """Takes what it writes to stderr; None: ours does."""
+
     def __init__(self, *arguments: str, **more: str) -> None:
         self.process = subprocess.Popen(
             [sys.executable, "-m", "gateway.cli", "serve", "--port", "0", *arguments],
             env=environment(**more),
             stdout=subprocess.PIPE,
+            stderr=self.log,
             text=True,
         )
         self.printed = ""

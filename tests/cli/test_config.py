@@ -158,11 +158,17 @@ def test_misspelt_variables_are_pointed_out() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["QUEUE_SCHEDULE_ENABLED", "QUEUE_SCHEDULE_POLL_MS", "OTLP_ENABLED"]
+    ("name", "meant"),
+    [
+        ("QUEUE_SCHEDULE_POLL_MSEC", "QUEUE_SCHEDULE_POLL_MS"),
+        ("OTLP_ENDPOINTS", "OTLP_ENDPOINT"),
+    ],
 )
-def test_variables_without_effect_are_pointed_out(name: str) -> None:
-    (line,) = config_table.warnings_about({name: "true"})
+def test_variables_without_effect_are_pointed_out(name: str, meant: str) -> None:
+    assert config_table.warnings_about({meant: "1"}) == []
+    (line,) = config_table.warnings_about({name: "1"})
     assert line.startswith(name)
+    assert f"did you mean {meant}?" in line
 
 
 def test_every_setting_is_in_the_table() -> None:

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from uuid import uuid4
 
 import pytest
 
 from storage import queues
 from storage.database import Database
-from storage.messages import NewMessage, Send, StandardLanes
-from storage.model import Counts, Queue
+from storage.deletes import Delete
+from storage.messages import NewMessage, Receive, Send, StandardLanes
+from storage.model import Counts, Queue, Received
 
 ACCOUNT = "111122223333"
 REGION = "eu-west-1"
@@ -56,6 +57,40 @@ class Store:
         ]
         self.lanes.send.submit(Send(messages, done.set_result, 0))
         assert await done is None
+
+    async def receive(self, queue: Queue, limit: int = 10) -> list[Received]:
+        done: asyncio.Future[object] = asyncio.get_running_loop().create_future()
+        hidden, retention = 30_000, queue.retention_seconds
+        self.lanes.receive.submit(
+            Receive(queue.queue_id, limit, hidden, retention, done.set_result)
+        )
+        received = await done
+        assert isinstance(received, list)
+        return received
+
+    async def consume(self, queue: Queue, limit: int = 10) -> int:
+        """Receive and delete up to ``limit`` messages; how many there were."""
+        keys = [(one.queue_id, one.sequence) for one in await self.receive(queue, limit)]
+        if keys:
+            done: asyncio.Future[object] = asyncio.get_running_loop().create_future()
+            self.lanes.delete.submit(Delete(keys, done.set_result))
+            assert await done is None
+        return len(keys)
+
+    async def archive(self, queue: Queue, count: int, *, days_ago: float = 0) -> None:
+        """Fill the queue's archive: bodies are numbers, archived an hour apart, the last one so
+        many days ago."""
+        async with self.database.transaction() as tx:
+            await tx.execute(
+                "INSERT INTO message_archive (queue_id, sequence, archived_at, sent_at,"
+                " receive_count, message_id, sender_id, body)"
+                " SELECT $1::int, nextval('message_sequence'), $2::timestamptz"
+                " + (n - $3::int) * interval '1 hour', $2::timestamptz, 1, gen_random_uuid(), 's',"
+                " n::text FROM generate_series(1, $3::int) AS n",
+                queue.queue_id,
+                NOON - timedelta(days=days_ago),
+                count,
+            )
 
     async def counts(self, queue: Queue) -> Counts:
         async with self.database.transaction() as tx:

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from datetime import timedelta
+from functools import partial
+
+import pytest
 
 from scheduler.collect import FoldCounters, ForgetDeduplication, RemoveDeletedQueues
+from storage import messages, queues
 from storage.database import Database
 from tests.scheduler.conftest import NOON, StillClock, Store
 
@@ -30,12 +35,88 @@ async def test_many_deltas_become_one_and_the_sum_stays(store: Store) -> None:
     assert await job.run_round(1_000) == 0
 
 
-async def test_empty_queue_needs_no_delta(store: Store) -> None:
-    for i in range(20):
-        await append(store.database, 1, 1 if i % 2 else -1)
-    await FoldCounters(store.database).run_round(1_000)
+async def arrived(store: Store, queue_id: int = 1) -> int:
+    async with store.database.transaction() as tx:
+        return await queues.total_arrived(tx, queue_id)
 
+
+async def test_empty_queue_keeps_what_arrived(store: Store) -> None:
+    """Through as many foldings as there may be, of deltas folded before and of new ones."""
+    for turn in range(1, 4):
+        for i in range(20):
+            await append(store.database, 1, 3 if i % 2 else -3)
+        assert await arrived(store) == 30 * turn
+        await FoldCounters(store.database).run_round(1_000)
+        assert await store.number("SELECT count(*) FROM queue_deltas") == 1
+        assert await arrived(store) == 30 * turn
+        assert await store.number(SUM, 1) == 0
+
+
+async def test_queue_that_nothing_arrived_at_needs_no_delta(store: Store) -> None:
+    for _ in range(20):
+        await append(store.database, 1, 0)
+    await FoldCounters(store.database).run_round(1_000)
     assert await store.number("SELECT count(*) FROM queue_deltas") == 0
+    assert await arrived(store) == 0
+
+
+async def test_what_arrived_is_exact_while_many_send_delete_and_fold(store: Store) -> None:
+    """Real sends and deletes; the number never falls, never leads, and is the truth at the end."""
+    queue = await store.make_queue()
+    sent = 0
+    over = False
+
+    async def send() -> None:
+        nonlocal sent
+        for number in range(60):
+            await store.send(queue, 1 + number % 3)
+            sent += 1 + number % 3
+
+    async def work(once: Callable[[], Awaitable[int]]) -> None:
+        while not over:
+            await once()
+
+    async def watch() -> None:
+        last = 0
+        while not over:
+            before = sent
+            found = await arrived(store, queue.queue_id)
+            # At most the two senders' statements are under way.
+            assert max(before, last) <= found <= sent + 6
+            last = found
+
+    async def senders() -> None:
+        nonlocal over
+        await asyncio.gather(send(), send())
+        over = True
+
+    jobs = [FoldCounters(store.database), FoldCounters(store.database)]
+    folding = [work(partial(job.run_round, 7)) for job in jobs]
+    consuming = work(partial(store.consume, queue))
+    await asyncio.gather(senders(), consuming, *folding, watch())
+    left = sum([await store.consume(queue, 100) for _ in range(3)])
+    assert await store.number(SUM, queue.queue_id) == 0
+    await FoldCounters(store.database).run_round(1_000)
+    assert (sent, await arrived(store, queue.queue_id)) == (240, 240)
+    assert left < sent
+
+
+async def test_what_moves_on_has_arrived_on_both_queues(store: Store) -> None:
+    """A dead letter counts where it came in first and where it went."""
+    source, target = await store.make_queue(), await store.make_queue("dead")
+    await store.send(source, 3)
+    received = await store.receive(source)
+    async with store.database.transaction() as tx:
+        await messages.move_to_dead_letter(
+            tx,
+            store.clock.now(),
+            source_id=source.queue_id,
+            target_id=target.queue_id,
+            source_arn=source.arn,
+            messages=received[:2],
+        )
+    assert [await arrived(store, one.queue_id) for one in (source, target)] == [3, 2]
+    assert [(await store.counts(one)).in_flight for one in (source, target)] == [1, 0]
 
 
 async def test_sum_never_wavers_while_many_fold_and_send(store: Store) -> None:
@@ -87,6 +168,21 @@ async def test_deleted_queue_is_emptied_and_then_forgotten(store: Store, clock: 
     assert await store.number(rows) == 0
     assert await store.number(SUM, queue.queue_id) == 0
     assert (await store.counts(other)).visible == 2
+
+
+@pytest.mark.parametrize("name", ["orders", "orders.fifo"])
+async def test_deleted_queue_takes_its_archive_along(
+    store: Store, clock: StillClock, name: str
+) -> None:
+    queue, other = await store.make_queue(name), await store.make_queue("other")
+    for one in (queue, other):
+        await store.archive(one, 25)
+    await store.delete_queue(queue)
+    clock.instant = NOON + timedelta(seconds=121)
+    job = RemoveDeletedQueues(store.database, clock.now, keep_seconds=120)
+    assert [await job.run_round(10) for _ in range(4)] == [10, 10, 5, 0]
+    assert await store.number("SELECT count(*) FROM queues") == 1
+    assert await store.number("SELECT count(*) FROM message_archive") == 25
 
 
 async def test_send_that_commits_late_is_cleared_before_the_queue_is_forgotten(

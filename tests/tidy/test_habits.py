@@ -12,6 +12,7 @@ READS_THE_ENVIRONMENT = {"gateway/config.py"}
 # The outermost handlers: here a bug becomes a 500, or fails its entry, or waits for the next round.
 CATCHES_EVERYTHING = {
     "gateway/faces/aws.py",
+    "gateway/faces/rest/api.py",
     "gateway/fast_path.py",
     # A receive goes on in a task of its own once it has to wait for an ordinary transaction.
     "gateway/operations/receiving.py",
@@ -22,6 +23,9 @@ CATCHES_EVERYTHING = {
     # An attempt to deliver, and the loop around them.
     "scheduler/delivery/attempts.py",
     "scheduler/delivery/deliver.py",
+    # The loop that fires schedules, and one schedule among many that are fired together.
+    "scheduler/fire.py",
+    "scheduler/firing/rounds.py",
     "scheduler/worker.py",
     "storage/lanes.py",
 }
