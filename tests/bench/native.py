@@ -11,6 +11,7 @@ from tests.bench.hot import Case, Prepared, Run, repeated, split
 from tests.bench.rendering import message_body
 
 _AT_16_AND_64 = ((16, 1024), (64, 1024))
+_LINGER = (("QUEUEGATE_LINGER_MS", "5"),)
 _ID = re.compile(rb'"id":(\d+)')
 
 
@@ -29,8 +30,21 @@ def _path(queue_url: str) -> str:
 
 
 async def _send(run: Run, pool: Pool) -> Prepared:
+    return await _sends(run, pool, sync_commit=True)
+
+
+async def _send_async(run: Run, pool: Pool) -> Prepared:
+    return await _sends(run, pool, sync_commit=False)
+
+
+async def _sends(run: Run, pool: Pool, *, sync_commit: bool) -> Prepared:
     queue_url = await run.stage.create_queue(pool)
-    body = {"message": {"text": message_body(run.body_bytes)}, "headers": {"tenant": "acme"}}
+    body: dict[str, object] = {
+        "message": {"text": message_body(run.body_bytes)},
+        "headers": {"tenant": "acme"},
+    }
+    if not sync_commit:
+        body["sync_commit"] = False
     return repeated(run, [_request(run, "POST", _path(queue_url), body)], queue_url)
 
 
@@ -60,6 +74,32 @@ async def _receive_and_delete(run: Run, pool: Pool) -> Prepared:
 
 CASES = (
     Case("rest-send", "POST of a message, native API", 1, _send, False, _AT_16_AND_64),
+    Case(
+        "rest-send-async",
+        "the same, sync_commit false",
+        1,
+        _send_async,
+        False,
+        _AT_16_AND_64,
+    ),
+    Case(
+        "rest-send-linger",
+        "the same, on a gateway that gathers sends for 5 ms",
+        1,
+        _send,
+        False,
+        _AT_16_AND_64,
+        _LINGER,
+    ),
+    Case(
+        "rest-send-linger-async",
+        "both",
+        1,
+        _send_async,
+        False,
+        _AT_16_AND_64,
+        _LINGER,
+    ),
     Case(
         "rest-receive",
         "GET of one message and its DELETE: two requests",
