@@ -1,0 +1,1 @@
+"""The tables of seeds/beyond-queue.txt, row by row."""

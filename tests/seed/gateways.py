@@ -1,0 +1,115 @@
+"""Gateways on databases of the shared PostgreSQL, and looking into those databases."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import time
+from collections.abc import Callable, Iterator
+from typing import IO, Any, TypeVar
+
+import asyncpg
+
+from tests.cli.processes import Gateway, run
+from tests.faces.servers import Server
+
+PATIENCE_SECONDS = 40.0
+
+Result = TypeVar("Result")
+
+
+class SharedServer(Server):
+    """`queuegate serve` on a database that outlives it. Its clock may be moved, as in Server."""
+
+    def __init__(self, dsn: str, *arguments: str, **more: str) -> None:
+        self.dsn = dsn
+        settings = {"DATABASE_URL": dsn, "QUEUEGATE_ADMIN_CLOCK": "true"}
+        if self.log is None:
+            settings["LOG_LEVEL"] = "error"
+        Gateway.__init__(self, *arguments, **settings, **more)
+
+    def __enter__(self) -> SharedServer:
+        return self
+
+    def rows(self, statement: str, *arguments: object) -> list[asyncpg.Record]:
+        """What a statement finds in its database."""
+        return rows(self.dsn, statement, *arguments)
+
+    def delivery(self, number: int) -> dict[str, Any]:
+        """What `queuegate deliveries show` prints of a delivery."""
+        done = run("deliveries", "show", str(number), "--json", DATABASE_URL=self.dsn)
+        assert done.returncode == 0, done.stderr
+        facts: dict[str, Any] = json.loads(done.stdout)
+        return facts
+
+
+class LoggedServer(SharedServer):
+    """The same with a log of its own."""
+
+    def __init__(self, dsn: str, log: IO[str], **more: str) -> None:
+        self.log = log
+        super().__init__(dsn, **more)
+
+
+def until(look: Callable[[], Result], wanted: Callable[[Result], bool] = bool) -> Result:
+    """Look until what is seen is as wanted; what that was."""
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while True:
+        found = look()
+        if wanted(found):
+            return found
+        assert time.monotonic() < deadline, found
+
+
+async def _connect(dsn: str) -> asyncpg.Connection[asyncpg.Record]:
+    return await asyncpg.connect(dsn, server_settings={"search_path": "queuegate"})
+
+
+def rows(dsn: str, statement: str, *arguments: object) -> list[asyncpg.Record]:
+    """What a statement finds."""
+
+    async def fetch() -> list[asyncpg.Record]:
+        connection = await _connect(dsn)
+        try:
+            return await connection.fetch(statement, *arguments)
+        finally:
+            await connection.close()
+
+    return asyncio.run(fetch())
+
+
+@contextlib.contextmanager
+def locked(dsn: str, table: str) -> Iterator[None]:
+    """Whoever reads or writes the table waits until the end of the block."""
+    with asyncio.Runner() as runner:
+        connection = runner.run(_connect(dsn))
+        try:
+            lock = f"BEGIN; LOCK TABLE {table} IN ACCESS EXCLUSIVE MODE"
+            runner.run(connection.execute(lock))
+            yield
+        finally:
+            runner.run(connection.close())
+
+
+class Databases:
+    """Fresh, migrated databases; gone at the end."""
+
+    def __init__(self, server_dsn: str, template: str) -> None:
+        self._server_dsn = server_dsn
+        self._template = template
+        self._names: list[str] = []
+
+    def new(self) -> str:
+        """The DSN of another one."""
+        name = f"seed_{os.getpid()}_{len(self._names)}"
+        self._names.append(name)
+        rows(self._server_dsn, f"CREATE DATABASE {name} TEMPLATE {self._template}")
+        head, _, query = self._server_dsn.partition("?")
+        return f"{head.rsplit('/', 1)[0]}/{name}" + (f"?{query}" if query else "")
+
+    def drop(self) -> None:
+        """All of them."""
+        for name in self._names:
+            rows(self._server_dsn, f"DROP DATABASE {name} WITH (FORCE)")
