@@ -61,7 +61,7 @@ def build_engine(settings: Settings, database: Database, tracing: Tracing | None
     clock = clocks.Clock()
     now: Callable[[], datetime | None] = clock.now
     linger = settings.linger_ms / 1000
-    series = Series()
+    series = Series(clock.timestamp)
     standard = StandardLanes(database, now, linger_seconds=linger)
     engine = Engine(
         database=database,

@@ -8,6 +8,7 @@ exactly one segment, or `#`, which stands for any number of them, none included:
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping, Set
 from typing import Final, Generic, TypeVar
 
 from protocol.errors import Malformed
@@ -55,61 +56,115 @@ def matches(pattern: str, key: str) -> bool:
     return bool(trie.match(key))
 
 
+class _Rest(Generic[Value]):
+    """What a pattern has from its first `#` on: a bit for each of its places, all moved at once."""
+
+    __slots__ = ("_any", "_end", "_fewest", "_literals", "_one", "literals", "value")
+
+    def __init__(self, segments: list[str], value: Value) -> None:
+        self.value = value
+        self._any = self._one = 0
+        self._literals: dict[str, int] = {}
+        place = 1
+        for number, segment in enumerate(segments):
+            if segment == _ANY:
+                if number and segments[number - 1] == _ANY:
+                    # Two say no more than one.
+                    continue
+                self._any |= place
+            elif segment == _ONE:
+                self._one |= place
+            else:
+                self._literals[segment] = self._literals.get(segment, 0) | place
+            place <<= 1
+        self._end = place
+        self._fewest = sum([segment != _ANY for segment in segments])
+        self.literals: Set[str] = self._literals.keys()
+
+    def takes(self, segments: list[str]) -> bool:
+        """Whether it matches these, among which are all of its literal ones."""
+        if len(segments) < self._fewest:
+            return False
+        if not self._literals:
+            # One `#` makes up for what its `*` leave.
+            return True
+        wild, one, literals = self._any, self._one, self._literals
+        # Places that what was read may have led to. It begins with a `#`, which may be nothing.
+        places = 0b11
+        for segment in segments:
+            places = (places & wild) | (places & (one | literals.get(segment, 0))) << 1
+            places |= (places & wild) << 1
+        return bool(places & self._end)
+
+
 class _Node(Generic[Value]):
-    """What has been read of patterns so far. ``repeats``: its last segment was a `#`."""
+    """The beginning of patterns, without a `#`. ``rests`` are what has one there: each under the
+    literal segment that it shares with the fewest, or under None when it has none."""
 
-    __slots__ = ("children", "repeats", "values")
+    __slots__ = ("children", "rests", "values")
 
-    def __init__(self, *, repeats: bool) -> None:
+    def __init__(self) -> None:
         self.children: dict[str, _Node[Value]] = {}
         self.values: list[Value] = []
-        self.repeats = repeats
+        self.rests: dict[str | None, list[_Rest[Value]]] = {}
 
 
 class Trie(Generic[Value]):
-    """Many patterns, each with a value. A match looks at each node once per segment at most, and at
-    those only that what was read of the key has led to."""
+    """Many patterns, each with a value.
+
+    A match looks at each node once at most, and at those only that the key leads to; of what
+    follows a `#` only at patterns whose literal segments are all in the key, once per segment.
+    """
 
     def __init__(self) -> None:
-        self._root: _Node[Value] = _Node(repeats=False)
+        self._root: _Node[Value] = _Node()
 
     def add(self, pattern: str, value: Value) -> None:
         """One more value; a pattern may have several."""
         node = self._root
-        for segment in pattern.split("."):
+        segments = pattern.split(".")
+        for number, segment in enumerate(segments):
+            if segment == _ANY:
+                rest = _Rest(segments[number:], value)
+                by_size = sorted(rest.literals, key=lambda one: len(node.rests.get(one, ())))
+                node.rests.setdefault(by_size[0] if by_size else None, []).append(rest)
+                return
             child = node.children.get(segment)
             if child is None:
-                child = node.children[segment] = _Node(repeats=segment == _ANY)
+                child = node.children[segment] = _Node()
             node = child
         node.values.append(value)
 
     def match(self, key: str) -> list[Value]:
         """The values of all patterns that take the key, in no particular order."""
-        nodes = _with_empty([self._root])
-        for segment in key.split("."):
+        found: list[Value] = []
+        segments = key.split(".")
+        nodes = [self._root]
+        for number, segment in enumerate(segments):
             following = []
+            left = segments[number:]
             for node in nodes:
-                if node.repeats:
-                    following.append(node)
+                if node.rests:
+                    found += _taking(node.rests, left)
                 for name in (segment, _ONE):
                     child = node.children.get(name)
                     if child is not None:
                         following.append(child)
-            if not following:
-                return []
-            nodes = _with_empty(following)
-        return [value for node in nodes for value in node.values]
+            nodes = following
+            if not nodes:
+                return found
+        for node in nodes:
+            found += node.values
+            if node.rests:
+                found += _taking(node.rests, [])
+        return found
 
 
-def _with_empty(nodes: list[_Node[Value]]) -> list[_Node[Value]]:
-    """These nodes, each once, and those that a `#` for no segment leads to from them."""
-    found = dict.fromkeys(nodes)
-    for node in nodes:
-        child = node.children.get(_ANY)
-        while child is not None and child not in found:
-            found[child] = None
-            child = child.children.get(_ANY)
-    return list(found)
+def _taking(rests: Mapping[str | None, list[_Rest[Value]]], segments: list[str]) -> list[Value]:
+    """The values of those that match the segments."""
+    there = set(segments)
+    found = [rest for name in (None, *there) for rest in rests.get(name, ())]
+    return [rest.value for rest in found if rest.literals <= there and rest.takes(segments)]
 
 
 def _is_pattern_segment(segment: str) -> bool:

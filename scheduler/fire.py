@@ -12,11 +12,14 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
+from typing import TYPE_CHECKING
 
-from scheduler.firing.rounds import Dispatch, Round, Tally
 from storage import schedule_fires
 from storage.database import Database
 from storage.errors import Unavailable
+
+if TYPE_CHECKING:
+    from scheduler.firing.rounds import Dispatch, Tally
 
 _log = logging.getLogger("queuegate.fire")
 
@@ -92,6 +95,9 @@ class FireSchedules:
     async def run_once(self) -> int:
         """One round: how many schedules and repeated invocations it handled. ``stop`` closes the
         connection that it opens."""
+        # Expressions and time zones come with it: a megabyte that no start has to wait for.
+        from scheduler.firing.rounds import Round
+
         now = self._now()
         time = asyncio.get_running_loop().time
         own = await self._opened()

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from storage.notifications import tell_schedules_changed
 from storage.planning import probe_by_key
 from storage.queries import load
+from storage.schedules import wait_briefly
 
 if TYPE_CHECKING:
     import asyncpg
@@ -162,7 +163,9 @@ async def find_deleting(tx: Transaction, limit: int) -> list[int]:
 
 async def remove_some(tx: Transaction, group_id: int, limit: int) -> int:
     """Remove up to ``limit`` schedules of a locked group, and how many that were; fewer than
-    ``limit``: the group went with them."""
+    ``limit``: the group went with them. Those that are being fired now are waited for, for two
+    seconds at most (``wait_briefly``)."""
+    await wait_briefly(tx)
     gone: int = await tx.fetchval(_REMOVE_SCHEDULES, group_id, limit)
     if gone < limit:
         await tx.execute(_REMOVE, group_id)

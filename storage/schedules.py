@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from storage.database import Transaction
 
 _SQL = load("schedules")
+_PRESENT = _SQL["present"].text
+_WAIT_BRIEFLY = _SQL["wait_briefly"].text
 _CREATE = _SQL["create"].text
 _FIND = _SQL["find"].text
 _FIND_BY_ID = _SQL["find_by_id"].text
@@ -190,12 +192,30 @@ def _rules(new: NewSchedule) -> tuple[object, ...]:
     )
 
 
+async def present(tx: Transaction, now: datetime | None) -> datetime:
+    """The instant from which times are counted: hosts have clocks of their own."""
+    instant: datetime = await tx.fetchval(_PRESENT, now)
+    return instant
+
+
+async def wait_briefly(tx: Transaction) -> None:
+    """Until the end of the transaction nothing that others hold is waited for longer than two
+    seconds; then it is Unavailable.
+
+    Whoever fires schedules holds their rows while it looks things up in the pool of connections: it
+    must get one of those that wait for these rows.
+    """
+    await tx.execute(_WAIT_BRIEFLY)
+
+
 async def create(tx: Transaction, now: datetime | None, new: NewSchedule) -> Schedule | None:
-    """The created schedule, or None when there is one of that name.
+    """The created schedule, or None when there is one of that name. One that is being fired now
+    is waited for as ``lock`` does.
 
     A group must be held by this transaction (``schedule_groups.share`` or ``lock``). None can come
     before the other creator's schedule is visible to an older snapshot: look again with ``find``.
     """
+    await wait_briefly(tx)
     schedule_id = await tx.fetchval(
         _CREATE, now, new.account_id, new.region, new.group_id, new.name, *_rules(new)
     )
@@ -223,7 +243,8 @@ async def lock(
     tx: Transaction, account_id: str, region: str, group_id: int | None, name: str
 ) -> Schedule | None:
     """The schedule, which nobody else fires, changes or deletes until the transaction ends. One
-    that is being fired now is waited for."""
+    that is being fired now is waited for, for two seconds at most (``wait_briefly``)."""
+    await wait_briefly(tx)
     row = await tx.fetchrow(_LOCK, account_id, region, group_id or _NATIVE, name)
     return None if row is None else schedule_of(row)
 

@@ -31,4 +31,8 @@ class Clock:
 
     def seconds(self) -> int:
         """The present as whole seconds since the epoch, moved like ``now``."""
-        return int(time() + self._ahead.total_seconds())
+        return int(self.timestamp())
+
+    def timestamp(self) -> float:
+        """The same with its fraction."""
+        return time() + self._ahead.total_seconds()

@@ -23,6 +23,10 @@ from storage.errors import InvalidParameterValue
 MOST_LEVELS = 500
 """Of nesting in a message or a header: what everybody's parser can read again."""
 
+MOST_HEADERS = 100
+"""Of a message. SQS's ten is a rule of SQS; but there would be room for 100,000 short ones, and
+whoever receives a hundred such messages would hold up everybody else."""
+
 _JSON = "String.json"
 _BOOLEAN = "String.boolean"
 _NULL = "String.null"
@@ -66,9 +70,13 @@ def _carried(json_text: bytes) -> str:
 
 def attributes_of(headers: Mapping[str, bytes] | None) -> tuple[str | None, int]:
     """The message attributes of headers, name -> JSON text: as queues keep them, and the bytes that
-    they count. Raises InvalidParameterValue for a name that SQS does not take."""
+    they count. Raises InvalidParameterValue for too many, and for a name that SQS does not take."""
     if not headers:
         return None, 0
+    if len(headers) > MOST_HEADERS:
+        raise InvalidParameterValue(
+            f"There are {len(headers)} headers; a message has at most {MOST_HEADERS}."
+        )
     values: dict[str, dict[str, str]] = {}
     size = 0
     for name, raw in headers.items():

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from time import perf_counter
 from typing import TYPE_CHECKING
 
@@ -129,9 +129,13 @@ class ScheduleSeries:
 
 
 class Series:
-    """All numbers of this process."""
+    """All numbers of this process.
 
-    def __init__(self) -> None:
+    ``timestamp`` is the present in seconds since the epoch, by the clock that messages go by.
+    """
+
+    def __init__(self, timestamp: Callable[[], float] = time.time) -> None:
+        self._timestamp = timestamp
         self.queues: dict[int, QueueSeries] = {}
         self.other = QueueSeries("_other")
         self.flushes: dict[str, Histogram] = {}
@@ -199,7 +203,7 @@ class Series:
         series = self._of(queue)
         series.received += len(messages)
         series.receive_seconds.observe(seconds)
-        now_ms = time.time() * 1000
+        now_ms = self._timestamp() * 1000
         for message in messages:
             if message.receive_count > 1:
                 series.redelivered += 1

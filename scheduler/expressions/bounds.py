@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from scheduler.expressions.timing import Timing
 
 _INSTANT = timedelta(microseconds=1)
+_LAST = datetime.max.replace(tzinfo=UTC)
 
 
 def next_within(
@@ -34,6 +35,6 @@ def drawn_due_at(
     ``share`` says (0 to 1, a random number). Without a window it is the time itself."""
     if time is None or not window_seconds:
         return time
-    end = time + timedelta(seconds=window_seconds)
+    end = time + min(timedelta(seconds=window_seconds), _LAST - time)
     begin = min(max(time, now), end)
     return begin + (end - begin) * share

@@ -18,6 +18,8 @@ _INSTANT = re.compile(
     re.ASCII,
 )
 _LATE = timedelta(minutes=1)
+_LONGEST = 1_000
+"""Of any form, blanks and all: it is kept and shown as it was written."""
 
 
 def parse_native(
@@ -47,6 +49,9 @@ def parse_native(
             "Give exactly one of cron, every, when and fire_at; "
             + (f"found {' and '.join(given)}." if given else "found none.")
         )
+    [form] = given
+    if len(forms[form] or "") > _LONGEST:
+        raise Unparsable(f"{form}: an expression has at most {_LONGEST} characters.")
     zone = zone_named(timezone)
     if cron is not None:
         return _cron(cron, timezone)

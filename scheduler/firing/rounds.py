@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger("queuegate.fire")
 
 _MOST_FIRES = 2_000
+"""Times that a transaction works out, whether they are fired or passed over."""
 _MOST_ALONE = 20
 """What is sent one by one also takes its locks until the commit."""
 _MOST_REPEATED = 50
@@ -146,11 +147,12 @@ class Round:
             planned = _planned(one)
             times = planned.times if planned is not None else []
             found.append(_Due(one, planned, [_fire(one, time) for time in times]))
-            count += len(times)
+            worked_out = len(times) + (0 if planned is None else planned.skipped_count)
+            count += worked_out
             if count >= _MOST_FIRES:
                 break
-            if len(times) > 1:
-                # Many times were worked out: others have their turn.
+            if worked_out > 1:
+                # Others have their turn.
                 await asyncio.sleep(0)
         return found
 
@@ -161,8 +163,9 @@ class Round:
             done = await self._dispatch(self._tx, self._now, groups)
         except Unavailable:
             raise
-        except Exception:  # noqa: BLE001 - whatever it is, it must not stop the other schedules
-            _log.info("%d fires are sent one by one", len(groups), exc_info=True)
+        except Exception as error:  # noqa: BLE001 - whatever it is, it must not stop other schedules
+            # Its text may show messages.
+            _log.info("%d fires go one by one: %s", len(groups), type(error).__name__)
             return [await self._send_alone(group) for group in groups[:_MOST_ALONE]]
         self._committed.append(done.committed)
         return list(done.failures)

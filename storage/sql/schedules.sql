@@ -1,6 +1,15 @@
 -- Schedules: what their APIs do with them. storage/sql/schedule_fires.sql has what firing does.
 -- Every statement that needs the time takes `now`; NULL means the clock of the database.
 
+-- name: present
+-- params: now
+SELECT coalesce($1::timestamptz, clock_timestamp())
+
+-- name: wait_briefly
+-- params:
+-- Whoever fires a schedule holds its row, and may need a connection that a waiting transaction has.
+SELECT set_config('lock_timeout', '2s', true)
+
 -- name: create
 -- params: now, account_id, region, group_id, schedule_name, is_active, next_fire_at, due_at, catchup, catchup_limit, failure_threshold, deletes_itself, window_seconds, starts_at, ends_at, max_attempts, max_age_seconds, client_token, target_kind, timing, target, dead_letter, spec
 -- Answers the id of the new schedule, or no row when there is one of that name.

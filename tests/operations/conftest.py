@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -66,6 +66,13 @@ class TestClock(Clock):
 
     def instant(self) -> datetime:
         return self.fixed if self.fixed is not None else super().instant()
+
+
+class HostAhead(Clock):
+    """Of a host that is an hour ahead of the database."""
+
+    def instant(self) -> datetime:
+        return super().instant() + timedelta(hours=1)
 
 
 @pytest.fixture

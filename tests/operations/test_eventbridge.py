@@ -26,7 +26,7 @@ from storage.errors import (
     ScheduleQuotaExceeded,
 )
 from storage.schedules import Schedule
-from tests.operations.conftest import ACCOUNT, REGION, TestClock
+from tests.operations.conftest import ACCOUNT, REGION, HostAhead, TestClock
 
 NOON = datetime(2026, 11, 21, 12, 0, 0, tzinfo=UTC)
 MINUTE, HOUR, DAY = timedelta(minutes=1), timedelta(hours=1), timedelta(days=1)
@@ -260,3 +260,13 @@ async def test_refusals_write_nothing(engine: Engine, caller: Caller) -> None:
         await schedules.update_schedule(engine, caller, put())
     page = await schedules.list_schedules(engine, caller, ListSchedules())
     assert (page.schedules, page.next_token) == ([], None)
+
+
+async def test_times_count_from_the_clock_of_the_database(engine: Engine, caller: Caller) -> None:
+    engine.clock = HostAhead()
+    found = await created(engine, caller, put("rate(1 hour)"))
+    assert found.next_fire_at is not None
+    assert found.next_fire_at <= found.created_at
+    found = await updated(engine, caller, put("rate(2 hours)"))
+    assert found.next_fire_at is not None
+    assert found.next_fire_at <= found.modified_at

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from datetime import timedelta
+from uuid import uuid4
 
 import pytest
 
@@ -181,6 +183,45 @@ async def test_many_who_catch_up_share_several_transactions(
     handled = [await store.fire(60 + 999) for _ in range(3)]
     assert handled == [2, 2, 0]
     assert len(await store.bodies()) == 4_000
+
+
+async def test_times_that_are_passed_over_are_work_too(
+    store: ScheduleStore, make_queue: MakeQueue
+) -> None:
+    target = queue_target(await make_queue())
+    for number in range(3):
+        await store.add(f"s{number}", target, catchup=True, catchup_limit=1, timing=rate(1))
+    assert [await store.fire(60 + 5_000) for _ in range(3)] == [2, 1, 0]
+
+
+async def test_others_have_their_turn_between_long_messages(
+    store: ScheduleStore, make_queue: MakeQueue
+) -> None:
+    queue = await make_queue()
+    schedule = await store.add("s", queue_target(queue, "x" * 700_000))
+    fire = Fire(
+        schedule.schedule_id,
+        schedule.account_id,
+        schedule.region,
+        None,
+        "s",
+        schedule.target,
+        after(60),
+        str(uuid4()),
+    )
+    await store.dispatcher.prepare([[fire]])
+    turns = 0
+
+    async def count_turns() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    counting = asyncio.create_task(count_turns())
+    await store.dispatcher.prepare([[fire] * 4, [fire] * 4])
+    counting.cancel()
+    assert turns >= 4
 
 
 async def test_a_one_shot_goes_once_it_was_fired(

@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import subprocess
+import sys
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -15,13 +17,15 @@ from gateway.background import workers_for
 from gateway.config import Settings
 from gateway.operations.caller import Caller
 from gateway.operations.engine import Engine
-from gateway.operations.queue_cache import QueueCache
+from gateway.operations.queue_cache import QueueCache, QueueName
 from gateway.operations.schedules.dispatch import Dispatcher
 from gateway.operations.schedules.runs import run_now
 from scheduler.collect_schedules import RemoveScheduleGroups
 from scheduler.fire import FireOptions, FireSchedules
 from storage import schedule_groups, schedules
 from storage.database import Database
+from storage.errors import Unavailable
+from storage.model import Queue
 from tests.operations.conftest import MakeQueue, TestClock
 from tests.operations.schedule_store import ScheduleStore, after, once, queue_target
 
@@ -274,3 +278,50 @@ async def test_one_connection_is_enough_for_all_lookups(
         assert len(await asyncio.gather(*runs)) == 5
     assert len(await store.bodies()) == 6
     await narrow.close()
+
+
+class Overtaken(QueueCache):
+    """Before it looks anything up, somebody has taken the last connection to lock a schedule."""
+
+    def __init__(self, database: Database, store: ScheduleStore) -> None:
+        super().__init__(database)
+        self._store = store
+        self.waiting: list[asyncio.Task[object]] = []
+
+    async def find_many(self, names: Iterable[QueueName]) -> dict[QueueName, Queue | None]:
+        if not self.waiting:
+            taken = asyncio.Event()
+            self.waiting.append(asyncio.create_task(self._lock(taken)))
+            await taken.wait()
+        return await super().find_many(names)
+
+    async def _lock(self, taken: asyncio.Event) -> object:
+        caller = self._store.caller
+        async with self._database.transaction() as tx:
+            taken.set()
+            return await schedules.lock(tx, caller.account_id, caller.region, None, "s")
+
+
+async def test_who_waits_for_a_schedule_gives_its_connection_back(
+    store: ScheduleStore, make_queue: MakeQueue, database_dsn: str
+) -> None:
+    """The round needs a connection to look things up, and whoever has it waits for the round."""
+    await store.add("s", queue_target(await make_queue()))
+    narrow = Database(database_dsn, max_connections=1)
+    await narrow.open()
+    overtaken = Overtaken(narrow, store)
+    store.engine.queues = overtaken
+    async with asyncio.timeout(8):
+        assert await store.fire(60) == 1
+    [waiting] = overtaken.waiting
+    with pytest.raises(Unavailable):
+        await waiting
+    await narrow.close()
+
+
+def test_a_gateway_that_fires_nothing_reads_no_expressions() -> None:
+    text = (
+        "import sys, gateway.server, gateway.background; "
+        "sys.exit(bool({'scheduler.expressions', 'zoneinfo', 'croniter'} & {*sys.modules}))"
+    )
+    subprocess.run([sys.executable, "-c", text], check=True, timeout=PATIENCE_SECONDS)

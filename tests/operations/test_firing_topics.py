@@ -8,9 +8,10 @@ import pytest
 
 from gateway.operations.caller import Caller
 from gateway.operations.engine import Engine
+from gateway.operations.schedules import dispatch
 from gateway.operations.schedules.runs import run_now
 from tests.operations.conftest import MakeQueue, ReceiveFrom, RecordingWakeups, TestClock
-from tests.operations.schedule_store import BASE_URL, ScheduleStore, topic_target
+from tests.operations.schedule_store import BASE_URL, ScheduleStore, after, topic_target
 from tests.operations.topics_and_subscriptions import Sns
 
 RAW = {"RawMessageDelivery": "true"}
@@ -142,3 +143,22 @@ async def test_a_run_of_a_topic_tells_where_its_copies_went(
     }
     assert {(one.queue_name, one.sequence) for one in run.messages} == found
     assert len(found) == 2
+
+
+async def test_a_catch_up_that_is_too_much_for_a_transaction_holds_up_nobody(
+    store: ScheduleStore, sns: Sns, make_queue: MakeQueue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dispatch, "_MOST_COPIES", 5)
+    topic = await sns.topic()
+    for name in ("a", "b"):
+        await sns.subscribe(topic, (await make_queue(name)).arn, **RAW)
+    target = topic_target(store.caller, "news")
+    await store.add("two", target, catchup=True, catchup_limit=2)
+    await store.add("many", target, catchup=True)
+    await store.add("once", target)
+    assert await store.fire(60 * 50) == 3
+    assert len(await store.bodies()) == (2 + 1) * 2
+    failed = await store.get("many")
+    assert (failed.failure_count, failed.next_fire_at) == (1, after(60 * 51))
+    assert failed.last_error is not None
+    assert failed.last_error.endswith("lower catchup_limit.")

@@ -12,6 +12,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from gateway.operations.native_messages import (
+    MOST_HEADERS,
     MOST_LEVELS,
     attributes_of,
     body_of,
@@ -166,6 +167,14 @@ def test_nesting_has_a_limit(beyond: int, is_object: bool) -> None:
             with pytest.raises(InvalidParameterValue, match="nested deeper than 500"):
                 call()
         assert json.loads(message_of(deep.decode())) == deep.decode()
+
+
+def test_headers_have_a_limit() -> None:
+    most = {f"h{number}": b"0" for number in range(MOST_HEADERS)}
+    attributes, _ = attributes_of(most)
+    assert len(json.loads(headers_of(attributes))) == MOST_HEADERS
+    with pytest.raises(InvalidParameterValue, match="There are 101 headers; a message has at most"):
+        attributes_of(most | {"more": b"0"})
 
 
 def test_nothing_is_not_a_number() -> None:

@@ -40,7 +40,7 @@ from storage.errors import (
     ResourceNotFound,
     ScheduleConflict,
 )
-from tests.operations.conftest import MakeQueue, TestClock
+from tests.operations.conftest import HostAhead, MakeQueue, TestClock
 
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
 HOURLY = Expression("cron", "0 * * * *")
@@ -420,3 +420,13 @@ async def test_delete_is_for_what_is_there_and_what_is_not(engine: Engine, calle
     await delete_schedule(engine, caller, "nightly")
     await delete_schedule(engine, caller, "nightly")
     await refused(ResourceNotFound, get_schedule(engine, caller, "nightly"))
+
+
+async def test_times_count_from_the_clock_of_the_database(engine: Engine, caller: Caller) -> None:
+    """Whoever fires asks that one; a host may be hours away from it."""
+    engine.clock = HostAhead()
+    view = await create_schedule(engine, caller, spec(Expression("every", "7 seconds")))
+    assert next_fire_at(view) <= view.schedule.created_at + timedelta(seconds=7)
+    changed = PatchSchedule("nightly", form=("every", "11 seconds"))
+    view = await patch_schedule(engine, caller, changed)
+    assert next_fire_at(view) <= view.schedule.modified_at + timedelta(seconds=11)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import random
 import re
+from time import process_time
 
 import pytest
 from hypothesis import given
@@ -74,6 +76,20 @@ def test_many_wildcards_take_no_more_time_than_there_are_segments() -> None:
     assert not routing_keys.matches(pattern, ".".join(["a"] * 120) + ".b")
     assert routing_keys.matches(pattern, ".".join(["a"] * 128))
     assert routing_keys.matches(".".join(["#"] * 128), "a")
+
+
+def test_thousands_of_long_patterns_hold_nobody_up() -> None:
+    """Each of them has as many wildcards as it can, and matches: what a tree alone does in ten
+    seconds."""
+    choice = random.Random(1).choice
+    trie: Trie[int] = Trie()
+    for number in range(2_000):
+        middle = ".".join([choice("a*") for _ in range(120)])
+        trie.add(f"#.{middle}.#.a", number)
+    key = ".".join(["a"] * 128)
+    started = process_time()
+    assert len(trie.match(key)) == 2_000
+    assert process_time() - started < 2
 
 
 VALID_KEYS = ["a", "order.created", "A-Z_9", "a.b.c.d", "a" * 256, "x.fifo"]

@@ -68,3 +68,9 @@ def test_what_is_left_of_a_window_is_drawn_from(
 
 def test_without_a_time_there_is_nothing_to_draw() -> None:
     assert drawn_due_at(None, 60, NOON, 0.5) is None
+
+
+def test_a_window_ends_with_the_calendar() -> None:
+    last = datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC)
+    assert drawn_due_at(last, 86_400, NOON, 0.0) == last
+    assert drawn_due_at(last, 86_400, NOON, 1.0) == datetime.max.replace(tzinfo=UTC)

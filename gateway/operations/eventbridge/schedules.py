@@ -12,7 +12,6 @@ from gateway.operations.eventbridge import targets
 from gateway.operations.eventbridge.groups import existing_group, group_for_new
 from gateway.operations.eventbridge.pages import page_size, place_behind, token_behind
 from gateway.operations.eventbridge.requests import ListSchedules, PutSchedule
-from gateway.operations.eventbridge.times import Times, changed_times, first_times
 from protocol import names
 from protocol.arns import schedule_arn
 from storage import schedules
@@ -22,6 +21,7 @@ from storage.schedules import NewSchedule, Schedule, ScheduleFilter
 if TYPE_CHECKING:
     from gateway.operations.caller import Caller
     from gateway.operations.engine import Engine
+    from gateway.operations.eventbridge.times import Times
     from storage.database import Transaction
     from storage.schedule_groups import ScheduleGroup
 
@@ -56,13 +56,15 @@ async def create_schedule(engine: Engine, caller: Caller, request: PutSchedule) 
 
     Raises ScheduleInvalid, ScheduleConflict and ResourceNotFound.
     """
+    # Expressions and time zones come with it: a megabyte that no start has to wait for.
+    from gateway.operations.eventbridge.times import first_times
+
     checked = _checked(engine, caller, request)
-    now = _present(engine)
-    times = first_times(request, now, kept_start=None)
     arn = schedule_arn(caller.region, caller.account_id, request.group, request.name)
     # A schedule that is deleted between a refused insert and the look at it is created after all.
     for _ in range(_CREATE_ATTEMPTS):
         async with engine.database.transaction() as tx:
+            times = first_times(request, await _present(engine, tx), kept_start=None)
             group = await group_for_new(engine, caller, tx, request.group)
             new = _row(group, request, checked, times, _token(_CREATED, request))
             created = await schedules.create(tx, engine.clock.now(), new)
@@ -84,8 +86,9 @@ async def update_schedule(engine: Engine, caller: Caller, request: PutSchedule) 
     that was disabled does not make up for that time. Raises ScheduleInvalid, ScheduleConflict for a
     client token that came with another update, and ResourceNotFound.
     """
+    from gateway.operations.eventbridge.times import changed_times, first_times
+
     checked = _checked(engine, caller, request)
-    now = _present(engine)
     token = _token(_UPDATED, request)
     async with engine.database.transaction() as tx:
         group = await existing_group(engine, caller, tx, request.group)
@@ -94,6 +97,7 @@ async def update_schedule(engine: Engine, caller: Caller, request: PutSchedule) 
         )
         if found is None:
             raise _not_found(request.name)
+        now = await _present(engine, tx)
         if _keeps_times(found.spec, checked.spec):
             times = changed_times(request, now, found)
         else:
@@ -194,9 +198,9 @@ def _summary(schedule: Schedule) -> dict[str, Any]:
     }
 
 
-def _present(engine: Engine) -> datetime:
+async def _present(engine: Engine, tx: Transaction) -> datetime:
     """The present, to a second: what counts from it then has no fractions of seconds."""
-    return engine.clock.instant().replace(microsecond=0)
+    return (await schedules.present(tx, engine.clock.now())).replace(microsecond=0)
 
 
 def _not_found(name: str) -> ResourceNotFound:

@@ -156,7 +156,7 @@ async def _create(
     engine: Engine, caller: Caller, tx: Transaction, wanted: _Wanted, *, is_repeatable: bool
 ) -> Schedule | None:
     """The created schedule, or None when there is one of that name."""
-    now = _present(engine)
+    now = await _present(engine, tx)
     timing = timing_of(wanted.expression, now)
     first = first_time(timing, now, is_repeatable=is_repeatable)
     new = _row(caller, wanted, timing, first)
@@ -167,7 +167,7 @@ async def _change(
     engine: Engine, caller: Caller, tx: Transaction, found: Schedule, wanted: _Wanted
 ) -> Schedule:
     """The locked schedule as it is wanted; it is left alone if it is that already."""
-    now = _present(engine)
+    now = await _present(engine, tx)
     status = wanted.options.status or found.status
     wanted = dataclasses.replace(wanted, options=dataclasses.replace(wanted.options, status=status))
     if wanted.expression != expression_of(found):
@@ -187,9 +187,9 @@ async def _change(
     return changed
 
 
-def _present(engine: Engine) -> datetime:
+async def _present(engine: Engine, tx: Transaction) -> datetime:
     """The present, to a second: what counts from it then has no fractions of seconds."""
-    return engine.clock.instant().replace(microsecond=0)
+    return (await schedules.present(tx, engine.clock.now())).replace(microsecond=0)
 
 
 # When it is due follows from the next time, unless it failed and waits to be tried again.

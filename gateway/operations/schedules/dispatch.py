@@ -7,6 +7,7 @@ is looked up again.
 
 from __future__ import annotations
 
+import asyncio
 import functools
 from collections.abc import Sequence
 from datetime import datetime
@@ -41,6 +42,14 @@ TRIES = 3
 """Of whoever finds that a queue is gone that was there when the messages were prepared."""
 _MOST_LOCKS = 500
 """Advisory locks live in shared memory, which has room for some thousands."""
+_MOST_AT_ONCE = 1 << 20
+"""Characters of messages: a few milliseconds of work."""
+_COPY = 1_000
+"""A copy for a subscription is as much work as so many characters."""
+_MOST_COPIES = 100_000
+_MOST_TOGETHER = 1 << 30
+"""Copies and their characters that a schedule which catches up sends at once. More would not get
+through in the time that a transaction has, and would be tried again for ever, before all others."""
 # AWS's own words for what it says most (contract/sqs.md 2.9); the others go by their class.
 _CODES = {"QueueDoesNotExist": "AWS.SimpleQueueService.NonExistentQueue"}
 
@@ -53,6 +62,11 @@ class Ready(NamedTuple):
     prepared: Prepared | None
 
     @property
+    def copy_count(self) -> int:
+        """How many rows it becomes."""
+        return 1 if self.prepared is None else len(self.prepared.chosen.targets)
+
+    @property
     def queues(self) -> Queues:
         """The queues that it may go to."""
         if self.prepared is not None:
@@ -63,6 +77,20 @@ class Ready(NamedTuple):
 
 class _Gone(Exception):
     """A queue is gone that the cache still had: what was written for the others goes back."""
+
+
+class _Turns:
+    """Of a thousand long messages others have their turn in between."""
+
+    def __init__(self) -> None:
+        self._size = 0
+
+    async def after(self, size: int) -> None:
+        """So many characters were worked on."""
+        self._size += size
+        if self._size > _MOST_AT_ONCE:
+            self._size = 0
+            await asyncio.sleep(0)
 
 
 class PreparedGroups(NamedTuple):
@@ -157,11 +185,12 @@ class Dispatcher:
         ready: list[list[Ready]] = []
         failures: list[Failure | None] = []
         locks = 0
+        turns = _Turns()
         for group in groups:
             if locks > _MOST_LOCKS:
                 break
             try:
-                ready.append([await self._ready(fire, queues) for fire in group])
+                ready.append(await self._all_ready(group, queues, turns))
                 failures.append(None)
                 locks += sum([one.message.lock_count for one in ready[-1]])
             except Rejected as refusal:
@@ -169,6 +198,23 @@ class Dispatcher:
                 code = type(refusal).__name__
                 failures.append(Failure(_CODES.get(code, code), str(refusal)))
         return PreparedGroups(ready, failures)
+
+    async def _all_ready(self, group: Sequence[Fire], queues: Queues, turns: _Turns) -> list[Ready]:
+        found: list[Ready] = []
+        copies = size = 0
+        for fire in group:
+            one = await self._ready(fire, queues)
+            found.append(one)
+            length = len(text_of(fire))
+            copies += one.copy_count
+            size += one.copy_count * length
+            if len(found) > 1 and (copies > _MOST_COPIES or size > _MOST_TOGETHER):
+                raise InvalidParameterValue(
+                    f"{len(group)} missed times are too much to make up for at once, for so many "
+                    "subscriptions: lower catchup_limit."
+                )
+            await turns.after(length + one.copy_count * _COPY)
+        return found
 
     async def _ready(self, fire: Fire, queues: Queues) -> Ready:
         fire = filled(fire)

@@ -235,3 +235,18 @@ def test_unknown_zones_are_refused_with_near_ones(timezone: str, suggestion: str
 def test_croniter_is_not_imported_before_it_is_needed() -> None:
     script = "import sys, scheduler.expressions; sys.exit('croniter' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("form", "text"),
+    [
+        ("cron", "0 9 * * *"),
+        ("every", "5m"),
+        ("when", "every day"),
+        ("fire_at", "2030-01-01T00:00:00Z"),
+    ],
+)
+def test_what_is_kept_as_it_was_written_is_not_long(form: str, text: str) -> None:
+    """Blanks mean nothing, but they are kept and shown; and a megabyte takes long to read."""
+    assert "at most" in refusal(**{form: text + " " * 1_000})
+    parse_native(**{form: text + " " * 100}, now=NOW)
