@@ -35,6 +35,8 @@ _log = logging.getLogger("queuegate.aws")
 
 _START = b"POST / HTTP/1.1\r\n"
 _LONGEST_HEAD = 16_384
+_MOST_HEAD_BYTES = 65_536
+_HEAD_TOO_LARGE = b"content-length: 0\r\nconnection: close\r\n\r\n"
 _LENGTH_DIGITS = 10
 _JSON = b"application/x-amz-json"
 _FORM = b"application/x-www-form-urlencoded"
@@ -150,6 +152,8 @@ class FastProtocol(HttpToolsProtocol):
         super().__init__(*arguments, **options)
         self._exchange: Exchange | None = None
         self._parsing = False
+        self._in_head = False
+        self._head_bytes = 0
         self._closing = False
         self._reading_since = 0.0
         self._reading_timer: TimerHandle | None = None
@@ -187,9 +191,19 @@ class FastProtocol(HttpToolsProtocol):
             # Not only where a message begins: empty lines before it keep a connection open, too.
             self._begin_reading()
         super().data_received(data)
+        if self._in_head:
+            self._head_bytes += len(data)
+            if self._head_bytes > _MOST_HEAD_BYTES:
+                self._refuse_head()
         if self.pipeline and not self.transport.is_closing():
             # Uvicorn has stopped reading; we go on and hold what comes (``_hold``).
             self.flow.resume_reading()
+
+    def _refuse_head(self) -> None:
+        """Every line of a head costs: whoever does not come to its end is hung up on."""
+        if not self._is_reading_behind():
+            self.transport.write(STATUS_LINE[431] + _HEAD_TOO_LARGE)
+        self.transport.close()
 
     def _hold(self, data: bytes) -> None:
         """A pipelined request waits until the one before it is answered.
@@ -244,9 +258,15 @@ class FastProtocol(HttpToolsProtocol):
 
     def on_message_begin(self) -> None:
         """Uvicorn's parser is inside a message: what comes next belongs to it."""
-        self._parsing = True
+        self._parsing = self._in_head = True
+        self._head_bytes = 0
         self._begin_reading()
         super().on_message_begin()
+
+    def on_headers_complete(self) -> None:
+        """What comes next is the body."""
+        self._in_head = False
+        super().on_headers_complete()
 
     def on_message_complete(self) -> None:
         """The message ended."""

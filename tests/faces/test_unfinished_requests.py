@@ -121,3 +121,32 @@ async def test_the_time_of_an_answer_does_not_count() -> None:
         await listening.read()
         listening.writer.write(b"abc")
         assert (await listening.read()).startswith(b"HTTP/1.1 200")
+
+
+@pytest.mark.parametrize("before", [b"", HEAD + b"abc"])
+async def test_a_head_without_end_is_refused(before: bytes) -> None:
+    """Every line of it costs, and its sender has not even said who it is."""
+    async with _Listening(PATIENCE_SECONDS) as listening:
+        listening.writer.write(before)
+        if before:
+            await listening.read()
+        listening.writer.write(HEAD[:-2] + b"x: y\r\n" * 20_000)
+        answer = await asyncio.wait_for(listening.reader.read(), PATIENCE_SECONDS)
+        assert answer.startswith(b"HTTP/1.1 431 ")
+        assert b"connection: close" in answer
+
+
+async def test_nothing_is_written_between_the_answers_of_others() -> None:
+    """The head of a second request is refused while the first is not answered."""
+    async with _Listening(PATIENCE_SECONDS) as listening:
+        listening.writer.write(HEAD.replace(b"/x", b"/wait") + b"abc")
+        listening.writer.write(HEAD[:-2] + b"x: y\r\n" * 20_000)
+        assert await listening.ends()
+
+
+async def test_a_long_body_is_no_head() -> None:
+    async with _Listening(PATIENCE_SECONDS) as listening:
+        head = HEAD.replace(b"Content-Length: 3", b"Content-Length: 200000")
+        assert head != HEAD
+        listening.writer.write(head + b"a" * 200_000)
+        assert (await listening.read()).startswith(b"HTTP/1.1 200")
