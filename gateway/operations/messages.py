@@ -58,18 +58,24 @@ async def answered(call: Callable[..., Any], *arguments: Any) -> Any:
 
     def reply(result: object) -> None:
         if future.done():
-            return
-        if isinstance(result, BaseException):
+            # Cancelled in the same moment.
+            if isinstance(started, Receiving) and isinstance(result, list):
+                started.give_back(result)
+        elif isinstance(result, BaseException):
             future.set_exception(result)
         else:
             future.set_result(result)
 
+    started: Any = None
     started = call(*arguments, reply)
     try:
         return await future
     except asyncio.CancelledError:
         if isinstance(started, Receiving):
             started.cancel()
+            if future.done() and not future.cancelled() and future.exception() is None:
+                # It was answered in the same moment, but nobody got it.
+                started.give_back(future.result())
         raise
 
 

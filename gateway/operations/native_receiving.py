@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from gateway.operations.receiving import Receiving, Reply
-from storage.model import Queue
+from gateway.operations.messages import answered
+from gateway.operations.receiving import Receiving, Reply, release, spawn
+from storage.errors import OverLimit
+from storage.model import Queue, Received
 
 if TYPE_CHECKING:
     from gateway.operations.caller import Caller
@@ -13,6 +15,9 @@ if TYPE_CHECKING:
 
 MOST_MESSAGES = 100
 """Of one receive; SQS's ten is a rule of SQS."""
+_MESSAGES_AT_ONCE = 10
+_MOST_BYTES = 2 << 20
+"""With what was leased last, an answer has ten messages more at most."""
 
 
 class NativeReceive(NamedTuple):
@@ -29,20 +34,40 @@ class NativeReceive(NamedTuple):
         return self.visibility_timeout_seconds
 
 
-def receive_native(
-    engine: Engine, caller: Caller, queue: Queue, request: NativeReceive, reply: Reply
-) -> Receiving:
-    """Lease messages; the reply is list[Received], oldest first, maybe empty.
+async def receive_native(
+    engine: Engine, caller: Caller, queue: Queue, request: NativeReceive
+) -> list[Received]:
+    """Lease messages, oldest first, maybe none.
 
-    A long poll answers as soon as there is one message and never waits to fill the maximum.
+    A long poll answers as soon as there is one message and never waits to fill the maximum. Nor is
+    it filled with more than some megabytes. Cancelling it gives back what it leased.
     """
     wait = queue.receive_wait_seconds if request.wait_seconds is None else request.wait_seconds
-    receiving = Receiving(
-        engine,
-        queue,
-        limit=request.max_messages,
-        visibility_seconds=request.visibility_of(queue),
-        reply=reply,
-    )
+    found: list[Received] = []
+    size = 0
+    try:
+        while True:
+            limit = min(_MESSAGES_AT_ONCE, request.max_messages - len(found))
+            part = await answered(_receive_some, engine, queue, request, limit, wait)
+            found += part
+            size += sum([len(one.body) + len(one.attributes or "") for one in part])
+            if len(part) < limit or len(found) >= request.max_messages or size >= _MOST_BYTES:
+                return found
+            wait = 0
+    except OverLimit:
+        if not found:
+            raise
+        return found
+    except BaseException:
+        if found:
+            spawn(release(engine, queue, found))
+        raise
+
+
+def _receive_some(
+    engine: Engine, queue: Queue, request: NativeReceive, limit: int, wait: int, reply: Reply
+) -> Receiving:
+    seconds = request.visibility_of(queue)
+    receiving = Receiving(engine, queue, limit=limit, visibility_seconds=seconds, reply=reply)
     receiving.start(wait)
     return receiving

@@ -92,6 +92,11 @@ class Receiving:
             self._engine.wakeups.wake_next(self._queue.queue_id)
         self._unpark()
 
+    def give_back(self, received: list[Received]) -> None:
+        """Show messages again whose answer did not reach the caller."""
+        if received:
+            spawn(release(self._engine, self._queue, received))
+
     def wake(self) -> None:
         """Something may be there."""
         self._parked = False
@@ -180,7 +185,7 @@ class Receiving:
             return
         if self._done:
             if result:
-                spawn(_release(self._engine, self._queue, result))
+                spawn(release(self._engine, self._queue, result))
             return
         queue = self._queue
         if not result:
@@ -213,11 +218,11 @@ class Receiving:
             items = [envelopes.to_sign(received[place].body) for place in places]
             signatures = await self._engine.signer.sign_many(items)
         except Exception as error:  # noqa: BLE001 - whatever it is, the caller must get an answer
-            spawn(_release(self._engine, self._queue, received))
+            spawn(release(self._engine, self._queue, received))
             self._finish(error)
             return
         if self._done:
-            await _release(self._engine, self._queue, received)
+            await release(self._engine, self._queue, received)
             return
         received = list(received)
         fingerprint = self._engine.signer.fingerprint
@@ -274,7 +279,7 @@ class Receiving:
         alive = [m for m in received if m.receive_count <= most] if buried else received
         if self._done:
             if alive:
-                await _release(self._engine, self._queue, alive)
+                await release(self._engine, self._queue, alive)
         elif alive:
             self._hand_over(alive)
         else:
@@ -350,7 +355,7 @@ async def _dead_letter_queue(engine: Engine, queue: Queue) -> Queue | None:
         return None
 
 
-async def _release(engine: Engine, queue: Queue, received: list[Received]) -> None:
+async def release(engine: Engine, queue: Queue, received: list[Received]) -> None:
     """Show messages again that were leased for a caller who has gone."""
     give_back = fifo.release if queue.is_fifo else messages.release
     try:

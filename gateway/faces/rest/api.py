@@ -105,6 +105,7 @@ class RestFace:
         response = _refused(413, text)
         # What the client still sends is not read: the connection cannot be used again.
         response.headers.append((b"connection", b"close"))
+        response.headers.append((b"x-request-id", request.request_id.encode()))
         response.action = found[0].template if found else UNKNOWN
         return response
 

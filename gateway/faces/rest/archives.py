@@ -31,8 +31,8 @@ class QueueChange(Struct, forbid_unknown_fields=True):
     archive: Annotated[
         bool | UnsetType,
         Meta(
-            description="Whether messages that are deleted after a receive are kept. What is kept "
-            "already stays when it is turned off."
+            description="Whether messages that consumers delete are kept. What is kept already "
+            "stays when it is turned off."
         ),
     ] = UNSET
     archive_days: ArchiveDays | UnsetType | None = UNSET
@@ -52,7 +52,7 @@ class ArchiveQuery(Struct, forbid_unknown_fields=True):
 
 
 class ArchivedMessage(Struct):
-    """A message that was received and deleted."""
+    """A message that a consumer deleted."""
 
     id: MessageId
     message: JsonMessage
@@ -225,7 +225,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         "/v1/queues/{name}/archive",
         "listArchive",
         "Read the archive of a queue",
-        "Messages that were received and deleted, by id. A request looks at 20,000 archived "
+        "Messages that consumers deleted, by id. A request looks at 20,000 archived "
         "messages at most: with `since`, `until` or `schedule` a page may be short although there "
         "are more. As long as there may be, the header Link leads on.",
         _TAG,

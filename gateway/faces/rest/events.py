@@ -10,7 +10,7 @@ import orjson
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
 from gateway.faces.rest.endpoints import Answer, Answered, Call, Endpoint, QueueName
-from gateway.faces.rest.messages import Delay, JsonMessage, MessageId
+from gateway.faces.rest.messages import Delay, Headers, JsonMessage, MessageId
 from gateway.faces.rest.queues import QueuePath
 from gateway.operations import native_queues
 from gateway.operations.events import publishing, subscriptions
@@ -28,7 +28,6 @@ _MOST_LISTED = 1_000
 _BIGGEST = (1 << 63) - 1
 _KEY = r"^[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*$"
 _SEGMENT = r"([A-Za-z0-9_-]+|\*|#)"
-_HEADER_NAME = r"^(?!([Aa][Ww][Ss]|[Aa][Mm][Aa][Zz][Oo][Nn])\.)[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*$"
 _OBJECT = {"type": "object"}
 
 RoutingKey = Annotated[
@@ -50,7 +49,6 @@ Pattern = Annotated[
         extra_json_schema={"pattern": rf"^{_SEGMENT}(\.{_SEGMENT})*$", "maxLength": 256},
     ),
 ]
-HeaderName = Annotated[str, Meta(extra_json_schema={"pattern": _HEADER_NAME, "maxLength": 256})]
 After = Annotated[
     int, Meta(ge=0, le=_BIGGEST, description="Where the page before ended: follow its Link.")
 ]
@@ -87,15 +85,7 @@ class NewEvent(Struct, forbid_unknown_fields=True):
     """An event to publish. Message and headers together have at most 256 KiB."""
 
     message: JsonMessage
-    headers: (
-        Annotated[
-            dict[HeaderName, Raw],
-            Meta(
-                description="Anything about the event, as JSON: message attributes for SQS and SNS."
-            ),
-        ]
-        | None
-    ) = None
+    headers: Headers | None = None
     delay: (
         Annotated[
             Delay, Meta(description="Seconds until queues show it; web hooks get it at once.")

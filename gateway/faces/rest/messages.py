@@ -17,7 +17,13 @@ from gateway.operations.messages import (
     delete_by_ids,
     system_of,
 )
-from gateway.operations.native_messages import attributes_of, body_of, headers_of, message_of
+from gateway.operations.native_messages import (
+    MOST_HEADERS,
+    attributes_of,
+    body_of,
+    headers_of,
+    message_of,
+)
 from gateway.operations.native_receiving import MOST_MESSAGES, NativeReceive, receive_native
 from gateway.operations.native_sending import NativeMessage, send_native
 from storage.errors import InvalidParameterValue, Rejected, ResourceNotFound
@@ -39,7 +45,8 @@ Headers = Annotated[
     Meta(
         description="Anything about the message, as JSON. SQS receivers see each header as a "
         "message attribute: strings as String, numbers as Number, the rest as String.boolean, "
-        "String.null and String.json."
+        "String.null and String.json.",
+        extra_json_schema={"maxProperties": MOST_HEADERS},
     ),
 ]
 JsonMessage = Annotated[
@@ -85,7 +92,8 @@ class NewMessage(Struct, forbid_unknown_fields=True):
         bool,
         Meta(
             description="False: the answer may come before the message is on disk; a crash of the "
-            "database may lose it."
+            "database may lose it. Honoured when all that is written together with it agrees; FIFO "
+            "queues wait for the disk all the same."
         ),
     ] = True
 
@@ -210,7 +218,7 @@ async def _receive(call: Call) -> Answer:
     queue = await native_queues.find(call.engine, call.caller, call.path.name)
     query: ReceiveQuery = call.query
     request = NativeReceive(query.max, query.vt, query.wait)
-    received = await answered(receive_native, call.engine, call.caller, queue, request)
+    received = await receive_native(call.engine, call.caller, queue, request)
     hidden = timedelta(seconds=request.visibility_of(queue))
     present = call.engine.clock.instant()
     return Answer(200, [_shown(one, (one.leased_at or present) + hidden) for one in received])
@@ -311,7 +319,8 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         "receiveMessages",
         "Receive messages",
         "Others do not see them for `vt` seconds; delete them when you are done. With `wait` the "
-        "answer comes as soon as there is a message. HEAD is not possible: asking hides messages.",
+        "answer comes as soon as there is a message. A FIFO group gives ten at once, and long "
+        "messages come in smaller numbers. HEAD is not possible: asking hides messages.",
         _TAG,
         _receive,
         (

@@ -53,7 +53,7 @@ class NewQueue(Struct, forbid_unknown_fields=True):
     ] = False
     archive: Annotated[
         bool | UnsetType,
-        Meta(description="Whether messages that are deleted after a receive are kept. Off."),
+        Meta(description="Whether messages that consumers delete are kept. Absent: no."),
     ] = UNSET
     archive_days: ArchiveDays | None = None
 
@@ -264,7 +264,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         "/v1/queues/{name}",
         "deleteQueue",
         "Delete a queue",
-        "And all of its messages. The name can be used again at once.",
+        "And all of its messages, archived ones too. The name can be used again at once.",
         _TAG,
         _delete,
         (Answered(204, None, "The queue is deleted."),),
@@ -276,7 +276,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         "/v1/queues/{name}/purge",
         "purgeQueue",
         "Delete all messages of a queue",
-        "In flight and delayed ones too. What is sent meanwhile stays.",
+        "In flight and delayed ones too; none of them is archived. What is sent meanwhile stays.",
         _TAG,
         _purge,
         (Answered(200, Purged, "How many messages were deleted.", {"deleted": 12}),),

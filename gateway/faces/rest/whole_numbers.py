@@ -42,14 +42,19 @@ def _rewritten(kind: inspect.Type, raw: bytes) -> bytes:
         types = {one.encode_name: one.type for one in kind.fields}
         return msgspec.json.encode(
             {
-                name: Raw(_rewritten(types[name], bytes(value))) if name in types else value
+                name: _raw(types[name], value) if name in types else value
                 for name, value in _object.decode(raw).items()
             }
         )
     if isinstance(kind, inspect.ListType) and first == b"[":
-        entries = [Raw(_rewritten(kind.item_type, bytes(one))) for one in _array.decode(raw)]
-        return msgspec.json.encode(entries)
+        # One too many is refused, whatever it is; millions would take seconds.
+        entries = _array.decode(raw)[: None if kind.max_length is None else kind.max_length + 1]
+        return msgspec.json.encode([_raw(kind.item_type, one) for one in entries])
     return raw
+
+
+def _raw(kind: inspect.Type, raw: Raw) -> Raw:
+    return Raw(_rewritten(kind, bytes(raw)))
 
 
 def _whole(raw: bytes) -> bytes:

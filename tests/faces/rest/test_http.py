@@ -131,8 +131,10 @@ def test_a_body_that_is_too_large() -> None:
     with Server(QUEUEGATE_MAX_BODY_BYTES="2000000") as server, Rest(server.url) as rest:
         rest.create()
         many = [{"message": "x" * 700_000}] * 3
-        text = rest.refusal("POST", "/v1/queues/jobs/messages", many, status=413)
-        assert "2000000 bytes" in text
+        answer = rest.ask("POST", "/v1/queues/jobs/messages", many)
+        assert answer.status == 413
+        assert "2000000 bytes" in json.loads(answer.body)["error"]
+        assert answer.headers["x-request-id"]
 
 
 def test_each_answer_has_an_id(rest: Rest) -> None:

@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from gateway.faces.rest import whole_numbers
+from gateway.faces.rest.messages import Ids
 from tests.faces.rest.client import Rest
 from tests.faces.servers import Background, Server
 
@@ -41,8 +43,25 @@ def test_an_array_is_sent_in_order(rest: Rest, fifo: bool) -> None:
     assert ids == sorted(set(ids))
     assert len(ids) == 500
     received = rest.receive(name, max=100)
-    assert [one["message"] for one in received] == [*range(100)]
-    assert [one["id"] for one in received] == ids[:100]
+    # A group gives ten at once.
+    count = 10 if fifo else 100
+    assert [one["message"] for one in received] == [*range(count)]
+    assert [one["id"] for one in received] == ids[:count]
+
+
+@KINDS
+def test_an_answer_does_not_grow_with_its_messages(rest: Rest, fifo: bool) -> None:
+    """A hundred long messages would be a hundred megabytes, in the memory of a small gateway."""
+    name = rest.create(fifo=fifo)
+    for number in range(12):
+        rest.send(name, str(number) + "x" * 300_000, **_group(fifo))
+    received = rest.receive(name, max=100)
+    assert len(received) == 10
+    deleted = rest.call(
+        "DELETE", f"/v1/queues/{name}/messages", {"ids": [one["id"] for one in received]}
+    )
+    assert len(deleted["deleted"]) == 10
+    assert len(rest.receive(name, max=100)) == 2
 
 
 @pytest.mark.parametrize(
@@ -115,6 +134,16 @@ def test_a_number_may_be_written_with_a_fraction_of_nothing(rest: Rest, server: 
     # The messages themselves are as they were written.
     assert b'"message":1.0,' in answer.body
     assert b'"message":{"n": 2.0}' in answer.body
+
+
+def test_no_more_numbers_are_looked_at_than_there_may_be(rest: Rest) -> None:
+    """One by one: millions of them would take seconds of the loop that everybody shares."""
+    rest.create()
+    raw = b'{"ids":[' + b"1.0," * 10_000 + b"1]}"
+    assert whole_numbers.rewritten(Ids, raw) == b'{"ids":[' + b"1," * 500 + b"1]}"
+    answer = rest.ask("DELETE", "/v1/queues/jobs/messages", raw=raw)
+    assert answer.status == 400
+    assert "expected an array of length <= 500" in answer.text
 
 
 def test_a_duplicate_has_the_id_of_the_first(rest: Rest) -> None:

@@ -1,0 +1,103 @@
+"""Receives of more messages than one flush of the lane gives out at once."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+
+import pytest
+
+from gateway.operations import receiving
+from gateway.operations.caller import Caller
+from gateway.operations.engine import Engine
+from gateway.operations.messages import ReceiveMessage, answered, receive_message
+from gateway.operations.native_receiving import NativeReceive, receive_native
+from storage.model import Queue
+from tests.operations.conftest import MakeQueue, SendTo, TestClock
+
+KINDS = pytest.mark.parametrize("name", ["jobs", "jobs.fifo"])
+
+
+async def _fill(send: SendTo, queue: Queue, count: int) -> None:
+    """Messages, on a FIFO queue in groups of ten."""
+    for number in range(count):
+        ids = {"group_id": str(number // 10), "deduplication_id": str(number)}
+        await send(queue, str(number), **(ids if queue.is_fifo else {}))
+
+
+@KINDS
+async def test_a_caller_who_goes_leaves_nothing_hidden(
+    engine: Engine,
+    caller: Caller,
+    clock: TestClock,
+    make_queue: MakeQueue,
+    send: SendTo,
+    name: str,
+) -> None:
+    """Whenever that is: before, between and after the parts."""
+    queue = await make_queue(name)
+    other = await make_queue(f"other-{name}")
+    await _fill(send, queue, 30)
+    was_cancelled = was_answered = 0
+    for turns in range(0, 150, 5):
+        task = asyncio.create_task(receive_native(engine, caller, queue, NativeReceive(30)))
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        task.cancel()
+        try:
+            assert len(await task) == 30
+        except asyncio.CancelledError:
+            was_cancelled += 1
+        else:
+            was_answered += 1
+            assert clock.fixed is not None
+            clock.fixed += timedelta(seconds=31)
+        # What a flush under way leases for nobody is given back behind it.
+        await receive_native(engine, caller, other, NativeReceive(1))
+        await receiving.settle()
+    assert was_cancelled
+    received = await receive_native(engine, caller, queue, NativeReceive(100))
+    assert {one.body for one in received} == {str(number) for number in range(30)}
+    assert {one.receive_count for one in received} == {was_answered + 1}
+
+
+@pytest.mark.parametrize("behind", [False, True])
+async def test_a_caller_who_goes_in_the_moment_of_the_answer_leaves_nothing_hidden(
+    engine: Engine,
+    caller: Caller,
+    make_queue: MakeQueue,
+    send: SendTo,
+    monkeypatch: pytest.MonkeyPatch,
+    behind: bool,
+) -> None:
+    """Just before the answer is there, and just behind."""
+    queue = await make_queue("jobs")
+    await _fill(send, queue, 1)
+    receive = answered(receive_message, engine, caller, queue, ReceiveMessage())
+    task = asyncio.create_task(receive)
+
+    def leave(*_: object) -> None:
+        if behind:
+            asyncio.get_running_loop().call_soon(task.cancel)
+        else:
+            task.cancel()
+
+    with monkeypatch.context() as patch:
+        patch.setattr(engine.series, "received", leave)
+        with pytest.raises(asyncio.CancelledError):
+            await task
+    await receiving.settle()
+    [message] = await receive_native(engine, caller, queue, NativeReceive(1))
+    assert message.receive_count == 1
+
+
+async def test_a_group_gives_ten_at_once(
+    engine: Engine, caller: Caller, make_queue: MakeQueue, send: SendTo
+) -> None:
+    """The rest of it waits until they are deleted; other groups fill the answer."""
+    queue = await make_queue("jobs.fifo")
+    for number in range(30):
+        group = "one" if number < 25 else "other"
+        await send(queue, str(number), group_id=group, deduplication_id=str(number))
+    received = await receive_native(engine, caller, queue, NativeReceive(100))
+    assert [one.body for one in received] == [*map(str, range(10)), *map(str, range(25, 30))]
