@@ -51,6 +51,10 @@ RECEIVE_PLANNER = {
 a planner left to itself takes a sequential scan and keeps it (tests/storage/test_queries.py)."""
 
 
+def _nobody(_: object) -> None:
+    """Takes the place of a caller who was answered."""
+
+
 class Entry:
     """One caller's part of a flush. The caller gets the result, or the error that it ended with.
 
@@ -69,8 +73,11 @@ class Entry:
     def reply(self, result: object) -> None:
         """Tell the caller. A caller that breaks down over it fails neither the flush nor others."""
         self.answered = True
+        # Callers keep their entry, too: whoever is answered is let go, or only the collector of
+        # cycles would find the two.
+        reply, self._reply = self._reply, _nobody
         try:
-            self._reply(result)
+            reply(result)
         except Exception:  # noqa: BLE001 - what is committed must not be repeated for it
             _log.exception("a caller could not take its answer")
 

@@ -50,6 +50,8 @@ class Send(Entry):
     """The messages of one call, all for one queue. Result: None, or QueueDoesNotExist."""
 
     __slots__ = ("messages",)
+    wants_sequences = False
+    is_async = False
 
     def __init__(
         self, messages: list[NewMessage], reply: Callable[[object], None], size_bytes: int
@@ -219,9 +221,10 @@ class StandardLanes:
                 queue_id = messages[0][0]
                 counts[queue_id] = counts.get(queue_id, 0) + len(messages)
             else:
-                assert isinstance(entry, NativeSend | FanOut)
-                wants_sequences = wants_sequences or entry.wants_sequences
-                is_async = is_async and entry.is_async
+                if entry.wants_sequences:
+                    wants_sequences = True
+                if not entry.is_async:
+                    is_async = False
                 for row in messages:
                     counts[row[0]] = counts.get(row[0], 0) + 1
         sent = await send_rows(

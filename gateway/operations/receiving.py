@@ -264,7 +264,9 @@ class Receiving:
         self._done = True
         if result and isinstance(result, list):
             self._engine.series.received(self._queue, result, perf_counter() - self._looked)
-        self._reply(result)
+        # Callers keep us, too: as in Entry.reply.
+        reply, self._reply = self._reply, _nobody
+        reply(result)
 
     async def _bury(self, received: list[Received]) -> None:
         """Move what was received once too often to the dead-letter queue, then answer the rest."""
@@ -305,6 +307,10 @@ class Receiving:
             return
         pause = min(_PAUSE_SECONDS, self._deadline - loop.time())
         self._timer = loop.call_later(pause, self.wake)
+
+
+def _nobody(_: object) -> None:
+    """Takes the place of a caller who was answered."""
 
 
 async def _move_to_dead_letter(engine: Engine, queue: Queue, dead: list[Received]) -> bool:

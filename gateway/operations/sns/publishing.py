@@ -314,9 +314,10 @@ class _Publishing:
             self._reply(gone)
             return
         engine = self._engine
-        for queue, sequence in zip(queues, entry.sequences, strict=False):
-            if sequence is not None:
-                self._places.append((queue, sequence))
+        if entry.sequences:
+            for queue, sequence in zip(queues, entry.sequences, strict=True):
+                if sequence is not None:
+                    self._places.append((queue, sequence))
         for queue in queues:
             if queue.queue_id in gone:
                 engine.queues.forget(queue.queue_id)
