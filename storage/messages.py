@@ -212,19 +212,15 @@ class StandardLanes:
     async def _flush_sends(self, connection: Connection, batch: list[Send]) -> list[Send]:
         rows: list[NewMessage] = []
         counts: dict[int, int] = {}
-        wants_sequences, is_async = False, True
+        wants_sequences = True in [entry.wants_sequences for entry in batch]
+        is_async = False not in [entry.is_async for entry in batch]
         for entry in batch:
             messages = entry.messages
             rows += messages
             if entry.__class__ is Send:
-                is_async = False
                 queue_id = messages[0][0]
                 counts[queue_id] = counts.get(queue_id, 0) + len(messages)
             else:
-                if entry.wants_sequences:
-                    wants_sequences = True
-                if not entry.is_async:
-                    is_async = False
                 for row in messages:
                     counts[row[0]] = counts.get(row[0], 0) + 1
         sent = await send_rows(
