@@ -121,11 +121,13 @@ def _serve_here(settings: Settings, database: _Database, sock: socket.socket) ->
 
     gc.enable()
     dsn = database.wait_ready()
+    # Where nothing but a schedule publishes, links lead to the port that was taken.
+    own = replace(settings, port=sock.getsockname()[1])
 
     async def prepare_and_run() -> None:
         await _prepared(dsn)
         database.wait_durable()
-        await server.run(settings, dsn, sock, lambda: _announce(settings, sock))
+        await server.run(own, dsn, sock, lambda: _announce(settings, sock))
 
     _run(prepare_and_run())
     return 0

@@ -224,6 +224,10 @@ def test_a_topic_and_its_subscribers(world: World) -> None:
     world.create(ScheduleExpression="rate(1 day)", Target=world.target(arn, Input="news"))
     envelope = json.loads(world.body())
     assert (envelope["Message"], envelope["TopicArn"]) == ("news", arn)
+    # No request says how we are reached: links lead to the port that was taken.
+    port = world.server.url.rpartition(":")[2]
+    assert envelope["UnsubscribeURL"].startswith(f"http://localhost:{port}/?")
+    assert envelope["SigningCertURL"].startswith(f"http://localhost:{port}/")
 
 
 def test_a_queue_of_another_account_and_region(world: World, server: Server) -> None:
