@@ -12,11 +12,12 @@ if TYPE_CHECKING:
 
 
 def banner(settings: Settings, sock: socket.socket) -> str:
-    """The endpoint, a first message and a first topic in a few lines of Python, where the data is,
-    how to stop."""
+    """The endpoint, what describes the native API, where the data is, how to stop, and a first
+    message and topic in a few lines of Python."""
     url = settings.base_url or url_of(sock, settings.host)
     return f"""\
 Queuegate is ready: {url}
+  rest   {url}/v1/openapi.json describes the native API, with schedules and events
   data   {_data(settings)}
   stop   Ctrl-C
 
