@@ -51,7 +51,7 @@ RECEIVE_PLANNER = {
 a planner left to itself takes a sequential scan and keeps it (tests/storage/test_queries.py)."""
 
 
-def _nobody(_: object) -> None:
+def nobody(_: object) -> None:
     """Takes the place of a caller who was answered."""
 
 
@@ -75,7 +75,7 @@ class Entry:
         self.answered = True
         # Callers keep their entry, too: whoever is answered is let go, or only the collector of
         # cycles would find the two.
-        reply, self._reply = self._reply, _nobody
+        reply, self._reply = self._reply, nobody
         try:
             reply(result)
         except Exception:  # noqa: BLE001 - what is committed must not be repeated for it

@@ -5,9 +5,8 @@ from __future__ import annotations
 from time import perf_counter
 from typing import TYPE_CHECKING, NamedTuple
 
-import orjson
-
 from gateway.operations.identifiers import bad_id, new_id
+from gateway.operations.message_attributes import system_with_group
 from protocol import names
 from protocol.digests import content_based_id, md5_of_bytes
 from storage.errors import (
@@ -139,13 +138,6 @@ def _check_ids(queue: Queue, message: NativeMessage, place: str) -> None:
         )
 
 
-def _system(queue: Queue, message: NativeMessage) -> str | None:
-    """On a standard queue a group id names a tenant."""
-    if queue.is_fifo or message.group_id is None:
-        return None
-    return orjson.dumps({"MessageGroupId": message.group_id}).decode()
-
-
 def _row(caller: Caller, queue: Queue, message: NativeMessage, digest: bytes) -> NewMessage:
     delay = queue.delay_seconds if message.delay_seconds is None else message.delay_seconds
     return (
@@ -154,7 +146,7 @@ def _row(caller: Caller, queue: Queue, message: NativeMessage, digest: bytes) ->
         message.body,
         caller.principal,
         message.attributes,
-        _system(queue, message),
+        system_with_group(message.group_id),
         delay,
         digest,
     )

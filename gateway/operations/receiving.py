@@ -16,6 +16,7 @@ from protocol.errors import Malformed
 from storage import fifo, messages
 from storage.errors import OverLimit, QueueDoesNotExist, Unavailable
 from storage.fifo import FifoReceive
+from storage.lanes import nobody
 from storage.messages import Receive
 from storage.model import UNSIGNED, Queue, Received
 
@@ -265,7 +266,7 @@ class Receiving:
         if result and isinstance(result, list):
             self._engine.series.received(self._queue, result, perf_counter() - self._looked)
         # Callers keep us, too: as in Entry.reply.
-        reply, self._reply = self._reply, _nobody
+        reply, self._reply = self._reply, nobody
         reply(result)
 
     async def _bury(self, received: list[Received]) -> None:
@@ -307,10 +308,6 @@ class Receiving:
             return
         pause = min(_PAUSE_SECONDS, self._deadline - loop.time())
         self._timer = loop.call_later(pause, self.wake)
-
-
-def _nobody(_: object) -> None:
-    """Takes the place of a caller who was answered."""
 
 
 async def _move_to_dead_letter(engine: Engine, queue: Queue, dead: list[Received]) -> bool:

@@ -67,6 +67,11 @@ def flattened(value: Any, prefix: str = "") -> dict[str, str]:
     return flat
 
 
+def sns_json(action: str) -> dict[str, str]:
+    """The headers of an action of SNS over JSON."""
+    return {"Content-Type": "application/x-amz-json-1.0", "X-Amz-Target": f"AmazonSNS.{action}"}
+
+
 def sns_form(value: Any, prefix: str) -> dict[str, str]:
     """A member as SNS's forms write it, more or less."""
     if isinstance(value, dict):

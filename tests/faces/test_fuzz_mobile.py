@@ -12,7 +12,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.faces.aws_sns_mobile import BINDINGS
-from tests.faces.fuzzing import FUZZ, TEXT, VALUES, FuzzTarget, encoded, sns_form, with_one_odd
+from tests.faces.fuzzing import (
+    FUZZ,
+    TEXT,
+    VALUES,
+    FuzzTarget,
+    encoded,
+    sns_form,
+    sns_json,
+    with_one_odd,
+)
 from tests.faces.servers import Server
 from tests.faces.sns_client import Sns
 from tests.protocol import oracle
@@ -127,11 +136,7 @@ def test_json_members_of_any_kind(target: Target, data: st.DataObject) -> None:
     target.prepare()
     action = data.draw(st.sampled_from(ACTIONS))
     members = data.draw(target.members(action))
-    headers = {
-        "X-Amz-Target": f"AmazonSNS.{action}",
-        "Content-Type": "application/x-amz-json-1.0",
-    }
-    target.assert_sound(headers, json.dumps(encoded(members)).encode())
+    target.assert_sound(sns_json(action), json.dumps(encoded(members)).encode())
 
 
 @FUZZ

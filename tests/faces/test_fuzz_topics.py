@@ -13,7 +13,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from protocol.sns_shapes import SNS
-from tests.faces.fuzzing import FUZZ, TEXT, VALUES, FuzzTarget, encoded, sns_form, with_one_odd
+from tests.faces.fuzzing import (
+    FUZZ,
+    TEXT,
+    VALUES,
+    FuzzTarget,
+    encoded,
+    sns_form,
+    sns_json,
+    with_one_odd,
+)
 from tests.faces.servers import Server
 from tests.faces.sns_client import Sns
 from tests.faces.test_fuzz_mobile import ACTIONS as MOBILE
@@ -168,11 +177,7 @@ def test_json_members_of_any_kind(target: Target, data: st.DataObject) -> None:
     target.restore()
     action = data.draw(st.sampled_from(ACTIONS))
     members = data.draw(target.members(action))
-    headers = {
-        "X-Amz-Target": f"AmazonSNS.{action}",
-        "Content-Type": "application/x-amz-json-1.0",
-    }
-    target.assert_sound(headers, json.dumps(encoded(members)).encode())
+    target.assert_sound(sns_json(action), json.dumps(encoded(members)).encode())
 
 
 @FUZZ

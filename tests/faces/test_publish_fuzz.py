@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.faces.fuzzing import FUZZ, FuzzTarget, encoded, values
+from tests.faces.fuzzing import FUZZ, FuzzTarget, encoded, sns_json, values
 from tests.faces.servers import Server
 from tests.faces.sns_client import Sns
 from tests.faces.test_publish import RAW
@@ -107,23 +107,19 @@ def _entries(shape: Any) -> st.SearchStrategy[Any]:
     return st.lists(whole, min_size=1, max_size=3) | st.lists(whole | VALUES, max_size=12) | VALUES
 
 
-def _json(action: str) -> dict[str, str]:
-    return {"Content-Type": "application/x-amz-json-1.0", "X-Amz-Target": f"AmazonSNS.{action}"}
-
-
 @FUZZ
 @given(data=st.data())
 def test_json_members_of_any_kind(target: Target, data: st.DataObject) -> None:
     action = data.draw(st.sampled_from(ACTIONS))
     members = data.draw(_members(action, target.topics))
-    target.assert_sound(_json(action), json.dumps(encoded(members)).encode())
+    target.assert_sound(sns_json(action), json.dumps(encoded(members)).encode())
 
 
 @FUZZ
 @given(action=st.sampled_from(ACTIONS), body=st.binary(max_size=200) | VALUES.map(encoded))
 def test_json_bodies_of_any_kind(target: Target, action: str, body: Any) -> None:
     target.assert_sound(
-        _json(action), body if isinstance(body, bytes) else json.dumps(body).encode()
+        sns_json(action), body if isinstance(body, bytes) else json.dumps(body).encode()
     )
 
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from gateway.operations.eventbridge import targets
 from gateway.operations.eventbridge.groups import existing_group, group_for_new
 from gateway.operations.eventbridge.pages import page_size, place_behind, token_behind
 from gateway.operations.eventbridge.requests import ListSchedules, PutSchedule
+from gateway.operations.schedules.present import present_second
 from protocol import names
 from protocol.arns import schedule_arn
 from storage import schedules
@@ -64,7 +64,7 @@ async def create_schedule(engine: Engine, caller: Caller, request: PutSchedule) 
     # A schedule that is deleted between a refused insert and the look at it is created after all.
     for _ in range(_CREATE_ATTEMPTS):
         async with engine.database.transaction() as tx:
-            times = first_times(request, await _present(engine, tx), kept_start=None)
+            times = first_times(request, await present_second(engine, tx), kept_start=None)
             group = await group_for_new(engine, caller, tx, request.group)
             new = _row(group, request, checked, times, _token(_CREATED, request))
             created = await schedules.create(tx, engine.clock.now(), new)
@@ -97,7 +97,7 @@ async def update_schedule(engine: Engine, caller: Caller, request: PutSchedule) 
         )
         if found is None:
             raise _not_found(request.name)
-        now = await _present(engine, tx)
+        now = await present_second(engine, tx)
         if _keeps_times(found.spec, checked.spec):
             times = changed_times(request, now, found)
         else:
@@ -196,11 +196,6 @@ def _summary(schedule: Schedule) -> dict[str, Any]:
         "LastModificationDate": schedule.modified_at,
         "Target": {"Arn": schedule.spec["Target"]["Arn"]},
     }
-
-
-async def _present(engine: Engine, tx: Transaction) -> datetime:
-    """The present, to a second: what counts from it then has no fractions of seconds."""
-    return (await schedules.present(tx, engine.clock.now())).replace(microsecond=0)
 
 
 def _not_found(name: str) -> ResourceNotFound:

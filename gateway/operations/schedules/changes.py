@@ -13,6 +13,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from gateway.operations.schedules import targets
+from gateway.operations.schedules.present import present_second
 from gateway.operations.schedules.reading import View, not_found, view
 from gateway.operations.schedules.specs import (
     PAUSED,
@@ -156,7 +157,7 @@ async def _create(
     engine: Engine, caller: Caller, tx: Transaction, wanted: _Wanted, *, is_repeatable: bool
 ) -> Schedule | None:
     """The created schedule, or None when there is one of that name."""
-    now = await _present(engine, tx)
+    now = await present_second(engine, tx)
     timing = timing_of(wanted.expression, now)
     first = first_time(timing, now, is_repeatable=is_repeatable)
     new = _row(caller, wanted, timing, first)
@@ -167,7 +168,7 @@ async def _change(
     engine: Engine, caller: Caller, tx: Transaction, found: Schedule, wanted: _Wanted
 ) -> Schedule:
     """The locked schedule as it is wanted; it is left alone if it is that already."""
-    now = await _present(engine, tx)
+    now = await present_second(engine, tx)
     status = wanted.options.status or found.status
     wanted = dataclasses.replace(wanted, options=dataclasses.replace(wanted.options, status=status))
     if wanted.expression != expression_of(found):
@@ -185,11 +186,6 @@ async def _change(
     changed = await schedules.find_by_id(tx, found.schedule_id)
     assert changed is not None
     return changed
-
-
-async def _present(engine: Engine, tx: Transaction) -> datetime:
-    """The present, to a second: what counts from it then has no fractions of seconds."""
-    return (await schedules.present(tx, engine.clock.now())).replace(microsecond=0)
 
 
 # When it is due follows from the next time, unless it failed and waits to be tried again.

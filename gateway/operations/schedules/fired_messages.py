@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from gateway.operations.identifiers import bad_id, new_id
+from gateway.operations.message_attributes import system_with_group
 from protocol import arns, names
 from protocol.digests import content_based_id, md5_of_bytes
 from storage.errors import InvalidMessageContents, InvalidParameterValue, MissingParameter
@@ -148,7 +149,7 @@ def message_for(fire: Fire, queue: Queue) -> Message:
         text,
         sender_id,
         stored,
-        target.get("system") or _system(group_id),
+        target.get("system") or system_with_group(group_id),
         delay_seconds,
         md5_of_bytes(encoded),
     )
@@ -172,11 +173,6 @@ def _checked(text: str, attribute_bytes: int, queue: Queue) -> bytes:
             f"{most} bytes."
         )
     return encoded
-
-
-def _system(group_id: str | None) -> str | None:
-    """On a standard queue a group id names a tenant."""
-    return None if group_id is None else orjson.dumps({"MessageGroupId": group_id}).decode()
 
 
 def own_deduplication_id(fire: Fire) -> str:

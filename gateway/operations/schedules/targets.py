@@ -9,9 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import orjson
-
 from gateway.operations import native_messages, native_queues, native_sending
+from gateway.operations.message_attributes import system_with_group
 from gateway.operations.native_sending import NativeMessage
 from gateway.operations.schedules.fired_messages import SCHEDULE_HEADER, attribute_values
 from gateway.operations.schedules.specs import QueueTarget, Target, TopicTarget
@@ -58,9 +57,7 @@ async def _of_queue(
         target.deduplication_id,
     )
     native_sending.check(engine, queue, message)
-    system = None
-    if target.group_id is not None and not queue.is_fifo:
-        system = orjson.dumps({"MessageGroupId": target.group_id}).decode()
+    system = None if queue.is_fifo else system_with_group(target.group_id)
     return {
         "kind": "queue",
         "account_id": queue.account_id,
