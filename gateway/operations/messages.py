@@ -8,8 +8,7 @@ such an operation into an awaitable for faces that are coroutines.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Mapping
-from datetime import datetime, timedelta
+from collections.abc import Callable, Mapping
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -20,27 +19,20 @@ from gateway.operations.receiving import Receiving, Reply
 from protocol import names, receipts
 from protocol.errors import Malformed
 from protocol.receipts import FifoReceipt
-from storage import message_ids
 from storage.deletes import ArchivingDelete, Delete
 from storage.errors import (
     InvalidParameterValue,
     MissingParameter,
     ReceiptHandleIsInvalid,
     Rejected,
-    Unavailable,
 )
 from storage.fifo import ArchivingFifoDelete, FifoChangeVisibility, FifoDelete
-from storage.message_ids import InFlight
 from storage.messages import ChangeVisibility
 from storage.model import Queue, Received
 
 if TYPE_CHECKING:
     from gateway.operations.caller import Caller
     from gateway.operations.engine import Engine
-
-
-# Who looks a message up and then acts on it does so again when it was received anew meanwhile.
-_LOOKS = 3
 
 
 class ReceiveMessage(NamedTuple):
@@ -107,7 +99,7 @@ def receive_message(
     if visibility is None:
         visibility = queue.visibility_timeout_seconds
     else:
-        _check_visibility(visibility, limits.visibility_timeout_seconds)
+        check_visibility(visibility, limits.visibility_timeout_seconds)
     if request.attempt_id is not None and not names.is_fifo_id(request.attempt_id):
         raise bad_id("ReceiveRequestAttemptId", request.attempt_id)
     receiving = Receiving(engine, queue, limit=maximum, visibility_seconds=visibility, reply=reply)
@@ -117,7 +109,7 @@ def receive_message(
     return receiving
 
 
-def _check_visibility(seconds: int, most: int) -> None:
+def check_visibility(seconds: int, most: int) -> None:
     if not 0 <= seconds <= most:
         raise InvalidParameterValue(
             f"Value {seconds} for parameter VisibilityTimeout is invalid. Reason: Must be >= 0 and "
@@ -265,84 +257,6 @@ def _expired(handle: str) -> InvalidParameterValue:
     )
 
 
-def delete_by_ids(
-    engine: Engine, caller: Caller, queue: Queue, ids: list[int], reply: Reply
-) -> None:
-    """Delete messages by their ids, whoever has them; the reply is list[int], in the order given:
-    those that were there and that this call deleted.
-
-    Of several deletes of one message one has it, and a repeated delete finds nothing. On a FIFO
-    queue only what is in flight can be deleted: any other message counts as not there, for its
-    group would lose its order. A queue that archives keeps them in its archive.
-    """
-    started = perf_counter()
-
-    def done(result: object) -> None:
-        if isinstance(result, list) and result:
-            engine.series.deleted(queue, len(result), started)
-        reply(result)
-
-    wanted = [one for one in dict.fromkeys(ids) if 0 < one <= message_ids.LAST]
-    if not wanted:
-        reply([])
-    elif queue.is_fifo:
-        _reply_with(_delete_in_flight(engine, queue, wanted), done)
-    else:
-        keys = [(queue.queue_id, sequence) for sequence in wanted]
-        engine.standard.delete.submit(ArchivingDelete(keys, done))
-
-
-_running: set[asyncio.Task[Any]] = set()
-
-
-def _reply_with(work: Coroutine[Any, Any, object], reply: Reply) -> None:
-    """Reply with what the work returns or raises."""
-
-    def done(task: asyncio.Task[object]) -> None:
-        _running.discard(task)
-        if task.cancelled():
-            reply(Unavailable("Shutting down."))
-            return
-        error = task.exception()
-        reply(task.result() if error is None else error)
-
-    task = asyncio.get_running_loop().create_task(work)
-    _running.add(task)
-    task.add_done_callback(done)
-
-
-async def _delete_in_flight(engine: Engine, queue: Queue, wanted: list[int]) -> list[int]:
-    deleted: set[int] = set()
-    left = wanted
-    for _ in range(_LOOKS):
-        found = await _in_flight(engine, queue, left)
-        if not found:
-            break
-        rows = [_row(queue, message) for message in found]
-        states = await answered(
-            lambda reply, rows=rows: engine.fifo.delete.submit(ArchivingFifoDelete(rows, reply))
-        )
-        outcomes = [*zip(found, states, strict=True)]
-        deleted.update(message.sequence for message, state in outcomes if state == "ok")
-        # It timed out since we looked, and maybe somebody has received it anew.
-        left = [message.sequence for message, state in outcomes if state == "expired"]
-        if not left:
-            break
-    if deleted:
-        # What waited behind them in their groups may be receivable now.
-        engine.wakeups.arrived(queue.queue_id, len(deleted))
-    return [sequence for sequence in wanted if sequence in deleted]
-
-
-def _row(queue: Queue, message: InFlight) -> tuple[int, str, int, int]:
-    return queue.queue_id, message.group_id, message.sequence, message.receive_count
-
-
-async def _in_flight(engine: Engine, queue: Queue, ids: list[int]) -> list[InFlight]:
-    async with engine.database.transaction() as tx:
-        return await message_ids.find_in_flight(tx, engine.clock.now(), queue.queue_id, ids)
-
-
 def change_message_visibility(
     engine: Engine,
     caller: Caller,
@@ -379,48 +293,6 @@ def change_message_visibilities(
         reply(outcomes)
 
 
-async def change_visibility_by_id(
-    engine: Engine, caller: Caller, queue: Queue, sequence: int, seconds: int
-) -> datetime | None:
-    """Hide a message for so many seconds from now, 0 to show it: the instant from which it is
-    visible, or None when there is no such message.
-
-    Any message of a standard queue, whoever has it. On a FIFO queue only one that is in flight, as
-    for ``delete_by_ids``; its instant is exact to the time that two statements take. Raises
-    InvalidParameterValue for seconds beyond the limit.
-    """
-    _check_visibility(seconds, engine.limits.visibility_timeout_seconds)
-    if not 0 < sequence <= message_ids.LAST:
-        return None
-    if queue.is_fifo:
-        return await _change_in_flight(engine, queue, sequence, seconds)
-    async with engine.database.transaction() as tx:
-        visible_at = await message_ids.set_visible_at(
-            tx, engine.clock.now(), queue.queue_id, sequence, seconds
-        )
-    if visible_at is not None and seconds == 0:
-        engine.wakeups.arrived(queue.queue_id, 1)
-    return visible_at
-
-
-async def _change_in_flight(
-    engine: Engine, queue: Queue, sequence: int, seconds: int
-) -> datetime | None:
-    for _ in range(_LOOKS):
-        found = await _in_flight(engine, queue, [sequence])
-        if not found:
-            break
-        row = (*_row(queue, found[0]), seconds * 1000)
-        [state] = await answered(
-            lambda reply, row=row: engine.fifo.visibility.submit(FifoChangeVisibility([row], reply))
-        )
-        if state == "ok":
-            if seconds == 0:
-                engine.wakeups.arrived(queue.queue_id, 1)
-            return found[0].looked_at + timedelta(seconds=seconds)
-    return None
-
-
 def _visibility_row(
     engine: Engine, queue: Queue, handle: str | None, seconds: int | None
 ) -> tuple[str, Any, int]:
@@ -428,7 +300,7 @@ def _visibility_row(
     if seconds is None:
         raise MissingParameter("VisibilityTimeout")
     most = engine.limits.visibility_timeout_seconds
-    _check_visibility(seconds, most)
+    check_visibility(seconds, most)
     if engine.clock.seconds() + seconds > receipt.received_at + most + 1:
         raise InvalidParameterValue(
             f"Value {seconds} for parameter VisibilityTimeout is invalid. Reason: Total "

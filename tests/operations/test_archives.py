@@ -15,13 +15,12 @@ from gateway.operations.engine import Engine
 from gateway.operations.messages import (
     ReceiveMessage,
     answered,
-    change_visibility_by_id,
-    delete_by_ids,
     delete_message,
     delete_messages,
     receipt_handle_of,
     receive_message,
 )
+from gateway.operations.messages_by_id import change_visibility_by_id, delete_by_ids
 from gateway.operations.queues import DeleteQueue, delete_queue
 from storage import message_ids
 from storage.errors import InvalidParameterValue, QueueDoesNotExist, ResourceNotFound
@@ -79,10 +78,7 @@ class Calls:
             assert outcomes == [None] * len(handles)
 
     async def delete_by_ids(self, queue: Queue, *ids: int) -> list[int]:
-        deleted: list[int] = await answered(
-            delete_by_ids, self.engine, self.caller, queue, list(ids)
-        )
-        return deleted
+        return await delete_by_ids(self.engine, self.caller, queue, list(ids))
 
     async def consume(self, queue: Queue, *bodies: str, group: str = "g") -> list[int]:
         """Send, receive and delete; the ids."""

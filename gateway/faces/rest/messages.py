@@ -11,12 +11,8 @@ from gateway.faces.rest.endpoints import Answer, Answered, Call, Endpoint, Queue
 from gateway.faces.rest.queues import QueuePath
 from gateway.operations import native_queues
 from gateway.operations.limits import LIMITS
-from gateway.operations.messages import (
-    answered,
-    change_visibility_by_id,
-    delete_by_ids,
-    system_of,
-)
+from gateway.operations.messages import answered, system_of
+from gateway.operations.messages_by_id import change_visibility_by_id, delete_by_ids
 from gateway.operations.native_messages import (
     MOST_HEADERS,
     attributes_of,
@@ -253,8 +249,7 @@ async def _delete_one(call: Call) -> Answer:
 
 
 async def _deleted(call: Call, queue: Queue, ids: list[int]) -> list[int]:
-    deleted: list[int] = await answered(delete_by_ids, call.engine, call.caller, queue, ids)
-    return deleted
+    return await delete_by_ids(call.engine, call.caller, queue, ids)
 
 
 async def _change(call: Call) -> Answer:
