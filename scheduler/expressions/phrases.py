@@ -63,6 +63,7 @@ _NTH_DAY = re.compile(
     r"\b(?:last|first|second|third|fourth|fifth|\d(?:st|nd|rd|th)) "
     r"(?:[a-z]*day|mon|tue|wed|thu|fri|sat|sun)\b"
 )
+_EVERY_OTHER = re.compile(r"\bevery (?:other|second|2nd) ")
 _BARE_HOUR = re.compile(r"\b(?:at|and) (\d{1,2})(?= and |$)", re.ASCII)
 
 
@@ -87,6 +88,8 @@ def parse_when(text: str, *, zone: ZoneInfo, now: datetime) -> Timing:
 def _hint(plain: str) -> str:
     if hour := _BARE_HOUR.search(plain):
         return f"Write the hour {hour[1]} as {hour[1]}am, {hour[1]}pm or {hour[1]}:00."
+    if _EVERY_OTHER.search(plain):
+        return "No calendar counts every other day or week; every: '2d' or '2w' counts from now on."
     if _NTH_DAY.search(plain):
         return (
             "Cron cannot say the first or last of some weekday of a month, nor its last day; days "
