@@ -1,0 +1,47 @@
+"""Ways to reach SQS and SNS: ``lean``, our own HTTP, and ``boto3``, the reference.
+
+Importing this package imports no AWS library; opening a transport does.
+"""
+
+from __future__ import annotations
+
+from spark_connectors.transport.connection import Connection, StaticCredentials
+from spark_connectors.transport.wire import ConnectorError, Transport
+
+__all__ = ["Connection", "StaticCredentials", "Transport", "is_aws", "open_transport"]
+
+KINDS = ("auto", "lean", "boto3")
+
+
+def open_transport(connection: Connection) -> Transport:
+    """A transport for this connection; it opens sockets and looks for credentials when first used.
+
+    Kind ``auto`` is lean where an endpoint is known and none of them is AWS's, boto3 otherwise.
+    Raises ConnectorError for an unknown kind, profile or region, and for an endpoint that is none.
+    """
+    from spark_connectors.transport import endpoints, sessions
+    from spark_connectors.transport.calls import Calls
+
+    if connection.kind not in KINDS:
+        raise ConnectorError(f"transport '{connection.kind}' is none of {', '.join(KINDS)}")
+    session = sessions.open_session(connection)
+    known = endpoints.configured(connection, session)
+    sessions.settle_region(session, may_default=endpoints.is_not_aws(known))
+    if endpoints.kind_for(connection.kind, known) == "lean":
+        from spark_connectors.transport.lean import LeanCarrier
+
+        return Calls(LeanCarrier(session, known, connection.max_retries), connection.max_retries)
+    from spark_connectors.transport.boto import BotoCarrier
+
+    return Calls(BotoCarrier(session, known, connection.max_retries), connection.max_retries)
+
+
+def is_aws(connection: Connection) -> bool:
+    """Whether the queues of this connection are AWS's own: no endpoint, or one of AWS's hosts.
+
+    Raises ConnectorError as open_transport does.
+    """
+    from spark_connectors.transport import endpoints, sessions
+
+    known = endpoints.configured(connection, sessions.open_session(connection))
+    return "sqs" not in known or endpoints.is_aws_host(known["sqs"].host)

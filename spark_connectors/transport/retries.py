@@ -1,0 +1,46 @@
+"""Repeating what failed in passing: exponential backoff with full jitter."""
+
+from __future__ import annotations
+
+import logging
+import random
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+from spark_connectors.transport.wire import NotNow
+
+_FIRST_SECONDS = 0.05
+_LONGEST_SECONDS = 5.0
+
+_log = logging.getLogger(__name__)
+_Result = TypeVar("_Result")
+
+
+class Passing(Exception):
+    """An attempt failed in a way that may be over at the next one. The text holds no secrets."""
+
+
+def retried(
+    attempt: Callable[[], _Result], *, action: str, place: str, max_retries: int
+) -> _Result:
+    """The result of the first attempt that does not raise Passing; NotNow when all of them do.
+
+    It waits between attempts, in the calling thread, up to 5 s each time.
+    """
+    failures = 0
+    while True:
+        try:
+            return attempt()
+        except Passing as error:
+            failures += 1
+            _log.debug("%s at %s: attempt %d failed: %s", action, place, failures, error)
+            if failures > max_retries:
+                raise not_now(action, place, failures, str(error)) from error
+        time.sleep(random.uniform(0, min(_LONGEST_SECONDS, _FIRST_SECONDS * 2**failures / 2)))
+
+
+def not_now(action: str, place: str, attempts: int, cause: str) -> NotNow:
+    """The failure of a call whose every attempt failed in passing."""
+    times = "once" if attempts == 1 else f"{attempts} times"
+    return NotNow(f"{action} at {place} failed {times}; the last cause: {cause}")

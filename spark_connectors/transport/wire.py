@@ -1,0 +1,140 @@
+"""What the connectors need of SQS and SNS, whoever carries it: the interface of all transports."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
+
+# A message as SQS's JSON protocol gives it: MessageId, ReceiptHandle, Body, MD5OfBody, Attributes
+# (name -> text), MessageAttributes (name -> DataType, StringValue, BinaryValue as bytes).
+Message = Mapping[str, Any]
+
+MOST_PER_CALL = 10
+
+
+class ConnectorError(Exception):
+    """What went wrong, in a sentence that the user of a Spark job can act on."""
+
+
+class Refused(ConnectorError):
+    """The service said no, and will say so again: bad parameters, no such queue, no permission.
+
+    ``code`` is the service's own, without namespace or suffix: ``QueueDoesNotExist`` from either
+    wire, whichever transport.
+    """
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(f"{code}: {message}")
+        self.code = code
+        self.message = message
+
+
+class NotNow(ConnectorError):
+    """The service did not answer, or asked to come again, more often than the transport retries."""
+
+
+class Fault(NamedTuple):
+    """Why one entry of a batch failed."""
+
+    code: str
+    message: str
+    is_senders: bool  # SenderFault: the same entry will fail again
+
+
+class Taken(NamedTuple):
+    """An entry of a batch that the service has."""
+
+    message_id: str
+    sequence_number: str | None = None
+
+
+class Entry(NamedTuple):
+    """One message to send or publish. ``attributes``: name -> (data type, text or bytes)."""
+
+    body: str
+    attributes: Mapping[str, tuple[str, str | bytes]] = {}
+    group_id: str | None = None
+    deduplication_id: str | None = None
+    delay_seconds: int | None = None  # queues only
+    subject: str | None = None  # topics only
+    message_structure: str | None = None  # topics only
+
+
+class QueueFigures(NamedTuple):
+    """Approximate counts of a queue, as GetQueueAttributes gives them."""
+
+    visible: int
+    in_flight: int
+    delayed: int
+
+
+class Transport(Protocol):
+    """Calls to one endpoint. Safe to use from several threads; each call retries what is passing.
+
+    Every method raises Refused, or NotNow when retries (full jitter, 8 of them by default) are
+    used up.
+    """
+
+    def receive(
+        self,
+        queue_url: str,
+        *,
+        most: int = MOST_PER_CALL,
+        visibility_seconds: int | None = None,
+        wait_seconds: int = 0,
+        attempt_id: str | None = None,
+        attribute_names: Sequence[str] = ("All",),
+    ) -> list[Message]:
+        """ReceiveMessage with all system attributes, and the message attributes named.
+
+        ``attempt_id``: ReceiveRequestAttemptId of FIFO; a retry after a lost answer sends the same.
+        """
+        ...
+
+    def delete(self, queue_url: str, receipts: Sequence[str]) -> list[Fault | None]:
+        """DeleteMessageBatch of at most 10 receipts; None where it was deleted, in their order."""
+        ...
+
+    def change_visibility(
+        self, queue_url: str, receipts: Sequence[str], seconds: int
+    ) -> list[Fault | None]:
+        """ChangeMessageVisibilityBatch of at most 10 receipts, likewise."""
+        ...
+
+    def send(self, queue_url: str, entries: Sequence[Entry]) -> list[Taken | Fault]:
+        """SendMessageBatch of at most 10 entries, in their order."""
+        ...
+
+    def publish(self, topic_arn: str, entries: Sequence[Entry]) -> list[Taken | Fault]:
+        """PublishBatch of at most 10 entries, in their order."""
+        ...
+
+    def figures(self, queue_url: str) -> QueueFigures:
+        """GetQueueAttributes of the three counts."""
+        ...
+
+    def attributes(self, queue_url: str) -> dict[str, str]:
+        """GetQueueAttributes: All."""
+        ...
+
+    def queue_url(self, name: str, owner_account_id: str | None = None) -> str:
+        """GetQueueUrl."""
+        ...
+
+    def source_queues(self, queue_url: str) -> list[str]:
+        """ListDeadLetterSourceQueues, every page: their URLs."""
+        ...
+
+    def start_move(
+        self, source_arn: str, destination_arn: str | None, most_per_second: int | None
+    ) -> str:
+        """StartMessageMoveTask: the task's handle."""
+        ...
+
+    def move_tasks(self, source_arn: str) -> list[dict[str, Any]]:
+        """ListMessageMoveTasks: newest first, members as SQS names them."""
+        ...
+
+    def close(self) -> None:
+        """Close connections. A call afterwards opens new ones."""
+        ...

@@ -1,0 +1,138 @@
+"""A gateway, a moto server and a Spark session for the tests of the connectors, each once a run."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import re
+import shlex
+import signal
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.spark.queues import REGION, client_of
+from tests.spark.waiting import wait_for
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+ROOT = Path(__file__).parents[2]
+ACCOUNT = "000000000000"
+_names = itertools.count()
+
+# Spark workers and the connectors' own processes take these from the environment, as a job does.
+os.environ.update(
+    AWS_ACCESS_KEY_ID="testing",
+    AWS_SECRET_ACCESS_KEY="testing",
+    AWS_DEFAULT_REGION=REGION,
+    AWS_EC2_METADATA_DISABLED="true",
+    PYSPARK_PYTHON=sys.executable,
+    PYSPARK_DRIVER_PYTHON=sys.executable,
+    SPARK_LOCAL_IP="127.0.0.1",
+    PYTHONPATH=str(ROOT),
+)
+
+
+def _stop(process: subprocess.Popen[str]) -> None:
+    if process.poll() is None:
+        process.send_signal(signal.SIGTERM)
+        process.wait(30)
+    if process.stdout is not None:
+        process.stdout.close()
+
+
+@pytest.fixture(scope="session")
+def gateway() -> Iterator[str]:
+    """The endpoint of a gateway of our own, with its own PostgreSQL.
+
+    It lives in another environment than Spark: QUEUEGATE_COMMAND names the command.
+    """
+    command = os.environ.get("QUEUEGATE_COMMAND", str(ROOT / ".venv/bin/queuegate"))
+    inherited = {n: value for n, value in os.environ.items() if not n.startswith("PY")}
+    process = subprocess.Popen(
+        [*shlex.split(command), "serve", "--ephemeral", "--port", "0"],
+        env=inherited,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    try:
+        found = None
+        while found is None:
+            line = process.stdout.readline()
+            assert line, f"the gateway ended with {process.wait()}"
+            found = re.search(r"ready: (\S+)", line)
+        yield found[1]
+    finally:
+        _stop(process)
+
+
+@pytest.fixture(scope="session")
+def moto() -> Iterator[str]:
+    """The endpoint of a moto server: SQS, SNS and S3 that are not ours."""
+    command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", "0"]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    assert process.stderr is not None
+    try:
+        found = None
+        while found is None:
+            line = process.stderr.readline()
+            assert line, f"moto ended with {process.wait()}"
+            found = re.search(r"Running on (http://127\S+)", line)
+        # Nobody reads its log: without this it stops when the pipe is full.
+        drain = subprocess.Popen(["cat"], stdin=process.stderr, stdout=subprocess.DEVNULL)
+        endpoint = found[1]
+        wait_for(lambda: urllib.request.urlopen(f"{endpoint}/moto-api/").status == 200)
+        yield endpoint
+        _stop(process)
+        drain.wait(30)
+    finally:
+        _stop(process)
+        process.stderr.close()
+
+
+@pytest.fixture(params=["gateway", "moto"])
+def endpoint(request: pytest.FixtureRequest) -> str:
+    """Either of them: what the connectors do must not depend on whose endpoint it is."""
+    found: str = request.getfixturevalue(request.param)
+    return found
+
+
+@pytest.fixture
+def make_queue() -> Callable[..., str]:
+    """Create a queue and return its URL: ``make_queue(endpoint, fifo=True, ...)``."""
+
+    def make(endpoint: str, *, fifo: bool = False, **attributes: str) -> str:
+        name = f"spark-{os.getpid()}-{next(_names)}" + (".fifo" if fifo else "")
+        if fifo:
+            attributes["FifoQueue"] = "true"
+        created = client_of("sqs", endpoint).create_queue(QueueName=name, Attributes=attributes)
+        url: str = created["QueueUrl"]
+        return url
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    """A local session with two slots."""
+    from pyspark.sql import SparkSession
+
+    session = (
+        SparkSession.builder.master("local[2]")
+        .appName("queuegate-tests")
+        .config("spark.ui.enabled", "false")
+        .config("spark.driver.memory", "1g")
+        .config("spark.sql.shuffle.partitions", "2")
+        .config("spark.sql.session.timeZone", "UTC")
+        .getOrCreate()
+    )
+    session.sparkContext.setLogLevel("ERROR")
+    yield session
+    session.stop()

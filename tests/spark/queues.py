@@ -1,0 +1,40 @@
+"""What a test does to a queue beside the connectors, by boto3."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import boto3
+
+REGION = "us-east-1"
+
+
+def client_of(service: str, endpoint: str) -> Any:
+    """A boto3 client."""
+    return boto3.client(service, endpoint_url=endpoint, region_name=REGION)
+
+
+def fill(
+    endpoint: str, url: str, bodies: list[str], *, group: Callable[[str], str] | None = None
+) -> None:
+    """Send these bodies; ``group`` gives each its message group."""
+    client = client_of("sqs", endpoint)
+    for at in range(0, len(bodies), 10):
+        entries = []
+        for number, body in enumerate(bodies[at : at + 10]):
+            entry: dict[str, Any] = {"Id": str(number), "MessageBody": body}
+            if group:
+                entry |= {"MessageGroupId": group(body), "MessageDeduplicationId": body}
+            entries.append(entry)
+        assert not client.send_message_batch(QueueUrl=url, Entries=entries).get("Failed")
+
+
+def counts(endpoint: str, url: str) -> tuple[int, int]:
+    """Messages visible and in flight."""
+    found = client_of("sqs", endpoint).get_queue_attributes(QueueUrl=url, AttributeNames=["All"])
+    attributes = found["Attributes"]
+    return (
+        int(attributes["ApproximateNumberOfMessages"]),
+        int(attributes["ApproximateNumberOfMessagesNotVisible"]),
+    )

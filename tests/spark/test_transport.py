@@ -1,0 +1,345 @@
+"""Every call of a transport: lean and boto3 must give the same from a gateway and from others."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import pytest
+
+from spark_connectors.transport import Connection, Transport, open_transport
+from spark_connectors.transport.wire import Entry, Fault, Refused, Taken
+from tests.spark.queues import REGION, client_of
+from tests.spark.waiting import wait_for
+
+MakeQueue = Callable[..., str]
+ATTRIBUTES: Mapping[str, tuple[str, str | bytes]] = {
+    "text": ("String", "grüße, 世界 🌍"),
+    "number": ("Number", "12.50"),
+    "bytes": ("Binary", bytes(range(256))),
+    "custom.text": ("String.json", '{"a": [1, "\\"]}'),
+    "custom.number": ("Number.int", "-7"),
+    "custom.bytes": ("Binary.png", b"\x89PNG"),
+}
+Received = dict[str, Mapping[str, Any]]
+_names = itertools.count()
+
+
+@pytest.fixture(params=["lean", "boto3"])
+def transport(request: pytest.FixtureRequest, endpoint: str) -> Iterator[Transport]:
+    opened = open_transport(Connection(endpoint, kind=request.param))
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def queue(endpoint: str, make_queue: MakeQueue) -> str:
+    return make_queue(endpoint)
+
+
+@pytest.fixture
+def fifo(endpoint: str, make_queue: MakeQueue) -> str:
+    return make_queue(endpoint, fifo=True)
+
+
+def bodies_of(messages: list[Mapping[str, Any]]) -> list[str]:
+    return [message["Body"] for message in messages]
+
+
+def arn_of(transport: Transport, queue_url: str) -> str:
+    return transport.attributes(queue_url)["QueueArn"]
+
+
+def test_a_message_comes_back_as_it_was_sent(transport: Transport, queue: str) -> None:
+    body = 'plain, "quoted", <&>, \t\r\n, grüße, 世界 🌍 \u2028'
+    [taken] = transport.send(queue, [Entry(body, ATTRIBUTES)])
+    assert isinstance(taken, Taken)
+    assert taken.sequence_number is None
+    [message] = transport.receive(queue, wait_seconds=2)
+    assert message["MessageId"] == taken.message_id
+    assert message["Body"] == body
+    assert {
+        name: (each["DataType"], each.get("StringValue", each.get("BinaryValue")))
+        for name, each in message["MessageAttributes"].items()
+    } == ATTRIBUTES
+    assert message["Attributes"]["ApproximateReceiveCount"] == "1"
+    assert message["Attributes"]["SentTimestamp"].isdigit()
+
+
+def test_both_transports_give_the_same_message(endpoint: str, fifo: str) -> None:
+    lean, boto3 = (open_transport(Connection(endpoint, kind=kind)) for kind in ("lean", "boto3"))
+    lean.send(fifo, [Entry("a body", ATTRIBUTES, group_id="g", deduplication_id="d")])
+    [one] = lean.receive(fifo, visibility_seconds=0, wait_seconds=2)
+    [other] = boto3.receive(fifo, visibility_seconds=0, wait_seconds=2)
+    assert _without_receive(one) == _without_receive(other)
+    assert lean.attributes(fifo) == boto3.attributes(fifo)
+
+
+def _without_receive(message: Mapping[str, Any]) -> dict[str, Any]:
+    system = dict(message["Attributes"])
+    del system["ApproximateReceiveCount"]
+    return {**message, "Attributes": system, "ReceiptHandle": None}
+
+
+def test_fifo_members_come_back(transport: Transport, fifo: str) -> None:
+    entries = [Entry(f"m{n}", group_id="g1", deduplication_id=f"d{n}") for n in range(3)]
+    taken = transport.send(fifo, entries)
+    received = transport.receive(fifo, attempt_id="try-1", wait_seconds=2)
+    assert bodies_of(received) == ["m0", "m1", "m2"]
+    for place, (message, each) in enumerate(zip(received, taken, strict=True)):
+        assert isinstance(each, Taken)
+        assert message["Attributes"]["MessageGroupId"] == "g1"
+        assert message["Attributes"]["MessageDeduplicationId"] == f"d{place}"
+        assert message["Attributes"]["SequenceNumber"] == each.sequence_number
+
+
+def test_only_named_attributes_are_received(transport: Transport, queue: str) -> None:
+    transport.send(queue, [Entry("a", ATTRIBUTES)])
+    some = transport.receive(
+        queue, visibility_seconds=0, attribute_names=("number",), wait_seconds=2
+    )
+    none = transport.receive(queue, visibility_seconds=0, attribute_names=(), wait_seconds=2)
+    assert list(some[0]["MessageAttributes"]) == ["number"]
+    assert "MessageAttributes" not in none[0]
+
+
+def test_a_long_body_comes_back(transport: Transport, queue: str) -> None:
+    entry = Entry("é" * 100_000 + '"' * 50_000)
+    transport.send(queue, [entry])
+    [message] = transport.receive(queue, wait_seconds=2)
+    assert message["Body"] == entry.body
+
+
+@pytest.mark.parametrize("endpoint", ["gateway"], indirect=True)
+def test_a_body_of_one_mebibyte_comes_back(transport: Transport, queue: str) -> None:
+    body = "0123456789abcdef" * 65_536
+    [taken] = transport.send(queue, [Entry(body)])
+    assert isinstance(taken, Taken)
+    [message] = transport.receive(queue, wait_seconds=2)
+    assert message["Body"] == body
+    with pytest.raises(Refused) as refused:
+        transport.send(queue, [Entry(body + "x")])
+    assert refused.value.code == "BatchRequestTooLong"
+
+
+def test_an_empty_queue_gives_nothing(transport: Transport, queue: str) -> None:
+    assert transport.receive(queue) == []
+    assert transport.delete(queue, []) == []
+    assert transport.send(queue, []) == []
+
+
+def test_a_delayed_message_is_not_received_and_is_counted(transport: Transport, queue: str) -> None:
+    transport.send(queue, [Entry("later", delay_seconds=600), Entry("now"), Entry("now")])
+    assert bodies_of(transport.receive(queue, most=1, wait_seconds=2)) == ["now"]
+    wait_for(lambda: transport.figures(queue) == (1, 1, 1))
+
+
+def test_a_delete_is_final_and_may_be_repeated(transport: Transport, queue: str) -> None:
+    transport.send(queue, [Entry("a"), Entry("b")])
+    receipts: list[str] = []
+    while len(receipts) < 2:
+        got = transport.receive(queue, wait_seconds=2)
+        receipts += [message["ReceiptHandle"] for message in got]
+    assert transport.delete(queue, receipts) == [None, None]
+    assert transport.delete(queue, receipts) == [None, None]
+    assert transport.figures(queue) == (0, 0, 0)
+
+
+def test_a_bad_receipt_fails_alone(transport: Transport, queue: str) -> None:
+    transport.send(queue, [Entry("a")])
+    [message] = transport.receive(queue, wait_seconds=2)
+    for results in (
+        transport.change_visibility(queue, ["garbage", message["ReceiptHandle"]], 60),
+        transport.delete(queue, ["garbage", message["ReceiptHandle"]]),
+    ):
+        fault = results[0]
+        assert isinstance(fault, Fault)
+        assert fault.code == "ReceiptHandleIsInvalid"
+        assert fault.is_senders
+        assert results[1] is None
+
+
+def test_visibility_of_nought_gives_a_message_back(transport: Transport, queue: str) -> None:
+    transport.send(queue, [Entry("a")])
+    [message] = transport.receive(queue, visibility_seconds=600, wait_seconds=2)
+    assert transport.receive(queue) == []
+    assert transport.change_visibility(queue, [message["ReceiptHandle"]], 0) == [None]
+    [again] = transport.receive(queue, wait_seconds=2)
+    assert again["Attributes"]["ApproximateReceiveCount"] == "2"
+
+
+@pytest.mark.parametrize("endpoint", ["gateway"], indirect=True)
+def test_a_bad_entry_fails_alone(transport: Transport, queue: str) -> None:
+    first, second = transport.send(queue, [Entry("bad \ufffe"), Entry("good")])
+    assert isinstance(first, Fault)
+    assert first.code == "InvalidMessageContents"
+    assert first.is_senders
+    assert isinstance(second, Taken)
+
+
+def test_what_the_service_refuses_is_refused_by_its_code(
+    transport: Transport, queue: str, endpoint: str
+) -> None:
+    with pytest.raises(Refused) as refused:
+        transport.receive(queue + "-is-not-there")
+    assert refused.value.code == "QueueDoesNotExist"
+    with pytest.raises(Refused) as refused:
+        transport.queue_url("no-such-queue")
+    assert refused.value.code == "QueueDoesNotExist"
+    with pytest.raises(Refused) as refused:
+        transport.send(queue, [Entry("a")] * 11)
+    assert refused.value.code == "TooManyEntriesInBatchRequest"
+    assert refused.value.message
+
+
+def test_a_queue_is_found_by_its_name(transport: Transport, queue: str) -> None:
+    name = queue.rpartition("/")[2]
+    assert transport.queue_url(name) == queue
+    assert transport.attributes(queue)["QueueArn"].endswith(name)
+
+
+@pytest.fixture
+def dead_letters(endpoint: str, make_queue: MakeQueue) -> tuple[str, str, str]:
+    """A dead-letter queue with one message in it, its ARN, and the queue that it came from."""
+    transport = open_transport(Connection(endpoint))
+    dead = make_queue(endpoint)
+    arn = arn_of(transport, dead)
+    policy = json.dumps({"deadLetterTargetArn": arn, "maxReceiveCount": "1"})
+    source = make_queue(endpoint, RedrivePolicy=policy)
+    transport.send(source, [Entry("doomed")])
+    transport.receive(source, visibility_seconds=0, wait_seconds=2)
+    wait_for(lambda: transport.receive(source) or transport.figures(dead).visible)
+    return dead, arn, source
+
+
+def test_source_queues_are_listed(transport: Transport, dead_letters: tuple[str, str, str]) -> None:
+    dead, _, source = dead_letters
+    assert transport.source_queues(dead) == [source]
+    assert transport.source_queues(source) == []
+
+
+@pytest.mark.parametrize("endpoint", ["gateway"], indirect=True)
+def test_a_move_task_brings_messages_back(
+    transport: Transport, dead_letters: tuple[str, str, str]
+) -> None:
+    _, arn, source = dead_letters
+    assert transport.move_tasks(arn) == []
+    assert transport.start_move(arn, None, 100)
+    wait_for(lambda: transport.move_tasks(arn)[0]["Status"] == "COMPLETED")
+    [task] = transport.move_tasks(arn)
+    assert task["SourceArn"] == arn
+    assert task["MaxNumberOfMessagesPerSecond"] == 100
+    assert task["ApproximateNumberOfMessagesMoved"] == 1
+    assert isinstance(task["StartedTimestamp"], int)
+    assert bodies_of(transport.receive(source, wait_seconds=5)) == ["doomed"]
+
+
+def _published(transport: Transport, endpoint: str, queue: str, entries: list[Entry]) -> Received:
+    """What a queue that is subscribed to a topic receives of them: attributes by body."""
+    topic = _topic(endpoint)
+    _subscribe(endpoint, topic, arn_of(transport, queue))
+    taken = transport.publish(topic, entries)
+    assert all(isinstance(each, Taken) and each.message_id for each in taken)
+    received: Received = {}
+
+    def all_are_there() -> bool:
+        for message in transport.receive(queue, wait_seconds=1):
+            received[message["Body"]] = message["MessageAttributes"]
+        return len(received) == len(entries)
+
+    wait_for(all_are_there, 30)
+    return received
+
+
+def test_a_published_batch_reaches_the_queue(
+    transport: Transport, queue: str, endpoint: str
+) -> None:
+    entries = [
+        Entry("raw & <ünïcode> + = %", {"text": ("String", "a&b"), "n": ("Number", "1")}),
+        Entry("subject", {"text": ("String", "x y")}, subject="a subject"),
+    ]
+    received = _published(transport, endpoint, queue, entries)
+    assert received[entries[0].body]["text"]["StringValue"] == "a&b"
+    assert received[entries[0].body]["n"] == {"DataType": "Number", "StringValue": "1"}
+    assert received["subject"]["text"]["StringValue"] == "x y"
+
+
+# Others fail on bytes that pass through a topic.
+@pytest.mark.parametrize("endpoint", ["gateway"], indirect=True)
+def test_published_bytes_reach_the_queue(transport: Transport, queue: str, endpoint: str) -> None:
+    entry = Entry("a", {"bytes": ("Binary", bytes(range(256)))})
+    received = _published(transport, endpoint, queue, [entry])
+    assert received["a"]["bytes"]["BinaryValue"] == bytes(range(256))
+
+
+def test_a_topic_that_is_not_there_is_refused(transport: Transport) -> None:
+    with pytest.raises(Refused) as refused:
+        transport.publish(f"arn:aws:sns:{REGION}:000000000000:none", [Entry("a")])
+    assert refused.value.code == "NotFound"
+
+
+@pytest.mark.parametrize("endpoint", ["gateway"], indirect=True)
+def test_an_entry_that_cannot_be_published_fails_alone(transport: Transport, endpoint: str) -> None:
+    first, second = transport.publish(_topic(endpoint), [Entry(""), Entry("good")])
+    assert isinstance(first, Fault)
+    assert first.is_senders
+    assert isinstance(second, Taken)
+
+
+@pytest.mark.parametrize("endpoint", ["gateway"], indirect=True)
+def test_a_fifo_topic_gives_sequence_numbers(transport: Transport, endpoint: str) -> None:
+    topic = _topic(endpoint, fifo=True)
+    [taken] = transport.publish(topic, [Entry("a", group_id="g", deduplication_id="d")])
+    assert isinstance(taken, Taken)
+    assert taken.sequence_number
+
+
+def _topic(endpoint: str, *, fifo: bool = False) -> str:
+    name = f"spark-{os.getpid()}-{next(_names)}"
+    attributes = {"FifoTopic": "true"} if fifo else {}
+    arn: str = client_of("sns", endpoint).create_topic(
+        Name=name + (".fifo" if fifo else ""), Attributes=attributes
+    )["TopicArn"]
+    return arn
+
+
+def _subscribe(endpoint: str, topic: str, queue_arn: str) -> None:
+    client_of("sns", endpoint).subscribe(
+        TopicArn=topic,
+        Protocol="sqs",
+        Endpoint=queue_arn,
+        Attributes={"RawMessageDelivery": "true"},
+    )
+
+
+@pytest.mark.parametrize("endpoint", ["gateway"], indirect=True)
+def test_threads_share_a_transport(transport: Transport, queue: str) -> None:
+    received: list[str] = []
+
+    def work(number: int) -> None:
+        for turn in range(10):
+            transport.send(queue, [Entry(f"{number}-{turn}-{place}") for place in range(10)])
+            messages = transport.receive(queue)
+            transport.delete(queue, [message["ReceiptHandle"] for message in messages])
+            received.extend(bodies_of(messages))
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    while messages := transport.receive(queue):
+        received += bodies_of(messages)
+    assert sorted(received) == sorted(
+        f"{n}-{turn}-{place}" for n in range(6) for turn in range(10) for place in range(10)
+    )
+
+
+def test_a_closed_transport_opens_again(transport: Transport, queue: str) -> None:
+    transport.send(queue, [Entry("a")])
+    transport.close()
+    assert bodies_of(transport.receive(queue, wait_seconds=2)) == ["a"]
