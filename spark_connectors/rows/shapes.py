@@ -1,0 +1,106 @@
+"""Stored batches -> the batches that a query asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from operator import attrgetter
+
+import pyarrow as pa
+
+from spark_connectors.rows.columns import Attribute, attribute_maps, attributes_of, texts
+from spark_connectors.rows.envelopes import envelope_of
+from spark_connectors.rows.schema import (
+    BINARY,
+    HEADER,
+    HEADERS,
+    RECEIPT_COLUMN,
+    SNS_COLUMNS,
+    Shape,
+    arrow_schema,
+)
+
+
+def shaped(stored: pa.RecordBatch, shape: Shape) -> pa.RecordBatch:
+    """A batch of STORED_SCHEMA in exactly ``arrow_schema(shape)``: the same rows in the same order.
+
+    With ``unwrap_sns`` a body that is an envelope of SNS becomes its message, with the envelope's
+    attributes where the message itself has none. ``md5_of_body`` stays that of what was received.
+    """
+    wanted = arrow_schema(shape)
+    columns = dict(zip(stored.schema.names, stored.columns, strict=True))
+    if shape.unwrap_sns:
+        columns |= _unwrapped(columns["body"], columns["message_attributes"])
+    if shape.is_kafka:
+        columns = _as_kafka(columns, shape)
+    return pa.RecordBatch.from_arrays([columns[name] for name in wanted.names], schema=wanted)
+
+
+def _unwrapped(bodies: pa.Array, attributes: pa.Array) -> dict[str, pa.Array]:
+    """The columns that unwrapping changes or adds."""
+    plain: list[str | None] = bodies.to_pylist()
+    envelopes = [envelope_of(body) for body in plain]
+    columns = {
+        "body": texts(
+            [
+                body if envelope is None else envelope.message
+                for body, envelope in zip(plain, envelopes, strict=True)
+            ]
+        ),
+        "topic_arn": texts([None if e is None else e.topic_arn for e in envelopes]),
+        "subject": texts([None if e is None else e.subject for e in envelopes]),
+    }
+    if any(e is not None and e.attributes for e in envelopes):
+        columns["message_attributes"] = attribute_maps(
+            [
+                own if own or envelope is None else envelope.attributes
+                for own, envelope in zip(attributes_of(attributes), envelopes, strict=True)
+            ]
+        )
+    return columns
+
+
+def _as_kafka(columns: dict[str, pa.Array], shape: Shape) -> dict[str, pa.Array]:
+    """Kafka's columns. Partition and offset have no counterpart in a queue and are left out."""
+    extras = SNS_COLUMNS if shape.unwrap_sns else ()
+    if shape.include_receipt_handle:
+        extras = (*extras, RECEIPT_COLUMN)
+    return {
+        "key": columns["message_group_id"].cast(BINARY),
+        "value": columns["body"].cast(BINARY),
+        "topic": columns["queue"],
+        "timestamp": columns["sent_timestamp"],
+        "headers": _headers(columns, extras),
+    }
+
+
+def _headers(columns: dict[str, pa.Array], extras: Sequence[str]) -> pa.Array:
+    """Attributes by name, then the extra columns where they are not null.
+
+    Null for a row without any, as Spark's Kafka source has it.
+    """
+    further = [(name, columns[name].cast(BINARY).to_pylist()) for name in extras]
+    rows: list[list[tuple[str, bytes | None]] | None] = []
+    for number, attributes in enumerate(attributes_of(columns["message_attributes"])):
+        row = [(a.name, _value(a)) for a in sorted(attributes, key=attrgetter("name"))]
+        row += [(name, values[number]) for name, values in further if values[number] is not None]
+        rows.append(row or None)
+    return _lists(rows)
+
+
+def _value(attribute: Attribute) -> bytes | None:
+    return attribute.binary if attribute.text is None else attribute.text.encode()
+
+
+def _lists(rows: Sequence[Sequence[tuple[str, bytes | None]] | None]) -> pa.Array:
+    offsets = [0]
+    for row in rows:
+        offsets.append(offsets[-1] + len(row or ()))
+    found = [header for row in rows for header in row or ()]
+    headers = pa.StructArray.from_arrays(
+        [texts([key for key, _ in found]), pa.array([value for _, value in found], BINARY)],
+        fields=list(HEADER),
+    )
+    missing = pa.array([row is None for row in rows], pa.bool_())
+    return pa.ListArray.from_arrays(
+        pa.array(offsets, pa.int32()), headers, type=HEADERS, mask=missing
+    )

@@ -1,0 +1,1 @@
+"""The spool: what was received and is not yet committed, durable before Spark hears of it."""

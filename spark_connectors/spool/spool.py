@@ -1,0 +1,209 @@
+"""One spool: segments, what was deleted from the queue since, and the ids to remember."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import uuid
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from spark_connectors.rows.keys import message_key
+from spark_connectors.spool.places import (
+    ACKNOWLEDGED,
+    DONE,
+    IDENTITY,
+    IDS,
+    ORDER,
+    SEGMENTS,
+    Kept,
+    Place,
+    kept_of,
+    place_of,
+    segment_name,
+)
+from spark_connectors.spool.segments import Segment
+from spark_connectors.spool.stores import Missing, Store
+from spark_connectors.transport.wire import ConnectorError
+
+_VERSION = 1
+_KEY_BYTES = 16
+
+
+class SpoolMismatch(ConnectorError):
+    """The spool is another query's, another queue's, or not the one that the checkpoint knows."""
+
+
+class SpoolTaken(ConnectorError):
+    """Another process writes to this spool: two queries share it, or one was not yet dead."""
+
+
+class Contents(NamedTuple):
+    """What lies in a spool at one moment. ``done`` and ``ids``: messages deleted from the queue;
+    ``acknowledged``: Spark committed everything up to that batch, and maybe more."""
+
+    segments: list[Place]
+    done: dict[Place, Kept]
+    ids: dict[Place, Kept]
+    acknowledged: int
+
+    @property
+    def highest(self) -> int:
+        """The highest batch of which there is a trace."""
+        places = (*self.segments, *self.done, *self.ids)
+        return max((self.acknowledged, *(place.seq for place in places)))
+
+
+class Spool:
+    """A spool in a store. Everything it does may be repeated after a crash in the middle of it."""
+
+    def __init__(self, store: Store, identity: str) -> None:
+        self.store = store
+        self.identity = identity
+
+    @classmethod
+    def open(cls, store: Store, *, queue: str, mode: str) -> Spool:
+        """The spool of this queue there, created when there is none.
+
+        Raises SpoolMismatch when it is of another queue or receive mode.
+        """
+        fresh = {"version": _VERSION, "spool": str(uuid.uuid4()), "queue": queue, "mode": mode}
+        store.put_if_absent(IDENTITY, json.dumps(fresh).encode())
+        try:
+            found = json.loads(store.get(IDENTITY))
+            identity, version = str(found["spool"]), found["version"]
+        except (ValueError, KeyError, TypeError):
+            raise SpoolMismatch(f"{IDENTITY} in the spool cannot be read") from None
+        if version != _VERSION:
+            raise SpoolMismatch(f"the spool has version {version}: this is a reader of {_VERSION}")
+        for name, wanted in (("queue", queue), ("mode", mode)):
+            if found.get(name) != wanted:
+                raise SpoolMismatch(
+                    f"the spool is of {name} '{found.get(name)}', not '{wanted}': give each query "
+                    "a spoolPath of its own"
+                )
+        return cls(store, identity)
+
+    def put(self, place: Place, data: bytes) -> bool:
+        """Write a segment; when this returns True it survives a crash. False: there was one."""
+        return self.store.put_if_absent(segment_name(place), data)
+
+    def read(self, place: Place) -> Segment:
+        """The segment. Raises Missing, Damaged."""
+        name = segment_name(place)
+        return Segment(self.store.get(name), name)
+
+    def has(self, place: Place) -> bool:
+        """Whether the segment is there."""
+        name = segment_name(place)
+        return name in self.store.names(name)
+
+    def contents(self) -> Contents:
+        """List everything."""
+        places = [place_of(name) for name in self.store.names(SEGMENTS)]
+        segments = sorted(
+            (place for place in places if place is not None),
+            key=lambda place: (place.seq, -1 if place.slot is None else place.slot),
+        )
+        acknowledged = max(self._acknowledged(), default=0)
+        return Contents(segments, self._kept(DONE), self._kept(IDS), acknowledged)
+
+    def _acknowledged(self) -> list[int]:
+        names = (name.removeprefix(ACKNOWLEDGED) for name in self.store.names(ACKNOWLEDGED))
+        return [int(name) for name in names if name.isdigit()]
+
+    def acknowledge(self, seq: int) -> None:
+        """Remember that Spark has committed up to this batch."""
+        before = self._acknowledged()
+        self.store.put_if_absent(f"{ACKNOWLEDGED}{seq:012}", b"")
+        for older in before:
+            if older < seq:
+                self.store.remove(f"{ACKNOWLEDGED}{older:012}")
+
+    def clear(self, contents: Contents) -> None:
+        """Remove everything but the spool's identity and how far it was acknowledged."""
+        for place in contents.segments:
+            self.store.remove(segment_name(place))
+            if place.slot is not None:
+                self.store.remove(f"{ORDER}{place}")
+        for kept in (*contents.done.values(), *contents.ids.values()):
+            self.unmark(kept)
+            self.forget(kept)
+
+    def _kept(self, prefix: str) -> dict[Place, Kept]:
+        found = (kept_of(name) for name in self.store.names(prefix))
+        return {kept.place: kept for kept in found if kept is not None}
+
+    def slots_before(self, place: Place) -> list[Place]:
+        """Slots of the same batch whose segments were written before this one's, which is written.
+
+        Always the same answer: each slot takes the next free number of its batch, once.
+        """
+        before: list[Place] = []
+        for number in itertools.count():
+            name = f"{ORDER}{Place(place.seq, number)}"
+            self.store.put_if_absent(name, str(place.slot).encode())
+            slot = int(self.store.get(name))
+            if slot == place.slot:
+                break
+            before.append(Place(place.seq, slot))
+        return before
+
+    def mark_done(self, kept: Kept) -> None:
+        """Remember that the segment's messages were deleted from the queue."""
+        self.store.put_if_absent(f"{DONE}{kept}", b"")
+
+    def unmark(self, kept: Kept) -> None:
+        """Take back ``mark_done``."""
+        self.store.remove(f"{DONE}{kept}")
+
+    def drop(self, kept: Kept, keys: Sequence[bytes] | None, now: float) -> None:
+        """Remove a segment that is done, but keep its ids for as long as they are needed.
+
+        ``keys``: its message keys; None: read them from the segment.
+        """
+        if kept.forget_at > now:
+            try:
+                data = b"".join(keys if keys is not None else self.keys(kept.place))
+            except Missing:
+                data = None
+            if data is not None:
+                self.store.put_if_absent(f"{IDS}{kept}", data)
+        self.store.remove(segment_name(kept.place))
+        if kept.place.slot is not None:
+            self.store.remove(f"{ORDER}{kept.place}")
+        self.unmark(kept)
+
+    def forget(self, kept: Kept) -> None:
+        """Remove ids that outlived their use."""
+        self.store.remove(f"{IDS}{kept}")
+
+    def keys(self, place: Place) -> list[bytes]:
+        """Keys of a segment's messages. Raises Missing, Damaged."""
+        return [message_key(one) for one in self.read(place).message_ids()]
+
+    def kept_keys(self, kept: Kept) -> list[bytes]:
+        """Keys in a file of ids."""
+        data = self.store.get(f"{IDS}{kept}")
+        return [data[at : at + _KEY_BYTES] for at in range(0, len(data), _KEY_BYTES)]
+
+    def remembered(self, contents: Contents, now: float) -> Iterable[tuple[Place, list[bytes]]]:
+        """Keys that a redelivery must be held against, by segment; reads each file it needs.
+
+        A segment that somebody removes meanwhile is passed over: its messages were done.
+        """
+        for place in contents.segments:
+            kept = contents.done.get(place)
+            if kept is None or kept.forget_at > now:
+                try:
+                    keys = self.keys(place)
+                except Missing:
+                    continue
+                yield place, keys
+        for kept in contents.ids.values():
+            if kept.forget_at > now and kept.place not in contents.segments:
+                try:
+                    keys = self.kept_keys(kept)
+                except Missing:
+                    continue
+                yield kept.place, keys
