@@ -1,0 +1,45 @@
+"""Queues and topics of SQS and SNS as tables and streams of Spark, exactly once.
+
+Importing this package imports nothing of Spark; ``register`` and ``read_queue`` do.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+__all__ = ["read_queue", "register"]
+
+
+def register(spark: SparkSession) -> None:
+    """Make the formats ``sqs`` and ``sns`` known to a session, and ``queuegate-sqs`` and
+    ``queuegate-sns``, which are the same and clash with no other connector.
+
+    Where this package was installed with pip, Spark finds ``sqs`` and ``sns`` without it.
+    """
+    from spark_connectors.sink import QueuegateSnsDataSource, SnsDataSource
+    from spark_connectors.source import QueuegateSqsDataSource, SqsDataSource
+
+    for source in (SqsDataSource, QueuegateSqsDataSource, SnsDataSource, QueuegateSnsDataSource):
+        spark.dataSource.register(source)
+
+
+def read_queue(
+    spark: SparkSession, queue_url: str, *, checkpoint: str, **options: object
+) -> DataFrame:
+    """A queue as a stream whose spool lies in the checkpoint: they live and die together.
+
+    Give the same ``checkpoint`` as ``checkpointLocation`` to ``writeStream``. ``options`` are those
+    of the source, such as ``endpointUrl="http://localhost:9324"``. A query with two queues needs a
+    ``spoolPath`` of its own for each.
+    """
+    register(spark)
+    spool = options.pop("spoolPath", f"{checkpoint.rstrip('/')}/queuegate-spool")
+    reader = spark.readStream.format("sqs").option("queueUrl", queue_url)
+    reader = reader.option("spoolPath", str(spool))
+    for name, value in options.items():
+        text = str(value).lower() if isinstance(value, bool) else str(value)
+        reader = reader.option(name, text)
+    return reader.load()

@@ -1,0 +1,134 @@
+"""Browse: what lies in a queue, read without receiving it, where the endpoint offers that.
+
+The pages are Queuegate's ``GET /v1/queues/{name}/browse``. One page holds up to 1,000 messages, so
+that botocore's own signer and HTTP serve here.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+from urllib.parse import quote, urlencode
+
+from spark_connectors.transport import Connection
+from spark_connectors.transport.retries import Passing, retried
+from spark_connectors.transport.wire import ConnectorError, Message, Refused
+
+_PAGE_ROWS = 1_000
+_OK, _NOT_FOUND = 200, 404
+_MOST_PARTS = 1_000
+
+
+class NotOffered(ConnectorError):
+    """The endpoint has no browsing: AWS, or another server."""
+
+
+class Range(NamedTuple):
+    """Messages behind ``after`` up to ``until``, None: from the first, to the last; as of then."""
+
+    after: str | None
+    until: str | None
+    as_of: str
+
+
+class QueueBrowser:
+    """Browses one queue. Opened where it is used; nothing of it is pickled."""
+
+    def __init__(self, connection: Connection, queue: str) -> None:
+        from botocore.auth import SigV4Auth
+        from botocore.httpsession import URLLib3Session
+
+        from spark_connectors.transport import endpoints, sessions
+
+        session = sessions.open_session(connection)
+        known = endpoints.configured(connection, session)
+        if "sqs" not in known or endpoints.is_aws_host(known["sqs"].host):
+            raise NotOffered("AWS has no browsing: mode=peek, or mode=drain")
+        sessions.settle_region(session, may_default=True)
+        self._base = f"{known['sqs'].url.rstrip('/')}/v1/queues/{quote(queue, safe='')}/browse"
+        self._endpoint = known["sqs"].url
+        self._max_retries = connection.max_retries
+        self._http = URLLib3Session(timeout=(5, 60))
+        self._signer = SigV4Auth(
+            session.get_credentials(), "sqs", session.get_config_variable("region")
+        )
+
+    def split(self, parts: int) -> list[Range]:
+        """At most so many ranges that hold about as many messages each.
+
+        Raises NotOffered, Refused for a queue that does not exist, NotNow.
+        """
+        found = self._get("/ranges", {"parts": str(min(parts, _MOST_PARTS))})
+        try:
+            as_of = str(found["as_of"])
+            return [Range(one["after"], one["until"], as_of) for one in found["ranges"]]
+        except (KeyError, TypeError):
+            raise self._not_offered() from None
+
+    def pages(self, stretch: Range, filters: Mapping[str, str]) -> Iterator[list[Message]]:
+        """The messages of a range, as ReceiveMessage would give them but without receipts."""
+        asked = {"limit": str(_PAGE_ROWS), "as_of": stretch.as_of, **filters}
+        if stretch.until is not None:
+            asked["until"] = stretch.until
+        after = stretch.after
+        while True:
+            page = self._get("", asked if after is None else asked | {"after": after})
+            yield [_message(one) for one in page["messages"]]
+            after = page["next"]
+            if after is None:
+                return
+
+    def _get(self, path: str, asked: Mapping[str, str]) -> dict[str, Any]:
+        url = f"{self._base}{path}?{urlencode(asked)}"
+        return retried(
+            lambda: self._attempt(url),
+            action="browse",
+            place=self._endpoint,
+            max_retries=self._max_retries,
+        )
+
+    def _attempt(self, url: str) -> dict[str, Any]:
+        from botocore.awsrequest import AWSRequest
+        from botocore.exceptions import HTTPClientError
+
+        request = AWSRequest("GET", url)
+        self._signer.add_auth(request)
+        try:
+            answer = self._http.send(request.prepare())
+        except HTTPClientError as error:
+            raise Passing(str(error)) from error
+        if answer.status_code >= 500:
+            raise Passing(f"HTTP {answer.status_code}")
+        try:
+            found = json.loads(answer.content)
+        except ValueError:
+            raise self._not_offered() from None
+        if answer.status_code == _OK and isinstance(found, dict):
+            return found
+        raise self._refusal(answer.status_code, found)
+
+    def _refusal(self, status: int, found: object) -> ConnectorError:
+        detail = found.get("detail") or found.get("message") if isinstance(found, dict) else None
+        if isinstance(detail, str) and "queue" in detail.lower():
+            code = "QueueDoesNotExist" if status == _NOT_FOUND else str(status)
+            return Refused(code, detail)
+        return self._not_offered()
+
+    def _not_offered(self) -> NotOffered:
+        return NotOffered(f"{self._endpoint} has no browsing: mode=peek, or mode=drain")
+
+
+def _message(shown: Mapping[str, Any]) -> Message:
+    attributes = shown["message_attributes"]
+    for value in attributes.values():
+        if value.get("BinaryValue") is not None:
+            value["BinaryValue"] = base64.b64decode(value["BinaryValue"])
+    return {
+        "MessageId": shown["message_id"],
+        "Body": shown["body"],
+        "MD5OfBody": shown["md5_of_body"],
+        "Attributes": shown["attributes"],
+        "MessageAttributes": attributes,
+    }

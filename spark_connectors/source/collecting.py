@@ -1,0 +1,391 @@
+"""Receive on the driver, ahead of Spark, and turn what came into durable segments."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+import uuid
+from collections import deque
+from collections.abc import Sequence
+from itertools import islice
+from typing import NamedTuple
+
+from spark_connectors.rows.keys import message_key
+from spark_connectors.rows.received import Received, stored_batch
+from spark_connectors.source.deleting import Delete, Deleter
+from spark_connectors.source.giving_back import give_back
+from spark_connectors.source.options import StreamOptions
+from spark_connectors.spool.known import KnownMessages
+from spark_connectors.spool.places import Place
+from spark_connectors.spool.segments import encode, slots_of
+from spark_connectors.spool.spool import Spool, SpoolTaken
+from spark_connectors.transport.wire import Message, NotNow, Transport
+
+_log = logging.getLogger(__name__)
+# Fewer rows than these are not worth a task of their own.
+_LEAST_ROWS_PER_SLOT = 250
+_MOST_PAUSE_SECONDS = 5.0
+# A FIFO group comes again only when its messages are deleted: larger segments would only wait.
+_MOST_EAGER_ROWS = 1_000
+# An AvailableNow run ends after so many polls in vain.
+_TARGET_POLLS = 2
+_TARGET_WAIT_SECONDS = 2
+
+
+class Sealed(NamedTuple):
+    """A segment that the spool has; ``slots``: the rows of each."""
+
+    seq: int
+    rows: int
+    body_bytes: int
+    slots: tuple[int, ...]
+
+
+class Collector:
+    """Threads that receive, and segments, one number after the other, made of it.
+
+    Nothing of a message leaves here before its segment is durable. What is only in memory comes
+    back to the queue by its visibility timeout.
+    """
+
+    def __init__(
+        self,
+        options: StreamOptions,
+        transport: Transport,
+        url: str,
+        spool: Spool,
+        known: KnownMessages,
+        deleter: Deleter,
+    ) -> None:
+        self._options = options
+        self._transport = transport
+        self._url = url
+        self._spool = spool
+        self._known = known
+        self._deleter = deleter
+        self._next_seq = 0
+        self._buffer: dict[bytes, Received] = {}
+        self._buffer_bytes = 0
+        self._buffer_since = 0.0
+        self._sealing: dict[bytes, Received] = {}
+        self._sealed: deque[Sealed] = deque()
+        self._is_busy = False
+        self._is_asked = False
+        self._is_stopped = False
+        self._budget: int | None = None
+        self._failure: Exception | None = None
+        self._changed = threading.Condition()
+        self._seal_lock = threading.Lock()
+        self._threads: list[threading.Thread] = []
+        self.received_count = 0
+        self.dropped_count = 0
+        self.empty_polls = 0
+        self.last_error: str | None = None
+        self.oldest_sent_at: float | None = None
+        self.spooled_bytes = 0
+        self._is_eager = options.place.is_fifo and options.delete_mode == "spool"
+
+    # What the reader asks
+
+    def start(self, after: int) -> None:
+        """Begin to receive, once, for segments behind ``after``."""
+        self._next_seq = max(self._next_seq, after + 1)
+        for number in range(self._options.receive_threads):
+            thread = threading.Thread(
+                target=self._run, args=(number,), name=f"receive-{number}", daemon=True
+            )
+            thread.start()
+            self._threads.append(thread)
+
+    def stop(self) -> None:
+        """Receive no more, and give back what is only in memory."""
+        with self._changed:
+            self._is_stopped = True
+            self._changed.notify_all()
+
+    def limit_to(self, count: int) -> None:
+        """Receive so many new messages more and then no more."""
+        with self._changed:
+            self._budget = self.received_count + count
+            self._changed.notify_all()
+
+    def wait_sealed(self, after: int, seconds: float) -> list[Sealed]:
+        """Segments behind ``after``: those that are there, or what comes within that time.
+
+        What gathers in memory becomes a segment now rather than when it is large. Raises what ended
+        a receiving thread.
+        """
+        deadline = time.monotonic() + seconds
+        self.serve(after)
+        with self._changed:
+            self._is_asked = True
+            self._changed.notify_all()
+            try:
+                while not self._sealed and not self._is_ripe():
+                    self._raise_failure()
+                    left = deadline - time.monotonic()
+                    if left <= 0 or (self.is_spent and not self._sealing):
+                        return []
+                    self._changed.wait(left)
+            finally:
+                self._is_asked = False
+        if not self._sealed:
+            self._seal()
+        self._raise_failure()
+        with self._changed:
+            return list(self._sealed)
+
+    def serve(self, seq: int) -> None:
+        """Spark works on all up to this segment: there is room for as many again."""
+        with self._changed:
+            while self._sealed and self._sealed[0].seq <= seq:
+                self._sealed.popleft()
+            self._changed.notify_all()
+
+    def _is_ripe(self) -> bool:
+        """Whether what gathers in memory is worth a batch. While Spark works on one, the next one
+        grows by itself; where that is not so, it takes what the queue gives without a pause."""
+        if not self._buffer:
+            return False
+        grows = self._options.prefetch_batches > 0 and self._budget is None
+        return grows or not self._is_busy or self._is_due()
+
+    @property
+    def is_spent(self) -> bool:
+        """Whether ``limit_to`` allows no more."""
+        return self._budget is not None and self.received_count >= self._budget
+
+    @property
+    def is_exhausted(self) -> bool:
+        """Whether ``limit_to`` allows no more, or the queue gave none twice, and nothing of what
+        came is still to be handed out."""
+        with self._changed:
+            is_over = self.is_spent or self.empty_polls >= _TARGET_POLLS
+            return is_over and not self.ahead_rows
+
+    @property
+    def ahead_rows(self) -> int:
+        """Messages received for batches that Spark has not asked for."""
+        return sum(one.rows for one in self._sealed) + len(self._buffer) + len(self._sealing)
+
+    def _raise_failure(self) -> None:
+        if self._failure is not None:
+            raise self._failure
+
+    # Receiving
+
+    def _run(self, number: int) -> None:
+        pause = 0.1
+        while self._wait_for_room(number):
+            try:
+                self._receive_once(number)
+                pause, self.last_error = 0.1, None
+            except NotNow as passing:
+                # A gateway that restarts must not end a stream. AvailableNow has an end, and fails.
+                self.last_error = str(passing)
+                _log.warning("receiving from %s: %s", self._options.place.name, passing)
+                if self._budget is not None:
+                    self._fail(passing)
+                with self._changed:
+                    self._changed.wait(pause)
+                pause = min(2 * pause, _MOST_PAUSE_SECONDS)
+            except Exception as broken:  # noqa: BLE001
+                self._fail(broken)
+
+    def _fail(self, broken: Exception) -> None:
+        with self._changed:
+            self._failure = broken
+            self._is_stopped = True
+            self._changed.notify_all()
+
+    def _wait_for_room(self, number: int) -> bool:
+        """Return True when this thread should receive, False when it should end.
+
+        One thread alone asks an idle queue; the others join while answers are full.
+        """
+        with self._changed:
+            while not self._is_stopped:
+                if (number == 0 or self._is_busy) and self._has_room() and not self.is_spent:
+                    return True
+                self._changed.wait(self._options.receive_seconds)
+            return False
+
+    def _has_room(self) -> bool:
+        options = self._options
+        ahead = self.ahead_rows
+        waiting = len(self._buffer) + len(self._sealing) + self._deleter.pending_rows
+        if waiting >= options.most_in_flight:
+            return False
+        if ahead < options.most_rows * options.prefetch_batches:
+            return True
+        return self._is_asked and ahead < options.most_rows
+
+    def _receive_once(self, number: int) -> None:
+        options = self._options
+        wait = 0
+        if number == 0 and not self._is_busy:
+            wait = options.wait_seconds
+            if self._budget is not None:
+                wait = max(1, min(wait, _TARGET_WAIT_SECONDS))
+            elif self._buffer:
+                wait = min(wait, 1)
+        most = 10
+        if self._budget is not None:
+            most = max(1, min(most, self._budget - self.received_count))
+        messages = self._transport.receive(
+            self._url,
+            most=most,
+            visibility_seconds=options.visibility_seconds,
+            wait_seconds=wait,
+            # The same for every attempt: an answer that was lost is given again.
+            attempt_id=str(uuid.uuid4()) if options.place.is_fifo else None,
+            attribute_names=options.attribute_names,
+        )
+        if self._is_stopped:
+            give_back(self._transport, self._url, [one["ReceiptHandle"] for one in messages])
+            return
+        self._take(messages, most)
+        if number == 0 and not messages and wait >= 1:
+            self.empty_polls += 1
+        elif messages:
+            self.empty_polls = 0
+
+    def _take(self, messages: Sequence[Message], most: int) -> None:
+        now = time.time()
+        known_receipts: list[str] = []
+        with self._changed:
+            self._is_busy = len(messages) >= most
+            for message in messages:
+                receipt = self._remember(message, now)
+                if receipt is not None:
+                    known_receipts.append(receipt)
+            is_due = self._is_due()
+            self._changed.notify_all()
+        if known_receipts:
+            self._deleter.delete_repeats(known_receipts)
+        if is_due:
+            self._seal()
+
+    def _remember(self, message: Message, now: float) -> str | None:
+        """Take a message up; return its receipt when it is a repeat that the spool has."""
+        key = message_key(message["MessageId"])
+        received = Received(message, now)
+        if not self._options.dedupe:
+            key += len(self._buffer).to_bytes(8, "big") + self.received_count.to_bytes(8, "big")
+        elif key in self._buffer:
+            # Not durable yet: the newer receipt is the one that will delete it.
+            self._buffer[key] = received
+            self.dropped_count += 1
+            return None
+        else:
+            place = self._known.place_of(key)
+            if place is not None or key in self._sealing:
+                self.dropped_count += 1
+                receipt: str = message["ReceiptHandle"]
+                if self._options.is_in_memory or place is None:
+                    self._deleter.renew(key, receipt, place)
+                    return None
+                return receipt
+        if not self._buffer:
+            self._buffer_since = time.monotonic()
+        self._buffer[key] = received
+        self._buffer_bytes += len(message["Body"])
+        self.received_count += 1
+        return None
+
+    def _is_due(self) -> bool:
+        rows = len(self._buffer)
+        if not rows:
+            return False
+        options = self._options
+        if self._is_eager and (not self._is_busy or rows >= _MOST_EAGER_ROWS):
+            return True
+        return (
+            rows >= options.most_rows
+            or self._buffer_bytes >= options.most_bytes
+            or self.is_spent
+            or time.monotonic() - self._buffer_since >= options.receive_seconds
+        )
+
+    # Sealing
+
+    def _seal(self) -> None:
+        """Make the buffer a segment. Segments come to be one after the other, in order."""
+        with self._seal_lock:
+            with self._changed:
+                taken = self._cut()
+                self._sealing = taken
+            if not taken:
+                return
+            written: list[Sealed] = []
+            try:
+                written.append(self._write(taken))
+            finally:
+                with self._changed:
+                    # In one step: nobody may see the rows in neither of the two.
+                    self._sealing = {}
+                    self._sealed.extend(written)
+                    self._changed.notify_all()
+
+    def _cut(self) -> dict[bytes, Received]:
+        """Take the first messages of the buffer, within the limits of a batch."""
+        options = self._options
+        count = body_bytes = 0
+        for received in islice(self._buffer.values(), options.most_rows):
+            body_bytes += len(received.message["Body"])
+            if count and body_bytes > options.most_bytes:
+                break
+            count += 1
+        taken = dict(islice(self._buffer.items(), count))
+        for key in taken:
+            del self._buffer[key]
+        self._buffer_bytes = sum(len(one.message["Body"]) for one in self._buffer.values())
+        self._buffer_since = time.monotonic()
+        return taken
+
+    def _write(self, taken: dict[bytes, Received]) -> Sealed:
+        options = self._options
+        messages = list(taken.values())
+        slots = options.slots
+        if not options.keeps_order:
+            slots = max(1, min(slots, len(messages) // _LEAST_ROWS_PER_SLOT))
+        parts = slots_of(messages, slots, by_group=options.keeps_order)
+        name = options.place.name
+        batches = [stored_batch(name, part) for part in parts]
+        body_bytes = sum(len(one.message["Body"]) for one in messages)
+        place = Place(self._next_seq)
+        data = encode(batches, options.spool_compression)
+        if not self._spool.put(place, data):
+            raise SpoolTaken(
+                f"segment {place} of the spool at {options.spool_path} was written by another "
+                "query: only one at a time may use a checkpoint and its spool"
+            )
+        self._next_seq += 1
+        self.spooled_bytes += len(data)
+        self._known.add(place, list(taken))
+        self.oldest_sent_at = min(
+            (int(sent) / 1000 for one in messages if (sent := _sent(one.message)).isdigit()),
+            default=None,
+        )
+        self._deleter.sealed(
+            place,
+            Delete(
+                receipts={key: one.message["ReceiptHandle"] for key, one in taken.items()},
+                received_at=min(one.received_at for one in messages),
+            ),
+            at_once=options.delete_mode == "spool",
+        )
+        return Sealed(place.seq, len(messages), body_bytes, tuple(len(part) for part in parts))
+
+    def give_back(self) -> list[str]:
+        """Forget what is only in memory, and return the receipts to make it visible with."""
+        with self._changed:
+            receipts = [one.message["ReceiptHandle"] for one in self._buffer.values()]
+            self._buffer.clear()
+            self._buffer_bytes = 0
+        return receipts
+
+
+def _sent(message: Message) -> str:
+    return str(message.get("Attributes", {}).get("SentTimestamp", ""))

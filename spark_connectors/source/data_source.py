@@ -1,0 +1,91 @@
+"""Format ``sqs``: a queue to read, as stream or batch, and to write to."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import DataSource
+
+from spark_connectors.options.declaring import BadOption
+from spark_connectors.rows.schema import spark_schema
+from spark_connectors.source.options import StreamOptions, shape_of, stream_options
+from spark_connectors.transport.wire import ConnectorError
+
+if TYPE_CHECKING:
+    from pyspark.sql.datasource import (
+        DataSourceReader,
+        DataSourceStreamReader,
+        DataSourceStreamWriter,
+        DataSourceWriter,
+    )
+    from pyspark.sql.types import StructType
+
+
+class SqsDataSource(DataSource):
+    """A queue of SQS, of AWS or of an endpoint that speaks its protocol."""
+
+    @classmethod
+    def name(cls) -> str:
+        """As in ``spark.readStream.format("sqs")``."""
+        return "sqs"
+
+    def schema(self) -> StructType:
+        """The columns of the rows, by the options that shape them."""
+        return spark_schema(shape_of(self._shaping()))
+
+    def _shaping(self) -> dict[str, object]:
+        from spark_connectors.options.declaring import read_options
+        from spark_connectors.source.options import SHAPING
+
+        names = {name.lower() for one in SHAPING for name in (one.name, *one.aliases)}
+        given = {name: text for name, text in self.options.items() if name.lower() in names}
+        return read_options(SHAPING, given)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
+        """The reader of a stream. Raises BadOption."""
+        from spark_connectors.source.driver_reader import DriverStreamReader
+        from spark_connectors.source.executor_reader import ExecutorStreamReader
+
+        self._agree(schema)
+        options: StreamOptions = stream_options(self.options)
+        if options.receive_mode == "executor":
+            return ExecutorStreamReader(options)
+        return DriverStreamReader(options)
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """The reader of a batch. Raises BadOption."""
+        from spark_connectors.source.batch import batch_reader
+
+        self._agree(schema)
+        return batch_reader(self.options)
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        """The writer of a batch. Raises BadOption, or what is wrong with the columns."""
+        from spark_connectors.sink import sqs_writer
+
+        return sqs_writer(self.options, schema, overwrite)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
+        """The writer of a stream, likewise."""
+        from spark_connectors.sink import sqs_stream_writer
+
+        return sqs_stream_writer(self.options, schema, overwrite)
+
+    def _agree(self, schema: StructType) -> None:
+        if schema.fieldNames() != self.schema().fieldNames():
+            raise BadOption(
+                "the columns of format sqs are given (options valueFormat, unwrapSns, "
+                "includeReceiptHandle change them): leave .schema(...) out"
+            )
+
+
+class QueuegateSqsDataSource(SqsDataSource):
+    """The same under a name that no other connector has."""
+
+    @classmethod
+    def name(cls) -> str:
+        """As in ``spark.readStream.format("queuegate-sqs")``."""
+        return "queuegate-sqs"
+
+
+__all__ = ["ConnectorError", "QueuegateSqsDataSource", "SqsDataSource"]

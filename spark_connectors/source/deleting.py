@@ -1,0 +1,318 @@
+"""Delete from the queue what Spark has committed or the spool holds, beside the query.
+
+A delete with a receipt that has expired is answered "Successful" and does nothing. So each segment
+records when its ids may be forgotten: at once when its messages were deleted well within their
+visibility timeout, otherwise only when the queue's retention period is over.
+"""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+import time
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
+
+from spark_connectors.rows.keys import message_key
+from spark_connectors.source.options import StreamOptions
+from spark_connectors.spool.known import KnownMessages
+from spark_connectors.spool.places import Kept, Place
+from spark_connectors.spool.segments import Segment
+from spark_connectors.spool.spool import Contents, Spool
+from spark_connectors.spool.stores import Missing
+from spark_connectors.transport.wire import MOST_PER_CALL, NotNow, Transport
+
+_log = logging.getLogger(__name__)
+# The rest of the visibility timeout is for the last call's way to the queue.
+_SAFE_SHARE = 0.9
+# AWS: a message that was deleted may be delivered once more shortly after.
+_AWS_SECONDS = 300
+_ATTEMPTS = 5
+_MOST_PAUSE_SECONDS = 5.0
+
+
+class Delete(NamedTuple):
+    """Receipts of one segment by message key, and when the first was received (epoch seconds;
+    None: in another process, so that they may have expired)."""
+
+    receipts: dict[bytes, str]
+    received_at: float | None
+
+
+class ForgetRule(NamedTuple):
+    """How long ids are known after their delete."""
+
+    visibility_seconds: int
+    retention_seconds: int
+    window: float | None
+    is_aws: bool
+
+    def forget_at(self, received_at: float | None, now: float, *, is_sure: bool) -> int:
+        """The instant; in the past when a redelivery is impossible."""
+        if self.window is not None:
+            return int(now + self.window) + 1
+        extra = _AWS_SECONDS if self.is_aws else 0
+        safe = self.visibility_seconds * _SAFE_SHARE
+        if is_sure and received_at is not None and now - received_at < safe:
+            return int(now) + extra
+        return int(now) + self.retention_seconds + extra + 1
+
+
+class _Job:
+    """One segment on its way out of the queue."""
+
+    def __init__(self, place: Place, delete: Delete) -> None:
+        self.place = place
+        self.delete = delete
+        self.calls_left = -(-len(delete.receipts) // MOST_PER_CALL)
+        self.is_sure = True
+
+
+class Deleter:
+    """Daemon threads that delete; nothing waits for them but ``flush``."""
+
+    def __init__(
+        self,
+        options: StreamOptions,
+        transport: Transport,
+        url: str,
+        spool: Spool,
+        known: KnownMessages,
+        rule: ForgetRule,
+    ) -> None:
+        self._options = options
+        self._transport = transport
+        self._url = url
+        self._spool = spool
+        self._known = known
+        self._rule = rule
+        self._retained = 0 if options.is_in_memory else options.spool_retention_batches
+        self._work: queue.SimpleQueue[Callable[[], object]] = queue.SimpleQueue()
+        self._waiting: dict[Place, Delete] = {}
+        self._under_way: dict[Place, int] = {}
+        self._done: dict[Place, Kept] = {}
+        self._ids: dict[Place, Kept] = {}
+        self._inherited: set[Place] = set()
+        self._renewed: dict[bytes, str] = {}
+        self._acknowledged = 0
+        self._unfinished = 0
+        self._failure: Exception | None = None
+        self._changed = threading.Condition()
+        self.pending_rows = 0
+        self.last_error: str | None = None
+
+    def start(self, contents: Contents) -> None:
+        """Begin; ``contents``: what earlier processes left in the spool."""
+        present = set(contents.segments)
+        self._acknowledged = contents.acknowledged
+        self._done.update(contents.done)
+        self._ids.update(contents.ids)
+        self._inherited = present - contents.done.keys()
+        for place, kept in contents.done.items():
+            if place not in present:
+                # It was dropped, and the process died before this.
+                self._done.pop(place)
+                self._spool.unmark(kept)
+        with self._changed:
+            self._put_sweep(contents.acknowledged)
+        for number in range(self._options.receive_threads):
+            threading.Thread(target=self._run, name=f"delete-{number}", daemon=True).start()
+
+    # What is to be deleted
+
+    def sealed(self, place: Place, delete: Delete, *, at_once: bool) -> None:
+        """The spool has this segment; its messages go when it is acknowledged, or at once."""
+        with self._changed:
+            self.pending_rows += len(delete.receipts)
+            for key in delete.receipts.keys() & self._renewed.keys():
+                delete.receipts[key] = self._renewed.pop(key)
+            self._waiting[place] = delete
+            if at_once:
+                self._begin(place)
+
+    def acknowledge(self, seq: int) -> None:
+        """Spark has committed all up to this segment. May be told so again."""
+        with self._changed:
+            if seq <= self._acknowledged:
+                return
+            self._acknowledged = seq
+            for place in [one for one in self._waiting if one.seq <= seq]:
+                self._begin(place)
+            self._put(lambda: self._spool.acknowledge(seq))
+            self._put_sweep(seq)
+
+    def delete_repeats(self, receipts: Sequence[str]) -> None:
+        """Delete messages that were delivered again although the spool has them."""
+        with self._changed:
+            for at in range(0, len(receipts), MOST_PER_CALL):
+                part = {str(n).encode(): one for n, one in enumerate(receipts[at:][:MOST_PER_CALL])}
+                self._put(lambda part=part: self._call(part))  # type: ignore[misc]
+
+    def renew(self, key: bytes, receipt: str, place: Place | None) -> None:
+        """A message of that segment was delivered again and the spool is no reason to delete it:
+        use this receipt when its turn comes. ``place`` None: the segment is being written."""
+        with self._changed:
+            if place is None:
+                self._renewed[key] = receipt
+            elif place in self._waiting:
+                self._waiting[place].receipts[key] = receipt
+            else:
+                self._put(lambda: self._call({key: receipt}))
+
+    def flush(self, seconds: float) -> bool:
+        """Wait until nothing is left to do. False: there is, after that time."""
+        deadline = time.monotonic() + seconds
+        with self._changed:
+            while self._unfinished:
+                left = deadline - time.monotonic()
+                if left <= 0:
+                    return False
+                self._changed.wait(left)
+        return True
+
+    def raise_failure(self) -> None:
+        """Raise what ended a deleting thread, if something did."""
+        if self._failure is not None:
+            raise self._failure
+
+    # Under the lock
+
+    def _put(self, work: Callable[[], object]) -> None:
+        self._unfinished += 1
+        self._work.put(work)
+
+    def _begin(self, place: Place) -> None:
+        delete = self._waiting.pop(place)
+        self._under_way[place] = len(delete.receipts)
+        job = _Job(place, delete)
+        entries = list(delete.receipts.items())
+        for at in range(0, len(entries), MOST_PER_CALL):
+            part = dict(entries[at : at + MOST_PER_CALL])
+            self._put(lambda part=part: self._part(job, part))  # type: ignore[misc]
+        if not entries:
+            self._put(lambda: self._finish(job))
+
+    def _put_sweep(self, seq: int) -> None:
+        if self._options.receive_mode == "executor":
+            self._put(lambda: self._sweep_listed(seq))
+        elif any(place.seq <= seq for place in self._inherited):
+            self._put(lambda: self._sweep(seq, sorted(self._inherited)))
+
+    # On the threads
+
+    def _run(self) -> None:
+        while True:
+            work = self._work.get()
+            try:
+                work()
+            except Exception as broken:  # noqa: BLE001
+                # Told by the next call of the reader: a query must not go on without deletes.
+                self._failure = broken
+                _log.error("deleting from %s: %s", self._options.place.name, broken)
+            finally:
+                with self._changed:
+                    self._unfinished -= 1
+                    self._changed.notify_all()
+
+    def _part(self, job: _Job, part: dict[bytes, str]) -> None:
+        is_sure = self._call(part)
+        with self._changed:
+            job.calls_left -= 1
+            job.is_sure = job.is_sure and is_sure
+            is_last = job.calls_left == 0
+        if is_last:
+            self._finish(job)
+
+    def _call(self, part: dict[bytes, str]) -> bool:
+        """Delete at most 10. Returns False when a message of them may come again."""
+        receipts = list(part.values())
+        pause, is_sure = 0.1, True
+        for attempt in range(_ATTEMPTS):
+            try:
+                faults = self._transport.delete(self._url, receipts)
+            except NotNow as passing:
+                self.last_error = str(passing)
+                _log.warning("deleting from %s: %s", self._options.place.name, passing)
+                faults = None
+            if faults is not None:
+                failed = [one for one in zip(receipts, faults, strict=True) if one[1] is not None]
+                # An expired receipt of a FIFO queue, or a strange one: it will never do.
+                again = [receipt for receipt, fault in failed if fault and not fault.is_senders]
+                is_sure = is_sure and len(again) == len(failed)
+                if not again:
+                    return is_sure
+                receipts = again
+            if attempt + 1 < _ATTEMPTS:
+                with self._changed:
+                    self._changed.wait_for(lambda: False, pause)
+                pause = min(2 * pause, _MOST_PAUSE_SECONDS)
+        return False
+
+    def _finish(self, job: _Job) -> None:
+        now = time.time()
+        rows = len(job.delete.receipts)
+        forget_at = self._rule.forget_at(job.delete.received_at, now, is_sure=job.is_sure)
+        kept = Kept(job.place, forget_at, rows)
+        self._spool.mark_done(kept)
+        self._known.keep(kept)
+        with self._changed:
+            self._done[job.place] = kept
+            self.pending_rows -= self._under_way.pop(job.place)
+        self._tidy(now)
+
+    def _sweep_listed(self, seq: int) -> None:
+        """Delete what executors spooled and did not delete themselves."""
+        contents = self._spool.contents()
+        with self._changed:
+            self._done.update(
+                (place, kept) for place, kept in contents.done.items() if place.seq <= seq
+            )
+        self._sweep(seq, [one for one in contents.segments if one not in contents.done])
+
+    def _sweep(self, seq: int, places: Sequence[Place]) -> None:
+        """Delete what other processes spooled and nobody deleted."""
+        for place in places:
+            with self._changed:
+                taken = (self._waiting, self._under_way, self._done)
+                if place.seq > seq or any(place in one for one in taken):
+                    continue
+                self._under_way[place] = 0
+                self._inherited.discard(place)
+            try:
+                delete = Delete(receipts_of(self._spool.read(place)), None)
+            except Missing:
+                delete = Delete({}, None)
+            with self._changed:
+                self.pending_rows += len(delete.receipts)
+                self._waiting[place] = delete
+                self._begin(place)
+        self._tidy(time.time())
+
+    def _tidy(self, now: float) -> None:
+        """Forget ids whose time has come, remove segments that nobody will read again."""
+        with self._changed:
+            horizon = self._acknowledged - self._retained
+            gone = [kept for place, kept in self._done.items() if place.seq <= horizon]
+            for kept in gone:
+                del self._done[kept.place]
+            expired = [kept for kept in self._ids.values() if kept.forget_at <= now]
+            for kept in expired:
+                del self._ids[kept.place]
+            self._ids.update((kept.place, kept) for kept in gone if kept.forget_at > now)
+        for kept in gone:
+            self._spool.drop(kept, self._known.keys_of(kept.place), now)
+        for kept in expired:
+            self._spool.forget(kept)
+        self._known.forget_until(now)
+
+    @property
+    def pending_segments(self) -> int:
+        """Segments whose messages are still in the queue."""
+        return len(self._waiting) + len(self._under_way)
+
+
+def receipts_of(segment: Segment) -> dict[bytes, str]:
+    """Receipts by message key."""
+    keys: Iterable[bytes] = (message_key(one) for one in segment.message_ids())
+    return dict(zip(keys, segment.receipts(), strict=True))

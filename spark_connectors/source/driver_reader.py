@@ -1,0 +1,188 @@
+"""The default source: the driver receives into the spool, tasks read the spool.
+
+Order of events for each message, each step only after the one before is durable: received, in a
+segment, in Spark's offset log, in the sink, in Spark's commit log, deleted from the queue. Whatever
+dies in between, the message is found again in the spool; delivered again, its id is known there.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import InputPartition
+from pyspark.sql.streaming.datasource import ReadLimit
+
+from spark_connectors.source.collecting import Collector, Sealed
+from spark_connectors.source.giving_back import give_back
+from spark_connectors.source.offsets import Offset
+from spark_connectors.source.queue_reader import QueueStreamReader
+from spark_connectors.source.tasks import DataLost, SlotTask, inline_of, rows_of, segment_at
+from spark_connectors.spool.places import Place
+from spark_connectors.spool.spool import Contents
+
+# How long an idle stream's question waits. Other sources of the same query wait as long.
+_IDLE_SECONDS = 0.1
+
+
+class DriverStreamReader(QueueStreamReader):
+    """Exactly once into an idempotent sink; with a spool in memory at least once."""
+
+    # A limit below what an AvailableNow run finds in the queue.
+    most_target: int | None = None
+
+    def _start_work(self, contents: Contents) -> None:
+        options = self.options
+        if options.dedupe:
+            for place, keys in self._spool.remembered(contents, time.time()):
+                self._known.add(place, keys)
+        for kept in (*contents.done.values(), *contents.ids.values()):
+            self._known.keep(kept)
+        # What an earlier process spooled and Spark has not committed comes first.
+        self._planned = {
+            place.seq: found
+            for place in contents.segments
+            if place.seq > self._base and (found := self._sealed_at(place)) is not None
+        }
+        self._next_seq = max(contents.highest, self._base) + 1
+        self._collector = Collector(
+            options, self._transport, self._url, self._spool, self._known, self._deleter
+        )
+        self._is_collecting = False
+        self._seq = self._base
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
+        """How far the next batch goes; ``start`` itself when there is nothing new.
+
+        ``start`` is committed when Spark asks this, also for batches of which ``commit`` is never
+        told: the last one of an AvailableNow run, and the last one before the stream goes idle.
+        """
+        begun = Offset.of(start)
+        self._open(begun)
+        self._acknowledge(begun)
+        reached = self._reached(begun)
+        for seq in [one for one in self._planned if one <= reached]:
+            del self._planned[seq]
+        end = self._end(sorted(self._planned.values()), limit)
+        if end is None:
+            end = self._received(reached, limit)
+        self._seq = reached if end is None else end
+        if end is None:
+            return start if self._target is None else self._finished(begun)
+        return Offset(self._spool.identity, end).to_json()
+
+    def _received(self, reached: int, limit: ReadLimit) -> int | None:
+        """The end of a batch of what the collector has; None: the queue gives nothing."""
+        self._collect(reached)
+        while True:
+            sealed = self._collector.wait_sealed(reached, _IDLE_SECONDS)
+            end = self._end(sealed, limit)
+            if end is not None:
+                self._collector.serve(end)
+                return end
+            self._deleter.raise_failure()
+            if self._target is None or self._is_exhausted():
+                return None
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        """A task for each slot of the batch's segments. Raises DataLost."""
+        first, last = Offset.of(start), Offset.of(end)
+        self._open(first, last)
+        if last.spool != self._spool.identity:
+            return self._lost(last)
+        segments = [
+            found
+            for seq in range(self._reached(first) + 1, last.seq + 1)
+            if (found := self._planned.get(seq) or self._sealed_at(Place(seq))) is not None
+        ]
+        tasks = []
+        for slot in range(max((len(one.slots) for one in segments), default=0)):
+            filled = [one for one in segments if slot < len(one.slots) and one.slots[slot]]
+            if filled:
+                tasks.append(self._task(slot, tuple(Place(one.seq) for one in filled)))
+        return tasks
+
+    def _task(self, slot: int, places: tuple[Place, ...]) -> SlotTask:
+        if self.options.spool_payload == "shared":
+            return SlotTask(slot, places)
+        return SlotTask(slot, places, inline_of(slot, [self._spool.read(one) for one in places]))
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The rows of a task."""
+        assert isinstance(partition, SlotTask)
+        store = self.open_store() if partition.inline is None else None
+        return rows_of(partition, store, self.options)
+
+    def stop(self) -> None:
+        """Give back what is only in memory, so that nobody has to wait for it."""
+        if self._opened:
+            self._collector.stop()
+            give_back(self._transport, self._url, self._collector.give_back())
+        super().stop()
+
+    def _lost(self, last: Offset) -> list[InputPartition]:
+        if self.options.fail_on_data_loss and not self.options.is_in_memory:
+            raise DataLost(
+                f"Spark planned a batch of spool {last.spool}, but at {self.options.spool_path} is "
+                f"{self._spool.identity}. With failOnDataLoss=false the query goes on without the "
+                "messages of that batch"
+            )
+        return []
+
+    def _sealed_at(self, place: Place) -> Sealed | None:
+        segment = segment_at(self._spool.store, place, self.options)
+        if segment is None:
+            return None
+        slots = tuple(segment.slot(one).num_rows for one in range(segment.slot_count))
+        return Sealed(place.seq, segment.row_count, segment.body_bytes, slots)
+
+    def _collect(self, reached: int) -> None:
+        """Begin to receive, when a batch is first asked for and the spool has none left."""
+        if self._is_collecting:
+            return
+        self._is_collecting = True
+        if self._target is not None:
+            figures = self._transport.figures(self._url)
+            self._target = figures.visible + figures.in_flight
+            if self.most_target is not None:
+                self._target = min(self._target, self.most_target)
+            self._collector.limit_to(self._target)
+        self._collector.start(reached)
+
+    def _is_exhausted(self) -> bool:
+        """Whether this AvailableNow run has what it came for, or the queue does not give it."""
+        if self._deleter.flush(0):
+            return self._collector.is_exhausted
+        # A FIFO group gives its next messages only then: what was asked before does not count.
+        self._collector.empty_polls = 0
+        return False
+
+    def _end(self, sealed: Sequence[Sealed], limit: ReadLimit) -> int | None:
+        """The last of the segments that make the next batch: at least one, within the limits."""
+        most_rows = self._limit_rows(limit)
+        end, rows, body_bytes, slots = None, 0, 0, 0
+        for one in sealed:
+            rows, body_bytes = rows + one.rows, body_bytes + one.body_bytes
+            is_over = rows > most_rows or body_bytes > self.options.most_bytes
+            # With another number of slots a group is in another slot, and its order would be lost.
+            is_other = self.options.keeps_order and len(one.slots) != slots
+            if end is not None and (is_over or is_other):
+                break
+            end, slots = one.seq, len(one.slots)
+            self._planned[one.seq] = one
+        return end
+
+    def _progress(self) -> dict[str, Any]:
+        collector = self._collector
+        oldest = collector.oldest_sent_at
+        return {
+            "seq": self._seq,
+            "oldestAgeSeconds": None if oldest is None else round(time.time() - oldest, 3),
+            "received": collector.received_count,
+            "redeliveriesDropped": collector.dropped_count,
+            "prefetchedRows": collector.ahead_rows,
+            "spoolBytes": collector.spooled_bytes,
+            "lastError": collector.last_error or self._deleter.last_error,
+        }

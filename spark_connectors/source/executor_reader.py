@@ -1,0 +1,169 @@
+"""Executor mode: tasks receive, each into a segment of its own in the shared spool.
+
+The offset is a batch number. A task that runs again, or twice at once, finds the segment of its
+slot or loses the race to write it; either way all attempts yield the same rows. A queue may give a
+message to two tasks at the same time: the slot that was written first has it.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import InputPartition
+from pyspark.sql.streaming.datasource import ReadLimit
+
+from spark_connectors.source.deleting import ForgetRule
+from spark_connectors.source.offsets import Offset
+from spark_connectors.source.queue_reader import QueueStreamReader
+from spark_connectors.source.slot_filling import fill_slot
+from spark_connectors.source.tasks import DataLost, SlotTask, rows_of
+from spark_connectors.spool.places import Place
+from spark_connectors.spool.spool import Contents, Spool
+from spark_connectors.transport.wire import NotNow
+
+_log = logging.getLogger(__name__)
+_GATE_SECONDS = 0.1
+_CALM_SECONDS = 1.0
+_CALM_LOOKS = 2
+
+
+class FillTask(SlotTask):
+    """A slot that is filled by whoever comes first. ``rows``: how many it may take."""
+
+    def __init__(self, place: Place, url: str, spool: str, rows: int, rule: ForgetRule) -> None:
+        super().__init__(0, (place,))
+        self.url = url
+        self.spool = spool
+        self.rows = rows
+        self.rule = rule
+
+
+class ExecutorStreamReader(QueueStreamReader):
+    """Exactly once into an idempotent sink; for rates beyond what one process receives."""
+
+    def _start_work(self, contents: Contents) -> None:
+        self._highest = max(contents.highest, self._base)
+        self._found = contents
+        self._seq = self._base
+        self._looked_at = 0.0
+        self._visible = 0
+        self._read_rows = 0
+        self._counted: set[Place] = set()
+        self._pause = threading.Event()
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
+        """One batch further when the queue has something, or tasks have begun on that batch.
+
+        ``start`` is committed when Spark asks this.
+        """
+        begun = Offset.of(start)
+        self._open(begun)
+        self._acknowledge(begun)
+        self._rows_per_slot = max(1, self._limit_rows(limit) // self.options.slots)
+        self._seq = self._reached(begun)
+        if not self._has_more():
+            return start if self._target is None else self._finished(begun)
+        self._seq += 1
+        return Offset(self._spool.identity, self._seq).to_json()
+
+    def _has_more(self) -> bool:
+        if self._seq < self._highest:
+            return True
+        if self._target is not None:
+            return not self._is_exhausted()
+        if not self._has_visible():
+            self._pause.wait(_GATE_SECONDS)
+        return self._has_visible()
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        """A task for each slot. Raises DataLost when the batch was planned with another spool, or
+        was committed once and is no longer in this one."""
+        first, last = Offset.of(start), Offset.of(end)
+        self._open(first, last)
+        if last.spool != self._spool.identity and self.options.fail_on_data_loss:
+            raise DataLost(
+                f"Spark planned a batch of spool {last.spool}, but at {self.options.spool_path} is "
+                f"{self._spool.identity}. With failOnDataLoss=false the query goes on without it"
+            )
+        return [
+            FillTask(Place(seq, slot), self._url, self._spool.identity, self._share(), self._rule)
+            for seq in range(self._reached(first) + 1, last.seq + 1)
+            for slot in self._slots(seq)
+        ]
+
+    def _slots(self, seq: int) -> list[int]:
+        """Slots of a batch: those of now, and those that a query with more of them has filled."""
+        filled = {place.slot for place in self._found.segments if place.seq == seq} - {None}
+        if seq > self._found.acknowledged:
+            filled.update(range(self.options.slots))
+        elif not filled and self.options.fail_on_data_loss:
+            # To fill it again would give messages to a sink that knows the batch and drops them.
+            raise DataLost(
+                f"batch {seq} was committed before and is no longer in the spool at "
+                f"{self.options.spool_path}: the checkpoint was set back by more than "
+                "spoolRetentionBatches. With failOnDataLoss=false the query goes on without it"
+            )
+        return sorted(slot for slot in filled if slot is not None)
+
+    def _share(self) -> int:
+        return getattr(self, "_rows_per_slot", max(1, self.options.most_rows // self.options.slots))
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The rows of a slot: those that its segment has, or that are received now."""
+        assert isinstance(partition, FillTask)
+        store = self.open_store()
+        spool = Spool(store, partition.spool)
+        [place] = partition.places
+        with fill_slot(self.options, spool, place, self.open_transport, partition):
+            repeats = self._repeats(spool, place)
+            yield from rows_of(partition, store, self.options, repeats)
+
+    def _repeats(self, spool: Spool, place: Place) -> set[str]:
+        """Ids of messages of this slot that a slot written before it has as well."""
+        before = spool.slots_before(place)
+        ours = set(spool.read(place).message_ids()) if before else set()
+        found: set[str] = set()
+        for other in before:
+            found.update(ours.intersection(spool.read(other).message_ids()))
+        return found
+
+    def _has_visible(self) -> bool:
+        """Whether the queue has something; asked at most ten times a second."""
+        if time.monotonic() - self._looked_at >= _GATE_SECONDS:
+            try:
+                self._visible = self._transport.figures(self._url).visible
+            except NotNow as passing:
+                # A gateway that restarts must not end a stream.
+                _log.warning("asking for the length of %s: %s", self.options.place.name, passing)
+                self._visible = 0
+            self._looked_at = time.monotonic()
+        return self._visible > 0
+
+    def _is_exhausted(self) -> bool:
+        """Whether this run has read as many as there were, or the queue has no more."""
+        if self._target == -1:
+            figures = self._transport.figures(self._url)
+            self._target = figures.visible + figures.in_flight
+            self._counted.update(self._spool.contents().segments)
+        contents = self._spool.contents()
+        for place in contents.segments:
+            if place not in self._counted:
+                self._counted.add(place)
+                kept = contents.done.get(place)
+                self._read_rows += kept.rows if kept else self._spool.read(place).row_count
+        assert self._target is not None
+        if self._read_rows >= self._target:
+            return True
+        for _ in range(_CALM_LOOKS):
+            if self._transport.figures(self._url).visible:
+                return False
+            self._pause.wait(_CALM_SECONDS)
+        return True
+
+    def _progress(self) -> dict[str, Any]:
+        return {"seq": self._seq, "lastError": self._deleter.last_error}

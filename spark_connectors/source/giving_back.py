@@ -1,0 +1,19 @@
+"""Make messages visible again that were received in vain."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+
+from spark_connectors.transport.wire import MOST_PER_CALL, ConnectorError, Transport
+
+_log = logging.getLogger(__name__)
+
+
+def give_back(transport: Transport, url: str, receipts: Sequence[str]) -> None:
+    """Set the visibility timeout of these messages to zero. When that fails, time does it."""
+    try:
+        for at in range(0, len(receipts), MOST_PER_CALL):
+            transport.change_visibility(url, receipts[at : at + MOST_PER_CALL], 0)
+    except ConnectorError as passing:
+        _log.info("not given back: %s", passing)

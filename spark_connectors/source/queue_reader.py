@@ -1,0 +1,206 @@
+"""What both stream readers share: the spool opened once, offsets checked, figures, the end."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from typing import Any
+
+from pyspark.sql.datasource import DataSourceStreamReader
+from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
+
+from spark_connectors.source.deleting import Deleter, ForgetRule
+from spark_connectors.source.offsets import Offset
+from spark_connectors.source.options import StreamOptions
+from spark_connectors.source.tasks import store_of
+from spark_connectors.spool.known import KnownMessages
+from spark_connectors.spool.spool import Contents, Spool, SpoolMismatch
+from spark_connectors.spool.stores import Store
+from spark_connectors.transport import Transport, is_aws, open_transport
+from spark_connectors.transport.wire import ConnectorError, QueueFigures
+
+_FIGURES_SECONDS = 5.0
+_FLUSH_SECONDS = 120.0
+_LONGEST_RETENTION_SECONDS = 14 * 86_400
+
+
+class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """A queue as a stream. Spark makes several of these: one is asked for offsets in the driver's
+    process and works; the others only read tasks, and must cost nothing to make or pickle."""
+
+    def __init__(self, options: StreamOptions) -> None:
+        if options.is_in_memory:
+            options = options._replace(spool_path=f"memory:{uuid.uuid4()}")
+        self.options = options
+        self._opened = False
+        # Messages that an AvailableNow run is to read; -1: not counted yet. Spark sets it before
+        # it asks anything that opens the spool.
+        self._target: int | None = None
+
+    def open_store(self) -> Store:
+        """Where the spool lies."""
+        return store_of(self.options)
+
+    def open_transport(self) -> Transport:
+        """The way to the queue."""
+        return open_transport(self.options.connection)
+
+    def _open(self, start: Offset | None, planned: Offset | None = None) -> None:
+        """Open everything, once. Raises ConnectorError.
+
+        ``start``: where the checkpoint is; ``planned``: the end of a batch that it has behind it.
+        """
+        if self._opened:
+            return
+        options = self.options
+        self._transport = self.open_transport()
+        self._url = options.place.url(self._transport)
+        # Asks the queue before anything else: a wrong endpoint or queue ends the query here.
+        attributes = self._transport.attributes(self._url)
+        retention = attributes.get("MessageRetentionPeriod", "")
+        self._rule = ForgetRule(
+            options.visibility_seconds,
+            int(retention) if retention.isdigit() else _LONGEST_RETENTION_SECONDS,
+            options.dedupe_window,
+            is_aws(options.connection),
+        )
+        self._spool = Spool.open(
+            self.open_store(), queue=options.place.name, mode=options.receive_mode
+        )
+        self._known = KnownMessages()
+        self._deleter = Deleter(
+            options, self._transport, self._url, self._spool, self._known, self._rule
+        )
+        contents = self._spool.contents()
+        if start is not None and planned is not None and planned.spool == self._spool.identity:
+            # Whatever was to be agreed on was agreed on when that batch was planned.
+            base: int | None = self._behind(start, contents)
+        else:
+            base = self._agreed(start, contents)
+        if base is None:
+            self._spool.clear(contents)
+            base, contents = contents.highest, self._spool.contents()
+        self._base = base
+        self._deleter.start(contents)
+        self._figures = QueueFigures(0, 0, 0)
+        self._figures_at = 0.0
+        self._start_work(contents)
+        self._opened = True
+
+    def _start_work(self, contents: Contents) -> None:
+        """Begin what this reader does beside answering."""
+        raise NotImplementedError
+
+    def _agreed(self, start: Offset | None, contents: Contents) -> int | None:
+        """Where to go on; None when the spool is to be emptied first.
+
+        ``start`` None is a new checkpoint. It finds an unused spool, or one that a query filled
+        which died before its first batch was committed: all of that is still to come.
+        """
+        options = self.options
+        if start is None:
+            if not contents.acknowledged:
+                return 0
+            if options.on_mismatch == "fail":
+                raise SpoolMismatch(
+                    f"the spool at {options.spool_path} was used by a query with another checkpoint"
+                    ". onSpoolMismatch=adopt goes on behind what that query committed, discard "
+                    "empties the spool; or give this query a spoolPath of its own"
+                )
+            return contents.acknowledged if options.on_mismatch == "adopt" else None
+        if start.spool == self._spool.identity or options.is_in_memory:
+            return self._behind(start, contents)
+        if options.on_mismatch == "fail":
+            raise SpoolMismatch(
+                f"the checkpoint belongs to spool {start.spool}, but at {options.spool_path} is "
+                f"{self._spool.identity}: it was deleted, or spoolPath changed. With "
+                "onSpoolMismatch=adopt the query goes on with the queue as it is now"
+            )
+        if options.on_mismatch == "discard":
+            return None
+        unread = sum(place.seq > contents.acknowledged for place in contents.segments)
+        if unread:
+            raise SpoolMismatch(
+                f"the spool at {options.spool_path} has {unread} segments of another query that "
+                "were not committed: onSpoolMismatch=discard drops them"
+            )
+        return self._behind(start, contents)
+
+    def _behind(self, start: Offset, contents: Contents) -> int:
+        """The last segment that is behind us at this offset, which may be of another spool."""
+        is_ours = start.spool == self._spool.identity
+        return start.seq if is_ours else max(start.seq, contents.acknowledged)
+
+    def _reached(self, offset: Offset) -> int:
+        """Likewise, for every later offset."""
+        is_ours = offset.spool == self._spool.identity
+        return offset.seq if is_ours else max(offset.seq, self._base)
+
+    # What Spark asks
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802
+        """The offset before the first batch. Raises SpoolMismatch for a spool that is in use."""
+        self._open(None)
+        return Offset(self._spool.identity, self._base).to_json()
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+        """As many as ``maxOffsetsPerTrigger``."""
+        return ReadMaxRows(self.options.most_rows)
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        """Fix how many messages this run is to read: those that the queue has now."""
+        self._target = -1
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """Spark has committed everything up to here."""
+        committed = Offset.of(end)
+        self._open(committed)
+        self._acknowledge(committed)
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
+        """Figures for StreamingQueryProgress: ``sources[0].latestOffset``."""
+        if not self._opened:
+            return None
+        found: dict[str, Any] = {"visible": None, "notVisible": None, "delayed": None}
+        figures = self._looked()
+        if figures is not None:
+            found = {
+                "visible": figures.visible,
+                "notVisible": figures.in_flight,
+                "delayed": figures.delayed,
+            }
+        return {**self._progress(), **found, "pendingDeletes": self._deleter.pending_rows}
+
+    def stop(self) -> None:
+        """Close what can be closed; a process that Spark kills does without."""
+        if self._opened:
+            self._transport.close()
+
+    # For both readers
+
+    def _progress(self) -> dict[str, Any]:
+        raise NotImplementedError
+
+    def _acknowledge(self, offset: Offset) -> None:
+        if offset.spool == self._spool.identity:
+            self._deleter.acknowledge(offset.seq)
+        self._deleter.raise_failure()
+
+    def _looked(self) -> QueueFigures | None:
+        """Counts of the queue, at most 5 s old; None when the queue does not answer."""
+        if time.monotonic() - self._figures_at >= _FIGURES_SECONDS:
+            try:
+                self._figures = self._transport.figures(self._url)
+            except ConnectorError:
+                return None
+            self._figures_at = time.monotonic()
+        return self._figures
+
+    def _limit_rows(self, limit: ReadLimit) -> int:
+        return limit.max_rows if isinstance(limit, ReadMaxRows) else self.options.most_rows
+
+    def _finished(self, start: Offset) -> dict[str, Any]:
+        """The end of an AvailableNow run: the process is gone after it, so deletes come first."""
+        self._deleter.flush(_FLUSH_SECONDS)
+        self._deleter.raise_failure()
+        return start.to_json()

@@ -1,0 +1,91 @@
+"""What a task reads: one slot of a batch's segments, from the spool or from the task itself."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql.datasource import InputPartition
+
+from spark_connectors.rows.shapes import shaped
+from spark_connectors.source.options import StreamOptions
+from spark_connectors.spool.places import Place, segment_name
+from spark_connectors.spool.segments import Segment
+from spark_connectors.spool.stores import Missing, Store, StoreAccess, open_store
+from spark_connectors.transport.wire import ConnectorError
+
+
+class DataLost(ConnectorError):
+    """A batch that Spark has planned is not in the spool."""
+
+
+class SlotTask(InputPartition):
+    """One slot of these segments. ``inline``: the segments' slots as an Arrow stream, where
+    executors cannot read the spool."""
+
+    def __init__(self, slot: int, places: tuple[Place, ...], inline: bytes | None = None) -> None:
+        self.slot = slot
+        self.places = places
+        self.inline = inline
+
+
+def store_of(options: StreamOptions) -> Store:
+    """The store that the options name."""
+    connection = options.connection
+    access = StoreAccess(options.spool_endpoint_url, connection.region, connection.profile)
+    return open_store(options.spool_path, access=access)
+
+
+def rows_of(
+    task: SlotTask,
+    store: Store | None,
+    options: StreamOptions,
+    repeats: Collection[str] = (),
+) -> Iterator[pa.RecordBatch]:
+    """The rows of a task in the query's shape, in the order in which they were received.
+
+    ``repeats``: ids of messages to leave out. Raises DataLost when a segment is missing and
+    failOnDataLoss is true.
+    """
+    if task.inline is not None:
+        with pa.ipc.open_stream(task.inline) as batches:
+            for batch in batches:
+                yield shaped(batch, options.shape)
+        return
+    assert store is not None
+    for place in task.places:
+        segment = segment_at(store, place, options)
+        if segment is not None and task.slot < segment.slot_count:
+            stored = segment.slot(task.slot)
+            if repeats:
+                known = pc.is_in(stored.column("message_id"), pa.array(repeats, pa.string()))
+                stored = stored.filter(pc.invert(known))
+            yield shaped(stored, options.shape)
+
+
+def segment_at(store: Store, place: Place, options: StreamOptions) -> Segment | None:
+    """The segment; None when it is missing and that is to be borne. Raises DataLost."""
+    name = segment_name(place)
+    try:
+        return Segment(store.get(name), name)
+    except Missing:
+        if not options.fail_on_data_loss or options.is_in_memory:
+            return None
+        raise DataLost(
+            f"{name} is not in the spool at {options.spool_path}, but Spark planned a batch with "
+            "it: the spool was emptied or another one is mounted there. With failOnDataLoss=false "
+            "the query goes on without these messages"
+        ) from None
+
+
+def inline_of(slot: int, segments: list[Segment]) -> bytes:
+    """One slot of these segments as an Arrow stream."""
+    batches = [one.slot(slot) for one in segments if slot < one.slot_count]
+    sink = pa.BufferOutputStream()
+    if batches:
+        with pa.ipc.new_stream(sink, batches[0].schema) as writer:
+            for batch in batches:
+                writer.write_batch(batch)
+    content: bytes = sink.getvalue().to_pybytes()
+    return content

@@ -1,0 +1,80 @@
+"""Drive a stream reader as Spark does, without a JVM: offsets, tasks, commits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import InputPartition
+
+from spark_connectors.source.driver_reader import DriverStreamReader
+from spark_connectors.source.executor_reader import ExecutorStreamReader
+from spark_connectors.source.options import stream_options
+from spark_connectors.source.queue_reader import QueueStreamReader
+
+Rows = list[dict[str, Any]]
+
+
+def reader_of(endpoint: str, url: str, spool: Path | None, **options: object) -> QueueStreamReader:
+    """A reader as a new driver process makes it."""
+    given = {"endpointUrl": endpoint, "queueUrl": url, "region": "us-east-1", "minPartitions": "2"}
+    if spool is not None:
+        given["spoolPath"] = str(spool)
+    read = stream_options(given | {name: str(value) for name, value in options.items()})
+    executor = read.receive_mode == "executor"
+    return ExecutorStreamReader(read) if executor else DriverStreamReader(read)
+
+
+def batches(reader: QueueStreamReader, task: InputPartition) -> Iterator[pa.RecordBatch]:
+    """What a reader yields for a task."""
+    for batch in reader.read(task):
+        assert isinstance(batch, pa.RecordBatch)
+        yield batch
+
+
+class Run:
+    """One life of a driver. ``start``: the offset in its checkpoint, None for a new one."""
+
+    def __init__(self, reader: QueueStreamReader, start: dict[str, Any] | None = None) -> None:
+        self.reader = reader
+        self.offset = reader.initialOffset() if start is None else start
+
+    def plan(self) -> dict[str, Any]:
+        """Where the next batch ends; the present offset when there is nothing."""
+        found: dict[str, Any] = self.reader.latestOffset(
+            self.offset, self.reader.getDefaultReadLimit()
+        )
+        return found
+
+    def rows(self, start: dict[str, Any], end: dict[str, Any]) -> list[Rows]:
+        """The rows of each task, read by a reader of another process, so to speak."""
+        executor = type(self.reader)(self.reader.options)
+        return [
+            [row for batch in batches(executor, task) for row in batch.to_pylist()]
+            for task in self.reader.partitions(start, end)
+        ]
+
+    def next_batch(self, polls: int = 100) -> list[Rows]:
+        """Plan, read and commit a batch; nothing when so many questions found nothing."""
+        for _ in range(polls):
+            end = self.plan()
+            if end != self.offset:
+                found = self.rows(self.offset, end)
+                self.offset = end
+                return found
+        return []
+
+    def all_rows(self, count: int) -> Rows:
+        """That many rows, in the order of batches."""
+        return list(self._until(count))
+
+    def _until(self, count: int) -> Iterator[dict[str, Any]]:
+        seen = 0
+        while seen < count:
+            batch = self.next_batch()
+            assert batch, f"{seen} of {count} rows, and then nothing"
+            for rows in batch:
+                seen += len(rows)
+                yield from rows

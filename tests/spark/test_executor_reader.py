@@ -1,0 +1,170 @@
+"""Executor mode: tasks that receive, run again, run twice, or die."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+from spark_connectors.source.executor_reader import ExecutorStreamReader, FillTask
+from spark_connectors.spool.places import Place
+from tests.spark.queues import counts, fill
+from tests.spark.readers import Run, batches, reader_of
+from tests.spark.waiting import wait_for
+
+Maker = Callable[..., str]
+
+
+def bodies_of(count: int) -> list[str]:
+    return [f"body {number}" for number in range(count)]
+
+
+def executor_run(endpoint: str, url: str, spool: Path, **options: object) -> Run:
+    return Run(reader_of(endpoint, url, spool, receiveMode="executor", **options))
+
+
+def test_every_message_once(endpoint: str, make_queue: Maker, tmp_path: Path) -> None:
+    url = make_queue(endpoint)
+    fill(endpoint, url, bodies_of(100))
+    run = executor_run(endpoint, url, tmp_path, maxOffsetsPerTrigger=40)
+    rows = run.all_rows(100)
+    assert sorted(row["body"] for row in rows) == sorted(bodies_of(100))
+    wait_for(lambda: run.plan() == run.offset)
+    assert counts(endpoint, url) == (0, 0)
+
+
+def test_messages_go_when_the_spool_has_them(
+    gateway: str, make_queue: Maker, tmp_path: Path
+) -> None:
+    url = make_queue(gateway)
+    fill(gateway, url, bodies_of(30))
+    run = executor_run(gateway, url, tmp_path)
+    run.rows(run.offset, run.plan())
+    assert counts(gateway, url) == (0, 0)
+
+
+def test_messages_go_when_spark_has_committed(
+    gateway: str, make_queue: Maker, tmp_path: Path
+) -> None:
+    url = make_queue(gateway)
+    fill(gateway, url, bodies_of(30))
+    run = executor_run(gateway, url, tmp_path, deleteMode="commit")
+    end = run.plan()
+    run.rows(run.offset, end)
+    assert sum(counts(gateway, url)) == 30
+    run.reader.commit(end)
+    wait_for(lambda: counts(gateway, url) == (0, 0))
+
+
+def test_a_task_that_runs_again_yields_the_same(
+    gateway: str, make_queue: Maker, tmp_path: Path
+) -> None:
+    url = make_queue(gateway)
+    fill(gateway, url, bodies_of(40))
+    run = executor_run(gateway, url, tmp_path)
+    start, end = run.offset, run.plan()
+    first = run.rows(start, end)
+    fill(gateway, url, ["later"])
+    assert run.rows(start, end) == first != [[], []]
+
+
+def test_attempts_at_the_same_time_yield_the_same_and_lose_nothing(
+    gateway: str, make_queue: Maker, tmp_path: Path
+) -> None:
+    url = make_queue(gateway)
+    fill(gateway, url, bodies_of(60))
+    run = executor_run(gateway, url, tmp_path, minPartitions=1)
+    start, end = run.offset, run.plan()
+    [task] = run.reader.partitions(start, end)
+    found: list[list[str]] = []
+
+    def attempt() -> None:
+        executor = ExecutorStreamReader(run.reader.options)
+        found.append(
+            [row["body"] for batch in batches(executor, task) for row in batch.to_pylist()]
+        )
+
+    threads = [threading.Thread(target=attempt) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(found) == 4
+    assert all(one == found[0] for one in found)
+    run.offset = end
+    rest = [] if len(found[0]) == 60 else run.all_rows(60 - len(found[0]))
+    assert sorted(found[0] + [row["body"] for row in rest]) == sorted(bodies_of(60))
+
+
+def test_a_message_in_two_slots_is_of_the_slot_that_was_written_first(
+    gateway: str, make_queue: Maker, tmp_path: Path
+) -> None:
+    """As when a queue gives one message to two receives: the same segment as two slots."""
+    url = make_queue(gateway)
+    fill(gateway, url, bodies_of(20))
+    run = executor_run(gateway, url, tmp_path)
+    start, end = run.offset, run.plan()
+    one, other = run.reader.partitions(start, end)
+    executor = ExecutorStreamReader(run.reader.options)
+    first = [row["body"] for batch in batches(executor, other) for row in batch.to_pylist()]
+    assert first
+    segment = tmp_path / "segments" / f"{Place(1, 1)}.arrow"
+    segment.with_name(f"{Place(1, 0)}.arrow").write_bytes(segment.read_bytes())
+    assert [batch.num_rows for batch in batches(executor, one)] == [0]
+    again = [row["body"] for batch in batches(executor, other) for row in batch.to_pylist()]
+    assert again == first
+
+
+def test_a_driver_deletes_what_a_dead_executor_left(
+    gateway: str, make_queue: Maker, tmp_path: Path
+) -> None:
+    url = make_queue(gateway)
+    fill(gateway, url, bodies_of(20))
+    run = executor_run(gateway, url, tmp_path, deleteMode="commit")
+    end = run.plan()
+    run.rows(run.offset, end)
+    run.reader.stop()
+    # The next driver runs with the other mode, and nobody but it deletes.
+    after = Run(reader_of(gateway, url, tmp_path, receiveMode="executor"), end)
+    wait_for(lambda: after.plan() and counts(gateway, url) == (0, 0))
+    wait_for(lambda: len(list((tmp_path / "done").iterdir())) == 2)
+
+
+def test_a_redelivery_is_known(gateway: str, make_queue: Maker, tmp_path: Path) -> None:
+    url = make_queue(gateway)
+    fill(gateway, url, bodies_of(20))
+    run = executor_run(gateway, url, tmp_path, deleteMode="commit", visibilityTimeout=4)
+    end = run.plan()
+    seen = Counter(row["body"] for rows in run.rows(run.offset, end) for row in rows)
+    wait_for(lambda: counts(gateway, url) == (20, 0))
+    # Spark has not committed, so nothing was deleted; the next batch receives them all again.
+    following = {**end, "seq": end["seq"] + 1}
+    again = [row["body"] for rows in run.rows(end, following) for row in rows]
+    assert sorted(seen) == sorted(bodies_of(20))
+    assert again == []
+    assert counts(gateway, url) == (0, 0)
+
+
+def test_fifo_has_one_slot_and_keeps_its_order(
+    gateway: str, make_queue: Maker, tmp_path: Path
+) -> None:
+    url = make_queue(gateway, fifo=True)
+    bodies = [f"{number:03}" for number in range(60)]
+    fill(gateway, url, bodies, group=lambda body: f"g{int(body) % 4}")
+    reader = reader_of(gateway, url, tmp_path, receiveMode="executor", minPartitions=1)
+    run = Run(reader)
+    seen: dict[str, list[str]] = {}
+    for row in run.all_rows(60):
+        seen.setdefault(row["message_group_id"], []).append(row["body"])
+    assert {group: sorted(found) for group, found in seen.items()} == seen
+
+
+def test_tasks_say_where_they_read(gateway: str, make_queue: Maker, tmp_path: Path) -> None:
+    url = make_queue(gateway)
+    fill(gateway, url, ["one"])
+    run = executor_run(gateway, url, tmp_path, minPartitions=3)
+    tasks = run.reader.partitions(run.offset, run.plan())
+    assert [task.places for task in tasks if isinstance(task, FillTask)] == [
+        (Place(1, slot),) for slot in range(3)
+    ]

@@ -1,0 +1,80 @@
+"""A queue as a stream: every message once, deleted when it may be."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from spark_connectors.source import SqsDataSource
+from tests.spark.queues import counts, fill
+from tests.spark.waiting import wait_for
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+def stream(spark: SparkSession, endpoint: str, url: str, spool: Path, **options: Any) -> DataFrame:
+    """The queue as a stream."""
+    spark.dataSource.register(SqsDataSource)
+    reader = spark.readStream.format("sqs").options(
+        endpointUrl=endpoint, queueUrl=url, spoolPath=str(spool), region="us-east-1"
+    )
+    return reader.options(**{name: str(value) for name, value in options.items()}).load()
+
+
+def run_available(frame: DataFrame, where: Path) -> list[Any]:
+    """Run the stream as far as there is something; its progress."""
+    query = (
+        frame.writeStream.format("parquet")
+        .option("checkpointLocation", str(where / "checkpoint"))
+        .option("path", str(where / "table"))
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination(120)
+    assert query.exception() is None
+    return list(query.recentProgress)
+
+
+@pytest.mark.parametrize("mode", ["driver", "executor"])
+@pytest.mark.parametrize("transport", ["lean", "boto3"])
+def test_every_message_once(
+    spark: SparkSession, endpoint: str, make_queue: Callable[..., str], tmp_path: Path,
+    mode: str, transport: str,
+) -> None:
+    url = make_queue(endpoint)
+    bodies = [f"body {number}" for number in range(200)]
+    fill(endpoint, url, bodies)
+    options = {"receiveMode": mode, "transport": transport, "maxOffsetsPerTrigger": 60}
+    progress = run_available(stream(spark, endpoint, url, tmp_path / "spool", **options), tmp_path)
+    rows = spark.read.parquet(str(tmp_path / "table")).collect()
+    assert sorted(row.body for row in rows) == sorted(bodies)
+    assert {row.queue for row in rows} == {url.rpartition("/")[2]}
+    assert max(one["numInputRows"] for one in progress) <= 60
+    assert counts(endpoint, url) == (0, 0)
+    assert json.loads(progress[-1]["sources"][0]["latestOffset"])["seq"] >= 4
+
+
+def test_a_running_stream_gets_what_is_sent(
+    spark: SparkSession, gateway: str, make_queue: Callable[..., str], tmp_path: Path
+) -> None:
+    url = make_queue(gateway)
+    query = (
+        stream(spark, gateway, url, tmp_path / "spool")
+        .writeStream.format("parquet")
+        .option("checkpointLocation", str(tmp_path / "checkpoint"))
+        .option("path", str(tmp_path / "table"))
+        .start()
+    )
+    try:
+        for part in range(3):
+            bodies = [f"{part}-{number}" for number in range(30)]
+            fill(gateway, url, bodies)
+            wait_for(lambda: counts(gateway, url) == (0, 0))
+    finally:
+        query.stop()
+    assert spark.read.parquet(str(tmp_path / "table")).count() == 90
