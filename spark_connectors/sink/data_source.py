@@ -1,0 +1,90 @@
+"""The format ``sns``, and the writers of the format ``sqs``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+)
+from pyspark.sql.types import StructType
+
+from spark_connectors.options.declaring import BadOption
+from spark_connectors.sink.columns import find_columns
+from spark_connectors.sink.options import Settings, queue_settings, topic_settings
+from spark_connectors.sink.writing import BatchWriter, Plan, StreamWriter
+from spark_connectors.transport.wire import ConnectorError
+
+
+class OnlyWritable(ConnectorError):
+    """A topic cannot be read."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "format 'sns' can only be written; subscribe a queue to the topic and read that"
+        )
+
+
+def sqs_writer(options: Mapping[str, str], schema: StructType, overwrite: bool) -> DataSourceWriter:
+    """The batch writer of format ``sqs``. Raises BadOption and BadColumns, while planning."""
+    return BatchWriter(_plan("sqs sink", queue_settings(options), schema, overwrite))
+
+
+def sqs_stream_writer(
+    options: Mapping[str, str], schema: StructType, overwrite: bool
+) -> DataSourceStreamWriter:
+    """The streaming writer of format ``sqs``, likewise."""
+    return StreamWriter(_plan("sqs sink", queue_settings(options), schema, overwrite))
+
+
+def _plan(name: str, settings: Settings, schema: StructType, overwrite: bool) -> Plan:
+    if overwrite:
+        raise BadOption(
+            "messages cannot be overwritten: use mode('append'), in a stream outputMode 'append' "
+            "or 'update'; whoever wants the queue empty before purges it"
+        )
+    return Plan(name, settings, find_columns(schema, settings))
+
+
+class SnsDataSource(DataSource):
+    """Topics as a sink: ``df.write.format("sns")``, ``df.writeStream.format("sns")``."""
+
+    @classmethod
+    def name(cls) -> str:
+        """The format's name."""
+        return "sns"
+
+    def schema(self) -> StructType:
+        """Raises OnlyWritable."""
+        raise OnlyWritable
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """Raises OnlyWritable."""
+        raise OnlyWritable
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
+        """Raises OnlyWritable."""
+        raise OnlyWritable
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        """Raises BadOption and BadColumns."""
+        return BatchWriter(_plan("sns sink", topic_settings(self.options), schema, overwrite))
+
+    def streamWriter(  # noqa: N802
+        self, schema: StructType, overwrite: bool
+    ) -> DataSourceStreamWriter:
+        """Raises BadOption and BadColumns."""
+        return StreamWriter(_plan("sns sink", topic_settings(self.options), schema, overwrite))
+
+
+class QueuegateSnsDataSource(SnsDataSource):
+    """The same under a name that no other connector has."""
+
+    @classmethod
+    def name(cls) -> str:
+        """As in ``df.write.format("queuegate-sns")``."""
+        return "queuegate-sns"

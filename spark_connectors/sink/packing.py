@@ -1,0 +1,270 @@
+"""Which rows go into the next request: by count, by bytes, and one at a time for each group.
+
+Pure: rows in, requests out; the time is an argument. One thread uses a packer.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+from spark_connectors.transport.wire import Entry
+
+# Rows too large for what is left of a request are passed over for smaller ones, this many at most.
+_MOST_PASSED_OVER = 16
+
+
+class Destination(NamedTuple):
+    """A queue's URL or a topic's ARN."""
+
+    address: str
+    is_topic: bool = False
+    is_fifo: bool = False
+
+    @classmethod
+    def of(cls, address: str, *, is_topic: bool = False) -> Destination:
+        """The destination at this address; FIFO is known by the name's ending."""
+        return cls(address, is_topic, address.rstrip("/").endswith(".fifo"))
+
+
+@dataclass(slots=True, eq=False)
+class Outgoing:
+    """A row as it will be sent. ``size`` is in bytes as the service counts them.
+
+    ``position`` is its number in the partition. A row that failed in passing has ``attempts``
+    behind it and may go again at ``ready_at``.
+    """
+
+    entry: Entry
+    size: int
+    destination: Destination
+    position: int
+    attempts: int = 0
+    ready_at: float = 0.0
+    is_dead_letter: bool = False
+
+
+class Batching(NamedTuple):
+    """What a request may hold. ``one_per_group``: strict order, no group twice in one request."""
+
+    most_entries: int
+    most_queue_bytes: int
+    most_topic_bytes: int
+    one_per_group: bool = True
+
+    def most_bytes(self, destination: Destination) -> int:
+        """The limit of one request to this destination."""
+        return self.most_topic_bytes if destination.is_topic else self.most_queue_bytes
+
+
+class _Lane(Protocol):
+    """The rows that wait for one destination."""
+
+    row_count: int  # waiting, those in flight excluded
+
+    def add(self, row: Outgoing) -> None: ...
+    def take(self, now: float) -> list[Outgoing]: ...
+    def settle(self, request: list[Outgoing], failed: list[Outgoing]) -> None: ...
+    def next_ready_at(self) -> float | None: ...
+
+
+class _PlainLane:
+    """Rows whose order does not matter: as they come, those that failed in passing first."""
+
+    def __init__(self, most_entries: int, most_bytes: int) -> None:
+        self.row_count = 0
+        self._most_entries = most_entries
+        self._most_bytes = most_bytes
+        self._queue: deque[Outgoing] = deque()
+        self._resting: list[tuple[float, int, Outgoing]] = []
+
+    def add(self, row: Outgoing) -> None:
+        self._queue.append(row)
+        self.row_count += 1
+
+    def take(self, now: float) -> list[Outgoing]:
+        while self._resting and self._resting[0][0] <= now:
+            self._queue.appendleft(heapq.heappop(self._resting)[2])
+        taken: list[Outgoing] = []
+        room = self._most_bytes
+        while self._queue and len(taken) < self._most_entries:
+            room -= self._queue[0].size
+            if room < 0 and taken:
+                break
+            taken.append(self._queue.popleft())
+        self.row_count -= len(taken)
+        return taken
+
+    def settle(self, request: list[Outgoing], failed: list[Outgoing]) -> None:
+        for row in failed:
+            heapq.heappush(self._resting, (row.ready_at, row.position, row))
+        self.row_count += len(failed)
+
+    def next_ready_at(self) -> float | None:
+        if self._queue:
+            return 0.0
+        return self._resting[0][0] if self._resting else None
+
+
+class _GroupLane:
+    """Rows whose order inside their group matters.
+
+    A group is out of the running while a row of it is in flight, and while a failed row of it
+    rests: nothing overtakes. The longest group goes first, which needs the fewest requests.
+    """
+
+    def __init__(self, batching: Batching, most_bytes: int) -> None:
+        self.row_count = 0
+        self._batching = batching
+        self._most_bytes = most_bytes
+        self._groups: dict[str, deque[Outgoing]] = {}
+        self._busy: set[str] = set()
+        self._free: list[tuple[int, int, str]] = []
+        self._resting: list[tuple[float, str]] = []
+        self._are_lengths_stale = False
+
+    def add(self, row: Outgoing) -> None:
+        group = row.entry.group_id or ""
+        waiting = self._groups.get(group)
+        if waiting is None:
+            waiting = self._groups[group] = deque()
+        waiting.append(row)
+        self.row_count += 1
+        self._are_lengths_stale = True
+
+    def take(self, now: float) -> list[Outgoing]:
+        while self._resting and self._resting[0][0] <= now:
+            group = heapq.heappop(self._resting)[1]
+            self._busy.discard(group)
+            self._offer(group)
+        if self._are_lengths_stale:
+            self._rank()
+        taken = self._pick()
+        self.row_count -= len(taken)
+        return taken
+
+    def _pick(self) -> list[Outgoing]:
+        taken: list[Outgoing] = []
+        passed_over: list[tuple[int, int, str]] = []
+        room = self._most_bytes
+        while self._free and len(taken) < self._batching.most_entries:
+            ranked = heapq.heappop(self._free)
+            waiting = self._groups[ranked[2]]
+            if waiting[0].size > room and taken:
+                passed_over.append(ranked)
+                if len(passed_over) == _MOST_PASSED_OVER:
+                    break
+                continue
+            self._busy.add(ranked[2])
+            picked = self._heads(waiting, room, self._batching.most_entries - len(taken))
+            room -= sum(row.size for row in picked)
+            taken.extend(picked)
+        for ranked in passed_over:
+            heapq.heappush(self._free, ranked)
+        return taken
+
+    def _heads(self, waiting: deque[Outgoing], room: int, most: int) -> list[Outgoing]:
+        picked = [waiting.popleft()]
+        if not self._batching.one_per_group:
+            room -= picked[0].size
+            while waiting and len(picked) < most and waiting[0].size <= room:
+                room -= waiting[0].size
+                picked.append(waiting.popleft())
+        return picked
+
+    def settle(self, request: list[Outgoing], failed: list[Outgoing]) -> None:
+        rest_until: dict[str, float] = {}
+        for row in reversed(failed):
+            group = row.entry.group_id or ""
+            self._groups[group].appendleft(row)
+            rest_until[group] = max(row.ready_at, rest_until.get(group, 0.0))
+        self.row_count += len(failed)
+        for group in dict.fromkeys(row.entry.group_id or "" for row in request):
+            if group in rest_until:
+                heapq.heappush(self._resting, (rest_until[group], group))
+            elif self._groups[group]:
+                self._busy.discard(group)
+                self._offer(group)
+            else:
+                self._busy.discard(group)
+                del self._groups[group]
+
+    def _offer(self, group: str) -> None:
+        # The row's position breaks ties: of equally long groups the one that came first.
+        waiting = self._groups[group]
+        heapq.heappush(self._free, (-len(waiting), waiting[0].position, group))
+
+    def _rank(self) -> None:
+        self._free = [
+            (-len(waiting), waiting[0].position, group)
+            for group, waiting in self._groups.items()
+            if group not in self._busy
+        ]
+        heapq.heapify(self._free)
+        self._are_lengths_stale = False
+
+    def next_ready_at(self) -> float | None:
+        if self._free or (self._are_lengths_stale and len(self._groups) > len(self._busy)):
+            return 0.0
+        return self._resting[0][0] if self._resting else None
+
+
+class Packer:
+    """Rows that wait, and the requests made of them.
+
+    A FIFO destination keeps the order of each group whatever fails, as long as every request is
+    settled before its group can be taken again, which the packer sees to. With more than one row
+    of a group in a request (``one_per_group`` false) that holds where the service itself keeps
+    later rows of a group back once one failed.
+    """
+
+    def __init__(self, batching: Batching) -> None:
+        self._batching = batching
+        self._lanes: dict[Destination, _Lane] = {}
+        self.row_count = 0
+        self.byte_count = 0
+
+    def add(self, rows: Iterable[Outgoing]) -> None:
+        """Let rows wait, in their order."""
+        for row in rows:
+            lane = self._lanes.get(row.destination)
+            if lane is None:
+                lane = self._lanes[row.destination] = self._new_lane(row.destination)
+            lane.add(row)
+            self.row_count += 1
+            self.byte_count += row.size
+
+    def _new_lane(self, destination: Destination) -> _Lane:
+        most_bytes = self._batching.most_bytes(destination)
+        if destination.is_fifo:
+            return _GroupLane(self._batching, most_bytes)
+        return _PlainLane(self._batching.most_entries, most_bytes)
+
+    def take(self, now: float) -> list[Outgoing]:
+        """The next request, all rows for one destination; empty when nothing may go now."""
+        lanes: Iterable[_Lane] = self._lanes.values()
+        if len(self._lanes) > 1:
+            lanes = sorted(lanes, key=lambda lane: lane.row_count, reverse=True)
+        for lane in lanes:
+            taken = lane.take(now)
+            if taken:
+                self.row_count -= len(taken)
+                self.byte_count -= sum(row.size for row in taken)
+                return taken
+        return []
+
+    def settle(self, request: list[Outgoing], failed: list[Outgoing]) -> None:
+        """A request was answered: ``failed`` of its rows, in their order, go again at ready_at."""
+        destination = request[0].destination
+        lane = self._lanes[destination]
+        lane.settle(request, failed)
+        self.row_count += len(failed)
+        self.byte_count += sum(row.size for row in failed)
+
+    def next_ready_at(self) -> float | None:
+        """When the next request may be taken, as far as rows wait; 0 for at once."""
+        found = (lane.next_ready_at() for lane in self._lanes.values())
+        return min((at for at in found if at is not None), default=None)

@@ -1,0 +1,191 @@
+"""Sends rows until the service has every one: retries, dead letters, rate, several at once."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import NamedTuple
+
+from spark_connectors.sink.packing import Batching, Outgoing, Packer
+from spark_connectors.transport import Transport
+from spark_connectors.transport.wire import MOST_PER_CALL, ConnectorError, Fault, Refused, Taken
+
+# Large rows: the window is full at this many bytes, however few rows that is.
+MOST_WINDOW_BYTES = 32 << 20
+_FIRST_PAUSE_SECONDS = 0.1
+_LONGEST_PAUSE_SECONDS = 20.0
+# Few at a time: each may be a megabyte.
+_FILL = 16
+
+Answers = list[Taken | Fault]
+# What becomes of a row that the service refuses for good: a dead letter, or an exception.
+OnRefusal = Callable[[Outgoing, Fault], Outgoing]
+
+
+class NotTaken(ConnectorError):
+    """An entry failed in passing more often than it is retried."""
+
+
+class Pace(NamedTuple):
+    """How a sender goes about it.
+
+    ``most_groups``: how many FIFO groups it remembers, 0 for none. ``is_routed``: rows say where
+    they go, so a destination that refuses a request refuses only the rows for it.
+    """
+
+    window: int
+    max_retries: int
+    most_per_second: int | None = None
+    concurrency: int = 1
+    most_groups: int = 0
+    is_routed: bool = False
+
+
+@dataclass
+class Totals:
+    """What was sent. ``rows`` excludes dead letters, ``byte_count`` is as the service counts."""
+
+    rows: int = 0
+    byte_count: int = 0
+    calls: int = 0
+    retries: int = 0
+    dead_letters: int = 0
+    groups: set[tuple[str, str]] = field(default_factory=set)
+    has_all_groups: bool = True
+
+
+class Sender:
+    """Sends the rows of one partition. Not to be shared between threads."""
+
+    def __init__(
+        self,
+        transport: Transport,
+        batching: Batching,
+        pace: Pace,
+        *,
+        on_refusal: OnRefusal,
+        clock: Callable[[], float] = time.monotonic,
+        pause: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self.totals = Totals()
+        self._transport = transport
+        self._packer = Packer(batching)
+        self._pace = pace
+        self._on_refusal = on_refusal
+        self._clock = clock
+        self._pause = pause
+        self._next_at = 0.0
+        self._is_exhausted = False
+
+    def send(self, rows: Iterator[Outgoing]) -> Totals:
+        """Send all rows. Raises what on_refusal raises, NotTaken, Refused and NotNow."""
+        if self._pace.concurrency == 1:
+            while request := self._next_request(rows, may_wait=True):
+                self._settle(request, self._call(request))
+            return self.totals
+        with ThreadPoolExecutor(self._pace.concurrency) as pool:
+            self._send_several(rows, pool)
+        return self.totals
+
+    def _send_several(self, rows: Iterator[Outgoing], pool: ThreadPoolExecutor) -> None:
+        under_way: dict[Future[Answers], list[Outgoing]] = {}
+        while True:
+            request = self._next_request(rows, may_wait=not under_way)
+            if request:
+                under_way[pool.submit(self._call, request)] = request
+            elif not under_way:
+                return
+            if not request or len(under_way) == self._pace.concurrency:
+                done, _ = wait(under_way, return_when=FIRST_COMPLETED)
+                for each in done:
+                    self._settle(under_way.pop(each), each.result())
+
+    def _next_request(self, rows: Iterator[Outgoing], *, may_wait: bool) -> list[Outgoing]:
+        """The next request; waits for rows that rest if told so. Empty: nothing is left to do."""
+        while True:
+            self._fill(rows)
+            request = self._packer.take(self._clock())
+            if request:
+                self._keep_rate(len(request))
+                return request
+            ready_at = self._packer.next_ready_at()
+            if ready_at is None or not may_wait:
+                return []
+            self._pause(max(0.0, ready_at - self._clock()))
+
+    def _fill(self, rows: Iterator[Outgoing]) -> None:
+        """Let rows into the window once half of it is empty."""
+        packer = self._packer
+        if self._is_exhausted or packer.row_count > max(self._pace.window // 2, MOST_PER_CALL):
+            return
+        while packer.row_count < self._pace.window and packer.byte_count < MOST_WINDOW_BYTES:
+            some = list(islice(rows, min(_FILL, self._pace.window - packer.row_count)))
+            if not some:
+                self._is_exhausted = True
+                return
+            packer.add(some)
+
+    def _keep_rate(self, count: int) -> None:
+        if self._pace.most_per_second is None:
+            return
+        now = self._clock()
+        if self._next_at > now:
+            self._pause(self._next_at - now)
+        self._next_at = max(now, self._next_at) + count / self._pace.most_per_second
+
+    def _call(self, request: list[Outgoing]) -> Answers:
+        destination = request[0].destination
+        entries = [row.entry for row in request]
+        try:
+            if destination.is_topic:
+                return self._transport.publish(destination.address, entries)
+            return self._transport.send(destination.address, entries)
+        except Refused as no:
+            if self._pace.is_routed and not request[0].is_dead_letter:
+                return [Fault(no.code, no.message, is_senders=True)] * len(request)
+            raise Refused(no.code, f"{no.message} (sending to {destination.address})") from None
+
+    def _settle(self, request: list[Outgoing], answers: Answers) -> None:
+        totals = self.totals
+        totals.calls += 1
+        failed: list[Outgoing] = []
+        letters: list[Outgoing] = []
+        for row, answer in zip(request, answers, strict=True):
+            if isinstance(answer, Taken):
+                self._count(row)
+            elif answer.is_senders:
+                letters.append(self._on_refusal(row, answer))
+            else:
+                self._put_off(row, answer)
+                failed.append(row)
+        self._packer.settle(request, failed)
+        self._packer.add(letters)
+
+    def _count(self, row: Outgoing) -> None:
+        totals = self.totals
+        if row.is_dead_letter:
+            totals.dead_letters += 1
+            return
+        totals.rows += 1
+        totals.byte_count += row.size
+        if self._pace.most_groups and row.destination.is_fifo:
+            if len(totals.groups) < self._pace.most_groups:
+                totals.groups.add((row.destination.address, row.entry.group_id or ""))
+            else:
+                totals.has_all_groups = False
+
+    def _put_off(self, row: Outgoing, fault: Fault) -> None:
+        if row.attempts >= self._pace.max_retries:
+            raise NotTaken(
+                f"row {row.position} of its partition failed {row.attempts + 1} times, the last "
+                f"time with {fault.code}: {fault.message} (sending to {row.destination.address}; "
+                "maxRetries says how often it is tried again)"
+            )
+        longest = min(_LONGEST_PAUSE_SECONDS, _FIRST_PAUSE_SECONDS * 2**row.attempts)
+        row.attempts += 1
+        row.ready_at = self._clock() + random.uniform(0, longest)
+        self.totals.retries += 1
