@@ -98,6 +98,8 @@ _FRAMEWORK = (
     # As InternalFailure of SQS.
     _framework("ServiceUnavailable", "ServiceUnavailable", 503, RECEIVER),
 )
+# Of Route 53; every SDK has it among what may be tried again. Only entries of batches have it.
+_PRIOR_REQUEST = _framework("PriorRequestNotComplete", "PriorRequestNotComplete", 503, RECEIVER)
 
 
 _NO_CREDENTIALS = _framework(
@@ -175,8 +177,12 @@ _STS_ONLY = (
     _NO_CREDENTIALS,
 )
 
-SQS_ERRORS: Final[Mapping[str, AwsError]] = {error.shape: error for error in _SQS_ONLY + _FRAMEWORK}
-SNS_ERRORS: Final[Mapping[str, AwsError]] = {error.shape: error for error in _SNS_ONLY + _FRAMEWORK}
+SQS_ERRORS: Final[Mapping[str, AwsError]] = {
+    error.shape: error for error in (*_SQS_ONLY, _PRIOR_REQUEST, *_FRAMEWORK)
+}
+SNS_ERRORS: Final[Mapping[str, AwsError]] = {
+    error.shape: error for error in (*_SNS_ONLY, _PRIOR_REQUEST, *_FRAMEWORK)
+}
 SCHEDULER_ERRORS: Final[Mapping[str, AwsError]] = {
     error.shape: error for error in _FRAMEWORK + _SCHEDULER_ONLY
 }

@@ -123,6 +123,17 @@ class BatchRequestTooLong(Rejected):
     """The entries of a batch together exceed the batch limit."""
 
 
+class PriorEntryRefused(Rejected):
+    """An entry of a batch behind one of its message group that was refused: to be sent again when
+    that one is settled, so that the group keeps its order."""
+
+    def __init__(self, group_id: str) -> None:
+        super().__init__(
+            f"An earlier entry of message group {group_id} in this batch was not accepted. Send "
+            "this one again once that one is dealt with: so the group keeps its order."
+        )
+
+
 class UnsupportedOperation(Rejected):
     """A valid request that the service does not support (list-valued attributes)."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 from uuid import UUID
 
 
@@ -93,6 +93,33 @@ class Archived(NamedTuple):
     """As JSON: {name: {"DataType", "StringValue" | "BinaryValue" base64}}."""
     system: str | None
     """Rare system attributes as a JSON object."""
+    body_md5: bytes | None
+    """None where it is not kept (FIFO); or UNSIGNED."""
+
+
+MessageState = Literal["visible", "in_flight", "delayed"]
+"""As the counters of queues tell messages apart (contract/sqs.md 2.12)."""
+
+
+class Browsed(NamedTuple):
+    """One message of a queue. ``visible_at``: from then on it can be received."""
+
+    sequence: int
+    message_id: UUID
+    state: MessageState
+    visible_at: datetime
+    receive_count: int
+    body: str
+    sender_id: str
+    attributes: str | None
+    """As JSON: {name: {"DataType", "StringValue" | "BinaryValue" base64}}."""
+    system: str | None
+    """Rare system attributes as a JSON object."""
+    sent_at_ms: int
+    first_received_at_ms: int | None
+    group_id: str | None
+    """FIFO only, as is deduplication_id; a standard queue's group id is in ``system``."""
+    deduplication_id: str | None
     body_md5: bytes | None
     """None where it is not kept (FIFO); or UNSIGNED."""
 

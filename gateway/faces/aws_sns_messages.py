@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from gateway.faces.aws import Binding, Call, Members
-from gateway.faces.refusals import batch_code
+from gateway.faces.refusals import failed_entry
 from gateway.operations.engine import Engine
 from gateway.operations.messages import answered
 from gateway.operations.receiving import Reply
@@ -122,14 +122,7 @@ def _finish_batch(_: TopicContext, members: Members, outcomes: Any) -> Members:
     failed: list[Members] = []
     for entry, outcome in zip(members["PublishBatchRequestEntries"], outcomes, strict=True):
         if isinstance(outcome, Rejected):
-            failed.append(
-                {
-                    "Id": entry["Id"],
-                    "Code": batch_code("sns", outcome),
-                    "Message": str(outcome),
-                    "SenderFault": True,
-                }
-            )
+            failed.append(failed_entry("sns", entry["Id"], outcome))
         else:
             successful.append({"Id": entry["Id"], **_published_members(outcome)})
     return {"Failed": failed, "Successful": successful}

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from protocol.aws_errors import SCHEDULER_ERRORS, SNS_ERRORS, SQS_ERRORS, STS_ERRORS, AwsError
+from protocol.aws_errors import (
+    SCHEDULER_ERRORS,
+    SENDER,
+    SNS_ERRORS,
+    SQS_ERRORS,
+    STS_ERRORS,
+    AwsError,
+)
 from storage import errors
 from storage.errors import Rejected, Unavailable
 
@@ -27,6 +34,7 @@ SQS: Mapping[type[Rejected], AwsError] = {
         (errors.BatchEntryIdsNotDistinct, "BatchEntryIdsNotDistinct"),
         (errors.InvalidBatchEntryId, "InvalidBatchEntryId"),
         (errors.BatchRequestTooLong, "BatchRequestTooLong"),
+        (errors.PriorEntryRefused, "PriorRequestNotComplete"),
         (errors.UnsupportedOperation, "UnsupportedOperation"),
         (errors.ResourceNotFound, "ResourceNotFoundException"),
         (errors.MalformedInput, "SerializationException"),
@@ -59,6 +67,7 @@ SNS: Mapping[type[Rejected], AwsError] = {
         (errors.BatchEntryIdsNotDistinct, "BatchEntryIdsNotDistinctException"),
         (errors.InvalidBatchEntryId, "InvalidBatchEntryIdException"),
         (errors.BatchRequestTooLong, "BatchRequestTooLongException"),
+        (errors.PriorEntryRefused, "PriorRequestNotComplete"),
         (errors.MalformedInput, "SerializationException"),
         (errors.UnknownAction, "UnknownOperationException"),
         (errors.AccessDenied, "MissingAuthenticationTokenException"),
@@ -128,6 +137,7 @@ REST: Mapping[type[Rejected], int] = {
     errors.BatchEntryIdsNotDistinct: 400,
     errors.InvalidBatchEntryId: 400,
     errors.BatchRequestTooLong: 413,
+    errors.PriorEntryRefused: 409,
     errors.UnsupportedOperation: 400,
     errors.ResourceNotFound: 404,
     errors.MalformedInput: 400,
@@ -172,9 +182,15 @@ def aws_error(service: str, refusal: Rejected) -> AwsError:
     return AWS.get(service, SQS)[type(refusal)]
 
 
-def batch_code(service: str, refusal: Rejected) -> str:
-    """The code in a Failed entry of a batch: the query code without its old prefix."""
-    return aws_error(service, refusal).query_code.removeprefix("AWS.SimpleQueueService.")
+def failed_entry(service: str, entry_id: str, refusal: Rejected) -> dict[str, object]:
+    """A Failed entry of a batch. Its code is the query code without its old prefix."""
+    error = aws_error(service, refusal)
+    return {
+        "Id": entry_id,
+        "Code": error.query_code.removeprefix("AWS.SimpleQueueService."),
+        "Message": str(refusal),
+        "SenderFault": error.fault == SENDER,
+    }
 
 
 def unavailable(service: str) -> AwsError:

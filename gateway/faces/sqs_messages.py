@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from gateway.faces.refusals import batch_code
+from gateway.faces.refusals import failed_entry
 from gateway.operations import message_attributes
 from gateway.operations.messages import ReceiveMessage, receipt_handle_of, system_of
 from gateway.operations.sending import SendMessage, Sent
@@ -90,16 +90,6 @@ def check_distinct(entries: Iterable[Members]) -> None:
         seen.add(entry["Id"])
 
 
-def failed_members(entry_id: str, refusal: Rejected) -> Members:
-    """One Failed entry of a batch."""
-    return {
-        "Id": entry_id,
-        "Code": batch_code("sqs", refusal),
-        "Message": str(refusal),
-        "SenderFault": True,
-    }
-
-
 def batch_members(
     entries: Sequence[Members], outcomes: Sequence[Any], successful: Sequence[Members | None]
 ) -> Members:
@@ -108,7 +98,7 @@ def batch_members(
     failed = []
     for entry, outcome, members in zip(entries, outcomes, successful, strict=True):
         if isinstance(outcome, Rejected):
-            failed.append(failed_members(entry["Id"], outcome))
+            failed.append(failed_entry("sqs", entry["Id"], outcome))
         else:
             good.append({"Id": entry["Id"], **members} if members else {"Id": entry["Id"]})
     answer: Members = {}

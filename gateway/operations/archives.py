@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import orjson
 
+from gateway.operations.envelope_signatures import signed
 from gateway.operations.live_queues import locked
-from protocol import envelopes
 from storage import archives, queues
 from storage.archives import Found, Wanted
 from storage.errors import InvalidParameterValue, QueueDoesNotExist, ResourceNotFound
 from storage.message_ids import LAST
-from storage.model import UNSIGNED, Archived, Queue
+from storage.model import Archived, Queue
 
 if TYPE_CHECKING:
     from gateway.operations.caller import Caller
@@ -98,7 +98,7 @@ async def list_archive(
         kept = await archives.read(tx, queue.queue_id, found.sequences)
     if request.schedule is not None:
         kept = [one for one in kept if _fired_by(one.attributes) == request.schedule]
-    return ArchivePage(await _signed(engine, kept), None if found.is_last else found.last_sequence)
+    return ArchivePage(await signed(engine, kept), None if found.is_last else found.last_sequence)
 
 
 def _utc(instant: datetime | None) -> datetime | None:
@@ -119,19 +119,6 @@ def _fired_by(attributes: str | None) -> object:
     return members.get("name") if isinstance(members, dict) else None
 
 
-async def _signed(engine: Engine, kept: list[Archived]) -> list[Archived]:
-    """Fill in the signatures of envelopes, as a receive does."""
-    places = [place for place, one in enumerate(kept) if one.body_md5 == UNSIGNED]
-    if places:
-        items = [envelopes.to_sign(kept[place].body) for place in places]
-        signatures = await engine.signer.sign_many(items)
-        fingerprint = engine.signer.fingerprint
-        for place, signature in zip(places, signatures, strict=True):
-            body = envelopes.with_signature(kept[place].body, signature, fingerprint)
-            kept[place] = kept[place]._replace(body=body, body_md5=None)
-    return kept
-
-
 async def find_archived(engine: Engine, caller: Caller, queue: Queue, sequence: int) -> Archived:
     """The archived message of that id. Raises ResourceNotFound."""
     kept: list[Archived] = []
@@ -140,7 +127,7 @@ async def find_archived(engine: Engine, caller: Caller, queue: Queue, sequence: 
             kept = await archives.read(tx, queue.queue_id, [sequence])
     if not kept:
         raise ResourceNotFound(f"The archive of queue '{queue.name}' has no message {sequence}.")
-    [found] = await _signed(engine, kept)
+    [found] = await signed(engine, kept)
     return found
 
 

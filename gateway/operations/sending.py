@@ -21,6 +21,7 @@ from storage.errors import (
     InvalidMessageContents,
     InvalidParameterValue,
     MissingParameter,
+    PriorEntryRefused,
     QueueDoesNotExist,
     Rejected,
 )
@@ -116,11 +117,14 @@ def _first(result: object) -> object:
 def send_messages(
     engine: Engine, caller: Caller, queue: Queue, requests: list[SendMessage], reply: Reply
 ) -> None:
-    """Send a batch in order; the reply is list[Sent | Rejected], one for each request."""
+    """Send a batch in order; the reply is list[Sent | Rejected], one for each request.
+
+    On a FIFO queue what follows a refused message in its group is not sent either, and refused with
+    PriorEntryRefused: who sends the refused ones again keeps the order.
+    """
     check_batch_ids(queue, requests)
     outcomes: list[Sent | Rejected] = []
     good: list[_Checked] = []
-    fifo: list[FifoMessage] = []
     total = 0
     for request in requests:
         try:
@@ -132,8 +136,6 @@ def send_messages(
             outcomes.append(checked.sent)
             good.append(checked)
             total += checked.size_bytes
-            if queue.is_fifo:
-                fifo.append(_fifo_message(queue, request, checked))
     if total > engine.limits.batch_bytes:
         raise BatchRequestTooLong(
             f"Batch requests cannot be longer than {engine.limits.batch_bytes} bytes. "
@@ -142,7 +144,7 @@ def send_messages(
     if not good:
         reply(outcomes)
     elif queue.is_fifo:
-        _send_fifo(engine, queue, fifo, good, lambda result: reply(_merged(outcomes, result)))
+        _send_fifo_batch(engine, queue, requests, outcomes=outcomes, good=good, reply=reply)
     else:
         started = perf_counter()
 
@@ -155,6 +157,35 @@ def send_messages(
             reply(outcomes if error is None else error)
 
         engine.standard.send.submit(Send([checked.row for checked in good], done, total))
+
+
+def _send_fifo_batch(
+    engine: Engine,
+    queue: Queue,
+    requests: list[SendMessage],
+    *,
+    outcomes: list[Sent | Rejected],
+    good: list[_Checked],
+    reply: Reply,
+) -> None:
+    closed: set[str | None] = set()
+    left = iter(good)
+    kept: list[_Checked] = []
+    messages: list[FifoMessage] = []
+    for place, request in enumerate(requests):
+        if isinstance(outcomes[place], Rejected):
+            closed.add(request.group_id)
+            continue
+        checked = next(left)
+        if closed and request.group_id in closed:
+            outcomes[place] = PriorEntryRefused(request.group_id or "")
+        else:
+            kept.append(checked)
+            messages.append(_fifo_message(queue, request, checked))
+    if messages:
+        _send_fifo(engine, queue, messages, kept, lambda result: reply(_merged(outcomes, result)))
+    else:
+        reply(outcomes)
 
 
 def _merged(outcomes: list[Sent | Rejected], result: object) -> object:

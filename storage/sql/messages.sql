@@ -120,7 +120,8 @@ WHERE m.queue_id = $2::int AND m.sequence = ANY($3::bigint[])
 -- params: now, source_id, target_id, source_arn, sequences, receive_counts
 -- Moves messages that one receive too many leased. They keep id, sequence, sending time and body;
 -- the count goes on where it was, less the receive that nobody saw. Answers how many moved: none
--- of a target that was deleted.
+-- of a target that was deleted. A number of its own says when each came to the target; one whose
+-- queue is its own dead-letter queue never left.
 WITH live AS MATERIALIZED (
   SELECT queue_id FROM queues WHERE queue_id = $3::int AND deleted_at IS NULL
 ), taken AS (
@@ -131,11 +132,12 @@ WITH live AS MATERIALIZED (
   RETURNING m.*
 ), moved AS (
   INSERT INTO messages (queue_id, sequence, visible_at, sent_at, first_received_at, receive_count,
-    message_id, body_md5, sender_id, body, attributes, system)
+    message_id, body_md5, sender_id, body, attributes, system, arrival)
   SELECT $3::int, t.sequence, coalesce($1::timestamptz, clock_timestamp()), t.sent_at,
     t.first_received_at, t.receive_count - 1, t.message_id, t.body_md5, t.sender_id, t.body, t.attributes,
     (coalesce(t.system, '{}')::jsonb
-      || jsonb_build_object('DeadLetterQueueSourceArn', $4::text))::text
+      || jsonb_build_object('DeadLetterQueueSourceArn', $4::text))::text,
+    CASE WHEN $3::int = $2::int THEN t.arrival ELSE nextval('message_sequence') END
   FROM taken AS t
   RETURNING 1
 ), counted AS (

@@ -109,6 +109,71 @@ def test_entries_fail_alone(sqs: Sqs) -> None:
     assert sqs.counts(url) == (1, 0, 1)
 
 
+REFUSED: dict[str, dict[str, Any]] = {
+    "characters": {"MessageBody": "\x01"},
+    "length": {"MessageBody": "x" * 2000},
+    "empty": {"MessageBody": ""},
+    "delay": {"DelaySeconds": 5},
+    "attribute": {"MessageAttributes": {"AWS.x": {"DataType": "String", "StringValue": "v"}}},
+    "deduplication id": {"MessageDeduplicationId": "ż"},
+}
+
+
+@pytest.mark.parametrize("why", REFUSED)
+def test_a_fifo_batch_closes_a_group_behind_what_failed(sqs: Sqs, why: str) -> None:
+    """Who sends the failed entries again, right, has every group in order."""
+    url = sqs.create_fifo(MaximumMessageSize="1024")
+    groups = "ghgghg"
+    entries = [
+        _entry("SendMessageBatch", f"{n}", MessageBody=f"{n}", MessageGroupId=group)
+        for n, group in enumerate(groups)
+    ]
+    wrong = [*entries[:2], entries[2] | REFUSED[why], *entries[3:5], entries[5] | REFUSED[why]]
+    answer = sqs.call("SendMessageBatch", QueueUrl=url, Entries=wrong)
+    assert [entry["Id"] for entry in answer["Successful"]] == ["0", "1", "4"]
+    first, behind, last = answer["Failed"]
+    assert (behind["Id"], behind["Code"], behind["SenderFault"]) == (
+        "3",
+        "PriorRequestNotComplete",
+        False,
+    )
+    assert "message group g " in behind["Message"]
+    # Its own fault is what its sender has to hear of.
+    assert [(one["Id"], one["SenderFault"]) for one in (first, last)] == [("2", True), ("5", True)]
+    assert first["Code"] == last["Code"] != behind["Code"]
+    again = sqs.call("SendMessageBatch", QueueUrl=url, Entries=[entries[n] for n in (2, 3, 5)])
+    assert len(again["Successful"]) == 3
+    assert sorted(sqs.bodies(url), key=lambda n: groups[int(n)]) == [*"023514"]
+
+
+def test_a_fifo_batch_whose_every_group_is_closed(sqs: Sqs) -> None:
+    """An entry with a group that cannot be one closes no other."""
+    entries = [
+        _entry("SendMessageBatch", f"{n}", MessageGroupId=group, MessageBody=body)
+        for n, (group, body) in enumerate([("g", "\x01"), ("g", "b"), ("ż", "c"), ("ż", "d")])
+    ]
+    url = sqs.create_fifo()
+    answer = sqs.call("SendMessageBatch", QueueUrl=url, Entries=entries)
+    assert answer.keys() == {"Failed"}
+    codes = [entry["Code"] for entry in answer["Failed"]]
+    assert codes == [
+        "InvalidMessageContents",
+        "PriorRequestNotComplete",
+        "InvalidParameterValue",
+        "InvalidParameterValue",
+    ]
+    assert sqs.counts(url) == (0, 0, 0)
+
+
+def test_a_standard_batch_closes_no_group(sqs: Sqs) -> None:
+    entries = [
+        _entry("SendMessageBatch", f"{n}", MessageGroupId="g", MessageBody=body)
+        for n, body in enumerate(["a", "\x01", "b"])
+    ]
+    answer = sqs.call("SendMessageBatch", QueueUrl=sqs.create(), Entries=entries)
+    assert [entry["Id"] for entry in answer["Successful"]] == ["0", "2"]
+
+
 def test_all_entries_may_fail_and_the_answer_is_still_a_success(sqs: Sqs) -> None:
     entries = [_entry("SendMessageBatch", "bad", MessageBody="\x01")]
     answer = sqs.call("SendMessageBatch", QueueUrl=sqs.create(), Entries=entries)

@@ -124,7 +124,10 @@ def test_a_batch_answers_entry_by_entry(publisher: Sns) -> None:
     topic = publisher.create_fifo()
     url = publisher.subscribe_queue(topic, "orders.fifo", **RAW)
     publisher.warm(topic)
-    entries = [{"Message": message, "MessageGroupId": "g"} for message in ("a", "", "b", "a")]
+    entries = [
+        {"Message": message, "MessageGroupId": group}
+        for message, group in (("a", "g"), ("", "h"), ("b", "g"), ("a", "g"))
+    ]
     answer = publisher.publish_batch(topic, *entries)
     assert [one["Id"] for one in answer["Successful"]] == ["0", "2", "3"]
     first, second, same = answer["Successful"]
@@ -142,6 +145,31 @@ def test_a_batch_answers_entry_by_entry(publisher: Sns) -> None:
         }
     ]
     assert publisher.sqs().bodies(url) == ["a", "b"]
+
+
+def test_a_batch_on_a_fifo_topic_closes_a_group_behind_what_failed(publisher: Sns) -> None:
+    """Who publishes the failed entries again, right, has every group in order."""
+    topic = publisher.create_fifo()
+    url = publisher.subscribe_queue(topic, "orders.fifo", **RAW)
+    publisher.warm(topic)
+    groups = "ghggh"
+    entries = [{"Message": f"{n}", "MessageGroupId": group} for n, group in enumerate(groups)]
+    answer = publisher.publish_batch(
+        topic, *entries[:2], entries[2] | {"Message": ""}, *entries[3:]
+    )
+    assert [one["Id"] for one in answer["Successful"]] == ["0", "1", "4"]
+    failed = [(one["Id"], one["Code"], one["SenderFault"]) for one in answer["Failed"]]
+    assert failed == [("2", "InvalidParameter", True), ("3", "PriorRequestNotComplete", False)]
+    assert "message group g " in answer["Failed"][1]["Message"]
+    publisher.publish_batch(topic, *entries[2:4])
+    assert sorted(publisher.sqs().bodies(url), key=lambda n: groups[int(n)]) == [*"02314"]
+
+
+def test_a_batch_on_a_standard_topic_closes_no_group(publisher: Sns) -> None:
+    topic = publisher.warm(publisher.create())
+    entries = [{"Message": message, "MessageGroupId": "g"} for message in ("a", "", "b")]
+    answer = publisher.publish_batch(topic, *entries)
+    assert [one["Id"] for one in answer["Successful"]] == ["0", "2"]
 
 
 def test_a_batch_in_which_every_entry_fails_is_a_success(publisher: Sns) -> None:

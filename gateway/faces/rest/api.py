@@ -16,6 +16,7 @@ from gateway.faces import refusals
 from gateway.faces.aws import Callers, Headers, Request, Response
 from gateway.faces.rest import (
     archives,
+    browsing,
     events,
     messages,
     previews,
@@ -42,6 +43,7 @@ _log = logging.getLogger("queuegate.rest")
 ENDPOINTS: tuple[Endpoint, ...] = (
     *queues.ENDPOINTS,
     *messages.ENDPOINTS,
+    *browsing.ENDPOINTS,
     *events.ENDPOINTS,
     *archives.ENDPOINTS,
     *schedules.ENDPOINTS,

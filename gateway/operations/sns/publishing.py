@@ -40,6 +40,7 @@ from protocol.digests import content_based_id
 from storage.errors import (
     BatchRequestTooLong,
     InvalidParameter,
+    PriorEntryRefused,
     Rejected,
 )
 from storage.messages import FanOut, NewMessage
@@ -120,18 +121,27 @@ def publish_messages(
 ) -> None:
     """Publish a batch in order; the reply is list[Published | Rejected], one for each request.
 
-    An empty message fails alone, everything else that is wrong with one fails them all.
+    An empty message fails alone, everything else that is wrong with one fails them all. On a FIFO
+    topic what follows an empty message in its group fails, too (PriorEntryRefused).
     """
+    closed: set[str | None] = set()
     outcomes: list[Published | Rejected] = []
     good: list[Outgoing] = []
+    total = 0
     for request in requests:
         if request.message == "":
             outcomes.append(InvalidParameter("Empty message"))
+            if audience.topic.is_fifo:
+                closed.add(request.group_id)
             continue
         outgoing = check(engine, audience, request)
+        total += outgoing.size_bytes
+        if closed and request.group_id in closed:
+            outcomes.append(PriorEntryRefused(request.group_id or ""))
+            continue
         good.append(outgoing)
         outcomes.append(Published(outgoing.message_id))
-    if sum([outgoing.size_bytes for outgoing in good]) > publish_checks.MESSAGE_BYTES:
+    if total > publish_checks.MESSAGE_BYTES:
         raise BatchRequestTooLong(
             "The length of all the messages put together is more than the limit."
         )

@@ -1,0 +1,190 @@
+-- Browsing: messages as they lie in a queue, for whoever looks and takes nothing. Nothing is locked.
+-- Every statement that needs the time takes `now`; NULL means the clock of the database.
+--
+-- A page goes along the primary key: by number on a standard queue, by group and number on a FIFO
+-- queue, which has no other index. It looks at `looked_at` messages at most, and stops looking when
+-- it has one more than `limit` that are wanted. Bodies are fetched of those that are answered, by
+-- ctid: within the statement's snapshot a row stays where it is. There is always a row in the answer;
+-- its first column (on a FIFO queue the first two) is the place to go on behind, NULL at the end.
+--
+-- as_of is a number of the sequence that numbers what is sent. What is in a queue when it is read has
+-- a number up to it, for numbers are drawn before commits; what is sent later has a higher one.
+
+-- name: last_standard
+-- params:
+-- The highest number drawn so far; 0 when none was (last_value is 1 then, and the first one is, too).
+SELECT CASE WHEN is_called THEN last_value ELSE 0 END FROM message_sequence
+
+-- name: last_fifo
+-- params:
+SELECT CASE WHEN is_called THEN last_value ELSE 0 END FROM fifo_sequence
+
+-- name: standard_page
+-- params: now, queue_id, retention, after_sequence, until_sequence, as_of, group_id, sent_since_ms, sent_until_ms, min_receives, max_receives, state, message_ids, looked_at, limit, most_bytes
+-- A dead letter counts as sent when it came, though its place is that of its number.
+WITH clock AS MATERIALIZED (
+  SELECT coalesce($1::timestamptz, clock_timestamp()) AS now
+), wanted AS MATERIALIZED (
+  SELECT x.tid, x.sequence, x.state, row_number() OVER w AS position,
+    sum(x.size) OVER w - x.size AS bytes_before
+  FROM (
+    SELECT l.tid, l.sequence, l.size, l.state
+    FROM (
+      SELECT m.ctid AS tid, m.sequence, m.arrival, m.sent_at, m.message_id, m.receive_count, m.system,
+        octet_length(m.body) + coalesce(octet_length(m.attributes), 0) AS size,
+        floor(date_part('epoch', m.sent_at) * 1000)::bigint AS sent_at_ms,
+        CASE WHEN m.visible_at <= (SELECT clock.now FROM clock) THEN 'visible'
+          WHEN m.receive_count > 0 THEN 'in_flight' ELSE 'delayed' END AS state
+      FROM messages AS m
+      WHERE m.queue_id = $2::int AND m.sequence > $4::bigint
+        AND m.sequence <= least($5::bigint, $6::bigint)
+      ORDER BY m.sequence LIMIT $14::int) AS l
+    WHERE coalesce(l.arrival, 0) <= $6::bigint
+      AND l.sent_at > (SELECT clock.now FROM clock) - make_interval(secs => $3::int)
+      AND ($7::text IS NULL OR l.system::jsonb ->> 'MessageGroupId' = $7)
+      AND ($8::bigint IS NULL OR l.sent_at_ms >= $8) AND ($9::bigint IS NULL OR l.sent_at_ms <= $9)
+      AND ($10::int IS NULL OR l.receive_count >= $10)
+      AND ($11::int IS NULL OR l.receive_count <= $11)
+      AND ($12::text IS NULL OR l.state = $12)
+      AND ($13::uuid[] IS NULL OR l.message_id = ANY($13))
+    ORDER BY l.sequence LIMIT $15::int + 1) AS x
+  WINDOW w AS (ORDER BY x.sequence ROWS UNBOUNDED PRECEDING)
+), page AS MATERIALIZED (
+  SELECT w.tid, w.sequence, w.state FROM wanted AS w
+  WHERE w.position <= $15::int AND w.bytes_before < $16::bigint
+), edge AS MATERIALIZED (
+  SELECT CASE WHEN (SELECT count(*) FROM wanted) > (SELECT count(*) FROM page)
+    THEN (SELECT max(page.sequence) FROM page)
+    ELSE (
+      SELECT m.sequence FROM messages AS m
+      WHERE m.queue_id = $2::int AND m.sequence > $4::bigint
+        AND m.sequence <= least($5::bigint, $6::bigint)
+      ORDER BY m.sequence OFFSET $14::int - 1 LIMIT 1) END AS next_sequence
+)
+SELECT edge.next_sequence, r.*
+FROM edge LEFT JOIN (
+  SELECT m.sequence, m.message_id, p.state, m.visible_at, m.receive_count, m.body, m.sender_id,
+    m.attributes, m.system, floor(date_part('epoch', m.sent_at) * 1000)::bigint AS sent_at_ms,
+    floor(date_part('epoch', m.first_received_at) * 1000)::bigint AS first_received_at_ms,
+    NULL::text AS group_id, NULL::text AS deduplication_id, m.body_md5
+  FROM page AS p, LATERAL (
+    SELECT x.queue_id, x.sequence, x.message_id, x.visible_at, x.receive_count, x.body, x.sender_id,
+      x.attributes, x.system, x.sent_at, x.first_received_at, x.body_md5
+    FROM messages AS x WHERE x.ctid = p.tid OFFSET 0) AS m) AS r ON true
+ORDER BY r.sequence
+
+-- name: fifo_page
+-- params: now, queue_id, retention, after_group_id, after_sequence, until_group_id, until_sequence, as_of, sent_since_ms, sent_until_ms, min_receives, max_receives, state, message_ids, looked_at, limit, most_bytes
+-- Whether and how often a message was received says the row of its group. One that the group has
+-- passed by is gone.
+WITH clock AS MATERIALIZED (
+  SELECT coalesce($1::timestamptz, clock_timestamp()) AS now
+), wanted AS MATERIALIZED (
+  SELECT x.*, row_number() OVER w AS position, sum(x.size) OVER w - x.size AS bytes_before
+  FROM (
+    SELECT s.tid, s.group_id, s.sequence, s.size, s.state, s.visible_at, s.receive_count,
+      s.first_received_at
+    FROM (
+      SELECT l.*, coalesce(g.d_rc[g.place], l.prior_count) AS receive_count,
+        g.d_first[g.place] AS first_received_at, coalesce(g.d_until[g.place], l.sent_visible_at) AS visible_at,
+        CASE WHEN coalesce(g.d_until[g.place], l.sent_visible_at) <= (SELECT clock.now FROM clock)
+          THEN 'visible' WHEN g.place IS NOT NULL THEN 'in_flight' ELSE 'delayed' END AS state,
+        l.sequence > coalesce(g.d_last, 0) OR g.place IS NOT NULL AS is_there
+      FROM (
+        SELECT m.ctid AS tid, m.group_id, m.sequence, m.sent_at, m.message_id, m.prior_count,
+          m.visible_at AS sent_visible_at,
+          octet_length(m.body) + coalesce(octet_length(m.attributes), 0) AS size,
+          floor(date_part('epoch', m.sent_at) * 1000)::bigint AS sent_at_ms
+        FROM fifo_messages AS m
+        WHERE m.queue_id = $2::int AND (m.group_id, m.sequence) > ($4::text, $5::bigint)
+          AND (m.group_id, m.sequence) <= ($6::text, $7::bigint)
+        ORDER BY m.group_id, m.sequence LIMIT $15::int) AS l
+      LEFT JOIN LATERAL (
+        SELECT f.d_last, f.d_rc, f.d_until, f.d_first, array_position(f.d_seq, l.sequence) AS place
+        FROM fifo_groups AS f WHERE f.queue_id = $2::int AND f.group_id = l.group_id
+        OFFSET 0) AS g ON true) AS s
+    WHERE s.is_there AND s.sequence <= $8::bigint
+      AND s.sent_at > (SELECT clock.now FROM clock) - make_interval(secs => $3::int)
+      AND ($9::bigint IS NULL OR s.sent_at_ms >= $9) AND ($10::bigint IS NULL OR s.sent_at_ms <= $10)
+      AND ($11::int IS NULL OR s.receive_count >= $11)
+      AND ($12::int IS NULL OR s.receive_count <= $12)
+      AND ($13::text IS NULL OR s.state = $13)
+      AND ($14::uuid[] IS NULL OR s.message_id = ANY($14))
+    ORDER BY s.group_id, s.sequence LIMIT $16::int + 1) AS x
+  WINDOW w AS (ORDER BY x.group_id, x.sequence ROWS UNBOUNDED PRECEDING)
+), page AS MATERIALIZED (
+  SELECT w.* FROM wanted AS w WHERE w.position <= $16::int AND w.bytes_before < $17::bigint
+), is_cut AS (
+  SELECT (SELECT count(*) FROM wanted) > (SELECT count(*) FROM page) AS is_cut
+), edge AS MATERIALIZED (
+  SELECT e.group_id AS next_group_id, e.sequence AS next_sequence
+  FROM (SELECT 1) AS always LEFT JOIN (
+    (SELECT p.group_id, p.sequence FROM page AS p WHERE (SELECT is_cut FROM is_cut)
+     ORDER BY p.position DESC LIMIT 1)
+    UNION ALL
+    (SELECT m.group_id, m.sequence FROM fifo_messages AS m
+     WHERE NOT (SELECT is_cut FROM is_cut)
+       AND m.queue_id = $2::int AND (m.group_id, m.sequence) > ($4::text, $5::bigint)
+       AND (m.group_id, m.sequence) <= ($6::text, $7::bigint)
+     ORDER BY m.group_id, m.sequence OFFSET $15::int - 1 LIMIT 1)) AS e ON true
+)
+SELECT edge.next_group_id, edge.next_sequence, r.*
+FROM edge LEFT JOIN (
+  SELECT p.sequence, m.message_id, p.state, p.visible_at, p.receive_count, m.body, m.sender_id,
+    m.attributes, m.system, floor(date_part('epoch', m.sent_at) * 1000)::bigint AS sent_at_ms,
+    floor(date_part('epoch', p.first_received_at) * 1000)::bigint AS first_received_at_ms,
+    p.group_id, m.deduplication_id, NULL::bytea AS body_md5
+  FROM page AS p, LATERAL (
+    SELECT x.message_id, x.body, x.sender_id, x.attributes, x.system, x.sent_at, x.deduplication_id
+    FROM fifo_messages AS x WHERE x.ctid = p.tid OFFSET 0) AS m) AS r ON true
+ORDER BY r.group_id, r.sequence
+
+-- name: standard_ends
+-- params: queue_id, as_of, parts, most
+-- The last numbers of at most `parts` equal parts of the first `most` messages, and whether these are
+-- all that there are.
+WITH looked AS MATERIALIZED (
+  SELECT m.sequence FROM messages AS m
+  WHERE m.queue_id = $1::int AND m.sequence <= $2::bigint
+  ORDER BY m.sequence LIMIT $4::int + 1
+)
+SELECT ''::text AS group_id, max(p.sequence) AS sequence,
+  (SELECT count(*) FROM looked) <= $4::int AS is_whole
+FROM (SELECT l.sequence, ntile($3::int) OVER (ORDER BY l.sequence) AS part FROM looked AS l) AS p
+GROUP BY p.part ORDER BY sequence
+
+-- name: fifo_ends
+-- params: queue_id, as_of, parts, most
+-- The same, by group and number.
+WITH looked AS MATERIALIZED (
+  SELECT m.group_id, m.sequence FROM fifo_messages AS m
+  WHERE m.queue_id = $1::int
+  ORDER BY m.group_id, m.sequence LIMIT $4::int + 1
+)
+SELECT DISTINCT ON (p.part) p.group_id, p.sequence,
+  (SELECT count(*) FROM looked) <= $4::int AS is_whole
+FROM (
+  SELECT l.group_id, l.sequence, ntile($3::int) OVER (ORDER BY l.group_id, l.sequence) AS part
+  FROM looked AS l WHERE l.sequence <= $2::bigint) AS p
+ORDER BY p.part, p.group_id DESC, p.sequence DESC
+
+-- name: standard_sample
+-- params: queue_id, as_of, parts, pages
+-- The same of a sample: what about `pages` pages of the table hold of the queue, from all over it.
+SELECT ''::text AS group_id, max(p.sequence) AS sequence, true AS is_whole
+FROM (
+  SELECT m.sequence, ntile($3::int) OVER (ORDER BY m.sequence) AS part
+  FROM messages AS m TABLESAMPLE SYSTEM (least(100,
+    $4::int * 100.0 * current_setting('block_size')::int / greatest(pg_relation_size('messages'), 1)))
+  WHERE m.queue_id = $1::int AND m.sequence <= $2::bigint) AS p
+GROUP BY p.part ORDER BY sequence
+
+-- name: fifo_sample
+-- params: queue_id, as_of, parts, pages
+SELECT DISTINCT ON (p.part) p.group_id, p.sequence, true AS is_whole
+FROM (
+  SELECT m.group_id, m.sequence, ntile($3::int) OVER (ORDER BY m.group_id, m.sequence) AS part
+  FROM fifo_messages AS m TABLESAMPLE SYSTEM (least(100,
+    $4::int * 100.0 * current_setting('block_size')::int / greatest(pg_relation_size('fifo_messages'), 1)))
+  WHERE m.queue_id = $1::int AND m.sequence <= $2::bigint) AS p
+ORDER BY p.part, p.group_id DESC, p.sequence DESC
