@@ -17,7 +17,7 @@ from spark_connectors.transport.retries import Passing, retried
 from spark_connectors.transport.wire import ConnectorError, Message, Refused
 
 _PAGE_ROWS = 1_000
-_OK, _NOT_FOUND = 200, 404
+_OK, _NO_CONTENT, _NOT_FOUND, _LEAST_FAILURE = 200, 204, 404, 500
 _MOST_PARTS = 1_000
 
 
@@ -82,39 +82,43 @@ class QueueBrowser:
 
     def _get(self, path: str, asked: Mapping[str, str]) -> dict[str, Any]:
         url = f"{self._base}{path}?{urlencode(asked)}"
-        return retried(
-            lambda: self._attempt(url),
-            action="browse",
-            place=self._endpoint,
-            max_retries=self._max_retries,
-        )
-
-    def _attempt(self, url: str) -> dict[str, Any]:
-        from botocore.awsrequest import AWSRequest
-        from botocore.exceptions import HTTPClientError
-
-        request = AWSRequest("GET", url)
-        self._signer.add_auth(request)
+        status, content = self._sent("GET", url)
         try:
-            answer = self._http.send(request.prepare())
-        except HTTPClientError as error:
-            raise Passing(str(error)) from error
-        if answer.status_code >= 500:
-            raise Passing(f"HTTP {answer.status_code}")
-        try:
-            found = json.loads(answer.content)
+            found = json.loads(content)
         except ValueError:
             raise self._not_offered() from None
-        if answer.status_code == _OK and isinstance(found, dict):
+        if status == _OK and isinstance(found, dict):
             return found
-        raise self._refusal(answer.status_code, found)
+        raise self._refusal(status, found)
+
+    def _sent(self, method: str, url: str) -> tuple[int, bytes]:
+        """Status and body of the answer. Raises NotNow."""
+
+        def attempt() -> tuple[int, bytes]:
+            from botocore.awsrequest import AWSRequest
+            from botocore.exceptions import HTTPClientError
+
+            request = AWSRequest(method, url)
+            self._signer.add_auth(request)
+            try:
+                answer = self._http.send(request.prepare())
+            except HTTPClientError as error:
+                raise Passing(str(error)) from error
+            if answer.status_code >= _LEAST_FAILURE:
+                raise Passing(f"HTTP {answer.status_code}")
+            return answer.status_code, answer.content
+
+        return retried(
+            attempt, action="browse", place=self._endpoint, max_retries=self._max_retries
+        )
 
     def _refusal(self, status: int, found: object) -> ConnectorError:
-        detail = found.get("detail") or found.get("message") if isinstance(found, dict) else None
-        if isinstance(detail, str) and "queue" in detail.lower():
-            code = "QueueDoesNotExist" if status == _NOT_FOUND else str(status)
-            return Refused(code, detail)
-        return self._not_offered()
+        """Why it was refused: by an endpoint that browses, or because it does not know the path."""
+        said = found.get("error") if isinstance(found, dict) else None
+        offered, _ = self._sent("OPTIONS", self._base)
+        if offered != _NO_CONTENT or not isinstance(said, str):
+            return self._not_offered()
+        return Refused("QueueDoesNotExist" if status == _NOT_FOUND else f"HTTP {status}", said)
 
     def _not_offered(self) -> NotOffered:
         return NotOffered(f"{self._endpoint} has no browsing: mode=peek, or mode=drain")

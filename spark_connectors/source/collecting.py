@@ -20,7 +20,7 @@ from spark_connectors.spool.known import KnownMessages
 from spark_connectors.spool.places import Place
 from spark_connectors.spool.segments import encode, slots_of
 from spark_connectors.spool.spool import Spool, SpoolTaken
-from spark_connectors.transport.wire import Message, NotNow, Transport
+from spark_connectors.transport.wire import MOST_PER_CALL, Message, NotNow, Transport
 
 _log = logging.getLogger(__name__)
 # Fewer rows than these are not worth a task of their own.
@@ -74,6 +74,7 @@ class Collector:
         self._is_asked = False
         self._is_stopped = False
         self._budget: int | None = None
+        self._asked_for = 0
         self._failure: Exception | None = None
         self._changed = threading.Condition()
         self._seal_lock = threading.Lock()
@@ -206,7 +207,7 @@ class Collector:
         """
         with self._changed:
             while not self._is_stopped:
-                if (number == 0 or self._is_busy) and self._has_room() and not self.is_spent:
+                if (number == 0 or self._is_busy) and self._has_room() and self._most():
                     return True
                 self._changed.wait(self._options.receive_seconds)
             return False
@@ -221,6 +222,23 @@ class Collector:
             return True
         return self._is_asked and ahead < options.most_rows
 
+    def _most(self) -> int:
+        """How many messages to ask for: together no more than ``limit_to`` allows."""
+        if self._budget is None:
+            return MOST_PER_CALL
+        return max(0, min(MOST_PER_CALL, self._budget - self.received_count - self._asked_for))
+
+    def _received(self, most: int, wait: int) -> list[Message]:
+        return self._transport.receive(
+            self._url,
+            most=most,
+            visibility_seconds=self._options.visibility_seconds,
+            wait_seconds=wait,
+            # The same for every attempt: an answer that was lost is given again.
+            attempt_id=str(uuid.uuid4()) if self._options.place.is_fifo else None,
+            attribute_names=self._options.attribute_names,
+        )
+
     def _receive_once(self, number: int) -> None:
         options = self._options
         wait = 0
@@ -230,18 +248,17 @@ class Collector:
                 wait = max(1, min(wait, _TARGET_WAIT_SECONDS))
             elif self._buffer:
                 wait = min(wait, 1)
-        most = 10
-        if self._budget is not None:
-            most = max(1, min(most, self._budget - self.received_count))
-        messages = self._transport.receive(
-            self._url,
-            most=most,
-            visibility_seconds=options.visibility_seconds,
-            wait_seconds=wait,
-            # The same for every attempt: an answer that was lost is given again.
-            attempt_id=str(uuid.uuid4()) if options.place.is_fifo else None,
-            attribute_names=options.attribute_names,
-        )
+        with self._changed:
+            most = self._most()
+            self._asked_for += most
+        if not most:
+            return
+        try:
+            messages = self._received(most, wait)
+        except BaseException:
+            with self._changed:
+                self._asked_for -= most
+            raise
         if self._is_stopped:
             give_back(self._transport, self._url, [one["ReceiptHandle"] for one in messages])
             return
@@ -255,6 +272,7 @@ class Collector:
         now = time.time()
         known_receipts: list[str] = []
         with self._changed:
+            self._asked_for -= most
             self._is_busy = len(messages) >= most
             for message in messages:
                 receipt = self._remember(message, now)

@@ -25,7 +25,10 @@ def fill(
         for number, body in enumerate(bodies[at : at + 10]):
             entry: dict[str, Any] = {"Id": str(number), "MessageBody": body}
             if group:
-                entry |= {"MessageGroupId": group(body), "MessageDeduplicationId": body}
+                entry |= {
+                    "MessageGroupId": group(body),
+                    "MessageDeduplicationId": body.replace(" ", "-"),
+                }
             entries.append(entry)
         assert not client.send_message_batch(QueueUrl=url, Entries=entries).get("Failed")
 
