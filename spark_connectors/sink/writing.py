@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import itertools
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
@@ -24,7 +23,7 @@ from spark_connectors.sink.options import Settings
 from spark_connectors.sink.packing import Destination, Outgoing
 from spark_connectors.sink.sending import Pace, Sender, Totals
 from spark_connectors.sink.summaries import Written, announce, check_groups, written_by
-from spark_connectors.transport import Transport, open_transport
+from spark_connectors.transport import Transport, shared_transport
 from spark_connectors.transport.wire import ConnectorError, Fault, Refused
 
 if TYPE_CHECKING:
@@ -44,10 +43,6 @@ class Plan(NamedTuple):
     name: str
     settings: Settings
     columns: Columns
-
-
-# Spark keeps its Python workers for the tasks to come, and opening a transport is slow.
-_transport = functools.lru_cache(maxsize=8)(open_transport)
 
 
 class PartitionWrite:
@@ -136,7 +131,9 @@ def _written(plan: Plan, job: str, batches: Iterator[pa.RecordBatch]) -> Written
     first = next(batches, None)
     if first is None:  # as most partitions of a small micro-batch: call nobody for them
         return Written(partition, Totals())
-    write = PartitionWrite(plan, Identity(job, partition), _transport(plan.settings.connection))
+    write = PartitionWrite(
+        plan, Identity(job, partition), shared_transport(plan.settings.connection)
+    )
     return Written(partition, write.run(itertools.chain([first], batches)))
 
 

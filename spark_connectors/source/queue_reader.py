@@ -16,7 +16,7 @@ from spark_connectors.source.tasks import store_of
 from spark_connectors.spool.known import KnownMessages
 from spark_connectors.spool.spool import Contents, Spool, SpoolMismatch
 from spark_connectors.spool.stores import Store
-from spark_connectors.transport import Transport, is_aws, open_transport
+from spark_connectors.transport import Transport, is_aws, shared_transport
 from spark_connectors.transport.wire import ConnectorError, QueueFigures
 
 _FIGURES_SECONDS = 5.0
@@ -43,7 +43,7 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def open_transport(self) -> Transport:
         """The way to the queue."""
-        return open_transport(self.options.connection)
+        return shared_transport(self.options.connection)
 
     def _open(self, start: Offset | None, planned: Offset | None = None) -> None:
         """Open everything, once. Raises ConnectorError.

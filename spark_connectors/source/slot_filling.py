@@ -49,21 +49,17 @@ def fill_slot(
     if spool.has(place):
         yield
         return
-    transport = open_transport()
+    filling = _Filling(options, spool, open_transport(), slot)
+    written = filling.fill(place)
+    if not written or options.delete_mode != "spool":
+        yield
+        return
+    deleting = threading.Thread(target=filling.delete, args=(place,))
+    deleting.start()
     try:
-        filling = _Filling(options, spool, transport, slot)
-        written = filling.fill(place)
-        if not written or options.delete_mode != "spool":
-            yield
-            return
-        deleting = threading.Thread(target=filling.delete, args=(place,))
-        deleting.start()
-        try:
-            yield
-        finally:
-            deleting.join()
+        yield
     finally:
-        transport.close()
+        deleting.join()
 
 
 class _Filling:

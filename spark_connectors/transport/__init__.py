@@ -5,10 +5,19 @@ Importing this package imports no AWS library; opening a transport does.
 
 from __future__ import annotations
 
+import functools
+
 from spark_connectors.transport.connection import Connection, StaticCredentials
 from spark_connectors.transport.wire import ConnectorError, Transport
 
-__all__ = ["Connection", "StaticCredentials", "Transport", "is_aws", "open_transport"]
+__all__ = [
+    "Connection",
+    "StaticCredentials",
+    "Transport",
+    "is_aws",
+    "open_transport",
+    "shared_transport",
+]
 
 KINDS = ("auto", "lean", "boto3")
 
@@ -34,6 +43,13 @@ def open_transport(connection: Connection) -> Transport:
     from spark_connectors.transport.boto import BotoCarrier
 
     return Calls(BotoCarrier(session, known, connection.max_retries), connection.max_retries)
+
+
+@functools.lru_cache(maxsize=8)
+def shared_transport(connection: Connection) -> Transport:
+    """The same transport for everybody in this process. Spark keeps its Python workers for the
+    tasks to come, and opening one costs as much as dozens of calls."""
+    return open_transport(connection)
 
 
 def is_aws(connection: Connection) -> bool:
