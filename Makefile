@@ -8,7 +8,8 @@ PY := $(VENV)/bin/python
 UV_VERSION := 0.13.8
 
 .DEFAULT_GOAL := help
-.PHONY: help serve test check format bench conformance sns-validator simulate faults openapi-check deploy-check lock clean
+.PHONY: help serve test check format bench conformance sns-validator simulate faults openapi-check deploy-check \
+	spark-zip check-spark test-spark soak-spark bench-spark lock clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -50,11 +51,26 @@ openapi-check: $(VENV)/.ready-run .venvs/openapi/.ready ## Test the native API a
 deploy-check: $(VENV)/.ready-run .venvs/deploy/.ready ## Lint Dockerfile, compose.yaml and manifests; try the image's commands
 	@VENV=.venvs/deploy exec deploy/check
 
+spark-zip: $(VENV)/.ready-run ## Write the Spark connectors to dist/ as a zip for --py-files
+	@exec $(PY) deploy/spark_zip.py
+
+check-spark: .venvs/spark43/.ready ## Types of the Spark connectors and their tests
+	.venvs/spark43/bin/mypy --config-file tests/spark/mypy.ini
+
+test-spark: $(VENV)/.ready-run ## Test the Spark connectors with PySpark 4.3 and 4.2 (skipped without Java)
+	@VENV=$(VENV) exec .ci/spark test $(ARGS)
+
+soak-spark: $(VENV)/.ready-run ## The long form: 20 random kills under load
+	@VENV=$(VENV) exec .ci/spark soak $(ARGS)
+
+bench-spark: $(VENV)/.ready-run ## Measure the Spark connectors on this machine
+	@VENV=$(VENV) exec .ci/spark bench $(ARGS)
+
 lock: .venvs/lock/.ready ## Write requirements/*.txt anew from pyproject.toml
 	@UV=.venvs/lock/bin/uv exec requirements/lock
 
 clean: ## Delete what the targets made, the data of `make serve` excepted
-	rm -rf $(VENV) .venvs build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) .venvs build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # A stamp is newer than its lock file when the environment holds what the lock file says.
@@ -73,6 +89,14 @@ $(VENV)/.ready-bench: requirements/bench.txt $(VENV)/.ready-dev
 
 .venvs/deploy/.ready: requirements/deploy.txt
 	@.ci/setup .venvs/deploy requirements/deploy.txt
+	@touch $@
+
+.venvs/spark43/.ready: requirements/spark43.txt
+	@.ci/setup .venvs/spark43 requirements/spark43.txt
+	@touch $@
+
+.venvs/spark42/.ready: requirements/spark42.txt
+	@.ci/setup .venvs/spark42 requirements/spark42.txt
 	@touch $@
 
 .venvs/openapi/.ready: requirements/openapi.txt

@@ -17,13 +17,16 @@ def register(spark: SparkSession) -> None:
     """Make the formats ``sqs`` and ``sns`` known to a session, and ``queuegate-sqs`` and
     ``queuegate-sns``, which are the same and clash with no other connector.
 
-    Where this package was installed with pip, Spark finds ``sqs`` and ``sns`` without it.
+    Where this package was installed with pip, Spark finds ``sqs`` and ``sns`` without it. A zip that
+    came by ``--py-files`` needs it.
     """
+    from spark_connectors.packaging import let_streams_find_files
     from spark_connectors.sink import QueuegateSnsDataSource, SnsDataSource
     from spark_connectors.source import QueuegateSqsDataSource, SqsDataSource
 
     for source in (SqsDataSource, QueuegateSqsDataSource, SnsDataSource, QueuegateSnsDataSource):
         spark.dataSource.register(source)
+    let_streams_find_files(spark)
 
 
 def read_queue(

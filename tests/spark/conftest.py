@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import itertools
 import os
 import re
@@ -21,6 +22,9 @@ from tests.spark.waiting import wait_for
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+if importlib.util.find_spec("pyspark") is None:
+    raise pytest.UsageError("these tests run where PySpark is: make test-spark ARGS=tests/spark/…")
 
 ROOT = Path(__file__).parents[2]
 ACCOUNT = "000000000000"

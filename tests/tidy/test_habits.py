@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from tests.tidy.source import Source, imports, planted, product, strings, suite
 
-READS_THE_ENVIRONMENT = {"gateway/config.py"}
+READS_THE_ENVIRONMENT = {"spark_connectors/transport/endpoints.py", "gateway/config.py"}
 # The outermost handlers: here a bug becomes a 500, or fails its entry, or waits for the next round.
 CATCHES_EVERYTHING = {
     "gateway/faces/aws.py",
@@ -27,6 +27,9 @@ CATCHES_EVERYTHING = {
     "scheduler/fire.py",
     "scheduler/firing/rounds.py",
     "scheduler/worker.py",
+    # Threads beside a stream: what ends one is told by the next call of the reader.
+    "spark_connectors/source/collecting.py",
+    "spark_connectors/source/deleting.py",
     "storage/lanes.py",
 }
 SQL = re.compile(

@@ -33,7 +33,7 @@ OTHERS = {
     "storage": {"asyncpg"},
     "protocol": {"orjson", "xmltodict", "cryptography"},
     "scheduler/expressions": {"croniter"},
-    "spark_connectors": {"pyspark", "boto3", "botocore"},
+    "spark_connectors": {"py4j", "pyspark", "pyarrow", "boto3", "botocore", "orjson"},
 }
 NO_WEB_FRAMEWORK = ("gateway/operations", "scheduler", "scheduler/expressions")
 PURE = ("protocol/", "scheduler/expressions/")

@@ -1,0 +1,124 @@
+"""The zip for ``--py-files`` and the wheel: what is in them, and what Spark finds in them."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+import tomllib
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.spark import cluster
+
+PACKAGE = cluster.ROOT / "spark_connectors"
+DISCOVERY = PACKAGE / "discovery"
+LOOK_UP = """
+from pkgutil import iter_modules
+
+for info in iter_modules():
+    if info.name.startswith("pyspark_"):
+        source = __import__(info.name).DefaultSource
+        print(source.name(), source.__module__.partition(".")[0])
+"""
+FOUND = ["sns spark_connectors", "sqs spark_connectors"]
+
+
+@pytest.fixture(scope="module")
+def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return cluster.make_zip(tmp_path_factory.mktemp("zip"))
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory that a wheel was unpacked into, built without network from a copy of the tree."""
+    tree = tmp_path_factory.mktemp("tree")
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(cluster.ROOT / name, tree)
+    for folder in ("gateway", "protocol", "scheduler", "spark_connectors", "storage"):
+        ignored = shutil.ignore_patterns("__pycache__")
+        shutil.copytree(cluster.ROOT / folder, tree / folder, ignore=ignored)
+    target = tmp_path_factory.mktemp("installed")
+    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-build-isolation"]
+    subprocess.run([*pip, "--target", str(target), str(tree)], check=True)
+    return target
+
+
+def formats_found(path: Path) -> list[str]:
+    """What Spark's own search would find with nothing but this on the path."""
+    printed = subprocess.run(
+        [sys.executable, "-c", LOOK_UP],
+        check=True,
+        cwd="/",
+        env=cluster.bare_environment(PYTHONPATH=str(path)),
+        capture_output=True,
+        text=True,
+    ).stdout
+    return sorted(printed.splitlines())
+
+
+def modules(top: Path, names: Iterator[Path]) -> set[str]:
+    return {str(name.relative_to(top)) for name in names if "__pycache__" not in name.parts}
+
+
+def expected() -> set[str]:
+    """Every module of the connectors, with what is for discovery at the top."""
+    found = modules(cluster.ROOT, PACKAGE.rglob("*.py"))
+    below = modules(DISCOVERY, DISCOVERY.rglob("*.py"))
+    return {name for name in found if not name.startswith("spark_connectors/discovery/")} | below
+
+
+def test_the_zip_has_every_module_and_nothing_else(archive: Path) -> None:
+    with zipfile.ZipFile(archive) as opened:
+        names = set(opened.namelist())
+    assert {name for name in names if ".dist-info/" not in name} == expected()
+
+
+def test_the_same_sources_give_the_same_zip(archive: Path, tmp_path: Path) -> None:
+    again = cluster.make_zip(tmp_path)
+    assert again.name == archive.name
+    assert again.read_bytes() == archive.read_bytes()
+
+
+def test_the_zip_knows_its_version(archive: Path) -> None:
+    with (cluster.ROOT / "pyproject.toml").open("rb") as file:
+        version = tomllib.load(file)["project"]["version"]
+    printed = subprocess.run(
+        [
+            sys.executable,
+            "-c",
+            "from importlib.metadata import version as v; print(v('queuegate'))",
+        ],
+        check=True,
+        cwd="/",
+        env=cluster.bare_environment(PYTHONPATH=str(archive)),
+        capture_output=True,
+        text=True,
+    ).stdout
+    assert printed.strip() == version
+    assert archive.name == f"queuegate-spark-connectors-{version}.zip"
+
+
+def test_spark_finds_the_formats_in_the_zip(archive: Path) -> None:
+    assert formats_found(archive) == FOUND
+
+
+def test_spark_finds_the_formats_in_the_source_tree(tmp_path: Path) -> None:
+    # As an editable installation has it: one path file names both directories.
+    (tmp_path / "here.pth").write_text(f"{cluster.ROOT}\n{DISCOVERY}\n")
+    start = f"import site; site.addsitedir({str(tmp_path)!r})"
+    (tmp_path / "sitecustomize.py").write_text(start)
+    assert formats_found(tmp_path) == FOUND
+
+
+def test_the_wheel_has_every_module(installed: Path) -> None:
+    connectors = modules(installed, (installed / "spark_connectors").rglob("*.py"))
+    found = connectors | modules(installed, installed.glob("pyspark_*/*.py"))
+    assert found == expected()
+
+
+def test_spark_finds_the_formats_after_an_installation(installed: Path) -> None:
+    assert formats_found(installed) == FOUND
