@@ -1,0 +1,42 @@
+"""The guide says what is so: its tables are ours, its quick start runs."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from spark_connectors.__main__ import OF
+from spark_connectors.options.declaring import table
+from tests.spark.conftest import ROOT
+
+GUIDE = ROOT / "spark_connectors" / "README.md"
+
+
+@pytest.mark.parametrize("of", sorted(OF))
+def test_its_options_are_those_that_are_read(of: str) -> None:
+    assert "\n".join(table(OF[of]())) in GUIDE.read_text()
+
+
+@pytest.mark.every_version
+def test_its_quick_start_runs(gateway: str, tmp_path: Path) -> None:
+    found = re.search(r"```python\n(.*?)```", GUIDE.read_text(), re.DOTALL)
+    assert found is not None
+    script = found[1].replace("http://localhost:9324", gateway).replace("/tmp/", f"{tmp_path}/")
+    job = tmp_path / "quick_start.py"
+    job.write_text(script)
+    ran = subprocess.run(
+        [sys.executable, str(job)],
+        capture_output=True,
+        text=True,
+        timeout=200,
+        check=False,
+        env=os.environ | {"PYSPARK_SUBMIT_ARGS": "--conf spark.ui.enabled=false pyspark-shell"},
+    )
+    assert ran.returncode == 0, ran.stderr[-2_000:]
+    assert ran.stdout.rstrip().endswith("100 orders")
+    assert "only showing top 3 rows" in ran.stdout
