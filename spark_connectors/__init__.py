@@ -17,8 +17,8 @@ def register(spark: SparkSession) -> None:
     """Make the formats ``sqs`` and ``sns`` known to a session, and ``queuegate-sqs`` and
     ``queuegate-sns``, which are the same and clash with no other connector.
 
-    Where this package was installed with pip, Spark finds ``sqs`` and ``sns`` without it. A zip that
-    came by ``--py-files`` needs it.
+    Where this package was installed with pip, Spark finds ``sqs`` and ``sns`` without it; where it
+    came by ``--py-files``, not.
     """
     from spark_connectors.packaging import let_streams_find_files
     from spark_connectors.sink import QueuegateSnsDataSource, SnsDataSource
