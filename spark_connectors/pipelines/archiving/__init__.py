@@ -1,0 +1,1 @@
+"""Archives of queues: written exactly once, compacted, and read."""

@@ -1,0 +1,74 @@
+"""dlq-report and traffic."""
+
+from __future__ import annotations
+
+import argparse
+
+from spark_connectors.pipelines.command import arguments
+from spark_connectors.pipelines.command.replays import is_delta
+from spark_connectors.pipelines.command.sessions import spark_session
+from spark_connectors.pipelines.telling import Summary, Teller
+
+
+def add_dead_letter_command(parser: argparse.ArgumentParser) -> None:
+    """Arguments of dlq-report."""
+    source = parser.add_mutually_exclusive_group(required=True)
+    source.add_argument("--queue", metavar="URL|NAME", help="the dead-letter queue")
+    source.add_argument("--parquet", metavar="DIR", help="or rows of one that were saved")
+    arguments.add_classifier(parser)
+    parser.add_argument(
+        "--top", type=arguments.positive, default=25, metavar="N", help="rows of a table"
+    )
+    parser.add_argument(
+        "--samples", type=int, default=3, metavar="N", help="bodies of each class (default: 3)"
+    )
+    arguments.add_connection(parser)
+    arguments.add_spark(parser)
+    arguments.add_result(parser, has_page=True)
+
+
+def run_dead_letters(args: argparse.Namespace, teller: Teller) -> Summary:
+    """What is in a dead-letter queue; it stays there."""
+    from spark_connectors.pipelines.reports.dead_letters import DeadLetterPlan, report_dead_letters
+
+    plan = DeadLetterPlan(arguments.classifier_of(args), args.top, max(0, args.samples))
+    with spark_session(args) as spark:
+        if args.parquet:
+            rows = spark.read.parquet(args.parquet)
+        else:
+            options = {**arguments.options_of(args), **arguments.queue_option(args.queue)}
+            rows = spark.read.format("sqs").options(**options).load()
+        return report_dead_letters(rows, plan, teller)
+
+
+def add_traffic_command(parser: argparse.ArgumentParser) -> None:
+    """Arguments of traffic."""
+    source = parser.add_mutually_exclusive_group(required=True)
+    source.add_argument("--archive", metavar="DIR", help="the archive")
+    source.add_argument("--parquet", metavar="DIR", help="or any Parquet with an archive's columns")
+    arguments.add_time_span(parser)
+    parser.add_argument("--where", metavar="SQL", help="condition over the columns")
+    parser.add_argument(
+        "--by", choices=("minute", "hour", "day"), help="of the volume (default: what suits)"
+    )
+    parser.add_argument(
+        "--top", type=arguments.positive, default=20, metavar="N", help="message groups shown"
+    )
+    arguments.add_spark(parser)
+    arguments.add_result(parser, has_page=True)
+
+
+def run_traffic(args: argparse.Namespace, teller: Teller) -> Summary:
+    """What went through the queues of an archive."""
+    from spark_connectors.pipelines.archiving.reading import read_archive
+    from spark_connectors.pipelines.reports.traffic import TrafficPlan, between, report_traffic
+
+    with spark_session(args, delta=is_delta(args.archive)) as spark:
+        if args.archive:
+            rows = read_archive(spark, args.archive)
+        else:
+            rows = spark.read.parquet(args.parquet)
+        rows = between(rows, args.since, args.until)
+        if args.where:
+            rows = rows.where(args.where)
+        return report_traffic(rows, TrafficPlan(args.by, args.top), teller)

@@ -1,0 +1,146 @@
+"""What went wrong with a dead letter, in a few words that are equal for equal causes."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+from spark_connectors.transport.wire import ConnectorError
+
+_LONGEST = 120
+_DEPTH = 2
+_MOST_KEYS = 12
+# ErrorCode is what Lambda and SNS add to their dead letters; the others are what frameworks write.
+_ATTRIBUTE = re.compile(
+    r"^(x-)?(last)?(error|exception|failure|fault)(code|type|class|name|classname|reason|fqcn)?$"
+)
+_BEST = ("errorcode", "errortype", "exceptionclass", "exceptiontype", "exception", "error")
+_MASKS = (
+    (re.compile(r"\b[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\b"), "<uuid>"),
+    (
+        re.compile(r"\b\d{4}-\d\d-\d\d([T ]\d\d:\d\d(:\d\d)?([.,]\d+)?(Z|[+-]\d\d:?\d\d)?)?\b"),
+        "<time>",
+    ),
+    (re.compile(r"\b(?=[0-9a-fA-F]*\d)(?=[0-9a-fA-F]*[a-fA-F])[0-9a-fA-F]{8,}\b"), "<hex>"),
+    (re.compile(r"\"[^\"]{0,400}\"|'[^']{0,400}'"), "<text>"),
+    (re.compile(r"[\w.+-]{1,100}@[\w-]{1,100}\.[\w.-]{1,100}"), "<mail>"),
+    (re.compile(r"\d+([.,]\d+)*"), "<n>"),
+)
+_STEP = re.compile(r"\.([^.\[\]]+)|\[(\d+)\]|\['([^']+)'\]")
+
+
+class BadPath(ConnectorError):
+    """A JSON path that cannot be understood."""
+
+
+class Classifier(NamedTuple):
+    """How messages are told apart. ``attributes``: names to look at, in this order, instead of
+    those that look like errors; ``json_path``: where in a JSON body the class is, such as
+    ``$.error.code``."""
+
+    attributes: tuple[str, ...] = ()
+    json_path: str | None = None
+
+    def check(self) -> Classifier:
+        """This one. Raises BadPath."""
+        if self.json_path is not None:
+            steps_of(self.json_path)
+        return self
+
+    def error_class(self, body: str, attributes: Mapping[str, str | None]) -> str:
+        """An attribute, else the place in the body, else the shape of the body."""
+        found = self._attribute(attributes)
+        if found is None and self.json_path is not None:
+            found = at_path(body, self.json_path)
+        return masked(found) if found else fingerprint(body)
+
+    def _attribute(self, attributes: Mapping[str, str | None]) -> str | None:
+        if self.attributes:
+            return next(
+                (attributes[name] for name in self.attributes if attributes.get(name)), None
+            )
+        plain = {_plain(name): value for name, value in attributes.items() if value}
+        named = [name for name in _BEST if name in plain] or error_names(plain)
+        return plain[named[0]] if named else None
+
+
+def error_names(names: Iterable[str]) -> list[str]:
+    """Those that look like the name of an error attribute, sorted."""
+    return sorted(name for name in names if _ATTRIBUTE.match(_plain(name)))
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"[-_. ]", "", name).lower()
+
+
+def steps_of(path: str) -> list[str | int]:
+    """The steps of a JSON path: ``$.a.b[0]['c']``. Raises BadPath."""
+    rest = path.removeprefix("$")
+    if not rest.startswith((".", "[")):
+        rest = "." + rest
+    found: list[str | int] = []
+    while rest:
+        match = _STEP.match(rest)
+        if match is None:
+            raise BadPath(f"'{path}' is no JSON path such as $.error.code or $.errors[0]['type']")
+        found.append(int(match[2]) if match[2] else match[1] or match[3])
+        rest = rest[match.end() :]
+    return found
+
+
+def at_path(body: str, path: str) -> str | None:
+    """What is there as text; None when the body is no JSON or has nothing there."""
+    try:
+        found = json.loads(body)
+    except (ValueError, RecursionError):
+        return None
+    for step in steps_of(path):
+        if isinstance(step, int):
+            found = found[step] if isinstance(found, list) and step < len(found) else None
+        else:
+            found = found.get(step) if isinstance(found, dict) else None
+    if found is None or isinstance(found, str):
+        return found
+    return json.dumps(found, sort_keys=True)
+
+
+def fingerprint(body: str) -> str:
+    """The shape of a JSON body, or a text with what varies masked."""
+    stripped = body.strip()
+    if stripped.startswith(("{", "[")):
+        try:
+            return _cut("JSON " + _shape(json.loads(stripped), _DEPTH))
+        except (ValueError, RecursionError):
+            pass
+    return masked(stripped) or "(empty body)"
+
+
+def masked(text: str) -> str:
+    """The first line, with ids, times, quoted parts, addresses and numbers replaced."""
+    line = text.strip().partition("\n")[0][: 8 * _LONGEST]
+    for pattern, word in _MASKS:
+        line = pattern.sub(word, line)
+    return _cut(" ".join(line.split()))
+
+
+def _shape(value: Any, depth: int) -> str:
+    if isinstance(value, dict):
+        if depth == 0:
+            return "{…}"
+        shown = sorted(value)[:_MOST_KEYS]
+        inner = [
+            f"{key}:{_shape(value[key], depth - 1)}"
+            if isinstance(value[key], dict | list)
+            else str(key)
+            for key in shown
+        ]
+        return "{" + ", ".join(inner) + (", …" if len(value) > len(shown) else "") + "}"
+    if isinstance(value, list):
+        return "[" + (_shape(value[0], depth - 1) if value and depth else "") + "]"
+    return type(value).__name__
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…"

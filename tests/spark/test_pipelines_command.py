@@ -1,0 +1,126 @@
+"""The command line of the pipelines: results, usage, exit codes, and how it is started."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from spark_connectors.pipelines.command.main import COMMANDS, main, sentence
+from tests.spark.archived_rows import append, frame, row
+from tests.spark.conftest import ROOT
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def test_each_command_explains_itself(capsys: pytest.CaptureFixture[str]) -> None:
+    for name in COMMANDS:
+        with pytest.raises(SystemExit) as ended:
+            main([name, "--help"])
+        assert ended.value.code == 0
+        assert f"{name} [-h]" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        [],
+        ["archive", "--queue", "q"],
+        ["replay", "--archive", "a", "--parquet", "b", "--to", "q"],
+        ["traffic", "--archive", "a", "--since", "yesterday"],
+        ["traffic", "--archive", "a", "--json", "/no/such/directory/file"],
+        ["compact", "--archive", "a", "--target-mib", "0"],
+        ["archive", "--queue", "q", "--archive", "a", "--option", "noequals"],
+    ],
+)
+def test_wrong_arguments_end_with_2(wrong: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(wrong)
+    assert ended.value.code == 2
+    assert "usage:" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        (["redrive", "--queue", "q"], "say which"),
+        (["redrive", "--queue", "q", "--all", "--group", "g"], "say which"),
+        (["replay", "--parquet", "d", "--to", "q"], "--ledger"),
+    ],
+)
+def test_arguments_that_do_not_go_together_end_with_2(
+    wrong: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*wrong, "--endpoint-url", "http://127.0.0.1:9"]) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_a_failure_is_one_sentence_and_1(
+    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["traffic", "--archive", str(tmp_path), "--quiet"]) == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line == f"traffic: file://{tmp_path} is no archive: it has no archive.json"
+
+
+def test_what_spark_says_of_our_exceptions_is_their_sentence() -> None:
+    carried = (
+        "[STREAM_FAILED] Query [id = 1] terminated with exception: Job aborted\n"
+        "Traceback (most recent call last):\n"
+        '  File "spark_connectors/source/driver_reader.py", line 5, in read\n'
+        "spark_connectors.transport.wire.Refused: QueueDoesNotExist: no such queue\n\n"
+        "\tat org.apache.spark"
+    )
+    assert sentence(carried) == "QueueDoesNotExist: no such queue"
+    assert sentence("[PATH_NOT_FOUND] Path does not exist\n\tat x") == (
+        "[PATH_NOT_FOUND] Path does not exist"
+    )
+
+
+def test_a_result_as_text_json_and_html(
+    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    append(spark, tmp_path / "archive", [row(n) for n in range(5)], tmp_path)
+    page, found = tmp_path / "page.html", tmp_path / "found.json"
+    files = ["--html", str(page), "--json", str(found)]
+    assert main(["traffic", "--archive", str(tmp_path / "archive"), *files]) == 0
+    shown = capsys.readouterr()
+    assert "Messages sent per minute" in shown.out
+    assert "5 messages read" in shown.err
+    assert json.loads(found.read_text())["totals"]["messages"] == 5
+    assert page.read_text().startswith("<!doctype html>")
+
+
+def test_json_on_standard_output_is_nothing_else(
+    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    letters = tmp_path / "letters"
+    frame(spark, [row(1)]).write.parquet(str(letters))
+    assert main(["dlq-report", "--parquet", str(letters), "--json", "-", "--quiet"]) == 0
+    shown = capsys.readouterr()
+    assert json.loads(shown.out)["messages"] == 1
+    assert shown.err == ""
+
+
+def test_the_launcher_finds_the_commands_in_a_zip(tmp_path: Path) -> None:
+    packed = tmp_path / "spark_connectors.zip"
+    with zipfile.ZipFile(packed, "w") as file:
+        for source in (ROOT / "spark_connectors").rglob("*.py"):
+            file.write(source, source.relative_to(ROOT))
+    launcher = tmp_path / "submit.py"
+    launcher.write_bytes((ROOT / "spark_connectors/pipelines/submit.py").read_bytes())
+    done = subprocess.run(
+        [sys.executable, str(launcher), "compact", "--archive", str(tmp_path), "--vacuum"],
+        env={"PYTHONPATH": str(packed)},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 1
+    assert done.stderr == f"compact: file://{tmp_path} is no archive: it has no archive.json\n"
