@@ -43,8 +43,12 @@ def run_available(frame: DataFrame, where: Path) -> list[Any]:
 @pytest.mark.parametrize("mode", ["driver", "executor"])
 @pytest.mark.parametrize("transport", ["lean", "boto3"])
 def test_every_message_once(
-    spark: SparkSession, endpoint: str, make_queue: Callable[..., str], tmp_path: Path,
-    mode: str, transport: str,
+    spark: SparkSession,
+    endpoint: str,
+    make_queue: Callable[..., str],
+    tmp_path: Path,
+    mode: str,
+    transport: str,
 ) -> None:
     url = make_queue(endpoint)
     bodies = [f"body {number}" for number in range(200)]

@@ -1,0 +1,1 @@
+"""Figures of the connectors: `make bench-spark`."""
