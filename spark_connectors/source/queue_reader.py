@@ -79,7 +79,9 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             base = self._agreed(start, contents)
         if base is None:
             self._spool.clear(contents)
-            base, contents = contents.highest, self._spool.contents()
+            self._spool.take_over(contents.highest)
+            contents = self._spool.contents()
+            base = contents.acknowledged if start is None else self._behind(start, contents)
         self._base = base
         self._deleter.start(contents)
         self._figures = QueueFigures(0, 0, 0)
@@ -107,7 +109,8 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                     ". onSpoolMismatch=adopt goes on behind what that query committed, discard "
                     "empties the spool; or give this query a spoolPath of its own"
                 )
-            return contents.acknowledged if options.on_mismatch == "adopt" else None
+            is_to_stay = options.on_mismatch == "adopt" or contents.is_just_taken_over
+            return contents.acknowledged if is_to_stay else None
         if start.spool == self._spool.identity or options.is_in_memory:
             return self._behind(start, contents)
         if options.on_mismatch == "fail":
@@ -116,6 +119,9 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 f"{self._spool.identity}: it was deleted, or spoolPath changed. With "
                 "onSpoolMismatch=adopt the query goes on with the queue as it is now"
             )
+        if contents.is_just_taken_over:
+            # By this very query, which died before its first commit.
+            return self._behind(start, contents)
         if options.on_mismatch == "discard":
             return None
         unread = sum(place.seq > contents.acknowledged for place in contents.segments)
@@ -124,6 +130,7 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 f"the spool at {options.spool_path} has {unread} segments of another query that "
                 "were not committed: onSpoolMismatch=discard drops them"
             )
+        self._spool.take_over(contents.acknowledged)
         return self._behind(start, contents)
 
     def _behind(self, start: Offset, contents: Contents) -> int:

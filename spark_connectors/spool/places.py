@@ -8,6 +8,7 @@ SEGMENTS = "segments/"
 DONE = "done/"
 IDS = "ids/"
 ACKNOWLEDGED = "acknowledged/"
+TAKEN_OVER = "taken-over/"
 ORDER = "order/"
 IDENTITY = "spool.json"
 

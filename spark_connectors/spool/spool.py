@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 import uuid
@@ -16,6 +17,7 @@ from spark_connectors.spool.places import (
     IDS,
     ORDER,
     SEGMENTS,
+    TAKEN_OVER,
     Kept,
     Place,
     kept_of,
@@ -40,12 +42,20 @@ class SpoolTaken(ConnectorError):
 
 class Contents(NamedTuple):
     """What lies in a spool at one moment. ``done`` and ``ids``: messages deleted from the queue;
-    ``acknowledged``: Spark committed everything up to that batch, and maybe more."""
+    ``acknowledged``: Spark committed everything up to that batch, and maybe more; ``taken_over``:
+    what was acknowledged when a query with another checkpoint began to use it."""
 
     segments: list[Place]
     done: dict[Place, Kept]
     ids: dict[Place, Kept]
     acknowledged: int
+    taken_over: int | None = None
+
+    @property
+    def is_just_taken_over(self) -> bool:
+        """Whether it was taken over and nothing has been committed since: what lies behind
+        ``acknowledged`` is that query's own, and maybe nowhere else."""
+        return self.taken_over == self.acknowledged
 
     @property
     def highest(self) -> int:
@@ -105,20 +115,29 @@ class Spool:
             (place for place in places if place is not None),
             key=lambda place: (place.seq, -1 if place.slot is None else place.slot),
         )
-        acknowledged = max(self._acknowledged(), default=0)
-        return Contents(segments, self._kept(DONE), self._kept(IDS), acknowledged)
+        acknowledged = max(self._marks(ACKNOWLEDGED), default=0)
+        taken_over = max(self._marks(TAKEN_OVER), default=None)
+        return Contents(segments, self._kept(DONE), self._kept(IDS), acknowledged, taken_over)
 
-    def _acknowledged(self) -> list[int]:
-        names = (name.removeprefix(ACKNOWLEDGED) for name in self.store.names(ACKNOWLEDGED))
+    def _marks(self, prefix: str) -> list[int]:
+        names = (name.removeprefix(prefix) for name in self.store.names(prefix))
         return [int(name) for name in names if name.isdigit()]
+
+    def _mark(self, prefix: str, seq: int) -> None:
+        before = self._marks(prefix)
+        self.store.put_if_absent(f"{prefix}{seq:012}", b"")
+        for older in before:
+            if older < seq:
+                self.store.remove(f"{prefix}{older:012}")
 
     def acknowledge(self, seq: int) -> None:
         """Remember that Spark has committed up to this batch."""
-        before = self._acknowledged()
-        self.store.put_if_absent(f"{ACKNOWLEDGED}{seq:012}", b"")
-        for older in before:
-            if older < seq:
-                self.store.remove(f"{ACKNOWLEDGED}{older:012}")
+        self._mark(ACKNOWLEDGED, seq)
+
+    def take_over(self, seq: int) -> None:
+        """Remember that a query with another checkpoint goes on behind this batch."""
+        self._mark(ACKNOWLEDGED, seq)
+        self._mark(TAKEN_OVER, seq)
 
     def clear(self, contents: Contents) -> None:
         """Remove everything but the spool's identity and how far it was acknowledged."""
@@ -187,10 +206,17 @@ class Spool:
         data = self.store.get(f"{IDS}{kept}")
         return [data[at : at + _KEY_BYTES] for at in range(0, len(data), _KEY_BYTES)]
 
+    def _keys_of_dropped(self, place: Place) -> list[bytes]:
+        found: list[bytes] = []
+        for kept in self._kept(f"{IDS}{place}~").values():
+            with contextlib.suppress(Missing):
+                found += self.kept_keys(kept)
+        return found
+
     def remembered(self, contents: Contents, now: float) -> Iterable[tuple[Place, list[bytes]]]:
         """Keys that a redelivery must be held against, by segment; reads each file it needs.
 
-        A segment that somebody removes meanwhile is passed over: its messages were done.
+        Somebody may drop segments meanwhile: their ids were written before they went.
         """
         for place in contents.segments:
             kept = contents.done.get(place)
@@ -198,7 +224,7 @@ class Spool:
                 try:
                     keys = self.keys(place)
                 except Missing:
-                    continue
+                    keys = self._keys_of_dropped(place)
                 yield place, keys
         for kept in contents.ids.values():
             if kept.forget_at > now and kept.place not in contents.segments:

@@ -1,0 +1,1 @@
+"""Kill a job at a named point, start it again, and see that every message arrived once."""

@@ -1,0 +1,94 @@
+"""Points at which a job dies, with every process of its session: as when the machine is gone."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import threading
+from pathlib import Path
+from typing import NamedTuple
+
+VARIABLE = "QUEUEGATE_CRASH_PLAN"
+
+
+class Plan(NamedTuple):
+    """What happens the ``hit``-th time that ``point`` is reached; so many deletes fail before.
+
+    ``action``: ``die`` with the whole session, ``fall`` alone, as a worker that the system kills,
+    or ``hang`` until the file ``go`` is in the plan's directory, or for ever.
+    """
+
+    point: str = ""
+    hit: int = 1
+    failing_deletes: int = 0
+    action: str = "die"
+
+    def write(self, directory: Path) -> dict[str, str]:
+        """The variables of a process that follows this plan; its counts start at zero."""
+        directory.mkdir(parents=True)
+        (directory / "plan.json").write_text(json.dumps(self))
+        return {VARIABLE: str(directory)}
+
+
+class Points:
+    """What the plan of this process says, if it has one. Counts are those of all its processes."""
+
+    def __init__(self) -> None:
+        place = os.environ.get(VARIABLE)
+        self._directory = Path(place) if place else None
+        self.plan = Plan()
+        if self._directory is not None:
+            self.plan = Plan(*json.loads((self._directory / "plan.json").read_text()))
+
+    def reach(self, point: str) -> None:
+        """Do here what is planned, if it is time."""
+        if self.is_now(point):
+            self.act()
+
+    def is_now(self, point: str) -> bool:
+        """Whether it is time. A whole session is past saving; otherwise it happens once."""
+        if point != self.plan.point:
+            return False
+        reached = self._count(point)
+        return reached >= self.plan.hit if self.plan.action == "die" else reached == self.plan.hit
+
+    def act(self) -> None:
+        """Do what is planned."""
+        if self.plan.action == "hang":
+            assert self._directory is not None
+            go, pause = self._directory / "go", threading.Event()
+            while not go.exists():
+                pause.wait(0.05)
+            return
+        if self.plan.action == "die":
+            kill_session(os.getsid(0))
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    def fails_delete(self) -> int | None:
+        """The number of this call when its entries are to fail, otherwise None."""
+        if not self.plan.failing_deletes:
+            return None
+        number = self._count("delete")
+        return number if number <= self.plan.failing_deletes else None
+
+    def _count(self, what: str) -> int:
+        assert self._directory is not None
+        with open(self._directory / what.replace(" ", "-"), "ab", buffering=0) as file:
+            file.write(b".")
+            return file.tell()
+
+
+def kill_session(session: int) -> None:
+    """Kill -9 what a process started that was the first of its session, but not the caller.
+
+    Python workers have a process group of their own; a session is left only on purpose.
+    """
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit() or int(entry.name) == os.getpid():
+            continue
+        try:
+            if os.getsid(int(entry.name)) == session:
+                os.kill(int(entry.name), signal.SIGKILL)
+        except ProcessLookupError:
+            continue

@@ -1,0 +1,134 @@
+"""The queue source with points to die at, around the calls to its store and its queue."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, cast
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import ReadLimit
+from pyspark.sql.types import StructType
+
+from spark_connectors.source import SqsDataSource
+from spark_connectors.source.driver_reader import DriverStreamReader
+from spark_connectors.source.executor_reader import ExecutorStreamReader
+from spark_connectors.source.options import StreamOptions, stream_options
+from spark_connectors.source.queue_reader import QueueStreamReader
+from spark_connectors.spool.local_store import LocalStore
+from spark_connectors.spool.stores import HIDDEN, Store
+from spark_connectors.transport import Transport
+from spark_connectors.transport.wire import Fault, Message
+from tests.spark.crash.points import Points
+
+
+class DyingStore:
+    """A directory; ``before X``, ``half X``, ``after X`` and ``removed X`` are its points, X being
+    the first part of a name: segments, done, ids, acknowledged."""
+
+    def __init__(self, root: str, points: Points) -> None:
+        self._root = Path(root)
+        self._points = points
+        self._writing = threading.local()
+        self._inner = LocalStore(root, self._probe)
+
+    def _probe(self, step: str) -> None:
+        if step == "written" and self._points.is_now(f"half {self._writing.kind}"):
+            for entry in self._root.iterdir():
+                if entry.name.startswith(HIDDEN):
+                    with open(entry, "r+b") as file:
+                        file.truncate(entry.stat().st_size // 2)
+            self._points.act()
+
+    def put_if_absent(self, name: str, data: bytes | memoryview) -> bool:
+        kind = name.partition("/")[0]
+        self._writing.kind = kind
+        self._points.reach(f"before {kind}")
+        is_ours = self._inner.put_if_absent(name, data)
+        self._points.reach(f"after {kind}")
+        return is_ours
+
+    def get(self, name: str) -> bytes:
+        return self._inner.get(name)
+
+    def names(self, prefix: str) -> list[str]:
+        return self._inner.names(prefix)
+
+    def remove(self, name: str) -> None:
+        self._inner.remove(name)
+        self._points.reach(f"removed {name.partition('/')[0]}")
+
+
+class DyingTransport:
+    """A transport; its points are ``received``, ``before delete`` and ``deleted``."""
+
+    def __init__(self, inner: Transport, points: Points) -> None:
+        self._inner = inner
+        self._points = points
+
+    def receive(self, queue_url: str, **how: Any) -> list[Message]:
+        messages = self._inner.receive(queue_url, **how)
+        if messages:
+            self._points.reach("received")
+        return messages
+
+    def delete(self, queue_url: str, receipts: Sequence[str]) -> list[Fault | None]:
+        self._points.reach("before delete")
+        number = self._points.fails_delete()
+        if number is not None:
+            return [Fault("InternalError", "as planned", number % 2 == 0) for _ in receipts]
+        faults = self._inner.delete(queue_url, receipts)
+        self._points.reach("deleted")
+        return faults
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._inner, name)
+
+
+class DyingReader(QueueStreamReader):
+    """Points of both readers: ``planned`` (Spark's offset log has the batch), ``read``, and
+    ``committed`` (Spark has committed a batch, and we have not heard of it)."""
+
+    def open_store(self) -> Store:
+        path = self.options.spool_path
+        return DyingStore(path, Points()) if path.startswith("/") else super().open_store()
+
+    def open_transport(self) -> Transport:
+        return cast("Transport", DyingTransport(super().open_transport(), Points()))
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        Points().reach("planned")
+        return super().partitions(start, end)
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
+        if start["seq"]:
+            Points().reach("committed")
+        return super().latestOffset(start, limit)
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        yield from cast("Iterator[pa.RecordBatch]", super().read(partition))
+        Points().reach("read")
+
+
+class DyingDriverReader(DyingReader, DriverStreamReader):
+    pass
+
+
+class DyingExecutorReader(DyingReader, ExecutorStreamReader):
+    pass
+
+
+class DyingSqs(SqsDataSource):
+    """Format ``dying``."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "dying"
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
+        options: StreamOptions = stream_options(self.options)
+        if options.receive_mode == "executor":
+            return DyingExecutorReader(options)
+        return DyingDriverReader(options)

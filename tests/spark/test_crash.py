@@ -1,0 +1,113 @@
+"""Kill -9 at every point from a receive to the last mark: nothing lost, nothing twice, in order.
+
+Most of it runs on a model of Spark's micro-batches, which starts in a second; Spark itself then
+shows that the model is right.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from pathlib import Path
+
+import pyspark
+import pytest
+
+from tests.spark.crash.scenario import (
+    KILLS,
+    MODEL,
+    SPARK,
+    SPARK_WITH_DELTA,
+    Kill,
+    Runner,
+    Scenario,
+)
+
+Make = Callable[..., Scenario]
+modes = pytest.mark.parametrize("mode", ["driver", "executor"])
+kinds = pytest.mark.parametrize("fifo", [False, True], ids=["standard", "fifo"])
+FEW = ("received", "half spooled", "uncommitted", "acknowledged", "failing deletes")
+# Delta Lake for the newest Spark does not exist yet.
+with_delta = pytest.mark.skipif(
+    not pyspark.__version__.startswith("4.2."), reason="there is no Delta Lake for this Spark"
+)
+
+
+@pytest.fixture
+def make(gateway: str, make_queue: Callable[..., str], tmp_path: Path) -> Make:
+    """A scenario with a queue of its own."""
+
+    def scenario(runner: Runner, mode: str, *, fifo: bool = False, **options: object) -> Scenario:
+        url = make_queue(gateway, fifo=fifo)
+        # One segment stays, so that those before it are dropped.
+        given = {"receiveMode": mode, "spoolRetentionBatches": 1, **options}
+        return Scenario(gateway, url, tmp_path / "scenario", runner=runner, **given)
+
+    return scenario
+
+
+def shuffled(seed: int) -> list[Kill]:
+    """All kills in some order."""
+    kills = list(KILLS.values())
+    random.Random(seed).shuffle(kills)
+    return kills
+
+
+@kinds
+@modes
+def test_a_job_survives(make: Make, mode: str, fifo: bool) -> None:
+    make(MODEL, mode, fifo=fifo).survives(KILLS[name] for name in FEW)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize("name", KILLS)
+@kinds
+@modes
+def test_a_job_survives_it_again_and_again(make: Make, mode: str, fifo: bool, name: str) -> None:
+    make(MODEL, mode, fifo=fifo).survives([KILLS[name]] * 4)
+
+
+@pytest.mark.timeout(900)
+@kinds
+@modes
+def test_a_job_of_spark_survives(make: Make, mode: str, fifo: bool) -> None:
+    names = ("received", "spooled", "uncommitted") if fifo else ("half spooled", "read", "deleted")
+    make(SPARK, mode, fifo=fifo).survives(KILLS[name] for name in names)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(3600)
+@kinds
+@modes
+def test_a_job_of_spark_survives_everything(make: Make, mode: str, fifo: bool) -> None:
+    make(SPARK, mode, fifo=fifo).survives(shuffled(1))
+
+
+@with_delta
+@pytest.mark.delta
+@pytest.mark.timeout(900)
+@modes
+def test_a_table_of_delta_survives(make: Make, mode: str) -> None:
+    make(SPARK_WITH_DELTA, mode).survives([KILLS["uncommitted"]])
+
+
+@with_delta
+@pytest.mark.delta
+@pytest.mark.soak
+@pytest.mark.timeout(3600)
+@kinds
+@modes
+def test_a_table_of_delta_survives_everything(make: Make, mode: str, fifo: bool) -> None:
+    make(SPARK_WITH_DELTA, mode, fifo=fifo).survives(shuffled(2))
+
+
+@modes
+def test_boto3_and_another_endpoint_survive(
+    moto: str, make_queue: Callable[..., str], tmp_path: Path, mode: str
+) -> None:
+    """Receives of moto take longer the more there is in the queue: it gets little."""
+    where, url = tmp_path / "scenario", make_queue(moto)
+    options = {"receiveMode": mode, "transport": "boto3"}
+    scenario = Scenario(moto, url, where, runner=MODEL, **options)
+    scenario.survives([KILLS[name] for name in ("received", "spooled", "uncommitted")], count=60)

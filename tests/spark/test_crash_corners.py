@@ -1,0 +1,370 @@
+"""Rare states of a spool and its checkpoint: none of them may lose or repeat a message."""
+
+from __future__ import annotations
+
+import pickle
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from itertools import chain
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from spark_connectors.source.collecting import Collector
+from spark_connectors.source.driver_reader import DriverStreamReader
+from spark_connectors.source.executor_reader import ExecutorStreamReader
+from spark_connectors.source.options import stream_options
+from spark_connectors.source.queue_reader import QueueStreamReader
+from spark_connectors.source.tasks import DataLost
+from spark_connectors.spool.local_store import LocalStore
+from spark_connectors.spool.places import Kept
+from spark_connectors.spool.spool import Spool, SpoolMismatch
+from spark_connectors.spool.stores import Store
+from tests.spark.queues import counts, fill
+from tests.spark.waiting import wait_for
+
+Offset = dict[str, Any]
+Make = Callable[..., QueueStreamReader]
+
+
+class SlowStore(LocalStore):
+    """Segments take their time to become durable."""
+
+    def put_if_absent(self, name: str, data: bytes | memoryview) -> bool:
+        if name.startswith("segments/"):
+            threading.Event().wait(0.4)
+        return super().put_if_absent(name, data)
+
+
+class SlowDriverReader(DriverStreamReader):
+    def open_store(self) -> Store:
+        return SlowStore(self.options.spool_path)
+
+
+@pytest.fixture
+def queue(gateway: str, make_queue: Callable[..., str]) -> str:
+    return make_queue(gateway)
+
+
+@pytest.fixture
+def make(gateway: str, queue: str, tmp_path: Path) -> Iterator[Make]:
+    """Readers of one queue and spool, each as a process of its own would make it."""
+    made: list[QueueStreamReader] = []
+
+    def reader(kind: type[QueueStreamReader] = DriverStreamReader, **more: object) -> Any:
+        options = {
+            "endpointUrl": gateway,
+            "region": "us-east-1",
+            "queueUrl": queue,
+            "spoolPath": tmp_path / "spool",
+            "waitTimeSeconds": 1,
+            "minPartitions": 2,
+            "receiveMode": "executor" if kind is ExecutorStreamReader else "driver",
+            **more,
+        }
+        options = {name: value for name, value in options.items() if value is not None}
+        found = kind(stream_options({name: str(value) for name, value in options.items()}))
+        made.append(found)
+        return found
+
+    yield reader
+    for one in made:
+        one.stop()
+
+
+def latest(reader: QueueStreamReader, start: Offset) -> Offset:
+    """As Spark asks, with the reader's own limit."""
+    return reader.latestOffset(start, reader.getDefaultReadLimit())
+
+
+def next_batch(reader: QueueStreamReader, start: Offset) -> Offset:
+    """The end of the next batch; waits until there is one."""
+    found: list[Offset] = []
+
+    def is_there() -> bool:
+        end = latest(reader, start)
+        found.append(end)
+        return end != start
+
+    wait_for(is_there)
+    return found[-1]
+
+
+def rows(reader: QueueStreamReader, start: Offset, end: Offset) -> list[str]:
+    """The bodies of a batch, read as tasks read: by other instances."""
+    executed = pickle.dumps(type(reader)(reader.options))
+    bodies: list[str] = []
+    for task in cast("Sequence[Any]", reader.partitions(start, end)):
+        for batch in cast("Any", pickle.loads(executed)).read(task):
+            bodies += batch.column("body").to_pylist()
+    return bodies
+
+
+def read_all(reader: QueueStreamReader, start: Offset) -> tuple[list[str], Offset]:
+    """Every batch of an AvailableNow run, and the last offset."""
+    bodies: list[str] = []
+    while (end := latest(reader, start)) != start:
+        bodies += rows(reader, start, end)
+        start = end
+    return bodies, start
+
+
+def available(reader: QueueStreamReader) -> Offset:
+    """Begin an AvailableNow run with a new checkpoint, as Spark does."""
+    reader.prepareForTriggerAvailableNow()
+    return reader.initialOffset()
+
+
+def spool_at(path: Path) -> Spool:
+    return Spool(LocalStore(str(path / "spool")), "")
+
+
+def test_a_run_of_what_is_available_ends_when_all_of_it_is_read(
+    gateway: str, queue: str, make: Make
+) -> None:
+    """Also while the last segment is being written: it belongs to this run."""
+    sent = [f"{number}" for number in range(45)]
+    fill(gateway, queue, sent)
+    reader = make(SlowDriverReader)
+    found, _ = read_all(reader, available(reader))
+    assert sorted(found) == sorted(sent)
+    assert counts(gateway, queue) == (0, 0)
+
+
+def test_a_run_goes_on_until_groups_that_wait_for_deletes_are_read(
+    gateway: str, make_queue: Callable[..., str], make: Make
+) -> None:
+    """With deleteMode=commit a FIFO group comes again only after its batch is committed."""
+    url = make_queue(gateway, fifo=True)
+    sent = [f"{number:02}" for number in range(35)]
+    fill(gateway, url, sent, group=lambda body: "one")
+    reader = make(queueUrl=url, deleteMode="commit", visibilityTimeout=120)
+    start = available(reader)
+
+    def collector() -> Collector:
+        return cast("DriverStreamReader", reader)._collector
+
+    found: list[str] = []
+    while (end := latest(reader, start)) != start:
+        found += rows(reader, start, end)
+        start = end
+        # The sink takes longer than the empty polls that end a run.
+        wait_for(lambda: collector().is_spent or collector().empty_polls > 2)
+    assert found == sent
+
+
+def test_what_was_acknowledged_and_not_deleted_is_deleted_after_a_restart(
+    gateway: str, queue: str, make: Make, tmp_path: Path
+) -> None:
+    fill(gateway, queue, ["one"])
+    first = make(visibilityTimeout=3)
+    start = first.initialOffset()
+    end = next_batch(first, start)
+    assert rows(first, start, end) == ["one"]
+    # It died when only the mark of the acknowledgement was durable.
+    first.stop()
+    spool_at(tmp_path).acknowledge(end["seq"])
+    second = make(visibilityTimeout=3)
+    latest(second, end)
+    wait_for(lambda: spool_at(tmp_path).contents().done)
+    assert latest(second, end) == end
+
+
+def test_a_batch_of_executors_keeps_its_slots_when_there_are_fewer_cores(
+    gateway: str, queue: str, make: Make
+) -> None:
+    """What a slot has received is deleted from the queue: its segment must be read."""
+    sent = [f"{number}" for number in range(40)]
+    fill(gateway, queue, sent)
+    how = {"kind": ExecutorStreamReader, "maxOffsetsPerTrigger": 40}
+    first = make(minPartitions=4, **how)
+    start = first.initialOffset()
+    end = latest(first, start)
+    assert sorted(rows(first, start, end)) == sorted(sent)
+    second = make(minPartitions=1, **how)
+    assert sorted(rows(second, start, end)) == sorted(sent)
+
+
+def test_a_committed_batch_is_not_filled_again(gateway: str, queue: str, make: Make) -> None:
+    """Its sink knows the batch and would drop what is received for it now."""
+    fill(gateway, queue, ["one"])
+    first = make(ExecutorStreamReader, spoolRetentionBatches=0)
+    start = first.initialOffset()
+    middle = latest(first, start)
+    assert rows(first, start, middle) == ["one"]
+    fill(gateway, queue, ["two"])
+    wait_for(lambda: latest(first, middle) != middle)
+    wait_for(lambda: not spool_at(Path(first.options.spool_path).parent).contents().segments)
+    # The checkpoint is rolled back by hand, or lost its last commit with the power.
+    second = make(ExecutorStreamReader, spoolRetentionBatches=0)
+    with pytest.raises(DataLost):
+        rows(second, start, middle)
+    assert counts(gateway, queue) == (1, 0)
+
+
+def test_without_a_spool_a_restart_loses_nothing(gateway: str, queue: str, make: Make) -> None:
+    """A batch that was planned before, and only in memory, comes again as another one."""
+    fill(gateway, queue, ["one"])
+    how = {"deliveryGuarantee": "at_least_once", "spoolPath": None, "visibilityTimeout": 2}
+    first = make(**how)
+    start = first.initialOffset()
+    planned = next_batch(first, start)
+    first.stop()
+    second = make(**how)
+    assert rows(second, start, planned) == []
+    end = next_batch(second, planned)
+    assert rows(second, planned, end) == ["one"]
+    latest(second, end)
+    wait_for(lambda: counts(gateway, queue) == (0, 0))
+
+
+def used_spool(gateway: str, queue: str, make: Make) -> None:
+    """Leave a spool with two committed batches, which are kept."""
+    reader = make()
+    start = reader.initialOffset()
+    for body in ("one", "two"):
+        fill(gateway, queue, [body])
+        end = next_batch(reader, start)
+        assert rows(reader, start, end) == [body]
+        start = end
+    latest(reader, start)
+    wait_for(lambda: counts(gateway, queue) == (0, 0))
+    reader.stop()
+
+
+@pytest.mark.parametrize("seq", [1, 50])
+def test_an_adopted_spool_gives_only_what_comes_next(
+    gateway: str, queue: str, make: Make, seq: int
+) -> None:
+    used_spool(gateway, queue, make)
+    start = {"spool": "of a spool that is gone", "seq": seq}
+    with pytest.raises(SpoolMismatch):
+        latest(make(), start)
+    reader = make(onSpoolMismatch="adopt")
+    assert latest(reader, start) == start
+    fill(gateway, queue, ["three"])
+    end = next_batch(reader, start)
+    assert rows(reader, start, end) == ["three"]
+    # It dies after planning that batch, and finds it again.
+    reader.stop()
+    again = make(onSpoolMismatch="adopt")
+    assert rows(again, start, end) == ["three"]
+    assert latest(again, end) == end
+    wait_for(lambda: counts(gateway, queue) == (0, 0))
+
+
+@pytest.mark.parametrize("retention", [0, 100])
+def test_a_discarded_spool_still_deletes(
+    gateway: str, queue: str, make: Make, retention: int, tmp_path: Path
+) -> None:
+    used_spool(gateway, queue, make)
+    if not retention:
+        spool = spool_at(tmp_path)
+        spool.clear(spool.contents())
+    reader = make(onSpoolMismatch="discard", spoolRetentionBatches=retention)
+    start = reader.initialOffset()
+    fill(gateway, queue, ["three"])
+    end = next_batch(reader, start)
+    assert rows(reader, start, end) == ["three"]
+    latest(reader, end)
+    wait_for(lambda: counts(gateway, queue) == (0, 0), 10)
+
+
+@pytest.mark.parametrize("policy", ["adopt", "discard"])
+def test_a_spool_that_was_taken_over_is_not_taken_over_twice(
+    gateway: str, queue: str, make: Make, policy: str
+) -> None:
+    """It dies when the spool has a message and nothing else has: neither queue nor checkpoint."""
+    used_spool(gateway, queue, make)
+    start = {"spool": "of a spool that is gone", "seq": 50}
+    how = {"onSpoolMismatch": policy, "deleteMode": "spool"}
+    first = make(**how)
+    assert latest(first, start) == start
+    fill(gateway, queue, ["three"])
+    next_batch(first, start)
+    wait_for(lambda: counts(gateway, queue) == (0, 0))
+    first.stop()
+    second = make(**how)
+    end = next_batch(second, start)
+    assert rows(second, start, end) == ["three"]
+    # Now it is in use, and another foreign checkpoint takes it over anew.
+    assert latest(second, end) == end
+    wait_for(lambda: spool_at(Path(second.options.spool_path).parent).contents().acknowledged > 50)
+    third = make(**how)
+    assert latest(third, start) == start
+
+
+def test_a_segment_that_is_dropped_while_ids_are_read_is_remembered(
+    gateway: str, queue: str, make: Make, tmp_path: Path
+) -> None:
+    """The driver drops it, an executor has seen its name and now wants to read it."""
+    used_spool(gateway, queue, make)
+    spool = spool_at(tmp_path)
+    contents = spool.contents()
+    place = contents.segments[0]
+    keys = spool.keys(place)
+    later = time.time() + 1000
+    spool.drop(Kept(place, int(later), 1), None, time.time())
+    found = dict(spool.remembered(contents._replace(done={}), time.time()))
+    assert found[place] == keys
+
+
+@pytest.mark.parametrize("kind", [DriverStreamReader, ExecutorStreamReader])
+def test_a_checkpoint_that_is_set_back_gets_the_same_rows(
+    gateway: str, queue: str, make: Make, kind: type[QueueStreamReader]
+) -> None:
+    first = make(kind)
+    offsets = [first.initialOffset()]
+    found: list[list[str]] = []
+    for body in ("one", "two", "three"):
+        fill(gateway, queue, [body])
+        end = next_batch(first, offsets[-1])
+        found.append(rows(first, offsets[-1], end))
+        offsets.append(end)
+    latest(first, offsets[-1])
+    wait_for(lambda: counts(gateway, queue) == (0, 0))
+    first.stop()
+    second = make(kind, maxOffsetsPerTrigger=2)
+    again: list[list[str]] = [rows(second, offsets[0], offsets[1])]
+    start = offsets[1]
+    while sum(map(len, again)) < 3:
+        end = next_batch(second, start)
+        again.append(rows(second, start, end))
+        start = end
+    assert list(chain(*again)) == list(chain(*found)) == ["one", "two", "three"]
+    fill(gateway, queue, ["four"])
+    end = next_batch(second, start)
+    assert rows(second, start, end) == ["four"]
+
+
+def test_a_second_query_of_executors_is_kept_off_a_spool(
+    gateway: str, queue: str, make: Make
+) -> None:
+    fill(gateway, queue, ["one"])
+    first = make(ExecutorStreamReader)
+    start = first.initialOffset()
+    end = latest(first, start)
+    assert rows(first, start, end) == ["one"]
+    latest(first, end)
+    wait_for(lambda: counts(gateway, queue) == (0, 0))
+    with pytest.raises(SpoolMismatch):
+        make(ExecutorStreamReader).initialOffset()
+
+
+def test_an_expired_receipt_does_not_end_in_a_repetition(
+    gateway: str, queue: str, make: Make
+) -> None:
+    """The delete is answered well and does nothing; the message comes again to the next process."""
+    fill(gateway, queue, ["one"])
+    first = make(visibilityTimeout=2, spoolRetentionBatches=0)
+    start = first.initialOffset()
+    end = next_batch(first, start)
+    # A slow batch, and nobody receives meanwhile.
+    first.stop()
+    wait_for(lambda: counts(gateway, queue) == (1, 0))
+    assert rows(first, start, end) == ["one"]
+    second = make(visibilityTimeout=2, spoolRetentionBatches=0)
+    assert latest(second, end) == end
+    wait_for(lambda: latest(second, end) == end and counts(gateway, queue) == (0, 0))
