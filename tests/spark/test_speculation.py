@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -137,25 +138,56 @@ def both_run(scenario: Scenario) -> None:
     scenario.send(20)
     scenario.start().ends_well()
     job = scenario.job._replace(is_available_now=False)
-    both = [scenario.start(job=job), scenario.start(job=job)]
+    end_of_one(scenario, [scenario.start(job=job), scenario.start(job=job)])
+    scenario.wait_visible()
+    scenario.drain()
+
+
+def end_of_one(scenario: Scenario, jobs: list[Running]) -> None:
+    """Send until one of these jobs ends, and says why."""
     pause = threading.Event()
     rounds = 0
-    while not any(one.has_ended for one in both):
+    while not any(one.has_ended for one in jobs):
         scenario.send(20)
         pause.wait(0.2)
         rounds += 1
         assert rounds < 600, "both go on"
-    for one in both:
+    for one in jobs:
         if one.has_ended:
             assert says_why(one), one.log[-4000:]
         one.kill()
+
+
+@modes
+def test_a_driver_that_was_thought_dead_comes_back(make: Make, mode: str) -> None:
+    """It was only held up, with messages in its hands; meanwhile another one went on."""
+    scenario = make(MODEL, mode)
+    job = scenario.job._replace(is_available_now=False)
+    old = scenario.start(job=job)
+    scenario.send(100)
+    wait_for(lambda: len(scenario.rows()) >= 40)
+    scenario.send(60)
+    old.signal(signal.SIGSTOP)
+    scenario.wait_visible()
+    new = scenario.start(job=job)
+    wait_for(lambda: len(scenario.rows()) >= 160)
+    scenario.send(40)
+    old.signal(signal.SIGCONT)
+    # Whatever each of them does now: one at least has to end.
+    end_of_one(scenario, [old, new])
     scenario.wait_visible()
     scenario.drain()
 
 
 def says_why(job: Running) -> bool:
     """Whether somebody who reads the log knows that there are two."""
-    clear = ("SpoolTaken", "FileExistsError", "CONCURRENT_STREAM_LOG_UPDATE", "concurrently")
+    clear = (
+        "SpoolTaken",
+        "SpoolMismatch",
+        "FileExistsError",
+        "CONCURRENT_STREAM_LOG_UPDATE",
+        "concurrently",
+    )
     return any(word in job.log for word in clear)
 
 
@@ -180,18 +212,8 @@ def test_two_queries_that_begin_at_once(make: Make) -> None:
     """None has committed anything yet: what one has written ends the other."""
     first = make(MODEL, "driver")
     second = make(MODEL, "driver", "second", queueUrl=first.url, spoolPath=first.spool)
-    jobs = [one.start(job=one.job._replace(is_available_now=False)) for one in (first, second)]
-    pause = threading.Event()
-    rounds = 0
-    while not any(one.has_ended for one in jobs):
-        first.send(20)
-        pause.wait(0.2)
-        rounds += 1
-        assert rounds < 600, "both go on"
-    for one in jobs:
-        if one.has_ended:
-            assert "SpoolTaken" in one.log or "SpoolMismatch" in one.log, one.log[-4000:]
-        one.kill()
+    both = (first, second)
+    end_of_one(first, [one.start(job=one.job._replace(is_available_now=False)) for one in both])
 
 
 @modes

@@ -7,7 +7,9 @@ import time
 from collections.abc import Callable
 
 
-def wait_for(condition: Callable[[], object], seconds: float = 60) -> None:
+def wait_for(
+    condition: Callable[[], object], seconds: float = 60, *, pause_seconds: float = 0.02
+) -> None:
     """Return when the condition holds; a raised OSError counts as not yet.
 
     Raises AssertionError when it does not hold within that time.
@@ -21,4 +23,4 @@ def wait_for(condition: Callable[[], object], seconds: float = 60) -> None:
         except OSError:
             pass
         assert time.monotonic() < deadline, f"not within {seconds} s"
-        pause.wait(0.02)
+        pause.wait(pause_seconds)

@@ -103,7 +103,8 @@ def rate(spark: SparkSession, served: Served, name: str, count: int, **options: 
             return bool(done >= count)
 
         try:
-            wait_for(read_all, 600)
+            # To ask Spark for progress costs it more than a small batch does.
+            wait_for(read_all, 600, pause_seconds=0.5)
         finally:
             query.stop()
         last = marks[-1]

@@ -62,6 +62,10 @@ class Running:
         kill_session(self._process.pid)
         self._process.wait(60)
 
+    def signal(self, number: signal.Signals) -> None:
+        """Send it a signal; what it started does not get it."""
+        self._process.send_signal(number)
+
     @property
     def has_ended(self) -> bool:
         return self._process.poll() is not None
