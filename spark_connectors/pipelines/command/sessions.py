@@ -31,6 +31,8 @@ def spark_session(args: argparse.Namespace, *, delta: bool = False) -> Iterator[
         builder = builder.master(args.master)
     # Its bar would be written over the progress lines.
     builder = builder.config("spark.ui.showConsoleProgress", "false")
+    # Killed while it writes its very first offset, Spark 4.3 refuses its own leftover.
+    builder = builder.config("spark.sql.streaming.verifyCheckpointDirectoryEmptyOnStart", "false")
     if delta:
         builder = builder.config("spark.jars.packages", PACKAGE)
         for name, value in SETTINGS.items():

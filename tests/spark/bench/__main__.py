@@ -33,6 +33,7 @@ def _arguments() -> argparse.Namespace:
     known = [*RATES, *LATENESS]
     parser.add_argument("scenarios", nargs="*", metavar="SCENARIO", help=", ".join(known))
     parser.add_argument("--messages", type=int, default=60_000, help="of a rate (default: 60,000)")
+    parser.add_argument("--threads", type=int, help="receiveThreads (default: the option's own)")
     parser.add_argument("--seconds", type=int, default=30, help="of a latency (default: 30)")
     found = parser.parse_args()
     unknown = [one for one in found.scenarios if one not in known]
@@ -79,7 +80,10 @@ def main() -> None:
         streams.rate(session, served, "warm", 5_000)
         for name in arguments.scenarios:
             if name in RATES:
-                found = streams.rate(session, served, name, arguments.messages, **RATES[name])
+                options = dict(RATES[name])
+                if arguments.threads:
+                    options["receiveThreads"] = arguments.threads
+                found = streams.rate(session, served, name, arguments.messages, **options)
                 print(
                     f"{name}: {found.per_second:,.0f} messages/s in {found.batches} batches; "
                     f"CPU a message: gateway {found.gateway_us:.0f} us, "
