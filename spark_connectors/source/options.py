@@ -47,7 +47,7 @@ SHAPING = (
     Option("messageAttributeNames", NAMES, ("All",), "Message attributes to ask for.", (), "`All`"),
 )
 RECEIVING = (
-    Option("receiveThreads", whole(1, 64), 4, "Receives at once; deletes at once."),
+    Option("receiveThreads", whole(1, 64), 8, "Receives at once; deletes at once."),
     Option("visibilityTimeout", whole(1, 43_200), 120, "Seconds; sent with each receive."),
     Option("waitTimeSeconds", whole(0, 20), 20, "How long a receive waits on an idle queue."),
     Option(
