@@ -32,7 +32,9 @@ def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.spark.bench", description=__doc__)
     known = [*RATES, *LATENESS]
     parser.add_argument("scenarios", nargs="*", metavar="SCENARIO", help=", ".join(known))
-    parser.add_argument("--messages", type=int, default=240_000, help="of a rate (default: 240,000)")
+    parser.add_argument(
+        "--messages", type=int, default=240_000, help="of a rate (default: 240,000)"
+    )
     parser.add_argument("--threads", type=int, help="receiveThreads (default: the option's own)")
     parser.add_argument("--seconds", type=int, default=30, help="of a latency (default: 30)")
     found = parser.parse_args()
