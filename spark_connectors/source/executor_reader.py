@@ -17,12 +17,14 @@ import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit
 
+from spark_connectors.rows.shapes import shaped
 from spark_connectors.source.deleting import ForgetRule
 from spark_connectors.source.offsets import Offset
 from spark_connectors.source.queue_reader import QueueStreamReader
-from spark_connectors.source.slot_filling import fill_slot
-from spark_connectors.source.tasks import DataLost, SlotTask, rows_of
+from spark_connectors.source.slot_filling import filled_slot
+from spark_connectors.source.tasks import DataLost, SlotTask, without
 from spark_connectors.spool.places import Place
+from spark_connectors.spool.segments import Segment
 from spark_connectors.spool.spool import Contents, Spool
 from spark_connectors.transport.wire import NotNow
 
@@ -116,21 +118,11 @@ class ExecutorStreamReader(QueueStreamReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of a slot: those that its segment has, or that are received now."""
         assert isinstance(partition, FillTask)
-        store = self.open_store()
-        spool = Spool(store, partition.spool)
+        spool = Spool(self.open_store(), partition.spool)
         [place] = partition.places
-        with fill_slot(self.options, spool, place, self.open_transport, partition):
-            repeats = self._repeats(spool, place)
-            yield from rows_of(partition, store, self.options, repeats)
-
-    def _repeats(self, spool: Spool, place: Place) -> set[str]:
-        """Ids of messages of this slot that a slot written before it has as well."""
-        before = spool.slots_before(place)
-        ours = set(spool.read(place).message_ids()) if before else set()
-        found: set[str] = set()
-        for other in before:
-            found.update(ours.intersection(spool.read(other).message_ids()))
-        return found
+        with filled_slot(self.options, spool, place, self.open_transport, partition) as segment:
+            repeats = _repeats(spool, place, segment)
+            yield shaped(without(repeats, segment.slot(0)), self.options.shape)
 
     def _has_visible(self) -> bool:
         """Whether the queue has something; asked at most ten times a second."""
@@ -167,3 +159,13 @@ class ExecutorStreamReader(QueueStreamReader):
 
     def _progress(self) -> dict[str, Any]:
         return {"seq": self._seq, "lastError": self._deleter.last_error}
+
+
+def _repeats(spool: Spool, place: Place, segment: Segment) -> set[str]:
+    """Ids of messages of this slot that a slot written before it has as well."""
+    before = spool.slots_before(place)
+    ours = set(segment.message_ids()) if before else set()
+    found: set[str] = set()
+    for other in before:
+        found.update(ours.intersection(spool.read(other).message_ids()))
+    return found

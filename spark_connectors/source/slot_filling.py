@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
-from typing import Protocol
+from concurrent.futures import ThreadPoolExecutor
+from typing import Protocol, TypeVar
 
 from spark_connectors.rows.keys import message_key
 from spark_connectors.rows.received import Received, stored_batch
@@ -15,13 +17,17 @@ from spark_connectors.source.deleting import ForgetRule
 from spark_connectors.source.giving_back import give_back
 from spark_connectors.source.options import StreamOptions
 from spark_connectors.spool.places import Kept, Place
-from spark_connectors.spool.segments import encode
+from spark_connectors.spool.segments import Segment, encode
 from spark_connectors.spool.spool import Spool
+from spark_connectors.spool.stores import Missing
 from spark_connectors.transport import Transport
-from spark_connectors.transport.wire import MOST_PER_CALL, ConnectorError
+from spark_connectors.transport.wire import MOST_PER_CALL, ConnectorError, Message
 
 # A first look at a queue that says it has messages; AWS answers an empty one from a subset.
 _WAIT_SECONDS = 1
+_LEAST_IN_PARALLEL = 2
+
+_Item = TypeVar("_Item")
 
 
 class TooLate(ConnectorError):
@@ -37,33 +43,36 @@ class Slot(Protocol):
 
 
 @contextlib.contextmanager
-def fill_slot(
+def filled_slot(
     options: StreamOptions,
     spool: Spool,
     place: Place,
     open_transport: Callable[[], Transport],
     slot: Slot,
-) -> Iterator[None]:
-    """See that the slot's segment is there; with ``deleteMode=spool`` its messages are deleted
-    while the rows are read, and have been when this ends."""
-    if spool.has(place):
-        yield
+) -> Iterator[Segment]:
+    """The slot's segment, which is received and written now when there is none; with
+    ``deleteMode=spool`` its messages are deleted while the rows are read, and have been when this
+    ends."""
+    with contextlib.suppress(Missing):
+        yield spool.read(place)
         return
     filling = _Filling(options, spool, open_transport(), slot)
-    written = filling.fill(place)
-    if not written or options.delete_mode != "spool":
-        yield
-        return
-    deleting = threading.Thread(target=filling.delete, args=(place,))
-    deleting.start()
-    try:
-        yield
-    finally:
-        deleting.join()
+    segment = filling.fill(place)
+    if segment is None:
+        yield spool.read(place)
+    elif options.delete_mode != "spool":
+        yield segment
+    else:
+        deleting = threading.Thread(target=filling.delete, args=(place,))
+        deleting.start()
+        try:
+            yield segment
+        finally:
+            deleting.join()
 
 
 class _Filling:
-    """One task's receives and deletes."""
+    """One task's receives and deletes, on ``receiveThreads`` threads."""
 
     def __init__(
         self, options: StreamOptions, spool: Spool, transport: Transport, slot: Slot
@@ -72,74 +81,114 @@ class _Filling:
         self._spool = spool
         self._transport = transport
         self._slot = slot
+        self._lock = threading.Lock()
+        self._threads = options.receive_threads
+        self._most_bytes = max(1, options.most_bytes // options.slots)
         self._taken: dict[bytes, Received] = {}
         self._repeats: list[str] = []
+        self._known: set[bytes] | None = None
+        self._body_bytes = 0
+        self._asked_for = 0
+        self._is_over = False
+        # No visibility timeout of what was taken began before this.
         self._began = time.time()
+        self._deadline = time.monotonic() + options.receive_seconds
 
-    def fill(self, place: Place) -> bool:
-        """Receive and write the segment. False: another attempt was faster; its messages count.
+    def fill(self, place: Place) -> Segment | None:
+        """Receive and write the segment. None: another attempt was faster; its messages count.
 
         Raises TooLate when receiving took so long that the messages may be elsewhere by now; the
         task is then run again.
         """
-        self._receive()
-        if time.time() - self._began > self._options.visibility_seconds / 2:
-            give_back(self._transport, self._slot.url, self._receipts())
-            raise TooLate(
-                f"receiving took more than half of visibilityTimeout="
-                f"{self._options.visibility_seconds}: raise it"
-            )
+        try:
+            self._receive()
+            if time.time() - self._began > self._options.visibility_seconds / 2:
+                raise TooLate(
+                    f"receiving took more than half of visibilityTimeout="
+                    f"{self._options.visibility_seconds}: raise it"
+                )
+        except ConnectorError:
+            self._give_back()
+            raise
         rows = stored_batch(self._options.place.name, list(self._taken.values()))
-        written = self._spool.put(place, encode([rows], self._options.spool_compression))
-        if not written:
-            give_back(self._transport, self._slot.url, self._receipts())
-        return written
+        data = encode([rows], self._options.spool_compression)
+        if self._spool.put(place, data):
+            return Segment(data, str(place))
+        self._give_back()
+        return None
 
     def _receipts(self) -> list[str]:
         return [one.message["ReceiptHandle"] for one in self._taken.values()]
 
+    def _give_back(self) -> None:
+        give_back(self._transport, self._slot.url, self._receipts())
+
+    # Receiving
+
     def _receive(self) -> None:
         """Until the slot is full, its time is up, or the queue has no more."""
+        # One call asks a queue that may have nothing; the others join when its answer is full.
+        most = self._claim()
+        count = self._ask(most, min(_WAIT_SECONDS, self._options.wait_seconds))
+        self._in_parallel(self._receive_on, range(self._threads if count == most else 1))
+        # The spool has these, and their rows come from there.
+        self._delete_all(self._repeats)
+
+    def _receive_on(self, _: int) -> bool:
+        while most := self._claim():
+            self._ask(most, 0)
+        return True
+
+    def _claim(self) -> int:
+        """How many messages to ask for: all threads together no more than there is room for."""
+        with self._lock:
+            if self._is_over or self._body_bytes >= self._most_bytes:
+                return 0
+            room = self._slot.rows - len(self._taken) - self._asked_for
+            most = max(0, min(MOST_PER_CALL, room))
+            self._asked_for += most
+            return most
+
+    def _ask(self, most: int, wait_seconds: int) -> int:
+        """Receive once. Returns how many came."""
         options = self._options
-        deadline = time.monotonic() + options.receive_seconds
-        body_bytes = 0
-        known: dict[bytes, Place] | None = None
-        while len(self._taken) < self._slot.rows and body_bytes < self._most_bytes():
-            most = min(MOST_PER_CALL, self._slot.rows - len(self._taken))
-            asked_at = time.time()
+        try:
             messages = self._transport.receive(
                 self._slot.url,
                 most=most,
                 visibility_seconds=options.visibility_seconds,
-                wait_seconds=0 if self._taken else min(_WAIT_SECONDS, options.wait_seconds),
+                wait_seconds=wait_seconds,
                 attempt_id=str(uuid.uuid4()) if options.place.is_fifo else None,
                 attribute_names=options.attribute_names,
             )
-            now = time.time()
-            if messages and not self._taken:
-                # Their visibility timeout began between these two moments.
-                self._began = asked_at
-            if any(_is_repeated(one["Attributes"]) for one in messages) and known is None:
-                known = self._known(now)
-            for message in messages:
-                key = message_key(message["MessageId"])
-                if known and key in known:
-                    self._repeats.append(message["ReceiptHandle"])
-                    continue
-                body_bytes += 0 if key in self._taken else len(message["Body"])
-                self._taken[key] = Received(message, now)
-            if not messages or time.monotonic() >= deadline:
-                break
-        # The spool has them, and their rows come from there.
-        self._delete_all(self._repeats)
+        except ConnectorError:
+            self._is_over = True
+            raise
+        with self._lock:
+            self._asked_for -= most
+            self._take(messages)
+            if not messages or time.monotonic() >= self._deadline:
+                self._is_over = True
+        return len(messages)
 
-    def _most_bytes(self) -> int:
-        return max(1, self._options.most_bytes // self._options.slots)
+    def _take(self, messages: Sequence[Message]) -> None:
+        now = time.time()
+        if self._known is None and any(_is_repeated(one["Attributes"]) for one in messages):
+            self._known = self._spooled(now)
+        for message in messages:
+            key = message_key(message["MessageId"])
+            if self._known is not None and key in self._known:
+                self._repeats.append(message["ReceiptHandle"])
+                continue
+            self._body_bytes += 0 if key in self._taken else len(message["Body"])
+            self._taken[key] = Received(message, now)
 
-    def _known(self, now: float) -> dict[bytes, Place]:
+    def _spooled(self, now: float) -> set[bytes]:
         """Every message that the spool knows: read only when something was delivered again."""
         found = self._spool.remembered(self._spool.contents(), now)
-        return {key: place for place, keys in found for key in keys}
+        return set(itertools.chain.from_iterable(keys for _, keys in found))
+
+    # Deleting
 
     def delete(self, place: Place) -> None:
         """Delete what the segment has; what fails is left to the driver, which looks for it."""
@@ -149,14 +198,20 @@ class _Filling:
             self._spool.mark_done(Kept(place, forget_at, len(self._taken)))
 
     def _delete_all(self, receipts: Sequence[str]) -> bool:
+        parts = [receipts[at : at + MOST_PER_CALL] for at in range(0, len(receipts), MOST_PER_CALL)]
+        return all(self._in_parallel(self._is_deleted, parts))
+
+    def _is_deleted(self, receipts: Sequence[str]) -> bool:
         try:
-            for at in range(0, len(receipts), MOST_PER_CALL):
-                part = receipts[at : at + MOST_PER_CALL]
-                if any(self._transport.delete(self._slot.url, part)):
-                    return False
+            return not any(self._transport.delete(self._slot.url, receipts))
         except ConnectorError:
             return False
-        return True
+
+    def _in_parallel(self, work: Callable[[_Item], bool], items: Sequence[_Item]) -> list[bool]:
+        if len(items) < _LEAST_IN_PARALLEL:
+            return [work(one) for one in items]
+        with ThreadPoolExecutor(self._threads) as threads:
+            return list(threads.map(work, items))
 
 
 def _is_repeated(attributes: dict[str, str]) -> bool:

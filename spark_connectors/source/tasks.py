@@ -38,15 +38,11 @@ def store_of(options: StreamOptions) -> Store:
 
 
 def rows_of(
-    task: SlotTask,
-    store: Store | None,
-    options: StreamOptions,
-    repeats: Collection[str] = (),
+    task: SlotTask, store: Store | None, options: StreamOptions
 ) -> Iterator[pa.RecordBatch]:
     """The rows of a task in the query's shape, in the order in which they were received.
 
-    ``repeats``: ids of messages to leave out. Raises DataLost when a segment is missing and
-    failOnDataLoss is true.
+    Raises DataLost when a segment is missing and failOnDataLoss is true.
     """
     if task.inline is not None:
         with pa.ipc.open_stream(task.inline) as batches:
@@ -57,11 +53,15 @@ def rows_of(
     for place in task.places:
         segment = segment_at(store, place, options)
         if segment is not None and task.slot < segment.slot_count:
-            stored = segment.slot(task.slot)
-            if repeats:
-                known = pc.is_in(stored.column("message_id"), pa.array(repeats, pa.string()))
-                stored = stored.filter(pc.invert(known))
-            yield shaped(stored, options.shape)
+            yield shaped(segment.slot(task.slot), options.shape)
+
+
+def without(message_ids: Collection[str], rows: pa.RecordBatch) -> pa.RecordBatch:
+    """The stored rows whose message is none of these."""
+    if not message_ids:
+        return rows
+    known = pc.is_in(rows.column("message_id"), pa.array(message_ids, pa.string()))
+    return rows.filter(pc.invert(known))
 
 
 def segment_at(store: Store, place: Place, options: StreamOptions) -> Segment | None:

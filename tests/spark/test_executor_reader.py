@@ -6,9 +6,15 @@ import threading
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 from spark_connectors.source.executor_reader import ExecutorStreamReader, FillTask
+from spark_connectors.source.slot_filling import TooLate
 from spark_connectors.spool.places import Place
+from spark_connectors.transport import Transport, shared_transport
+from spark_connectors.transport.wire import Message, NotNow
 from tests.spark.queues import counts, fill
 from tests.spark.readers import Run, batches, reader_of
 from tests.spark.waiting import wait_for
@@ -22,6 +28,39 @@ def bodies_of(count: int) -> list[str]:
 
 def executor_run(endpoint: str, url: str, spool: Path, **options: object) -> Run:
     return Run(reader_of(endpoint, url, spool, receiveMode="executor", **options))
+
+
+class Troubled:
+    """A transport that does something before it receives for the second time."""
+
+    def __init__(self, transport: Transport, trouble: Callable[[], None]) -> None:
+        self._transport = transport
+        self._trouble = trouble
+        self._count = 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
+
+    def receive(self, *given: Any, **named: Any) -> list[Message]:
+        self._count += 1
+        if self._count == 2:
+            self._trouble()
+        return self._transport.receive(*given, **named)
+
+
+def reader_and_task(
+    endpoint: str, url: str, spool: Path, trouble: Callable[[], None], **options: object
+) -> tuple[ExecutorStreamReader, FillTask]:
+    """The reader of an executor whose transport is troubled, and its only task."""
+    run = executor_run(endpoint, url, spool, minPartitions=1, receiveThreads=1, **options)
+    [task] = run.reader.partitions(run.offset, run.plan())
+    assert isinstance(task, FillTask)
+
+    class Reader(ExecutorStreamReader):
+        def open_transport(self) -> Transport:
+            return Troubled(shared_transport(self.options.connection), trouble)
+
+    return Reader(run.reader.options), task
 
 
 def test_every_message_once(endpoint: str, make_queue: Maker, tmp_path: Path) -> None:
@@ -55,6 +94,49 @@ def test_messages_go_when_spark_has_committed(
     assert sum(counts(gateway, url)) == 30
     run.reader.commit(end)
     wait_for(lambda: counts(gateway, url) == (0, 0))
+
+
+def test_a_task_takes_no_more_than_its_share(
+    endpoint: str, make_queue: Maker, tmp_path: Path
+) -> None:
+    url = make_queue(endpoint)
+    fill(endpoint, url, bodies_of(150))
+    run = executor_run(endpoint, url, tmp_path, maxOffsetsPerTrigger=90, receiveThreads=8)
+    assert [len(rows) for rows in run.rows(run.offset, run.plan())] == [45, 45]
+
+
+def test_a_task_that_cannot_receive_on_gives_back_what_it_has(
+    gateway: str, make_queue: Maker, tmp_path: Path
+) -> None:
+    url = make_queue(gateway)
+    fill(gateway, url, bodies_of(40))
+
+    def hang_up() -> None:
+        raise NotNow("nobody answers")
+
+    reader, task = reader_and_task(gateway, url, tmp_path, hang_up)
+    with pytest.raises(NotNow, match="nobody answers"):
+        list(batches(reader, task))
+    assert counts(gateway, url) == (40, 0)
+    assert not list(tmp_path.rglob("*.arrow"))
+
+
+def test_a_task_that_was_held_up_writes_nothing(
+    gateway: str, make_queue: Maker, tmp_path: Path
+) -> None:
+    url = make_queue(gateway)
+    fill(gateway, url, bodies_of(10))
+    # Until what was received is visible again: another task may have it by now.
+    reader, task = reader_and_task(
+        gateway,
+        url,
+        tmp_path,
+        lambda: wait_for(lambda: counts(gateway, url) == (10, 0)),
+        visibilityTimeout=2,
+    )
+    with pytest.raises(TooLate, match="visibilityTimeout=2"):
+        list(batches(reader, task))
+    assert not list(tmp_path.rglob("*.arrow"))
 
 
 def test_a_task_that_runs_again_yields_the_same(

@@ -27,6 +27,11 @@ LATENESS: dict[str, dict[str, object]] = {
     "latency-executor": {"receiveMode": "executor", "minPartitions": 1},
 }
 
+FILE_MANAGER = (
+    "spark.sql.streaming.checkpointFileManagerClass",
+    "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager",
+)
+
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.spark.bench", description=__doc__)
@@ -36,6 +41,11 @@ def _arguments() -> argparse.Namespace:
         "--messages", type=int, default=240_000, help="of a rate (default: 240,000)"
     )
     parser.add_argument("--threads", type=int, help="receiveThreads (default: the option's own)")
+    parser.add_argument(
+        "--no-forks",
+        action="store_true",
+        help=f"set {FILE_MANAGER[0]} as the guide advises: no process for each checkpoint file",
+    )
     parser.add_argument("--seconds", type=int, default=30, help="of a latency (default: 30)")
     found = parser.parse_args()
     unknown = [one for one in found.scenarios if one not in known]
@@ -77,6 +87,8 @@ def main() -> None:
     from tests.spark.bench.processes import gateway
 
     session = _session()
+    if arguments.no_forks:
+        session.conf.set(*FILE_MANAGER)
     with gateway() as served:
         # Classes of the JVM and of the workers are loaded once, not in the first figure.
         streams.rate(session, served, "warm", 5_000)
