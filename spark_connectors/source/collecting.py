@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from spark_connectors.rows.keys import message_key
 from spark_connectors.rows.received import Received, stored_batch
-from spark_connectors.source.deleting import Delete, Deleter
+from spark_connectors.source.deleting import SAFE_UNTIL, Delete, Deleter, safe_from
 from spark_connectors.source.giving_back import give_back
 from spark_connectors.source.options import StreamOptions
 from spark_connectors.spool.known import KnownMessages
@@ -78,7 +78,6 @@ class Collector:
         self._failure: Exception | None = None
         self._changed = threading.Condition()
         self._seal_lock = threading.Lock()
-        self._threads: list[threading.Thread] = []
         self.received_count = 0
         self.dropped_count = 0
         self.empty_polls = 0
@@ -91,13 +90,11 @@ class Collector:
 
     def start(self, after: int) -> None:
         """Begin to receive, once, for segments behind ``after``."""
-        self._next_seq = max(self._next_seq, after + 1)
+        self._next_seq = after + 1
         for number in range(self._options.receive_threads):
-            thread = threading.Thread(
+            threading.Thread(
                 target=self._run, args=(number,), name=f"receive-{number}", daemon=True
-            )
-            thread.start()
-            self._threads.append(thread)
+            ).start()
 
     def stop(self) -> None:
         """Receive no more, and give back what is only in memory."""
@@ -260,6 +257,8 @@ class Collector:
                 self._asked_for -= most
             raise
         if self._is_stopped:
+            with self._changed:
+                self._asked_for -= most
             give_back(self._transport, self._url, [one["ReceiptHandle"] for one in messages])
             return
         self._take(messages, most)
@@ -373,7 +372,9 @@ class Collector:
         batches = [stored_batch(name, part) for part in parts]
         body_bytes = sum(len(one.message["Body"]) for one in messages)
         place = Place(self._next_seq)
-        data = encode(batches, options.spool_compression)
+        received_at = min(one.received_at for one in messages)
+        safe_until = safe_from(received_at, options.visibility_seconds)
+        data = encode(batches, options.spool_compression, {SAFE_UNTIL: str(safe_until)})
         if not self._spool.put(place, data):
             raise SpoolTaken(
                 f"segment {place} of the spool at {options.spool_path} was written by another "
@@ -388,10 +389,7 @@ class Collector:
         )
         self._deleter.sealed(
             place,
-            Delete(
-                receipts={key: one.message["ReceiptHandle"] for key, one in taken.items()},
-                received_at=min(one.received_at for one in messages),
-            ),
+            Delete({key: one.message["ReceiptHandle"] for key, one in taken.items()}, safe_until),
             at_once=options.delete_mode == "spool",
         )
         return Sealed(place.seq, len(messages), body_bytes, tuple(len(part) for part in parts))

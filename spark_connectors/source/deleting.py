@@ -29,32 +29,38 @@ _SAFE_SHARE = 0.9
 # AWS: a message that was deleted may be delivered once more shortly after.
 _AWS_SECONDS = 300
 _ATTEMPTS = 5
+# In the segment's own description: who deletes may be another process than who received.
+SAFE_UNTIL = "safe_until"
 _MOST_PAUSE_SECONDS = 5.0
 
 
 class Delete(NamedTuple):
-    """Receipts of one segment by message key, and when the first was received (epoch seconds;
-    None: in another process, so that they may have expired)."""
+    """Receipts of one segment by message key, and until when the queue heeds them for certain
+    (epoch seconds; None: nobody knows)."""
 
     receipts: dict[bytes, str]
-    received_at: float | None
+    safe_until: float | None
+
+
+def safe_from(received_at: float, visibility_seconds: int) -> float:
+    """Until when what was received then can be deleted for certain, in epoch seconds."""
+    return received_at + visibility_seconds * _SAFE_SHARE
 
 
 class ForgetRule(NamedTuple):
     """How long ids are known after their delete."""
 
-    visibility_seconds: int
     retention_seconds: int
     window: float | None
     is_aws: bool
 
-    def forget_at(self, received_at: float | None, now: float, *, is_sure: bool) -> int:
-        """The instant; in the past when a redelivery is impossible."""
+    def forget_at(self, safe_until: float | None, now: float, *, is_sure: bool) -> int:
+        """The instant; in the past when a redelivery is impossible. ``is_sure``: every delete was
+        answered well."""
         if self.window is not None:
             return int(now + self.window) + 1
         extra = _AWS_SECONDS if self.is_aws else 0
-        safe = self.visibility_seconds * _SAFE_SHARE
-        if is_sure and received_at is not None and now - received_at < safe:
+        if is_sure and safe_until is not None and now < safe_until:
             return int(now) + extra
         return int(now) + self.retention_seconds + extra + 1
 
@@ -134,11 +140,11 @@ class Deleter:
     def acknowledge(self, seq: int) -> None:
         """Spark has committed all up to this segment. May be told so again."""
         with self._changed:
+            for place in [one for one in self._waiting if one.seq <= seq]:
+                self._begin(place)
             if seq <= self._acknowledged:
                 return
             self._acknowledged = seq
-            for place in [one for one in self._waiting if one.seq <= seq]:
-                self._begin(place)
             self._put(lambda: self._spool.acknowledge(seq))
             self._put_sweep(seq)
 
@@ -252,7 +258,7 @@ class Deleter:
     def _finish(self, job: _Job) -> None:
         now = time.time()
         rows = len(job.delete.receipts)
-        forget_at = self._rule.forget_at(job.delete.received_at, now, is_sure=job.is_sure)
+        forget_at = self._rule.forget_at(job.delete.safe_until, now, is_sure=job.is_sure)
         kept = Kept(job.place, forget_at, rows)
         self._spool.mark_done(kept)
         self._known.keep(kept)
@@ -280,7 +286,7 @@ class Deleter:
                 self._under_way[place] = 0
                 self._inherited.discard(place)
             try:
-                delete = Delete(receipts_of(self._spool.read(place)), None)
+                delete = delete_of(self._spool.read(place))
             except Missing:
                 delete = Delete({}, None)
             with self._changed:
@@ -312,7 +318,9 @@ class Deleter:
         return len(self._waiting) + len(self._under_way)
 
 
-def receipts_of(segment: Segment) -> dict[bytes, str]:
-    """Receipts by message key."""
+def delete_of(segment: Segment) -> Delete:
+    """What is to be deleted for this segment."""
     keys: Iterable[bytes] = (message_key(one) for one in segment.message_ids())
-    return dict(zip(keys, segment.receipts(), strict=True))
+    safe_until = segment.metadata.get(SAFE_UNTIL)
+    receipts = dict(zip(keys, segment.receipts(), strict=True))
+    return Delete(receipts, None if safe_until is None else float(safe_until))

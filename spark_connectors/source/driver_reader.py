@@ -46,7 +46,8 @@ class DriverStreamReader(QueueStreamReader):
             for place in contents.segments
             if place.seq > self._base and (found := self._sealed_at(place)) is not None
         }
-        self._next_seq = max(contents.highest, self._base) + 1
+        # Numbers are never used twice: a sink that knows a batch would drop it.
+        self._highest = contents.highest
         self._collector = Collector(
             options, self._transport, self._url, self._spool, self._known, self._deleter
         )
@@ -149,7 +150,7 @@ class DriverStreamReader(QueueStreamReader):
             if self.most_target is not None:
                 self._target = min(self._target, self.most_target)
             self._collector.limit_to(self._target)
-        self._collector.start(reached)
+        self._collector.start(max(reached, self._highest))
 
     def _is_exhausted(self) -> bool:
         """Whether this AvailableNow run has what it came for, or the queue does not give it."""

@@ -25,7 +25,7 @@ from spark_connectors.source.slot_filling import filled_slot
 from spark_connectors.source.tasks import DataLost, SlotTask, without
 from spark_connectors.spool.places import Place
 from spark_connectors.spool.segments import Segment
-from spark_connectors.spool.spool import Contents, Spool
+from spark_connectors.spool.spool import Contents, Spool, SpoolTaken
 from spark_connectors.transport.wire import NotNow
 
 _log = logging.getLogger(__name__)
@@ -49,6 +49,8 @@ class ExecutorStreamReader(QueueStreamReader):
     """Exactly once into an idempotent sink; for rates beyond what one process receives."""
 
     def _start_work(self, contents: Contents) -> None:
+        # Tasks write segments for whoever planned them: nothing else tells two drivers apart.
+        self._number = self._spool.enter()
         self._highest = max(contents.highest, self._base)
         self._found = contents
         self._seq = self._base
@@ -61,10 +63,12 @@ class ExecutorStreamReader(QueueStreamReader):
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
         """One batch further when the queue has something, or tasks have begun on that batch.
 
-        ``start`` is committed when Spark asks this.
+        ``start`` is committed when Spark asks this. Raises SpoolTaken when another query began to
+        use the spool.
         """
         begun = Offset.of(start)
         self._open(begun)
+        self._stay()
         self._acknowledge(begun)
         self._rows_per_slot = max(1, self._limit_rows(limit) // self.options.slots)
         self._seq = self._reached(begun)
@@ -84,9 +88,10 @@ class ExecutorStreamReader(QueueStreamReader):
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """A task for each slot. Raises DataLost when the batch was planned with another spool, or
-        was committed once and is no longer in this one."""
+        was committed once and is no longer in this one; SpoolTaken as above."""
         first, last = Offset.of(start), Offset.of(end)
         self._open(first, last)
+        self._stay()
         if last.spool != self._spool.identity and self.options.fail_on_data_loss:
             raise DataLost(
                 f"Spark planned a batch of spool {last.spool}, but at {self.options.spool_path} is "
@@ -97,6 +102,13 @@ class ExecutorStreamReader(QueueStreamReader):
             for seq in range(self._reached(first) + 1, last.seq + 1)
             for slot in self._slots(seq)
         ]
+
+    def _stay(self) -> None:
+        if self._spool.is_entered_after(self._number):
+            raise SpoolTaken(
+                f"another query began to use the spool at {self.options.spool_path}: only one at a "
+                "time may use a checkpoint and its spool"
+            )
 
     def _slots(self, seq: int) -> list[int]:
         """Slots of a batch: those of now, and those that a query with more of them has filled."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 import uuid
+from abc import abstractmethod
 from typing import Any
 
 from pyspark.sql.datasource import DataSourceStreamReader
@@ -59,7 +60,6 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         attributes = self._transport.attributes(self._url)
         retention = attributes.get("MessageRetentionPeriod", "")
         self._rule = ForgetRule(
-            options.visibility_seconds,
             int(retention) if retention.isdigit() else _LONGEST_RETENTION_SECONDS,
             options.dedupe_window,
             is_aws(options.connection),
@@ -89,9 +89,9 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._start_work(contents)
         self._opened = True
 
+    @abstractmethod
     def _start_work(self, contents: Contents) -> None:
         """Begin what this reader does beside answering."""
-        raise NotImplementedError
 
     def _agreed(self, start: Offset | None, contents: Contents) -> int | None:
         """Where to go on; None when the spool is to be emptied first.
@@ -185,8 +185,9 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     # For both readers
 
+    @abstractmethod
     def _progress(self) -> dict[str, Any]:
-        raise NotImplementedError
+        """What this reader tells beside the queue's counts."""
 
     def _acknowledge(self, offset: Offset) -> None:
         if offset.spool == self._spool.identity:

@@ -13,7 +13,7 @@ from typing import Protocol, TypeVar
 
 from spark_connectors.rows.keys import message_key
 from spark_connectors.rows.received import Received, stored_batch
-from spark_connectors.source.deleting import ForgetRule
+from spark_connectors.source.deleting import SAFE_UNTIL, ForgetRule, safe_from
 from spark_connectors.source.giving_back import give_back
 from spark_connectors.source.options import StreamOptions
 from spark_connectors.spool.places import Kept, Place
@@ -25,6 +25,7 @@ from spark_connectors.transport.wire import MOST_PER_CALL, ConnectorError, Messa
 
 # A first look at a queue that says it has messages; AWS answers an empty one from a subset.
 _WAIT_SECONDS = 1
+_ATTEMPTS = 3
 _LEAST_IN_PARALLEL = 2
 
 _Item = TypeVar("_Item")
@@ -56,8 +57,15 @@ def filled_slot(
     with contextlib.suppress(Missing):
         yield spool.read(place)
         return
-    filling = _Filling(options, spool, open_transport(), slot)
-    segment = filling.fill(place)
+    # A machine that slept is no reason to fail: where Spark has one machine, it tries tasks once.
+    for attempt in itertools.count(1):
+        filling = _Filling(options, spool, open_transport(), slot)
+        try:
+            segment = filling.fill(place)
+            break
+        except TooLate:
+            if attempt == _ATTEMPTS:
+                raise
     if segment is None:
         yield spool.read(place)
     elif options.delete_mode != "spool":
@@ -97,8 +105,7 @@ class _Filling:
     def fill(self, place: Place) -> Segment | None:
         """Receive and write the segment. None: another attempt was faster; its messages count.
 
-        Raises TooLate when receiving took so long that the messages may be elsewhere by now; the
-        task is then run again.
+        Raises TooLate when receiving took so long that the messages may be elsewhere by now.
         """
         try:
             self._receive()
@@ -111,11 +118,16 @@ class _Filling:
             self._give_back()
             raise
         rows = stored_batch(self._options.place.name, list(self._taken.values()))
-        data = encode([rows], self._options.spool_compression)
+        description = {SAFE_UNTIL: str(self._safe_until)}
+        data = encode([rows], self._options.spool_compression, description)
         if self._spool.put(place, data):
             return Segment(data, str(place))
         self._give_back()
         return None
+
+    @property
+    def _safe_until(self) -> float:
+        return safe_from(self._began, self._options.visibility_seconds)
 
     def _receipts(self) -> list[str]:
         return [one.message["ReceiptHandle"] for one in self._taken.values()]
@@ -194,7 +206,7 @@ class _Filling:
         """Delete what the segment has; what fails is left to the driver, which looks for it."""
         if self._delete_all(self._receipts()):
             now = time.time()
-            forget_at = self._slot.rule.forget_at(self._began, now, is_sure=True)
+            forget_at = self._slot.rule.forget_at(self._safe_until, now, is_sure=True)
             self._spool.mark_done(Kept(place, forget_at, len(self._taken)))
 
     def _delete_all(self, receipts: Sequence[str]) -> bool:

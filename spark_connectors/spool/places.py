@@ -10,6 +10,7 @@ IDS = "ids/"
 ACKNOWLEDGED = "acknowledged/"
 TAKEN_OVER = "taken-over/"
 ORDER = "order/"
+DRIVERS = "drivers/"
 IDENTITY = "spool.json"
 
 

@@ -13,6 +13,7 @@ from spark_connectors.rows.keys import message_key
 from spark_connectors.spool.places import (
     ACKNOWLEDGED,
     DONE,
+    DRIVERS,
     IDENTITY,
     IDS,
     ORDER,
@@ -129,6 +130,20 @@ class Spool:
         for older in before:
             if older < seq:
                 self.store.remove(f"{prefix}{older:012}")
+
+    def enter(self) -> int:
+        """Be the driver of this spool from now on. Returns its number, the highest so far."""
+        for number in itertools.count(max(self._marks(DRIVERS), default=0) + 1):
+            if self.store.put_if_absent(f"{DRIVERS}{number:012}", b""):
+                break
+        for older in self._marks(DRIVERS):
+            if older < number:
+                self.store.remove(f"{DRIVERS}{older:012}")
+        return number
+
+    def is_entered_after(self, number: int) -> bool:
+        """Whether another driver came after this one."""
+        return max(self._marks(DRIVERS), default=0) > number
 
     def acknowledge(self, seq: int) -> None:
         """Remember that Spark has committed up to this batch."""

@@ -20,7 +20,7 @@ from spark_connectors.source.queue_reader import QueueStreamReader
 from spark_connectors.source.tasks import DataLost
 from spark_connectors.spool.local_store import LocalStore
 from spark_connectors.spool.places import Kept
-from spark_connectors.spool.spool import Spool, SpoolMismatch
+from spark_connectors.spool.spool import Spool, SpoolMismatch, SpoolTaken
 from spark_connectors.spool.stores import Store
 from tests.spark.queues import counts, fill
 from tests.spark.waiting import wait_for
@@ -351,6 +351,67 @@ def test_a_second_query_of_executors_is_kept_off_a_spool(
     wait_for(lambda: counts(gateway, queue) == (0, 0))
     with pytest.raises(SpoolMismatch):
         make(ExecutorStreamReader).initialOffset()
+
+
+def test_of_two_new_queries_of_executors_the_first_ends(
+    gateway: str, queue: str, make: Make
+) -> None:
+    """Neither has committed anything, so that neither knows of the other by the segments."""
+    fill(gateway, queue, ["one"])
+    first, second = make(ExecutorStreamReader), make(ExecutorStreamReader)
+    start = first.initialOffset()
+    planned = latest(first, start)
+    assert second.initialOffset() == start
+    with pytest.raises(SpoolTaken):
+        first.partitions(start, planned)
+    with pytest.raises(SpoolTaken):
+        latest(first, start)
+    assert rows(second, start, latest(second, start)) == ["one"]
+
+
+def test_a_checkpoint_that_is_set_back_too_far_says_so(
+    gateway: str, queue: str, make: Make
+) -> None:
+    """Its sink knows the numbers of the batches that are gone, and would drop what came instead."""
+    used = {"spoolRetentionBatches": 0}
+    first = make(**used)
+    start = first.initialOffset()
+    fill(gateway, queue, ["one"])
+    end = next_batch(first, start)
+    assert rows(first, start, end) == ["one"]
+    latest(first, end)
+    wait_for(lambda: not spool_at(Path(first.options.spool_path).parent).contents().segments)
+    first.stop()
+    fill(gateway, queue, ["two"])
+    second = make(**used)
+    with pytest.raises(DataLost):
+        rows(second, start, next_batch(second, start))
+    second.stop()
+    third = make(**used, failOnDataLoss=False)
+    end = next_batch(third, start)
+    assert rows(third, start, end) == ["two"]
+    latest(third, end)
+    wait_for(lambda: counts(gateway, queue) == (0, 0))
+
+
+@pytest.mark.parametrize("kind", [DriverStreamReader, ExecutorStreamReader])
+def test_ids_of_what_was_deleted_in_time_are_not_kept(
+    gateway: str, queue: str, make: Make, kind: type[QueueStreamReader]
+) -> None:
+    """The process that deletes is another one than the process that received."""
+    fill(gateway, queue, ["one"])
+    how = {"spoolRetentionBatches": 0, "deleteMode": "commit", "visibilityTimeout": 600}
+    first = make(kind, **how)
+    start = first.initialOffset()
+    end = next_batch(first, start)
+    assert rows(first, start, end) == ["one"]
+    first.stop()
+    second = make(kind, **how)
+    latest(second, end)
+    wait_for(lambda: counts(gateway, queue) == (0, 0))
+    spool = spool_at(Path(second.options.spool_path).parent)
+    wait_for(lambda: not spool.contents().segments)
+    assert not spool.contents().ids
 
 
 def test_an_expired_receipt_does_not_end_in_a_repetition(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -31,25 +32,34 @@ def executor_run(endpoint: str, url: str, spool: Path, **options: object) -> Run
 
 
 class Troubled:
-    """A transport that does something before it receives for the second time."""
+    """A transport that does something before it receives for the second time, or every time."""
 
-    def __init__(self, transport: Transport, trouble: Callable[[], None]) -> None:
+    def __init__(
+        self, transport: Transport, trouble: Callable[[], None], *, always: bool = False
+    ) -> None:
         self._transport = transport
         self._trouble = trouble
-        self._count = 0
+        self._count = 1 if always else 0
+        self._always = always
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._transport, name)
 
     def receive(self, *given: Any, **named: Any) -> list[Message]:
         self._count += 1
-        if self._count == 2:
+        if self._count == 2 or self._always:
             self._trouble()
         return self._transport.receive(*given, **named)
 
 
 def reader_and_task(
-    endpoint: str, url: str, spool: Path, trouble: Callable[[], None], **options: object
+    endpoint: str,
+    url: str,
+    spool: Path,
+    trouble: Callable[[], None],
+    *,
+    always: bool = False,
+    **options: object,
 ) -> tuple[ExecutorStreamReader, FillTask]:
     """The reader of an executor whose transport is troubled, and its only task."""
     run = executor_run(endpoint, url, spool, minPartitions=1, receiveThreads=1, **options)
@@ -58,7 +68,9 @@ def reader_and_task(
 
     class Reader(ExecutorStreamReader):
         def open_transport(self) -> Transport:
-            return Troubled(shared_transport(self.options.connection), trouble)
+            return troubled
+
+    troubled = Troubled(shared_transport(run.reader.options.connection), trouble, always=always)
 
     return Reader(run.reader.options), task
 
@@ -121,7 +133,7 @@ def test_a_task_that_cannot_receive_on_gives_back_what_it_has(
     assert not list(tmp_path.rglob("*.arrow"))
 
 
-def test_a_task_that_was_held_up_writes_nothing(
+def test_a_task_that_was_held_up_receives_anew(
     gateway: str, make_queue: Maker, tmp_path: Path
 ) -> None:
     url = make_queue(gateway)
@@ -134,9 +146,30 @@ def test_a_task_that_was_held_up_writes_nothing(
         lambda: wait_for(lambda: counts(gateway, url) == (10, 0)),
         visibilityTimeout=2,
     )
+    rows = [row for batch in batches(reader, task) for row in batch.to_pylist()]
+    assert sorted(row["body"] for row in rows) == sorted(bodies_of(10))
+    # Before the wait, behind it, and anew.
+    assert {row["approximate_receive_count"] for row in rows} == {3}
+    assert counts(gateway, url) == (0, 0)
+
+
+def test_a_task_that_is_held_up_again_and_again_says_so(
+    gateway: str, make_queue: Maker, tmp_path: Path
+) -> None:
+    url = make_queue(gateway)
+    fill(gateway, url, ["one"])
+    reader, task = reader_and_task(
+        gateway, url, tmp_path, lambda: held_up(1.1), always=True, visibilityTimeout=2
+    )
     with pytest.raises(TooLate, match="visibilityTimeout=2"):
         list(batches(reader, task))
     assert not list(tmp_path.rglob("*.arrow"))
+
+
+def held_up(seconds: float) -> None:
+    """Let that much of a visibility timeout pass."""
+    began = time.monotonic()
+    wait_for(lambda: time.monotonic() - began > seconds)
 
 
 def test_a_task_that_runs_again_yields_the_same(
