@@ -80,7 +80,7 @@ def gateway() -> Iterator[str]:
 @pytest.fixture(scope="session")
 def moto() -> Iterator[str]:
     """The endpoint of a moto server: SQS, SNS and S3 that are not ours."""
-    command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", "0"]
+    command = [sys.executable, "-m", "tests.spark.moto_server"]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     assert process.stderr is not None
     try:
