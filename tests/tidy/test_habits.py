@@ -6,7 +6,7 @@ import ast
 import re
 from collections.abc import Iterator
 
-from tests.tidy.source import Source, imports, planted, product, strings, suite
+from tests.tidy.source import Source, planted, product, suite
 
 READS_THE_ENVIRONMENT = {"spark_connectors/transport/endpoints.py", "gateway/config.py"}
 # The outermost handlers: here a bug becomes a 500, or fails its entry, or waits for the next round.
@@ -39,17 +39,17 @@ SQL = re.compile(
 
 
 def environment_reads(source: Source) -> Iterator[str]:
-    for node in ast.walk(source.tree):
+    for node in source.nodes:
         name = getattr(node, "attr", None) or getattr(node, "id", None)
         if name in {"environ", "getenv", "environb"} and isinstance(node, ast.Attribute):
             yield f"{source}:{node.lineno} reads the environment"
-    for line, module in imports(source.tree):
+    for line, module in source.imports:
         if module in {"os.environ", "os.getenv"}:
             yield f"{source}:{line} reads the environment"
 
 
 def broad_handlers(source: Source) -> Iterator[str]:
-    for node in ast.walk(source.tree):
+    for node in source.nodes:
         if isinstance(node, ast.ExceptHandler):
             caught = ast.unparse(node.type) if node.type is not None else "everything"
             reraises = any(isinstance(inner, ast.Raise) and not inner.exc for inner in node.body)
@@ -58,13 +58,13 @@ def broad_handlers(source: Source) -> Iterator[str]:
 
 
 def sql_in_python(source: Source) -> Iterator[str]:
-    for node in strings(source.tree):
+    for node in source.strings:
         if SQL.match(str(node.value)):
             yield f"{source}:{node.lineno} has SQL: {str(node.value)[:40]!r}"
 
 
 def sleeps(source: Source) -> Iterator[str]:
-    for node in ast.walk(source.tree):
+    for node in source.nodes:
         if not isinstance(node, ast.Call):
             continue
         name = getattr(node.func, "attr", None) or getattr(node.func, "id", None)

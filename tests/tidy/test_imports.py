@@ -6,7 +6,7 @@ import ast
 import sys
 from collections.abc import Iterator
 
-from tests.tidy.source import PACKAGES, Source, imports, planted, product, suite
+from tests.tidy.source import PACKAGES, Source, planted, product, suite
 
 # Folder -> what it may import of ours, longest folder first; a trailing dot means "and below".
 OURS = {
@@ -62,7 +62,7 @@ def wrong_arrows(source: Source) -> Iterator[str]:
     allowed = OURS[folder_of(source)]
     if str(source) in MAY_IMPORT_SCHEDULER:
         allowed += ("scheduler.",)
-    for line, module in imports(source.tree):
+    for line, module in source.imports:
         if module.startswith("."):
             yield f"{source}:{line} imports {module}: imports are absolute"
         elif module.partition(".")[0] in PACKAGES and not _allows(allowed, module):
@@ -80,7 +80,7 @@ def _allows(allowed: tuple[str, ...], module: str) -> bool:
 
 def wrong_packages(source: Source) -> Iterator[str]:
     folder = folder_of(source)
-    for line, module in imports(source.tree):
+    for line, module in source.imports:
         top = module.partition(".")[0]
         if folder in NO_WEB_FRAMEWORK and top in WEB_FRAMEWORKS:
             yield f"{source}:{line} imports {top}"
@@ -91,10 +91,10 @@ def wrong_packages(source: Source) -> Iterator[str]:
 
 
 def impurities(source: Source) -> Iterator[str]:
-    for line, module in imports(source.tree):
+    for line, module in source.imports:
         if module.partition(".")[0] in IMPURE:
             yield f"{source}:{line} imports {module}"
-    for node in ast.walk(source.tree):
+    for node in source.nodes:
         if isinstance(node, ast.AsyncFunctionDef | ast.Await):
             yield f"{source}:{node.lineno} awaits"
         if isinstance(node, ast.Call):

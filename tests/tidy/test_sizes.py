@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from tests.tidy.source import Source, functions, planted, product, suite
+from tests.tidy.source import Source, planted, product, suite
 
 LINES_PER_FILE = 500
 LINES_PER_TEST_OR_SHAPE_TABLE = 800
@@ -25,14 +25,14 @@ def long_file(source: Source) -> Iterator[str]:
 
 
 def long_functions(source: Source) -> Iterator[str]:
-    for node in functions(source.tree):
+    for node in source.functions:
         count = (node.end_lineno or node.lineno) - node.lineno + 1
         if count > LINES_PER_FUNCTION:
             yield f"{source}:{node.lineno} {node.name} has {count} lines"
 
 
 def many_parameters(source: Source) -> Iterator[str]:
-    for node in functions(source.tree):
+    for node in source.functions:
         arguments = node.args
         names = [argument.arg for argument in (*arguments.posonlyargs, *arguments.args)]
         positional = [name for name in names if name not in PASSED_ALONG]

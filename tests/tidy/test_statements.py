@@ -5,11 +5,12 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from functools import cache
 
 import pytest
 
 from storage.queries import load
-from tests.tidy.source import ROOT, Source, planted, product, strings
+from tests.tidy.source import ROOT, Source, planted, product
 
 FILES = sorted((ROOT / "storage" / "sql").glob("*.sql"))
 _HEADER = re.compile(r"^-- name: (\w+)$", re.MULTILINE)
@@ -17,7 +18,7 @@ _HEADER = re.compile(r"^-- name: (\w+)$", re.MULTILINE)
 
 def loads(source: Source) -> Iterator[str]:
     """The files whose statements this module loads."""
-    for node in ast.walk(source.tree):
+    for node in source.nodes:
         if isinstance(node, ast.Call) and node.args:
             called = getattr(node.func, "attr", None) or getattr(node.func, "id", None)
             argument = node.args[0]
@@ -25,13 +26,19 @@ def loads(source: Source) -> Iterator[str]:
                 yield str(argument.value)
 
 
+@cache
+def loading() -> tuple[tuple[str, set[str], set[str]], ...]:
+    """(module, the files it loads, the texts in it) of each that loads statements."""
+    return tuple(
+        (str(source), files, {str(text.value) for text in source.strings})
+        for source in product()
+        if (files := {*loads(source)})
+    )
+
+
 def users(file: str, statement: str) -> list[str]:
     """The modules that load this file and name this statement."""
-    return [
-        str(source)
-        for source in product()
-        if file in loads(source) and statement in {text.value for text in strings(source.tree)}
-    ]
+    return [module for module, files, texts in loading() if file in files and statement in texts]
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
