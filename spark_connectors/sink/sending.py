@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from spark_connectors.sink.packing import Batching, Outgoing, Packer
 from spark_connectors.transport import Transport
+from spark_connectors.transport.rate_limit import RateLimit
 from spark_connectors.transport.wire import MOST_PER_CALL, ConnectorError, Fault, Refused, Taken
 
 # Large rows: the window is full at this many bytes, however few rows that is.
@@ -78,7 +79,7 @@ class Sender:
         self._on_refusal = on_refusal
         self._clock = clock
         self._pause = pause
-        self._next_at = 0.0
+        self._limit = RateLimit(pace.most_per_second, clock=clock, pause=pause)
         self._is_exhausted = False
 
     def send(self, rows: Iterator[Outgoing]) -> Totals:
@@ -110,7 +111,7 @@ class Sender:
             self._fill(rows)
             request = self._packer.take(self._clock())
             if request:
-                self._keep_rate(len(request))
+                self._limit.wait(len(request))
                 return request
             ready_at = self._packer.next_ready_at()
             if ready_at is None or not may_wait:
@@ -128,14 +129,6 @@ class Sender:
                 self._is_exhausted = True
                 return
             packer.add(some)
-
-    def _keep_rate(self, count: int) -> None:
-        if self._pace.most_per_second is None:
-            return
-        now = self._clock()
-        if self._next_at > now:
-            self._pause(self._next_at - now)
-        self._next_at = max(now, self._next_at) + count / self._pace.most_per_second
 
     def _call(self, request: list[Outgoing]) -> Answers:
         destination = request[0].destination

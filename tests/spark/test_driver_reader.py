@@ -25,11 +25,22 @@ def bodies_of(count: int) -> list[str]:
     return [f"body {number}" for number in range(count)]
 
 
+def queue_with(count: int, endpoint: str, make_queue: Maker, **attributes: str) -> str:
+    """The URL of a new queue that has bodies_of(count)."""
+    url = make_queue(endpoint, **attributes)
+    fill(endpoint, url, bodies_of(count))
+    return url
+
+
+def wait_until_deleted(run: Run, endpoint: str, url: str) -> None:
+    """Plan until what was read is deleted; nothing else may come."""
+    wait_for(lambda: run.plan() == run.offset and counts(endpoint, url) == (0, 0))
+
+
 def test_every_message_once_and_then_deleted(
     endpoint: str, make_queue: Maker, tmp_path: Path
 ) -> None:
-    url = make_queue(endpoint)
-    fill(endpoint, url, bodies_of(120))
+    url = queue_with(120, endpoint, make_queue)
     run = Run(reader_of(endpoint, url, tmp_path, maxOffsetsPerTrigger=50))
     rows = run.all_rows(120)
     assert sorted(row["body"] for row in rows) == sorted(bodies_of(120))
@@ -40,8 +51,7 @@ def test_every_message_once_and_then_deleted(
 def test_nothing_is_deleted_before_the_commit(
     gateway: str, make_queue: Maker, tmp_path: Path
 ) -> None:
-    url = make_queue(gateway)
-    fill(gateway, url, bodies_of(30))
+    url = queue_with(30, gateway, make_queue)
     run = Run(reader_of(gateway, url, tmp_path))
     end = run.plan()
     run.rows(run.offset, end)
@@ -51,8 +61,7 @@ def test_nothing_is_deleted_before_the_commit(
 
 
 def test_a_batch_of_no_more_than_asked_for(gateway: str, make_queue: Maker, tmp_path: Path) -> None:
-    url = make_queue(gateway)
-    fill(gateway, url, bodies_of(60))
+    url = queue_with(60, gateway, make_queue)
     run = Run(reader_of(gateway, url, tmp_path, maxOffsetsPerTrigger=7))
     sizes: list[int] = []
     while sum(sizes) < 60:
@@ -73,8 +82,7 @@ def test_a_batch_of_no_more_bytes_than_asked_for(
 
 
 def test_a_batch_can_be_read_again(gateway: str, make_queue: Maker, tmp_path: Path) -> None:
-    url = make_queue(gateway)
-    fill(gateway, url, bodies_of(20))
+    url = queue_with(20, gateway, make_queue)
     run = Run(reader_of(gateway, url, tmp_path))
     start, end = run.offset, run.plan()
     assert run.rows(start, end) == run.rows(start, end) != []
@@ -83,8 +91,7 @@ def test_a_batch_can_be_read_again(gateway: str, make_queue: Maker, tmp_path: Pa
 def test_a_new_driver_gets_the_planned_batch_again_and_then_the_rest(
     gateway: str, make_queue: Maker, tmp_path: Path
 ) -> None:
-    url = make_queue(gateway, VisibilityTimeout="1")
-    fill(gateway, url, bodies_of(40))
+    url = queue_with(40, gateway, make_queue, VisibilityTimeout="1")
     first = Run(reader_of(gateway, url, tmp_path, visibilityTimeout=2))
     end = first.plan()
     before = first.rows(first.offset, end)
@@ -98,15 +105,14 @@ def test_a_new_driver_gets_the_planned_batch_again_and_then_the_rest(
     rest = second.all_rows(40 - done)
     seen = [row["body"] for rows in before for row in rows] + [row["body"] for row in rest]
     assert sorted(seen) == sorted(bodies_of(40))
-    wait_for(lambda: second.plan() == second.offset and counts(gateway, url) == (0, 0))
+    wait_until_deleted(second, gateway, url)
 
 
 def test_a_segment_that_no_offset_knows_is_the_next_batch(
     gateway: str, make_queue: Maker, tmp_path: Path
 ) -> None:
     """The driver died between the spool and Spark's offset log."""
-    url = make_queue(gateway)
-    fill(gateway, url, bodies_of(10))
+    url = queue_with(10, gateway, make_queue)
     first = Run(reader_of(gateway, url, tmp_path))
     planned = first.plan()
     first.reader.stop()
@@ -118,8 +124,7 @@ def test_a_segment_that_no_offset_knows_is_the_next_batch(
 def test_a_message_that_is_delivered_again_is_dropped_and_deleted(
     gateway: str, make_queue: Maker, tmp_path: Path
 ) -> None:
-    url = make_queue(gateway)
-    fill(gateway, url, bodies_of(5))
+    url = queue_with(5, gateway, make_queue)
     run = Run(reader_of(gateway, url, tmp_path, visibilityTimeout=2))
     end = run.plan()
     wait_for(lambda: counts(gateway, url) == (0, 0))
@@ -158,8 +163,7 @@ def test_a_group_is_in_one_task_of_a_batch(gateway: str, make_queue: Maker, tmp_
 def test_rows_with_the_tasks_where_executors_do_not_see_the_spool(
     gateway: str, make_queue: Maker, tmp_path: Path
 ) -> None:
-    url = make_queue(gateway)
-    fill(gateway, url, bodies_of(30))
+    url = queue_with(30, gateway, make_queue)
     run = Run(reader_of(gateway, url, tmp_path, spoolPayload="inline"))
     start, end = run.offset, run.plan()
     tasks = run.reader.partitions(start, end)
@@ -170,8 +174,7 @@ def test_rows_with_the_tasks_where_executors_do_not_see_the_spool(
 
 
 def test_at_least_once_without_a_spool(gateway: str, make_queue: Maker) -> None:
-    url = make_queue(gateway)
-    fill(gateway, url, bodies_of(25))
+    url = queue_with(25, gateway, make_queue)
     first = Run(reader_of(gateway, url, None, deliveryGuarantee="at_least_once"))
     start, end = first.offset, first.plan()
     assert sum(len(rows) for rows in first.rows(start, end)) > 0
@@ -181,17 +184,16 @@ def test_at_least_once_without_a_spool(gateway: str, make_queue: Maker) -> None:
     assert sum(counts(gateway, url)) == 25
     first.offset = end
     first.all_rows(25 - sum(len(rows) for rows in first.rows(start, end)))
-    wait_for(lambda: first.plan() == first.offset and counts(gateway, url) == (0, 0))
+    wait_until_deleted(first, gateway, url)
 
 
 def test_a_spool_in_use_is_not_taken_by_a_new_checkpoint(
     gateway: str, make_queue: Maker, tmp_path: Path
 ) -> None:
-    url = make_queue(gateway)
-    fill(gateway, url, bodies_of(10))
+    url = queue_with(10, gateway, make_queue)
     run = Run(reader_of(gateway, url, tmp_path))
     run.all_rows(10)
-    wait_for(lambda: run.plan() == run.offset and counts(gateway, url) == (0, 0))
+    wait_until_deleted(run, gateway, url)
     wait_for(
         lambda: (
             Spool.open(open_store(str(tmp_path)), queue=url.rpartition("/")[2], mode="driver")
@@ -215,8 +217,7 @@ def test_a_spool_in_use_is_not_taken_by_a_new_checkpoint(
 def test_a_checkpoint_does_not_take_another_spool(
     gateway: str, make_queue: Maker, tmp_path: Path
 ) -> None:
-    url = make_queue(gateway)
-    fill(gateway, url, bodies_of(10))
+    url = queue_with(10, gateway, make_queue)
     run = Run(reader_of(gateway, url, tmp_path / "one"))
     run.all_rows(10)
     run.reader.stop()
@@ -251,8 +252,7 @@ def test_two_drivers_on_one_spool(gateway: str, make_queue: Maker, tmp_path: Pat
 
 
 def test_a_missing_segment(gateway: str, make_queue: Maker, tmp_path: Path) -> None:
-    url = make_queue(gateway)
-    fill(gateway, url, bodies_of(10))
+    url = queue_with(10, gateway, make_queue)
     run = Run(reader_of(gateway, url, tmp_path))
     start, end = run.offset, run.plan()
     run.reader.stop()
@@ -270,7 +270,7 @@ def test_segments_go_when_they_are_old(gateway: str, make_queue: Maker, tmp_path
     for number in range(6):
         fill(gateway, url, [f"{number}"])
         run.all_rows(1)
-    wait_for(lambda: run.plan() == run.offset and counts(gateway, url) == (0, 0))
+    wait_until_deleted(run, gateway, url)
     wait_for(lambda: len(list((tmp_path / "segments").iterdir())) == 2)
     assert len(list((tmp_path / "done").iterdir())) == 2
 

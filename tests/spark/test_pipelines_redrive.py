@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -14,6 +15,7 @@ from spark_connectors.pipelines.redriving.filters import Filters, duration
 from spark_connectors.pipelines.redriving.move_task import MovePlan, move_all
 from spark_connectors.pipelines.redriving.redrive import RedrivePlan, redrive
 from spark_connectors.transport import Connection, Transport, open_transport
+from spark_connectors.transport.rate_limit import RateLimit
 from spark_connectors.transport.wire import Refused
 from tests.spark.queues import client_of
 from tests.spark.waiting import wait_for
@@ -151,6 +153,24 @@ def test_nothing_is_deleted_that_was_not_sent(
     with pytest.raises(Refused, match="QueueDoesNotExist"):
         redrive(gateway_transport, RedrivePlan(dead, Filters(), apply=True))
     assert visible(gateway, dead) == 3, "and what was held is released"
+
+
+def test_a_rate_is_kept_between_requests(
+    gateway: str,
+    make_queue: MakeQueue,
+    gateway_transport: Transport,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    pauses: list[float] = []
+    # Its clock stands still, so each pause is as long as everything that was sent before it.
+    limit = partial(RateLimit, clock=lambda: 100.0, pause=pauses.append)
+    monkeypatch.setattr("spark_connectors.pipelines.redriving.redrive.RateLimit", limit)
+    _, dead = dead_lettered(gateway, make_queue, [message(n, "E") for n in range(25)])
+    plan = RedrivePlan(dead, Filters(), apply=True, rate=50)
+    assert redrive(gateway_transport, plan).moved == 25
+    # The last request has ten at most.
+    assert pauses == sorted(pauses)
+    assert 15 / 50 <= pauses[-1] < 25 / 50
 
 
 def test_filters_by_source_age_limit_and_sql(

@@ -11,7 +11,7 @@ from spark_connectors.pipelines.telling import Summary, Teller
 
 def add_archive_command(parser: argparse.ArgumentParser) -> None:
     """Arguments of archive."""
-    parser.add_argument("--queue", required=True, metavar="URL|NAME", help="the queue to archive")
+    arguments.add_queue(parser, "the queue to archive")
     arguments.add_archive(parser)
     parser.add_argument(
         "--format", choices=("parquet", "delta"), default="parquet", help="default: parquet"
@@ -29,9 +29,7 @@ def add_archive_command(parser: argparse.ArgumentParser) -> None:
         metavar="TIME",
         help="with --continuous: how often a batch is written (default: 10s)",
     )
-    arguments.add_connection(parser)
-    arguments.add_spark(parser)
-    arguments.add_result(parser)
+    arguments.add_environment(parser)
 
 
 def run_archive(args: argparse.Namespace, teller: Teller) -> Summary:
@@ -82,8 +80,7 @@ def add_compact_command(parser: argparse.ArgumentParser) -> None:
         help="with --vacuum: only if that was this long ago, longer than any reader takes "
         "(default: 24h)",
     )
-    arguments.add_spark(parser)
-    arguments.add_result(parser)
+    arguments.add_environment(parser, has_service=False)
 
 
 def run_compact(args: argparse.Namespace, teller: Teller) -> Summary:

@@ -6,6 +6,7 @@ import argparse
 import datetime
 import os
 import time
+from typing import TYPE_CHECKING
 
 from spark_connectors.options.connecting import CONNECTING, connection_of
 from spark_connectors.options.declaring import read_options
@@ -13,6 +14,10 @@ from spark_connectors.pipelines.redriving.filters import duration
 from spark_connectors.pipelines.reports.error_classes import Classifier
 from spark_connectors.transport import Connection
 from spark_connectors.transport.wire import ConnectorError
+
+if TYPE_CHECKING:
+    # A parser, or a group in it.
+    Arguments = argparse.ArgumentParser | argparse._ArgumentGroup
 
 _MICROS = 1_000_000
 _CONNECTION = (
@@ -28,7 +33,17 @@ class BadUsage(ConnectorError):
     """Arguments that do not go together."""
 
 
-def add_connection(parser: argparse.ArgumentParser) -> None:
+def add_environment(
+    parser: argparse.ArgumentParser, *, has_service: bool = True, has_page: bool = False
+) -> None:
+    """What every command has: the service, unless it needs none, Spark, and the result."""
+    if has_service:
+        _add_service(parser)
+    _add_spark(parser)
+    _add_result(parser, has_page=has_page)
+
+
+def _add_service(parser: argparse.ArgumentParser) -> None:
     """Where the service is, and options of the source or sink that have no argument."""
     group = parser.add_argument_group("service")
     for name, metavar, meaning in _CONNECTION:
@@ -44,7 +59,7 @@ def add_connection(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def add_spark(parser: argparse.ArgumentParser) -> None:
+def _add_spark(parser: argparse.ArgumentParser) -> None:
     """The Spark session."""
     group = parser.add_argument_group("Spark")
     group.add_argument("--master", help="master (default: spark-submit's, else local[*])")
@@ -58,7 +73,7 @@ def add_spark(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def add_result(parser: argparse.ArgumentParser, *, has_page: bool = False) -> None:
+def _add_result(parser: argparse.ArgumentParser, *, has_page: bool) -> None:
     """Where the result goes beside standard output."""
     group = parser.add_argument_group("result")
     group.add_argument(
@@ -85,6 +100,35 @@ def add_archive(parser: argparse.ArgumentParser) -> None:
         metavar="DIR",
         help="the archive: a local directory or s3a://...",
     )
+
+
+def add_archive_or_parquet(parser: argparse.ArgumentParser, archive: str) -> None:
+    """Where rows come from; ``archive``: what the archive is for."""
+    source = parser.add_mutually_exclusive_group(required=True)
+    source.add_argument("--archive", metavar="DIR", help=archive)
+    source.add_argument("--parquet", metavar="DIR", help="or any Parquet with an archive's columns")
+
+
+def add_queue(to: Arguments, queue: str, *, required: bool = True) -> None:
+    """Which queue; ``queue``: what it is for."""
+    to.add_argument("--queue", required=required, metavar="URL|NAME", help=queue)
+
+
+def add_groups(to: Arguments) -> None:
+    """Of which message groups."""
+    to.add_argument(
+        "--group", action="append", default=[], metavar="ID", help="message group, may be repeated"
+    )
+
+
+def add_where(to: Arguments, remark: str = "") -> None:
+    """For which rows."""
+    to.add_argument("--where", metavar="SQL", help=f"condition over the columns{remark}")
+
+
+def add_rate(to: Arguments, remark: str = "") -> None:
+    """How fast to send."""
+    to.add_argument("--rate", type=positive, metavar="N", help=f"messages a second{remark}")
 
 
 def add_time_span(parser: argparse.ArgumentParser) -> None:

@@ -14,7 +14,7 @@ from spark_connectors.transport import Transport, open_transport
 
 def add_redrive_command(parser: argparse.ArgumentParser) -> None:
     """Arguments of redrive."""
-    parser.add_argument("--queue", required=True, metavar="URL|NAME", help="the dead-letter queue")
+    arguments.add_queue(parser, "the dead-letter queue")
     parser.add_argument(
         "--yes", action="store_true", help="do it; without, it is only counted what would be moved"
     )
@@ -29,9 +29,7 @@ def add_redrive_command(parser: argparse.ArgumentParser) -> None:
         metavar="TEXT",
         help="as dlq-report shows it; a * at its end stands for anything",
     )
-    which.add_argument(
-        "--group", action="append", default=[], metavar="ID", help="message group, may be repeated"
-    )
+    arguments.add_groups(which)
     which.add_argument("--source", metavar="NAME|ARN", help="the queue that gave it up")
     which.add_argument(
         "--older-than",
@@ -39,7 +37,7 @@ def add_redrive_command(parser: argparse.ArgumentParser) -> None:
         metavar="AGE",
         help="first sent at least this long ago: 90s, 15m, 6h, 2d",
     )
-    which.add_argument("--where", metavar="SQL", help="condition over the columns (starts Spark)")
+    arguments.add_where(which, " (starts Spark)")
     which.add_argument("--limit", type=arguments.positive, metavar="N", help="at most N")
     arguments.add_classifier(parser)
     parser.add_argument(
@@ -47,7 +45,7 @@ def add_redrive_command(parser: argparse.ArgumentParser) -> None:
         metavar="URL|NAME",
         help="one queue for all, instead of the queue that each came from",
     )
-    parser.add_argument("--rate", type=arguments.positive, metavar="N", help="messages a second")
+    arguments.add_rate(parser)
     parser.add_argument(
         "--visibility",
         type=arguments.seconds,
@@ -55,9 +53,7 @@ def add_redrive_command(parser: argparse.ArgumentParser) -> None:
         metavar="TIME",
         help="how long a message that is held stays invisible if this dies (default: 5m)",
     )
-    arguments.add_connection(parser)
-    arguments.add_spark(parser)
-    arguments.add_result(parser)
+    arguments.add_environment(parser)
 
 
 def run_redrive(args: argparse.Namespace, teller: Teller) -> Summary:

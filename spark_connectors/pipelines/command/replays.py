@@ -11,21 +11,15 @@ from spark_connectors.pipelines.telling import Summary, Teller
 
 def add_replay_command(parser: argparse.ArgumentParser) -> None:
     """Arguments of replay."""
-    source = parser.add_mutually_exclusive_group(required=True)
-    source.add_argument("--archive", metavar="DIR", help="the archive to send from")
-    source.add_argument("--parquet", metavar="DIR", help="or any Parquet with an archive's columns")
+    arguments.add_archive_or_parquet(parser, "the archive to send from")
     parser.add_argument(
         "--to", required=True, metavar="URL|NAME|ARN", help="a queue, or the ARN of a topic"
     )
     arguments.add_time_span(parser)
-    parser.add_argument(
-        "--group", action="append", default=[], metavar="ID", help="message group, may be repeated"
-    )
-    parser.add_argument("--where", metavar="SQL", help="condition over the columns")
+    arguments.add_groups(parser)
+    arguments.add_where(parser)
     parser.add_argument("--limit", type=arguments.positive, metavar="N", help="the first N of them")
-    parser.add_argument(
-        "--rate", type=arguments.positive, metavar="N", help="messages a second (one task sends)"
-    )
+    arguments.add_rate(parser, " (one task sends)")
     parser.add_argument(
         "--replay-id",
         metavar="ID",
@@ -45,9 +39,7 @@ def add_replay_command(parser: argparse.ArgumentParser) -> None:
         "after a crash (default: 500)",
     )
     parser.add_argument("--dry-run", action="store_true", help="count only")
-    arguments.add_connection(parser)
-    arguments.add_spark(parser)
-    arguments.add_result(parser)
+    arguments.add_environment(parser)
 
 
 def run_replay(args: argparse.Namespace, teller: Teller) -> Summary:

@@ -13,7 +13,7 @@ from spark_connectors.pipelines.telling import Summary, Teller
 def add_dead_letter_command(parser: argparse.ArgumentParser) -> None:
     """Arguments of dlq-report."""
     source = parser.add_mutually_exclusive_group(required=True)
-    source.add_argument("--queue", metavar="URL|NAME", help="the dead-letter queue")
+    arguments.add_queue(source, "the dead-letter queue", required=False)
     source.add_argument("--parquet", metavar="DIR", help="or rows of one that were saved")
     arguments.add_classifier(parser)
     parser.add_argument(
@@ -22,9 +22,7 @@ def add_dead_letter_command(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--samples", type=int, default=3, metavar="N", help="bodies of each class (default: 3)"
     )
-    arguments.add_connection(parser)
-    arguments.add_spark(parser)
-    arguments.add_result(parser, has_page=True)
+    arguments.add_environment(parser, has_page=True)
 
 
 def run_dead_letters(args: argparse.Namespace, teller: Teller) -> Summary:
@@ -43,19 +41,16 @@ def run_dead_letters(args: argparse.Namespace, teller: Teller) -> Summary:
 
 def add_traffic_command(parser: argparse.ArgumentParser) -> None:
     """Arguments of traffic."""
-    source = parser.add_mutually_exclusive_group(required=True)
-    source.add_argument("--archive", metavar="DIR", help="the archive")
-    source.add_argument("--parquet", metavar="DIR", help="or any Parquet with an archive's columns")
+    arguments.add_archive_or_parquet(parser, "the archive")
     arguments.add_time_span(parser)
-    parser.add_argument("--where", metavar="SQL", help="condition over the columns")
+    arguments.add_where(parser)
     parser.add_argument(
         "--by", choices=("minute", "hour", "day"), help="of the volume (default: what suits)"
     )
     parser.add_argument(
         "--top", type=arguments.positive, default=20, metavar="N", help="message groups shown"
     )
-    arguments.add_spark(parser)
-    arguments.add_result(parser, has_page=True)
+    arguments.add_environment(parser, has_service=False, has_page=True)
 
 
 def run_traffic(args: argparse.Namespace, teller: Teller) -> Summary:

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from spark_connectors.pipelines.redriving.filters import Filters
 from spark_connectors.pipelines.telling import SILENT, Teller, per_second, span
 from spark_connectors.rows.received import Received
+from spark_connectors.transport.rate_limit import RateLimit
 from spark_connectors.transport.wire import (
     MOST_PER_CALL,
     ConnectorError,
@@ -110,6 +111,7 @@ class _Redrive:
         self._urls: dict[str, str] = {}
         self._destinations: Counter[str] = Counter()
         self._matched = self._moved = self._without_source = self._failed = self._looked_at = 0
+        self._limit = RateLimit(plan.rate)
         self._began = time.monotonic()
 
     def run(self) -> RedriveSummary:
@@ -215,6 +217,7 @@ class _Redrive:
     def _move(self, url: str, messages: Sequence[Message]) -> None:
         """Send one request of them, then delete those that were taken."""
         entries = [_entry(message, url, self._plan.queue_url) for message in messages]
+        self._limit.wait(len(entries))
         answers = self._send(url, messages, entries)
         taken = [message for message, answer in answers if isinstance(answer, Taken)]
         self._failed += len(messages) - len(taken)
@@ -228,7 +231,6 @@ class _Redrive:
                 self._moved += 1
             else:
                 self._failed += 1
-        self._keep_rate()
 
     def _send(
         self, url: str, messages: Sequence[Message], entries: list[Entry]
@@ -243,11 +245,6 @@ class _Redrive:
                 (message, self._transport.send(url, [entry])[0])
                 for message, entry in zip(messages, entries, strict=True)
             ]
-
-    def _keep_rate(self) -> None:
-        if self._plan.rate is not None:
-            ahead = self._moved / self._plan.rate - (time.monotonic() - self._began)
-            time.sleep(max(0.0, ahead))
 
     def _hold_on(self) -> None:
         """Before what is held becomes visible again and would be looked at twice."""

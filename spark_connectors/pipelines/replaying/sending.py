@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 from spark_connectors.pipelines.replaying.ledger import BucketLedger
 from spark_connectors.pipelines.replaying.selection import BUCKET
 from spark_connectors.spool.stores import open_store
+from spark_connectors.transport.rate_limit import RateLimit
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -31,14 +31,15 @@ class ReplayTask(NamedTuple):
         import pyarrow as pa
 
         ledgers: dict[int, BucketLedger] = {}
-        pace = _Pace(self.rate)
+        # Between chunks: within one the sink keeps the rate.
+        limit = RateLimit(self.rate)
         for batch in batches:
             for part in _by_bucket(batch):
                 bucket = part.column(BUCKET)[0].as_py()
                 if bucket not in ledgers:
                     # A bucket's rows are together: what was known of the others is not needed.
                     ledgers = {bucket: BucketLedger(open_store(self.ledger), bucket)}
-                sent = self._send(part, ledgers[bucket], pace)
+                sent = self._send(part, ledgers[bucket], limit)
                 yield pa.RecordBatch.from_arrays(
                     [
                         pa.array([bucket], pa.int32()),
@@ -48,29 +49,14 @@ class ReplayTask(NamedTuple):
                     names=["bucket", "sent", "skipped"],
                 )
 
-    def _send(self, part: pa.RecordBatch, ledger: BucketLedger, pace: _Pace) -> int:
+    def _send(self, part: pa.RecordBatch, ledger: BucketLedger, limit: RateLimit) -> int:
         unsent = ledger.unsent(part)
         for start in range(0, unsent.num_rows, self.chunk):
             chunk = unsent.slice(start, self.chunk)
+            limit.wait(chunk.num_rows)
             self.writer.write(iter([chunk]))
             ledger.add(chunk)
-            pace.keep(chunk.num_rows)
         return int(unsent.num_rows)
-
-
-class _Pace:
-    """Keeps the rate over chunks: within one the sink does."""
-
-    def __init__(self, rate: int | None) -> None:
-        self._rate = rate
-        self._began = time.monotonic()
-        self._count = 0
-
-    def keep(self, sent: int) -> None:
-        self._count += sent
-        if self._rate is not None:
-            ahead = self._count / self._rate - (time.monotonic() - self._began)
-            time.sleep(max(0.0, ahead))
 
 
 def _by_bucket(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
