@@ -26,7 +26,7 @@ def test_its_options_are_those_that_are_read(of: str) -> None:
 def test_its_quick_start_runs(gateway: str, tmp_path: Path) -> None:
     found = re.search(r"```python\n(.*?)```", GUIDE.read_text(), re.DOTALL)
     assert found is not None
-    script = found[1].replace("http://localhost:9324", gateway).replace("/tmp/", f"{tmp_path}/")
+    script = found[1].replace("http://localhost:9324", gateway)
     job = tmp_path / "quick_start.py"
     job.write_text(script)
     ran = subprocess.run(
@@ -35,8 +35,10 @@ def test_its_quick_start_runs(gateway: str, tmp_path: Path) -> None:
         text=True,
         timeout=200,
         check=False,
+        cwd=tmp_path,
         env=os.environ | {"PYSPARK_SUBMIT_ARGS": "--conf spark.ui.enabled=false pyspark-shell"},
     )
     assert ran.returncode == 0, ran.stderr[-2_000:]
     assert ran.stdout.rstrip().endswith("100 orders")
     assert "only showing top 3 rows" in ran.stdout
+    assert {path.name for path in (tmp_path / "lake").iterdir()} == {"checkpoint", "orders"}
