@@ -20,6 +20,7 @@ from spark_connectors.source.options import (
     SHAPING,
     SPOOLING,
     StreamOptions,
+    check_spool,
     shape_of,
     slots_of,
     stream_options,
@@ -78,6 +79,7 @@ class BatchOptions(NamedTuple):
 def batch_options(given: Mapping[str, str]) -> BatchOptions:
     """Raises BadOption."""
     read: dict[str, Any] = read_options(BATCH_OPTIONS, given)
+    check_spool(read)
     if read["mode"] == "drain" and not read["spoolPath"]:
         raise BadOption(
             "mode=drain deletes what it reads from the queue, so it needs spoolPath: a directory "

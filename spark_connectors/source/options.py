@@ -21,7 +21,9 @@ from spark_connectors.options.declaring import (
     whole,
 )
 from spark_connectors.rows.schema import Shape
+from spark_connectors.spool.stores import checked_path
 from spark_connectors.transport import Connection
+from spark_connectors.transport.wire import ConnectorError
 
 _MOST_SLOTS = 1_000
 _INLINE_BYTES = 8 << 20
@@ -47,7 +49,12 @@ SHAPING = (
     Option("messageAttributeNames", NAMES, ("All",), "Message attributes to ask for.", (), "`All`"),
 )
 RECEIVING = (
-    Option("receiveThreads", whole(1, 64), 8, "Receives at once; deletes at once."),
+    Option(
+        "receiveThreads",
+        whole(1, 64),
+        8,
+        "Receives at once, deletes at once: of the driver, or of each task.",
+    ),
     Option("visibilityTimeout", whole(1, 43_200), 120, "Seconds; sent with each receive."),
     Option("waitTimeSeconds", whole(0, 20), 20, "How long a receive waits on an idle queue."),
     Option(
@@ -228,6 +235,7 @@ def stream_options(given: Mapping[str, str]) -> StreamOptions:
 
 def _check(read: dict[str, Any], is_executors: bool) -> None:
     """What does not go together."""
+    check_spool(read)
     if read["deliveryGuarantee"] == "exactly_once":
         if not read["spoolPath"]:
             raise BadOption(
@@ -256,6 +264,15 @@ def _check(read: dict[str, Any], is_executors: bool) -> None:
             f"visibilityTimeout={read['visibilityTimeout']} must be at least twice "
             f"maxReceiveSeconds={read['maxReceiveSeconds']:g}"
         )
+
+
+def check_spool(read: dict[str, Any]) -> None:
+    """Raises BadOption for a spoolPath that can be none, before anything is asked of the queue."""
+    if read["spoolPath"]:
+        try:
+            checked_path(read["spoolPath"])
+        except ConnectorError as wrong:
+            raise BadOption(str(wrong)) from None
 
 
 def shape_of(read: dict[str, Any]) -> Shape:

@@ -83,46 +83,60 @@ def checked_prefix(prefix: str) -> str:
     return prefix
 
 
-def open_store(path: str, *, access: StoreAccess | None = None) -> Store:
+def open_store(path: str, *, access: StoreAccess | None = None, name: str = "spoolPath") -> Store:
     """The store at a path: ``/dir``, ``file:/dir``, ``file:///dir``, ``s3://bucket/prefix`` (also
     ``s3a:``) or ``memory:NAME``, which ends with the process.
 
-    Nothing is created before the first ``put_if_absent``. Raises ConnectorError for any other path.
+    Nothing is created before the first ``put_if_absent``. Raises ConnectorError for any other path;
+    ``name``: what the path is called there.
+    """
+    scheme, place = checked_path(path, name)
+    if scheme == "file":
+        from spark_connectors.spool.local_store import LocalStore
+
+        return LocalStore(place)
+    if scheme == "s3":
+        from spark_connectors.spool.s3_store import S3Store
+
+        bucket, _, prefix = place.partition("/")
+        return S3Store(bucket, prefix, access or StoreAccess())
+    from spark_connectors.spool.memory_store import MemoryStore
+
+    return MemoryStore(place)
+
+
+def checked_path(path: str, name: str = "spoolPath") -> tuple[str, str]:
+    """Scheme (file, s3 or memory) and what is behind it: a directory, bucket/prefix, a name.
+
+    Raises ConnectorError as open_store does.
     """
     found = _SCHEME.fullmatch(path)
     scheme, rest = (found[1].lower(), found[2]) if found else ("file", path)
     if scheme == "file":
-        return _local(path, rest)
+        return scheme, _directory(f"{name} {path}", rest)
     if scheme in ("s3", "s3a"):
-        return _s3(path, rest, access or StoreAccess())
+        bucket, _, prefix = rest.removeprefix("//").partition("/")
+        if not rest.startswith("//") or not bucket:
+            raise ConnectorError(f"{name} {path}: it must be s3://bucket/prefix")
+        return "s3", f"{bucket}/{prefix.strip('/')}"
     if scheme == "memory":
-        from spark_connectors.spool.memory_store import MemoryStore
-
-        return MemoryStore(rest)
+        return scheme, rest
     raise ConnectorError(
-        f"spoolPath {path}: {scheme}: is not supported. It can be an absolute directory that the "
+        f"{name} {path}: {scheme}: is not supported. It can be an absolute directory that the "
         "driver and all executors see (/dir or file:///dir), s3://bucket/prefix, or memory:NAME "
         "for tests in one process"
     )
 
 
-def _local(path: str, rest: str) -> Store:
-    from spark_connectors.spool.local_store import LocalStore
-
+def _directory(told: str, rest: str) -> str:
     if rest.startswith("//"):
         host, _, directory = rest[2:].partition("/")
         if host not in ("", "localhost"):
-            raise ConnectorError(f"spoolPath {path}: a directory cannot be on host {host}")
+            raise ConnectorError(f"{told}: a directory cannot be on host {host}")
         rest = f"/{directory}"
     if not rest.startswith("/"):
-        raise ConnectorError(f"spoolPath {path}: the directory must be absolute")
-    return LocalStore(rest)
-
-
-def _s3(path: str, rest: str, access: StoreAccess) -> Store:
-    from spark_connectors.spool.s3_store import S3Store
-
-    bucket, _, prefix = rest.removeprefix("//").partition("/")
-    if not rest.startswith("//") or not bucket:
-        raise ConnectorError(f"spoolPath {path}: it must be s3://bucket/prefix")
-    return S3Store(bucket, prefix.strip("/"), access)
+        raise ConnectorError(
+            f"{told}: the directory must be absolute, for executors may have another working "
+            "directory"
+        )
+    return rest

@@ -345,6 +345,8 @@ def test_a_queue_that_does_not_exist(endpoint: str, make_queue: Maker, tmp_path:
         ({"sqsUrl": "http://localhost/1/q"}, "given twice"),
         ({"maxReceiveSeconds": "soon"}, "seconds from"),
         ({"unwrapSns": "perhaps"}, "true or false"),
+        ({"spoolPath": "lake/spool"}, "spoolPath lake/spool: the directory must be absolute"),
+        ({"spoolPath": "hdfs://lake/spool"}, "hdfs: is not supported"),
     ],
 )
 def test_options_that_cannot_be(options: dict[str, object], said: str) -> None:

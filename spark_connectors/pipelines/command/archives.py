@@ -16,7 +16,12 @@ def add_archive_command(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--format", choices=("parquet", "delta"), default="parquet", help="default: parquet"
     )
-    parser.add_argument("--spool", metavar="DIR", help="the source's spoolPath (default: in DIR)")
+    parser.add_argument(
+        "--spool",
+        type=arguments.place,
+        metavar="DIR",
+        help="the source's spoolPath (default: in DIR)",
+    )
     parser.add_argument(
         "--continuous",
         action="store_true",

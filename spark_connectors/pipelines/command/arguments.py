@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import datetime
 import os
+import re
 import time
 from typing import TYPE_CHECKING
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     Arguments = argparse.ArgumentParser | argparse._ArgumentGroup
 
 _MICROS = 1_000_000
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
 _CONNECTION = (
     ("endpointUrl", "URL", "where the service is (default: as botocore finds it, then AWS)"),
     ("region", "NAME", "region to sign for"),
@@ -204,6 +206,11 @@ def seconds(text: str) -> float:
         return duration(text)
     except ValueError as bad:
         raise argparse.ArgumentTypeError(str(bad)) from None
+
+
+def place(text: str) -> str:
+    """A directory of this machine, made absolute as an archive's is, or a URL."""
+    return text if _SCHEME.match(text) else os.path.abspath(text)
 
 
 def positive(text: str) -> int:

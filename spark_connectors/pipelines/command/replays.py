@@ -27,6 +27,7 @@ def add_replay_command(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--ledger",
+        type=arguments.place,
         metavar="DIR",
         help="where it is written what was sent (default: replays/ID in the archive)",
     )

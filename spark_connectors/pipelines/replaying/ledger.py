@@ -38,7 +38,7 @@ def begin_replay(path: str, wanted: ReplayHeader) -> ReplayHeader:
 
     Raises ReplayMismatch when its id was used for another destination.
     """
-    store = open_store(path)
+    store = open_store(path, name="ledger")
     store.put_if_absent(_ABOUT, json.dumps(wanted._asdict()).encode())
     found = ReplayHeader(**json.loads(store.get(_ABOUT)))
     if found.destination != wanted.destination:
@@ -51,7 +51,7 @@ def begin_replay(path: str, wanted: ReplayHeader) -> ReplayHeader:
 
 def sent_count(path: str) -> int:
     """How many messages the ledger at ``path`` has: from the names alone."""
-    matches = (_CHUNK.fullmatch(name) for name in open_store(path).names("bucket="))
+    matches = (_CHUNK.fullmatch(name) for name in open_store(path, name="ledger").names("bucket="))
     return sum(int(match[2]) for match in matches if match)
 
 

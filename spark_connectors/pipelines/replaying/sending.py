@@ -38,7 +38,7 @@ class ReplayTask(NamedTuple):
                 bucket = part.column(BUCKET)[0].as_py()
                 if bucket not in ledgers:
                     # A bucket's rows are together: what was known of the others is not needed.
-                    ledgers = {bucket: BucketLedger(open_store(self.ledger), bucket)}
+                    ledgers = {bucket: BucketLedger(open_store(self.ledger, name="ledger"), bucket)}
                 sent = self._send(part, ledgers[bucket], limit)
                 yield pa.RecordBatch.from_arrays(
                     [
