@@ -21,7 +21,7 @@ from spark_connectors.options.declaring import (
     whole,
 )
 from spark_connectors.rows.schema import Shape
-from spark_connectors.spool.stores import checked_path
+from spark_connectors.spool.opening import checked_path
 from spark_connectors.transport import Connection
 from spark_connectors.transport.wire import ConnectorError
 

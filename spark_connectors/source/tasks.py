@@ -10,9 +10,10 @@ from pyspark.sql.datasource import InputPartition
 
 from spark_connectors.rows.shapes import shaped
 from spark_connectors.source.options import StreamOptions
+from spark_connectors.spool.opening import open_store
 from spark_connectors.spool.places import Place, segment_name
 from spark_connectors.spool.segments import Segment
-from spark_connectors.spool.stores import Missing, Store, StoreAccess, open_store
+from spark_connectors.spool.stores import Missing, Store, StoreAccess
 from spark_connectors.transport.wire import ConnectorError
 
 

@@ -10,9 +10,9 @@ import pytest
 from spark_connectors.options.declaring import BadOption
 from spark_connectors.source.driver_reader import DriverStreamReader
 from spark_connectors.source.tasks import DataLost, SlotTask
+from spark_connectors.spool.opening import open_store
 from spark_connectors.spool.places import Place
 from spark_connectors.spool.spool import Spool, SpoolMismatch, SpoolTaken
-from spark_connectors.spool.stores import open_store
 from spark_connectors.transport.wire import Refused
 from tests.spark.queues import client_of, counts, fill
 from tests.spark.readers import Run, batches, reader_of

@@ -16,7 +16,8 @@ from pathlib import Path
 
 import pytest
 
-from spark_connectors.spool.stores import StoreAccess, open_store
+from spark_connectors.spool.opening import open_store
+from spark_connectors.spool.stores import StoreAccess
 from tests.spark.bucket_server import serve_bucket
 
 ROUNDS = 12

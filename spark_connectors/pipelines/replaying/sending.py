@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from spark_connectors.pipelines.replaying.ledger import BucketLedger
 from spark_connectors.pipelines.replaying.selection import BUCKET
-from spark_connectors.spool.stores import open_store
+from spark_connectors.spool.opening import open_store
 from spark_connectors.transport.rate_limit import RateLimit
 
 if TYPE_CHECKING:
