@@ -5,6 +5,7 @@ Importing this package imports nothing of Spark; ``register`` and ``read_queue``
 
 from __future__ import annotations
 
+import weakref
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -12,14 +13,19 @@ if TYPE_CHECKING:
 
 __all__ = ["read_queue", "register"]
 
+# Spark warns of each format that is registered again.
+_registered: weakref.WeakSet[SparkSession] = weakref.WeakSet()
+
 
 def register(spark: SparkSession) -> None:
     """Make the formats ``sqs`` and ``sns`` known to a session, and ``queuegate-sqs`` and
     ``queuegate-sns``, which are the same and clash with no other connector.
 
     Where this package was installed with pip, Spark finds ``sqs`` and ``sns`` without it; where it
-    came by ``--py-files``, not.
+    came by ``--py-files``, not. May be called again.
     """
+    if spark in _registered:
+        return
     from spark_connectors.packaging import let_streams_find_files
     from spark_connectors.sink import QueuegateSnsDataSource, SnsDataSource
     from spark_connectors.source import QueuegateSqsDataSource, SqsDataSource
@@ -27,6 +33,7 @@ def register(spark: SparkSession) -> None:
     for source in (SqsDataSource, QueuegateSqsDataSource, SnsDataSource, QueuegateSnsDataSource):
         spark.dataSource.register(source)
     let_streams_find_files(spark)
+    _registered.add(spark)
 
 
 def read_queue(

@@ -41,4 +41,5 @@ def test_its_quick_start_runs(gateway: str, tmp_path: Path) -> None:
     assert ran.returncode == 0, ran.stderr[-2_000:]
     assert ran.stdout.rstrip().endswith("100 orders")
     assert "only showing top 3 rows" in ran.stdout
+    assert "replaced a previously registered" not in ran.stderr
     assert {path.name for path in (tmp_path / "lake").iterdir()} == {"checkpoint", "orders"}
