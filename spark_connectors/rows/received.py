@@ -15,10 +15,27 @@ _NONE: Mapping[str, Any] = {}
 
 
 class Received(NamedTuple):
-    """A message, and when it came: seconds since the epoch."""
+    """A message, and when it came: seconds since the epoch.
+
+    ``asked_at``: no later than the begin of its visibility timeout. ``older``: receipts of it that
+    came before this one, or at the same time.
+    """
 
     message: Message
     received_at: float
+    asked_at: float = 0.0
+    older: tuple[str, ...] = ()
+
+    @property
+    def receipts(self) -> tuple[str, ...]:
+        """All receipts of it, the newest last."""
+        return (*self.older, self.message["ReceiptHandle"])
+
+
+def body_size(message: Message) -> int:
+    """Of the body, in bytes."""
+    body: str = message["Body"]
+    return len(body) if body.isascii() else len(body.encode("utf-8", "surrogatepass"))
 
 
 def stored_batch(queue_name: str, messages: Sequence[Received]) -> pa.RecordBatch:

@@ -12,8 +12,8 @@ from itertools import islice
 from typing import NamedTuple
 
 from spark_connectors.rows.keys import message_key
-from spark_connectors.rows.received import Received, stored_batch
-from spark_connectors.source.deleting import SAFE_UNTIL, Delete, Deleter, safe_from
+from spark_connectors.rows.received import Received, body_size, stored_batch
+from spark_connectors.source.deleting import SAFE_UNTIL, Delete, Deleter, receipts_of, safe_from
 from spark_connectors.source.giving_back import give_back
 from spark_connectors.source.options import StreamOptions
 from spark_connectors.spool.known import KnownMessages
@@ -97,10 +97,12 @@ class Collector:
             ).start()
 
     def stop(self) -> None:
-        """Receive no more, and give back what is only in memory."""
+        """Receive no more. What is being written is in the spool when this returns."""
         with self._changed:
             self._is_stopped = True
             self._changed.notify_all()
+        with self._seal_lock:
+            pass
 
     def limit_to(self, count: int) -> None:
         """Receive so many new messages more and then no more."""
@@ -240,7 +242,8 @@ class Collector:
         options = self._options
         wait = 0
         if number == 0 and not self._is_busy:
-            wait = options.wait_seconds
+            # Who waits long knows little of when a visibility timeout began.
+            wait = min(options.wait_seconds, max(1, options.visibility_seconds // 4))
             if self._budget is not None:
                 wait = max(1, min(wait, _TARGET_WAIT_SECONDS))
             elif self._buffer:
@@ -250,6 +253,7 @@ class Collector:
             self._asked_for += most
         if not most:
             return
+        asked_at = time.time()
         try:
             messages = self._received(most, wait)
         except BaseException:
@@ -261,20 +265,20 @@ class Collector:
                 self._asked_for -= most
             give_back(self._transport, self._url, [one["ReceiptHandle"] for one in messages])
             return
-        self._take(messages, most)
+        self._take(messages, most, asked_at)
         if number == 0 and not messages and wait >= 1:
             self.empty_polls += 1
         elif messages:
             self.empty_polls = 0
 
-    def _take(self, messages: Sequence[Message], most: int) -> None:
+    def _take(self, messages: Sequence[Message], most: int, asked_at: float) -> None:
         now = time.time()
         known_receipts: list[str] = []
         with self._changed:
             self._asked_for -= most
             self._is_busy = len(messages) >= most
             for message in messages:
-                receipt = self._remember(message, now)
+                receipt = self._remember(Received(message, now, asked_at))
                 if receipt is not None:
                     known_receipts.append(receipt)
             is_due = self._is_due()
@@ -284,15 +288,15 @@ class Collector:
         if is_due:
             self._seal()
 
-    def _remember(self, message: Message, now: float) -> str | None:
+    def _remember(self, received: Received) -> str | None:
         """Take a message up; return its receipt when it is a repeat that the spool has."""
+        message = received.message
         key = message_key(message["MessageId"])
-        received = Received(message, now)
         if not self._options.dedupe:
             key += len(self._buffer).to_bytes(8, "big") + self.received_count.to_bytes(8, "big")
         elif key in self._buffer:
-            # Not durable yet: the newer receipt is the one that will delete it.
-            self._buffer[key] = received
+            # Not durable yet. Of two threads nobody knows who has the receipt that will delete it.
+            self._buffer[key] = received._replace(older=self._buffer[key].receipts)
             self.dropped_count += 1
             return None
         else:
@@ -307,7 +311,7 @@ class Collector:
         if not self._buffer:
             self._buffer_since = time.monotonic()
         self._buffer[key] = received
-        self._buffer_bytes += len(message["Body"])
+        self._buffer_bytes += body_size(message)
         self.received_count += 1
         return None
 
@@ -331,7 +335,7 @@ class Collector:
         """Make the buffer a segment. Segments come to be one after the other, in order."""
         with self._seal_lock:
             with self._changed:
-                taken = self._cut()
+                taken = {} if self._is_stopped else self._cut()
                 self._sealing = taken
             if not taken:
                 return
@@ -350,14 +354,14 @@ class Collector:
         options = self._options
         count = body_bytes = 0
         for received in islice(self._buffer.values(), options.most_rows):
-            body_bytes += len(received.message["Body"])
+            body_bytes += body_size(received.message)
             if count and body_bytes > options.most_bytes:
                 break
             count += 1
         taken = dict(islice(self._buffer.items(), count))
         for key in taken:
             del self._buffer[key]
-        self._buffer_bytes = sum(len(one.message["Body"]) for one in self._buffer.values())
+        self._buffer_bytes = sum(body_size(one.message) for one in self._buffer.values())
         self._buffer_since = time.monotonic()
         return taken
 
@@ -370,10 +374,10 @@ class Collector:
         parts = slots_of(messages, slots, by_group=options.keeps_order)
         name = options.place.name
         batches = [stored_batch(name, part) for part in parts]
-        body_bytes = sum(len(one.message["Body"]) for one in messages)
+        body_bytes = sum(body_size(one.message) for one in messages)
         place = Place(self._next_seq)
-        received_at = min(one.received_at for one in messages)
-        safe_until = safe_from(received_at, options.visibility_seconds)
+        asked_at = min(one.asked_at for one in messages)
+        safe_until = safe_from(asked_at, options.visibility_seconds)
         data = encode(batches, options.spool_compression, {SAFE_UNTIL: str(safe_until)})
         if not self._spool.put(place, data):
             raise SpoolTaken(
@@ -389,7 +393,7 @@ class Collector:
         )
         self._deleter.sealed(
             place,
-            Delete({key: one.message["ReceiptHandle"] for key, one in taken.items()}, safe_until),
+            Delete(receipts_of(taken), safe_until),
             at_once=options.delete_mode == "spool",
         )
         return Sealed(place.seq, len(messages), body_bytes, tuple(len(part) for part in parts))

@@ -11,10 +11,11 @@ import logging
 import queue
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from spark_connectors.rows.keys import message_key
+from spark_connectors.rows.received import Received
 from spark_connectors.source.options import StreamOptions
 from spark_connectors.spool.known import KnownMessages
 from spark_connectors.spool.places import Kept, Place
@@ -24,6 +25,8 @@ from spark_connectors.spool.stores import Missing
 from spark_connectors.transport.wire import MOST_PER_CALL, NotNow, Transport
 
 _log = logging.getLogger(__name__)
+# What the clocks of two machines may differ by.
+_CLOCKS_SECONDS = 5
 # The rest of the visibility timeout is for the last call's way to the queue.
 _SAFE_SHARE = 0.9
 # AWS: a message that was deleted may be delivered once more shortly after.
@@ -102,6 +105,8 @@ class Deleter:
         self._inherited: set[Place] = set()
         self._renewed: dict[bytes, str] = {}
         self._acknowledged = 0
+        # Everything up to this batch that is not done is known to be so.
+        self._listed = 0
         self._unfinished = 0
         self._failure: Exception | None = None
         self._changed = threading.Condition()
@@ -120,6 +125,7 @@ class Deleter:
                 # It was dropped, and the process died before this.
                 self._done.pop(place)
                 self._spool.unmark(kept)
+        self._spool.lay(contents.ghosts)
         with self._changed:
             self._put_sweep(contents.acknowledged)
         for number in range(self._options.receive_threads):
@@ -270,6 +276,7 @@ class Deleter:
     def _sweep_listed(self, seq: int) -> None:
         """Delete what executors spooled and did not delete themselves."""
         contents = self._spool.contents()
+        self._spool.lay(contents.ghosts)
         with self._changed:
             self._done.update(
                 (place, kept) for place, kept in contents.done.items() if place.seq <= seq
@@ -293,12 +300,14 @@ class Deleter:
                 self.pending_rows += len(delete.receipts)
                 self._waiting[place] = delete
                 self._begin(place)
+        with self._changed:
+            self._listed = max(self._listed, seq)
         self._tidy(time.time())
 
     def _tidy(self, now: float) -> None:
         """Forget ids whose time has come, remove segments that nobody will read again."""
         with self._changed:
-            horizon = self._acknowledged - self._retained
+            horizon = self._horizon()
             gone = [kept for place, kept in self._done.items() if place.seq <= horizon]
             for kept in gone:
                 del self._done[kept.place]
@@ -306,11 +315,21 @@ class Deleter:
             for kept in expired:
                 del self._ids[kept.place]
             self._ids.update((kept.place, kept) for kept in gone if kept.forget_at > now)
+        if gone:
+            self._spool.mark_dropped(max(kept.place.seq for kept in gone))
         for kept in gone:
             self._spool.drop(kept, self._known.keys_of(kept.place), now)
         for kept in expired:
             self._spool.forget(kept)
         self._known.forget_until(now)
+
+    def _horizon(self) -> int:
+        """Up to which batch segments are dropped: those to keep begin behind it, and so do those
+        that are not done, for what is not done and before a dropped one counts as nobody's."""
+        is_listed = self._options.receive_mode == "executor"
+        reached = min(self._acknowledged, self._listed) if is_listed else self._acknowledged
+        undone = (*self._waiting, *self._under_way, *self._inherited)
+        return min([reached - self._retained, *(place.seq - 1 for place in undone)])
 
     @property
     def pending_segments(self) -> int:
@@ -318,9 +337,17 @@ class Deleter:
         return len(self._waiting) + len(self._under_way)
 
 
+def receipts_of(messages: Mapping[bytes, Received]) -> dict[bytes, str]:
+    """Receipts by message key; those of a message that came twice have a longer one."""
+    found = {key: one.message["ReceiptHandle"] for key, one in messages.items()}
+    for key, one in messages.items():
+        found.update((b"%s%d" % (key, n), receipt) for n, receipt in enumerate(one.older))
+    return found
+
+
 def delete_of(segment: Segment) -> Delete:
     """What is to be deleted for this segment."""
     keys: Iterable[bytes] = (message_key(one) for one in segment.message_ids())
     safe_until = segment.metadata.get(SAFE_UNTIL)
     receipts = dict(zip(keys, segment.receipts(), strict=True))
-    return Delete(receipts, None if safe_until is None else float(safe_until))
+    return Delete(receipts, None if safe_until is None else float(safe_until) - _CLOCKS_SECONDS)

@@ -7,6 +7,7 @@ message to two tasks at the same time: the slot that was written first has it.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 import time
@@ -26,6 +27,7 @@ from spark_connectors.source.tasks import DataLost, SlotTask, without
 from spark_connectors.spool.places import Place
 from spark_connectors.spool.segments import Segment
 from spark_connectors.spool.spool import Contents, Spool, SpoolTaken
+from spark_connectors.spool.stores import Missing
 from spark_connectors.transport.wire import NotNow
 
 _log = logging.getLogger(__name__)
@@ -48,9 +50,11 @@ class FillTask(SlotTask):
 class ExecutorStreamReader(QueueStreamReader):
     """Exactly once into an idempotent sink; for rates beyond what one process receives."""
 
-    def _start_work(self, contents: Contents) -> None:
+    def _enter(self) -> None:
         # Tasks write segments for whoever planned them: nothing else tells two drivers apart.
         self._number = self._spool.enter()
+
+    def _start_work(self, contents: Contents) -> None:
         self._highest = max(contents.highest, self._base)
         self._found = contents
         self._seq = self._base
@@ -58,6 +62,7 @@ class ExecutorStreamReader(QueueStreamReader):
         self._visible = 0
         self._read_rows = 0
         self._counted: set[Place] = set()
+        self._begun: Offset | None = None
         self._pause = threading.Event()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
@@ -68,14 +73,17 @@ class ExecutorStreamReader(QueueStreamReader):
         """
         begun = Offset.of(start)
         self._open(begun)
-        self._stay()
+        if begun != self._begun:
+            self._stay()
+            self._begun = begun
         self._acknowledge(begun)
         self._rows_per_slot = max(1, self._limit_rows(limit) // self.options.slots)
         self._seq = self._reached(begun)
         if not self._has_more():
             return start if self._target is None else self._finished(begun)
         self._seq += 1
-        return Offset(self._spool.identity, self._seq).to_json()
+        self._stay()
+        return Offset(self._spool.identity, self._seq, self.options.slots).to_json()
 
     def _has_more(self) -> bool:
         if self._seq < self._highest:
@@ -100,21 +108,21 @@ class ExecutorStreamReader(QueueStreamReader):
         return [
             FillTask(Place(seq, slot), self._url, self._spool.identity, self._share(), self._rule)
             for seq in range(self._reached(first) + 1, last.seq + 1)
-            for slot in self._slots(seq)
+            for slot in self._slots(seq, last.slots or self.options.slots)
         ]
 
     def _stay(self) -> None:
         if self._spool.is_entered_after(self._number):
             raise SpoolTaken(
-                f"another query began to use the spool at {self.options.spool_path}: only one at a "
-                "time may use a checkpoint and its spool"
+                f"another query, or a second stream of this one, began to use the spool at "
+                f"{self.options.spool_path}: each needs a spoolPath of its own"
             )
 
-    def _slots(self, seq: int) -> list[int]:
-        """Slots of a batch: those of now, and those that a query with more of them has filled."""
+    def _slots(self, seq: int, planned: int) -> list[int]:
+        """Slots of a batch: those that were planned, and those that were filled."""
         filled = {place.slot for place in self._found.segments if place.seq == seq} - {None}
         if seq > self._found.acknowledged:
-            filled.update(range(self.options.slots))
+            filled.update(range(planned))
         elif not filled and self.options.fail_on_data_loss:
             # To fill it again would give messages to a sink that knows the batch and drops them.
             raise DataLost(
@@ -159,7 +167,9 @@ class ExecutorStreamReader(QueueStreamReader):
             if place not in self._counted:
                 self._counted.add(place)
                 kept = contents.done.get(place)
-                self._read_rows += kept.rows if kept else self._spool.read(place).row_count
+                # One that is dropped meanwhile was done; then the queue says when it is empty.
+                with contextlib.suppress(Missing):
+                    self._read_rows += kept.rows if kept else self._spool.read(place).row_count
         assert self._target is not None
         if self._read_rows >= self._target:
             return True

@@ -67,6 +67,7 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._spool = Spool.open(
             self.open_store(), queue=options.place.name, mode=options.receive_mode
         )
+        self._enter()
         self._known = KnownMessages()
         self._deleter = Deleter(
             options, self._transport, self._url, self._spool, self._known, self._rule
@@ -88,6 +89,9 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._figures_at = 0.0
         self._start_work(contents)
         self._opened = True
+
+    def _enter(self) -> None:
+        """Tell other drivers that this one uses the spool now, before it is looked at."""
 
     @abstractmethod
     def _start_work(self, contents: Contents) -> None:

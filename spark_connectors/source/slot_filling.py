@@ -12,13 +12,13 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol, TypeVar
 
 from spark_connectors.rows.keys import message_key
-from spark_connectors.rows.received import Received, stored_batch
+from spark_connectors.rows.received import Received, body_size, stored_batch
 from spark_connectors.source.deleting import SAFE_UNTIL, ForgetRule, safe_from
 from spark_connectors.source.giving_back import give_back
 from spark_connectors.source.options import StreamOptions
 from spark_connectors.spool.places import Kept, Place
 from spark_connectors.spool.segments import Segment, encode
-from spark_connectors.spool.spool import Spool
+from spark_connectors.spool.spool import Spool, SpoolTaken
 from spark_connectors.spool.stores import Missing
 from spark_connectors.transport import Transport
 from spark_connectors.transport.wire import MOST_PER_CALL, ConnectorError, Message
@@ -54,29 +54,42 @@ def filled_slot(
     """The slot's segment, which is received and written now when there is none; with
     ``deleteMode=spool`` its messages are deleted while the rows are read, and have been when this
     ends."""
-    with contextlib.suppress(Missing):
-        yield spool.read(place)
+    segment, filling = _segment(options, spool, place, open_transport, slot)
+    if filling is None or options.delete_mode != "spool":
+        yield segment
         return
-    # A machine that slept is no reason to fail: where Spark has one machine, it tries tasks once.
-    for attempt in itertools.count(1):
+    deleting = threading.Thread(target=filling.delete, args=(place,))
+    deleting.start()
+    try:
+        yield segment
+    finally:
+        deleting.join()
+
+
+def _segment(
+    options: StreamOptions,
+    spool: Spool,
+    place: Place,
+    open_transport: Callable[[], Transport],
+    slot: Slot,
+) -> tuple[Segment, _Filling | None]:
+    """The segment, and who filled it when that was done here.
+
+    Raises TooLate, SpoolTaken, and what the transport raises.
+    """
+    attempts = 0
+    while True:
+        with contextlib.suppress(Missing):
+            return spool.read(place), None
         filling = _Filling(options, spool, open_transport(), slot)
         try:
             segment = filling.fill(place)
-            break
+            return (spool.read(place), None) if segment is None else (segment, filling)
         except TooLate:
-            if attempt == _ATTEMPTS:
+            # A machine that slept is no reason to fail: on a single one Spark tries tasks once.
+            attempts += 1
+            if attempts == _ATTEMPTS:
                 raise
-    if segment is None:
-        yield spool.read(place)
-    elif options.delete_mode != "spool":
-        yield segment
-    else:
-        deleting = threading.Thread(target=filling.delete, args=(place,))
-        deleting.start()
-        try:
-            yield segment
-        finally:
-            deleting.join()
 
 
 class _Filling:
@@ -96,8 +109,10 @@ class _Filling:
         self._repeats: list[str] = []
         self._known: set[bytes] | None = None
         self._body_bytes = 0
+        self._largest = 1
         self._asked_for = 0
         self._is_over = False
+        self._is_failing = False
         # No visibility timeout of what was taken began before this.
         self._began = time.time()
         self._deadline = time.monotonic() + options.receive_seconds
@@ -105,23 +120,29 @@ class _Filling:
     def fill(self, place: Place) -> Segment | None:
         """Receive and write the segment. None: another attempt was faster; its messages count.
 
-        Raises TooLate when receiving took so long that the messages may be elsewhere by now.
+        Raises TooLate when receiving took so long that the messages may be elsewhere by now, and
+        SpoolTaken when the batch is long over.
         """
         try:
             self._receive()
-            if time.time() - self._began > self._options.visibility_seconds / 2:
+            if self._taken and time.time() - self._began > self._options.visibility_seconds / 2:
                 raise TooLate(
                     f"receiving took more than half of visibilityTimeout="
                     f"{self._options.visibility_seconds}: raise it"
                 )
-        except ConnectorError:
+            rows = stored_batch(self._options.place.name, list(self._taken.values()))
+            description = {SAFE_UNTIL: str(self._safe_until)}
+            data = encode([rows], self._options.spool_compression, description)
+        except BaseException:
             self._give_back()
             raise
-        rows = stored_batch(self._options.place.name, list(self._taken.values()))
-        description = {SAFE_UNTIL: str(self._safe_until)}
-        data = encode([rows], self._options.spool_compression, description)
-        if self._spool.put(place, data):
-            return Segment(data, str(place))
+        # Not given back when the store fails: nobody knows then whether the segment is there.
+        try:
+            if self._spool.put(place, data):
+                return Segment(data, str(place))
+        except SpoolTaken:
+            self._give_back()
+            raise
         self._give_back()
         return None
 
@@ -130,10 +151,13 @@ class _Filling:
         return safe_from(self._began, self._options.visibility_seconds)
 
     def _receipts(self) -> list[str]:
-        return [one.message["ReceiptHandle"] for one in self._taken.values()]
+        return [receipt for one in self._taken.values() for receipt in one.receipts]
 
     def _give_back(self) -> None:
-        give_back(self._transport, self._slot.url, self._receipts())
+        newest = [one.message["ReceiptHandle"] for one in self._taken.values()]
+        older = [receipt for one in self._taken.values() for receipt in one.older]
+        for receipts in (newest, older):
+            give_back(self._transport, self._slot.url, receipts)
 
     # Receiving
 
@@ -154,10 +178,12 @@ class _Filling:
     def _claim(self) -> int:
         """How many messages to ask for: all threads together no more than there is room for."""
         with self._lock:
-            if self._is_over or self._body_bytes >= self._most_bytes:
+            # What is under way may be as large as the largest that came.
+            bytes_left = self._most_bytes - self._body_bytes - self._asked_for * self._largest
+            if self._is_over or bytes_left <= 0:
                 return 0
             room = self._slot.rows - len(self._taken) - self._asked_for
-            most = max(0, min(MOST_PER_CALL, room))
+            most = max(0, min(MOST_PER_CALL, room, -(-bytes_left // self._largest)))
             self._asked_for += most
             return most
 
@@ -173,7 +199,7 @@ class _Filling:
                 attempt_id=str(uuid.uuid4()) if options.place.is_fifo else None,
                 attribute_names=options.attribute_names,
             )
-        except ConnectorError:
+        except BaseException:
             self._is_over = True
             raise
         with self._lock:
@@ -185,15 +211,22 @@ class _Filling:
 
     def _take(self, messages: Sequence[Message]) -> None:
         now = time.time()
-        if self._known is None and any(_is_repeated(one["Attributes"]) for one in messages):
+        if self._known is None and any(_is_repeated(one) for one in messages):
             self._known = self._spooled(now)
         for message in messages:
             key = message_key(message["MessageId"])
             if self._known is not None and key in self._known:
                 self._repeats.append(message["ReceiptHandle"])
                 continue
-            self._body_bytes += 0 if key in self._taken else len(message["Body"])
-            self._taken[key] = Received(message, now)
+            received = Received(message, now)
+            if key in self._taken:
+                # Of two threads nobody knows who has the receipt that will delete it.
+                received = received._replace(older=self._taken[key].receipts)
+            else:
+                size = body_size(message)
+                self._body_bytes += size
+                self._largest = max(self._largest, size)
+            self._taken[key] = received
 
     def _spooled(self, now: float) -> set[bytes]:
         """Every message that the spool knows: read only when something was delivered again."""
@@ -214,9 +247,13 @@ class _Filling:
         return all(self._in_parallel(self._is_deleted, parts))
 
     def _is_deleted(self, receipts: Sequence[str]) -> bool:
+        if self._is_failing:
+            return False
         try:
             return not any(self._transport.delete(self._slot.url, receipts))
         except ConnectorError:
+            # Each call was tried again and again: a task must not spend hours on a dead endpoint.
+            self._is_failing = True
             return False
 
     def _in_parallel(self, work: Callable[[_Item], bool], items: Sequence[_Item]) -> list[bool]:
@@ -226,5 +263,6 @@ class _Filling:
             return list(threads.map(work, items))
 
 
-def _is_repeated(attributes: dict[str, str]) -> bool:
-    return attributes.get("ApproximateReceiveCount", "2") != "1"
+def _is_repeated(message: Message) -> bool:
+    attributes = message.get("Attributes") or {}
+    return bool(attributes.get("ApproximateReceiveCount") != "1")

@@ -11,6 +11,7 @@ ACKNOWLEDGED = "acknowledged/"
 TAKEN_OVER = "taken-over/"
 ORDER = "order/"
 DRIVERS = "drivers/"
+DROPPED = "dropped/"
 IDENTITY = "spool.json"
 
 

@@ -14,6 +14,7 @@ from spark_connectors.spool.places import (
     ACKNOWLEDGED,
     DONE,
     DRIVERS,
+    DROPPED,
     IDENTITY,
     IDS,
     ORDER,
@@ -44,13 +45,15 @@ class SpoolTaken(ConnectorError):
 class Contents(NamedTuple):
     """What lies in a spool at one moment. ``done`` and ``ids``: messages deleted from the queue;
     ``acknowledged``: Spark committed everything up to that batch, and maybe more; ``taken_over``:
-    what was acknowledged when a query with another checkpoint began to use it."""
+    what was acknowledged when a query with another checkpoint began to use it. ``ghosts``: segments
+    that somebody wrote who was held up until their batch had been dropped; they are nobody's."""
 
     segments: list[Place]
     done: dict[Place, Kept]
     ids: dict[Place, Kept]
     acknowledged: int
     taken_over: int | None = None
+    ghosts: Sequence[Place] = ()
 
     @property
     def is_just_taken_over(self) -> bool:
@@ -96,8 +99,19 @@ class Spool:
         return cls(store, identity)
 
     def put(self, place: Place, data: bytes) -> bool:
-        """Write a segment; when this returns True it survives a crash. False: there was one."""
-        return self.store.put_if_absent(segment_name(place), data)
+        """Write a segment; when this returns True it survives a crash. False: there was one.
+
+        Raises SpoolTaken when there was one, and it was committed and dropped since.
+        """
+        if not self.store.put_if_absent(segment_name(place), data):
+            return False
+        if place.seq <= self._dropped():
+            self.store.remove(segment_name(place))
+            raise SpoolTaken(
+                f"batch {place.seq} was committed long ago and is no longer in the spool: this "
+                "process was held up, and another one went on"
+            )
+        return True
 
     def read(self, place: Place) -> Segment:
         """The segment. Raises Missing, Damaged."""
@@ -111,14 +125,20 @@ class Spool:
 
     def contents(self) -> Contents:
         """List everything."""
-        places = [place_of(name) for name in self.store.names(SEGMENTS)]
-        segments = sorted(
-            (place for place in places if place is not None),
+        places = sorted(
+            (place for name in self.store.names(SEGMENTS) if (place := place_of(name)) is not None),
             key=lambda place: (place.seq, -1 if place.slot is None else place.slot),
         )
+        dropped = self._dropped()
+        done = self._kept(DONE)
+        ghosts = [place for place in places if place.seq <= dropped and place not in done]
+        segments = [place for place in places if place not in ghosts] if ghosts else places
         acknowledged = max(self._marks(ACKNOWLEDGED), default=0)
         taken_over = max(self._marks(TAKEN_OVER), default=None)
-        return Contents(segments, self._kept(DONE), self._kept(IDS), acknowledged, taken_over)
+        return Contents(segments, done, self._kept(IDS), acknowledged, taken_over, ghosts)
+
+    def _dropped(self) -> int:
+        return max(self._marks(DROPPED), default=0)
 
     def _marks(self, prefix: str) -> list[int]:
         names = (name.removeprefix(prefix) for name in self.store.names(prefix))
@@ -133,9 +153,12 @@ class Spool:
 
     def enter(self) -> int:
         """Be the driver of this spool from now on. Returns its number, the highest so far."""
-        for number in itertools.count(max(self._marks(DRIVERS), default=0) + 1):
-            if self.store.put_if_absent(f"{DRIVERS}{number:012}", b""):
-                break
+        number = 0
+        # A listing may be older than what it lists, where the storage keeps listings.
+        while (highest := max(self._marks(DRIVERS), default=0)) > number or not number:
+            number = max(highest, number) + 1
+            while not self.store.put_if_absent(f"{DRIVERS}{number:012}", b""):
+                number += 1
         for older in self._marks(DRIVERS):
             if older < number:
                 self.store.remove(f"{DRIVERS}{older:012}")
@@ -160,9 +183,15 @@ class Spool:
             self.store.remove(segment_name(place))
             if place.slot is not None:
                 self.store.remove(f"{ORDER}{place}")
+        self.lay(contents.ghosts)
         for kept in (*contents.done.values(), *contents.ids.values()):
             self.unmark(kept)
             self.forget(kept)
+
+    def lay(self, ghosts: Sequence[Place]) -> None:
+        """Remove segments that are nobody's."""
+        for place in ghosts:
+            self.store.remove(segment_name(place))
 
     def _kept(self, prefix: str) -> dict[Place, Kept]:
         found = (kept_of(name) for name in self.store.names(prefix))
@@ -190,6 +219,11 @@ class Spool:
     def unmark(self, kept: Kept) -> None:
         """Take back ``mark_done``."""
         self.store.remove(f"{DONE}{kept}")
+
+    def mark_dropped(self, seq: int) -> None:
+        """Remember, before segments are dropped, that everything up to that batch is done: what is
+        written there from now on is nobody's."""
+        self._mark(DROPPED, seq)
 
     def drop(self, kept: Kept, keys: Sequence[bytes] | None, now: float) -> None:
         """Remove a segment that is done, but keep its ids for as long as they are needed.

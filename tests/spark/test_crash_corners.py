@@ -22,6 +22,7 @@ from spark_connectors.spool.local_store import LocalStore
 from spark_connectors.spool.places import Kept
 from spark_connectors.spool.spool import Spool, SpoolMismatch, SpoolTaken
 from spark_connectors.spool.stores import Store
+from spark_connectors.transport import Transport
 from tests.spark.queues import counts, fill
 from tests.spark.waiting import wait_for
 
@@ -41,6 +42,31 @@ class SlowStore(LocalStore):
 class SlowDriverReader(DriverStreamReader):
     def open_store(self) -> Store:
         return SlowStore(self.options.spool_path)
+
+
+class SlowAnswer:
+    """A transport whose first full answer is looked at when its receipts have expired."""
+
+    def __init__(self, transport: Transport, endpoint: str) -> None:
+        self._transport = transport
+        self._endpoint = endpoint
+        self._has_slept = False
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
+
+    def receive(self, url: str, **named: Any) -> Any:
+        found = self._transport.receive(url, **named)
+        if len(found) == 10 and not self._has_slept:
+            self._has_slept = True
+            wait_for(lambda: counts(self._endpoint, url) == (10, 0))
+        return found
+
+
+class SleepyReader(DriverStreamReader):
+    def open_transport(self) -> Transport:
+        endpoint = self.options.connection.endpoint_url or ""
+        return cast("Transport", SlowAnswer(super().open_transport(), endpoint))
 
 
 @pytest.fixture
@@ -412,6 +438,30 @@ def test_ids_of_what_was_deleted_in_time_are_not_kept(
     spool = spool_at(Path(second.options.spool_path).parent)
     wait_for(lambda: not spool.contents().segments)
     assert not spool.contents().ids
+
+
+def test_an_answer_that_was_looked_at_late_does_not_end_in_a_repetition(
+    gateway: str, queue: str, make: Make
+) -> None:
+    """The process sleeps behind the queue's answer until the receipts have expired."""
+    bodies = [f"body {number}" for number in range(10)]
+    fill(gateway, queue, bodies)
+
+    reader = make(
+        SleepyReader,
+        visibilityTimeout=2,
+        spoolRetentionBatches=0,
+        receiveThreads=1,
+        deleteMode="commit",
+    )
+    start = reader.initialOffset()
+    end = next_batch(reader, start)
+    assert sorted(rows(reader, start, end)) == sorted(bodies)
+    # Whether such a delete works is up to the queue: what comes again must be known.
+    wait_for(lambda: latest(reader, end) == end and counts(gateway, queue) == (0, 0))
+    spool = spool_at(Path(reader.options.spool_path).parent)
+    wait_for(lambda: not spool.contents().segments)
+    assert len(spool.contents().ids) == 1
 
 
 def test_an_expired_receipt_does_not_end_in_a_repetition(

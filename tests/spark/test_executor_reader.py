@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import shutil
 import threading
 import time
 from collections import Counter
@@ -14,6 +16,8 @@ import pytest
 from spark_connectors.source.executor_reader import ExecutorStreamReader, FillTask
 from spark_connectors.source.slot_filling import TooLate
 from spark_connectors.spool.places import Place
+from spark_connectors.spool.spool import SpoolTaken
+from spark_connectors.spool.stores import Missing
 from spark_connectors.transport import Transport, shared_transport
 from spark_connectors.transport.wire import Message, NotNow
 from tests.spark.queues import counts, fill
@@ -31,25 +35,30 @@ def executor_run(endpoint: str, url: str, spool: Path, **options: object) -> Run
     return Run(reader_of(endpoint, url, spool, receiveMode="executor", **options))
 
 
-class Troubled:
-    """A transport that does something before it receives for the second time, or every time."""
+class Tampered:
+    """A transport of which some calls go another way."""
 
-    def __init__(
-        self, transport: Transport, trouble: Callable[[], None], *, always: bool = False
-    ) -> None:
+    def __init__(self, transport: Transport, **calls: Callable[..., Any]) -> None:
         self._transport = transport
-        self._trouble = trouble
-        self._count = 1 if always else 0
-        self._always = always
+        self._calls = calls
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._transport, name)
+        return self._calls.get(name) or getattr(self._transport, name)
 
-    def receive(self, *given: Any, **named: Any) -> list[Message]:
-        self._count += 1
-        if self._count == 2 or self._always:
-            self._trouble()
-        return self._transport.receive(*given, **named)
+
+def tampered_reader(
+    run: Run, make_calls: Callable[[Transport], dict[str, Callable[..., Any]]]
+) -> ExecutorStreamReader:
+    """The reader of an executor with such a transport."""
+    transport = shared_transport(run.reader.options.connection)
+    tampered: Any = Tampered(transport, **make_calls(transport))
+
+    class Reader(ExecutorStreamReader):
+        def open_transport(self) -> Transport:
+            found: Transport = tampered
+            return found
+
+    return Reader(run.reader.options)
 
 
 def reader_and_task(
@@ -61,18 +70,22 @@ def reader_and_task(
     always: bool = False,
     **options: object,
 ) -> tuple[ExecutorStreamReader, FillTask]:
-    """The reader of an executor whose transport is troubled, and its only task."""
+    """The reader of an executor and its only task. Something happens before it receives for the
+    second time, or every time."""
     run = executor_run(endpoint, url, spool, minPartitions=1, receiveThreads=1, **options)
     [task] = run.reader.partitions(run.offset, run.plan())
     assert isinstance(task, FillTask)
+    numbers = itertools.count(1)
 
-    class Reader(ExecutorStreamReader):
-        def open_transport(self) -> Transport:
-            return troubled
+    def calls(transport: Transport) -> dict[str, Callable[..., Any]]:
+        def receive(*given: Any, **named: Any) -> list[Message]:
+            if next(numbers) == 2 or always:
+                trouble()
+            return transport.receive(*given, **named)
 
-    troubled = Troubled(shared_transport(run.reader.options.connection), trouble, always=always)
+        return {"receive": receive}
 
-    return Reader(run.reader.options), task
+    return tampered_reader(run, calls), task
 
 
 def test_every_message_once(endpoint: str, make_queue: Maker, tmp_path: Path) -> None:
@@ -170,6 +183,145 @@ def held_up(seconds: float) -> None:
     """Let that much of a visibility timeout pass."""
     began = time.monotonic()
     wait_for(lambda: time.monotonic() - began > seconds)
+
+
+def test_a_message_that_came_twice_is_deleted_by_both_receipts(
+    gateway: str, make_queue: Maker, tmp_path: Path
+) -> None:
+    """Of two threads, the one with the older receipt may take it last."""
+    url = make_queue(gateway)
+    fill(gateway, url, bodies_of(10))
+    run = executor_run(gateway, url, tmp_path, minPartitions=1, receiveThreads=1)
+    [task] = run.reader.partitions(run.offset, run.plan())
+    deleted: list[str] = []
+
+    def calls(transport: Transport) -> dict[str, Callable[..., Any]]:
+        answers = []
+        for _ in range(2):
+            answers.append(transport.receive(url, most=10, visibility_seconds=60, wait_seconds=1))
+            receipts = [one["ReceiptHandle"] for one in answers[-1]]
+            transport.change_visibility(url, receipts, 0)
+        first, second = answers
+        assert len(first) == len(second) == 10
+        given = iter([second, first])
+
+        def delete(url: str, receipts: list[str]) -> Any:
+            deleted.extend(receipts)
+            return transport.delete(url, receipts)
+
+        return {"receive": lambda *_, **__: next(given, []), "delete": delete}
+
+    reader = tampered_reader(run, calls)
+    assert sum(batch.num_rows for batch in batches(reader, task)) == 10
+    assert len(set(deleted)) == 20
+    assert counts(gateway, url) == (0, 0)
+
+
+def test_a_dead_endpoint_is_not_asked_for_each_delete(
+    gateway: str, make_queue: Maker, tmp_path: Path
+) -> None:
+    url = make_queue(gateway)
+    fill(gateway, url, bodies_of(300))
+    run = executor_run(gateway, url, tmp_path, minPartitions=1, receiveThreads=2)
+    [task] = run.reader.partitions(run.offset, run.plan())
+    asked: list[int] = []
+
+    def delete(url: str, receipts: list[str]) -> None:
+        asked.append(len(receipts))
+        raise NotNow("nobody answers")
+
+    reader = tampered_reader(run, lambda _: {"delete": delete})
+    assert sum(batch.num_rows for batch in batches(reader, task)) == 300
+    assert len(asked) <= 2
+
+
+def test_bytes_of_a_batch_have_a_limit(gateway: str, make_queue: Maker, tmp_path: Path) -> None:
+    url = make_queue(gateway)
+    fill(gateway, url, ["ü" * 50_000] * 40)
+    options = {"maxBytesPerTrigger": "1m", "minPartitions": 1, "receiveThreads": 16}
+    run = executor_run(gateway, url, tmp_path, **options)
+    [rows] = run.rows(run.offset, run.plan())
+    # What comes first is not known to be large, and the last one may lie across the limit.
+    assert 10 <= len(rows) <= 11
+
+
+def test_what_another_slot_misses_fills_no_slot(
+    gateway: str, make_queue: Maker, tmp_path: Path
+) -> None:
+    """A second attempt looks for repetitions while the batch is being dropped."""
+    url = make_queue(gateway)
+    fill(gateway, url, bodies_of(30))
+    run = executor_run(gateway, url, tmp_path)
+    tasks = run.reader.partitions(run.offset, run.plan())
+    executor = ExecutorStreamReader(run.reader.options)
+    for task in tasks:
+        list(batches(executor, task))
+    for slot in range(2):
+        (tmp_path / "segments" / f"{Place(1, slot)}.arrow").rename(tmp_path / f"{slot}.arrow")
+    (tmp_path / "1.arrow").rename(tmp_path / "segments" / f"{Place(1, 1)}.arrow")
+    fill(gateway, url, ["new"])
+    with pytest.raises(Missing):
+        list(batches(executor, tasks[1]))
+    assert counts(gateway, url) == (1, 0)
+
+
+@pytest.mark.parametrize("mode", ["spool", "commit"])
+def test_an_attempt_that_is_late_by_batches_takes_nothing(
+    gateway: str, make_queue: Maker, tmp_path: Path, mode: str
+) -> None:
+    url = make_queue(gateway)
+    fill(gateway, url, bodies_of(20))
+    options = {"spoolRetentionBatches": 0, "deleteMode": mode}
+    run = executor_run(gateway, url, tmp_path, **options)
+    end = run.plan()
+    tasks = run.reader.partitions(run.offset, end)
+    seen = sum(len(rows) for rows in run.rows(run.offset, end))
+    run.reader.commit(end)
+    wait_for(lambda: not list(tmp_path.rglob("*.arrow")))
+    fill(gateway, url, ["new"])
+    with pytest.raises(SpoolTaken, match="held up"):
+        list(batches(ExecutorStreamReader(run.reader.options), tasks[0]))
+    assert not list(tmp_path.rglob("*.arrow"))
+    assert counts(gateway, url) == (21 - seen, 0)
+
+
+def test_a_late_attempt_that_died_counts_for_nothing(
+    gateway: str, make_queue: Maker, tmp_path: Path
+) -> None:
+    """It wrote its segment, and was killed before it could take it back."""
+    url = make_queue(gateway)
+    spool, elsewhere = tmp_path / "spool", tmp_path / "elsewhere"
+    fill(gateway, url, bodies_of(20))
+    options = {"spoolRetentionBatches": 0, "minPartitions": 1, "visibilityTimeout": 3}
+    run = executor_run(gateway, url, spool, **options)
+    end = run.plan()
+    [task] = run.reader.partitions(run.offset, end)
+    run.rows(run.offset, end)
+    run.reader.commit(end)
+    wait_for(lambda: not list(spool.rglob("*.arrow")))
+    fill(gateway, url, ["new"])
+    # Where nothing was dropped it takes the message, and nobody deletes it.
+    elsewhere.mkdir()
+    shutil.copy(spool / "spool.json", elsewhere)
+    late = executor_run(gateway, url, elsewhere, deleteMode="commit", **options).reader
+    assert [row["body"] for batch in batches(late, task) for row in batch.to_pylist()] == ["new"]
+    [ghost] = elsewhere.rglob("*.arrow")
+    shutil.copy(ghost, spool / "segments" / ghost.name)
+    after = Run(reader_of(gateway, url, spool, receiveMode="executor", **options), end)
+    assert [row["body"] for row in after.all_rows(1)] == ["new"]
+    wait_for(lambda: counts(gateway, url) == (0, 0))
+
+
+def test_a_batch_keeps_the_slots_that_were_planned(
+    gateway: str, make_queue: Maker, tmp_path: Path
+) -> None:
+    """A task of a driver that died may fill one of them at any time."""
+    url = make_queue(gateway)
+    fill(gateway, url, bodies_of(20))
+    run = executor_run(gateway, url, tmp_path, minPartitions=4)
+    start, end = run.offset, run.plan()
+    after = executor_run(gateway, url, tmp_path, minPartitions=1)
+    assert len(after.reader.partitions(start, end)) == 4
 
 
 def test_a_task_that_runs_again_yields_the_same(

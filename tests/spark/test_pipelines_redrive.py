@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
@@ -171,6 +171,27 @@ def test_a_rate_is_kept_between_requests(
     # The last request has ten at most.
     assert pauses == sorted(pauses)
     assert 15 / 50 <= pauses[-1] < 25 / 50
+
+
+def test_what_a_rate_holds_back_is_held_on_to(
+    gateway: str, make_queue: MakeQueue, gateway_transport: Transport
+) -> None:
+    """A round takes longer than the visibility timeout: meanwhile nobody else sees any of it."""
+    source, dead = dead_lettered(gateway, make_queue, [message(n, "E") for n in range(60)])
+    seen: list[int] = []
+
+    class Watching:
+        def __getattr__(self, name: str) -> Any:
+            return getattr(gateway_transport, name)
+
+        def send(self, *given: Any) -> Any:
+            seen.append(visible(gateway, dead))
+            return gateway_transport.send(*given)
+
+    plan = RedrivePlan(dead, Filters(), apply=True, rate=20, visibility_seconds=2)
+    assert redrive(cast("Transport", Watching()), plan).moved == 60
+    assert visible(gateway, source) == 60
+    assert set(seen) == {0}
 
 
 def test_filters_by_source_age_limit_and_sql(
