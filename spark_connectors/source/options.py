@@ -56,7 +56,12 @@ RECEIVING = (
         "Receives at once, deletes at once: of the driver, or of each task.",
     ),
     Option("visibilityTimeout", whole(1, 43_200), 120, "Seconds; sent with each receive."),
-    Option("waitTimeSeconds", whole(0, 20), 20, "How long a receive waits on an idle queue."),
+    Option(
+        "waitTimeSeconds",
+        whole(0, 20),
+        20,
+        "How long a receive waits on an idle queue; at most a quarter of `visibilityTimeout`.",
+    ),
     Option(
         "minPartitions",
         whole(1, _MOST_SLOTS),
