@@ -16,6 +16,7 @@ from tests.spark.faulty_endpoint import Faults, faulty
 from tests.spark.test_sink_faults import bodies_by_group, drained
 
 BATCHES, ROWS, GROUPS = 5, 200, 20
+_FIRST_WRITTEN_AT = 1_700_000_000
 
 
 def run_query(endpoint: str, url: str, directory: str) -> None:
@@ -93,7 +94,10 @@ def make_files(directory: Path) -> None:
             json.dumps({"body": f"{n:06d}", "group_id": f"g{n % GROUPS}", "id": n})
             for n in range(batch * ROWS, (batch + 1) * ROWS)
         ]
-        (directory / "in" / f"{batch}.json").write_text("\n".join(lines))
+        file = directory / "in" / f"{batch}.json"
+        file.write_text("\n".join(lines))
+        # Spark takes the older file first; of two within a millisecond, either.
+        os.utime(file, (_FIRST_WRITTEN_AT + batch, _FIRST_WRITTEN_AT + batch))
 
 
 @pytest.mark.timeout(900)
