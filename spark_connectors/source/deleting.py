@@ -331,11 +331,6 @@ class Deleter:
         undone = (*self._waiting, *self._under_way, *self._inherited)
         return min([reached - self._retained, *(place.seq - 1 for place in undone)])
 
-    @property
-    def pending_segments(self) -> int:
-        """Segments whose messages are still in the queue."""
-        return len(self._waiting) + len(self._under_way)
-
 
 def receipts_of(messages: Mapping[bytes, Received]) -> dict[bytes, str]:
     """Receipts by message key; those of a message that came twice have a longer one."""

@@ -118,11 +118,6 @@ class Spool:
         name = segment_name(place)
         return Segment(self.store.get(name), name)
 
-    def has(self, place: Place) -> bool:
-        """Whether the segment is there."""
-        name = segment_name(place)
-        return name in self.store.names(name)
-
     def contents(self) -> Contents:
         """List everything."""
         places = sorted(
@@ -133,7 +128,8 @@ class Spool:
         done = self._kept(DONE)
         ghosts = [place for place in places if place.seq <= dropped and place not in done]
         segments = [place for place in places if place not in ghosts] if ghosts else places
-        acknowledged = max(self._marks(ACKNOWLEDGED), default=0)
+        # What was dropped was acknowledged, though a crash may have come before that mark.
+        acknowledged = max([dropped, *self._marks(ACKNOWLEDGED)])
         taken_over = max(self._marks(TAKEN_OVER), default=None)
         return Contents(segments, done, self._kept(IDS), acknowledged, taken_over, ghosts)
 

@@ -298,6 +298,27 @@ def test_a_discarded_spool_still_deletes(
     wait_for(lambda: counts(gateway, queue) == (0, 0), 10)
 
 
+def test_a_spool_that_was_dropped_from_before_the_mark_goes_on(
+    gateway: str, queue: str, make: Make, tmp_path: Path
+) -> None:
+    """It died when segments were dropped and it was not yet written how far Spark had committed."""
+    fill(gateway, queue, ["one"])
+    first = make(spoolRetentionBatches=0)
+    start = first.initialOffset()
+    end = next_batch(first, start)
+    assert rows(first, start, end) == ["one"]
+    latest(first, end)
+    wait_for(lambda: not spool_at(tmp_path).contents().segments)
+    first.stop()
+    for mark in (tmp_path / "spool" / "acknowledged").iterdir():
+        mark.unlink()
+    second = make(onSpoolMismatch="adopt")
+    start = second.initialOffset()
+    fill(gateway, queue, ["two"])
+    end = next_batch(second, start)
+    assert rows(second, start, end) == ["two"]
+
+
 @pytest.mark.parametrize("policy", ["adopt", "discard"])
 def test_a_spool_that_was_taken_over_is_not_taken_over_twice(
     gateway: str, queue: str, make: Make, policy: str
