@@ -33,6 +33,18 @@ def fill(
         assert not client.send_message_batch(QueueUrl=url, Entries=entries).get("Failed")
 
 
+def bodies_of(count: int) -> list[str]:
+    """So many different bodies."""
+    return [f"body {number}" for number in range(count)]
+
+
+def queue_with(count: int, endpoint: str, make_queue: Callable[..., str], **attributes: str) -> str:
+    """The URL of a new queue that has bodies_of(count)."""
+    url = make_queue(endpoint, **attributes)
+    fill(endpoint, url, bodies_of(count))
+    return url
+
+
 def counts(endpoint: str, url: str) -> tuple[int, int]:
     """Messages visible and in flight."""
     found = client_of("sqs", endpoint).get_queue_attributes(QueueUrl=url, AttributeNames=["All"])

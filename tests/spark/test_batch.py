@@ -21,7 +21,7 @@ from spark_connectors.options.declaring import BadOption
 from spark_connectors.source.batch import FilteringReader, batch_reader
 from spark_connectors.source.browsing import NotOffered
 from spark_connectors.transport.wire import ConnectorError, Refused
-from tests.spark.queues import client_of, counts, fill
+from tests.spark.queues import bodies_of, client_of, counts, fill, queue_with
 from tests.spark.waiting import wait_for
 
 if TYPE_CHECKING:
@@ -46,13 +46,8 @@ def _rows(reader: DataSourceReader) -> Iterator[dict[str, Any]]:
             yield from batch.to_pylist()
 
 
-def bodies_of(count: int) -> list[str]:
-    return [f"body {number}" for number in range(count)]
-
-
 def test_browse_sees_all_and_changes_nothing(gateway: str, make_queue: Maker) -> None:
-    url = make_queue(gateway)
-    fill(gateway, url, bodies_of(50))
+    url = queue_with(50, gateway, make_queue)
     held = client_of("sqs", gateway).receive_message(QueueUrl=url, MaxNumberOfMessages=10)
     before = counts(gateway, url)
     first = rows_of(reader_of(gateway, url, mode="browse"))
@@ -76,8 +71,7 @@ def test_browse_sees_all_of_a_fifo_queue(gateway: str, make_queue: Maker) -> Non
 
 
 def test_browse_goes_over_pages_and_ranges(gateway: str, make_queue: Maker) -> None:
-    url = make_queue(gateway)
-    fill(gateway, url, bodies_of(2_500))
+    url = queue_with(2_500, gateway, make_queue)
     reader = reader_of(gateway, url, minPartitions=2)
     assert len(reader.partitions()) == 2
     assert sorted(row["body"] for row in rows_of(reader)) == sorted(bodies_of(2_500))
@@ -107,8 +101,7 @@ def test_a_row_is_what_a_receive_gives(gateway: str, make_queue: Maker) -> None:
 
 
 def test_peek_sees_the_queue_and_gives_it_back(endpoint: str, make_queue: Maker) -> None:
-    url = make_queue(endpoint)
-    fill(endpoint, url, bodies_of(60))
+    url = queue_with(60, endpoint, make_queue)
     for _ in range(2):
         rows = rows_of(reader_of(endpoint, url, mode="peek"))
         assert sorted(row["body"] for row in rows) == sorted(bodies_of(60))
@@ -116,24 +109,21 @@ def test_peek_sees_the_queue_and_gives_it_back(endpoint: str, make_queue: Maker)
 
 
 def test_peek_gives_back_what_nobody_reads_on(gateway: str, make_queue: Maker) -> None:
-    url = make_queue(gateway)
-    fill(gateway, url, bodies_of(30))
+    url = queue_with(30, gateway, make_queue)
     reader = reader_of(gateway, url, mode="peek", limit=5)
     assert len(rows_of(reader)) == 5
     assert counts(gateway, url) == (30, 0)
 
 
 def test_peek_says_when_it_takes_too_long(gateway: str, make_queue: Maker) -> None:
-    url = make_queue(gateway)
-    fill(gateway, url, bodies_of(1))
+    url = queue_with(1, gateway, make_queue)
     # The last look at the queue waits for a second, which is all that there is.
     with pytest.raises(ConnectorError, match="peekVisibilitySeconds=1"):
         rows_of(reader_of(gateway, url, mode="peek", peekVisibilitySeconds=1))
 
 
 def test_auto_peeks_where_nobody_browses(moto: str, make_queue: Maker) -> None:
-    url = make_queue(moto)
-    fill(moto, url, bodies_of(10))
+    url = queue_with(10, moto, make_queue)
     assert len(rows_of(reader_of(moto, url))) == 10
     with pytest.raises(NotOffered, match="mode=peek"):
         rows_of(reader_of(moto, url, mode="browse"))
@@ -152,8 +142,7 @@ def test_a_queue_that_does_not_exist(
 def test_drain_moves_everything_into_the_spool_once(
     endpoint: str, make_queue: Maker, tmp_path: Path
 ) -> None:
-    url = make_queue(endpoint)
-    fill(endpoint, url, bodies_of(80))
+    url = queue_with(80, endpoint, make_queue)
     options = {"mode": "drain", "spoolPath": tmp_path, "waitTimeSeconds": 1}
     reader = reader_of(endpoint, url, **options)
     first = rows_of(reader)
@@ -165,8 +154,7 @@ def test_drain_moves_everything_into_the_spool_once(
 
 
 def test_drain_stops_at_its_limit(gateway: str, make_queue: Maker, tmp_path: Path) -> None:
-    url = make_queue(gateway)
-    fill(gateway, url, bodies_of(40))
+    url = queue_with(40, gateway, make_queue)
     rows = rows_of(reader_of(gateway, url, mode="drain", spoolPath=tmp_path, limit=15))
     assert len(rows) == 15
     assert sum(counts(gateway, url)) == 25

@@ -14,22 +14,11 @@ from spark_connectors.spool.opening import open_store
 from spark_connectors.spool.places import Place
 from spark_connectors.spool.spool import Spool, SpoolMismatch, SpoolTaken
 from spark_connectors.transport.wire import Refused
-from tests.spark.queues import client_of, counts, fill
+from tests.spark.queues import bodies_of, client_of, counts, fill, queue_with
 from tests.spark.readers import Run, batches, reader_of
 from tests.spark.waiting import wait_for
 
 Maker = Callable[..., str]
-
-
-def bodies_of(count: int) -> list[str]:
-    return [f"body {number}" for number in range(count)]
-
-
-def queue_with(count: int, endpoint: str, make_queue: Maker, **attributes: str) -> str:
-    """The URL of a new queue that has bodies_of(count)."""
-    url = make_queue(endpoint, **attributes)
-    fill(endpoint, url, bodies_of(count))
-    return url
 
 
 def wait_until_deleted(run: Run, endpoint: str, url: str) -> None:

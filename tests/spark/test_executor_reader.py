@@ -20,15 +20,11 @@ from spark_connectors.spool.spool import SpoolTaken
 from spark_connectors.spool.stores import Missing
 from spark_connectors.transport import Transport, shared_transport
 from spark_connectors.transport.wire import Message, NotNow
-from tests.spark.queues import counts, fill
+from tests.spark.queues import bodies_of, counts, fill, queue_with
 from tests.spark.readers import Run, batches, reader_of
 from tests.spark.waiting import wait_for
 
 Maker = Callable[..., str]
-
-
-def bodies_of(count: int) -> list[str]:
-    return [f"body {number}" for number in range(count)]
 
 
 def executor_run(endpoint: str, url: str, spool: Path, **options: object) -> Run:
@@ -89,8 +85,7 @@ def reader_and_task(
 
 
 def test_every_message_once(endpoint: str, make_queue: Maker, tmp_path: Path) -> None:
-    url = make_queue(endpoint)
-    fill(endpoint, url, bodies_of(100))
+    url = queue_with(100, endpoint, make_queue)
     run = executor_run(endpoint, url, tmp_path, maxOffsetsPerTrigger=40)
     rows = run.all_rows(100)
     assert sorted(row["body"] for row in rows) == sorted(bodies_of(100))
@@ -101,8 +96,7 @@ def test_every_message_once(endpoint: str, make_queue: Maker, tmp_path: Path) ->
 def test_messages_go_when_the_spool_has_them(
     gateway: str, make_queue: Maker, tmp_path: Path
 ) -> None:
-    url = make_queue(gateway)
-    fill(gateway, url, bodies_of(30))
+    url = queue_with(30, gateway, make_queue)
     run = executor_run(gateway, url, tmp_path)
     run.rows(run.offset, run.plan())
     assert counts(gateway, url) == (0, 0)
@@ -111,8 +105,7 @@ def test_messages_go_when_the_spool_has_them(
 def test_messages_go_when_spark_has_committed(
     gateway: str, make_queue: Maker, tmp_path: Path
 ) -> None:
-    url = make_queue(gateway)
-    fill(gateway, url, bodies_of(30))
+    url = queue_with(30, gateway, make_queue)
     run = executor_run(gateway, url, tmp_path, deleteMode="commit")
     end = run.plan()
     run.rows(run.offset, end)
@@ -124,8 +117,7 @@ def test_messages_go_when_spark_has_committed(
 def test_a_task_takes_no_more_than_its_share(
     endpoint: str, make_queue: Maker, tmp_path: Path
 ) -> None:
-    url = make_queue(endpoint)
-    fill(endpoint, url, bodies_of(150))
+    url = queue_with(150, endpoint, make_queue)
     run = executor_run(endpoint, url, tmp_path, maxOffsetsPerTrigger=90, receiveThreads=8)
     assert [len(rows) for rows in run.rows(run.offset, run.plan())] == [45, 45]
 
@@ -133,8 +125,7 @@ def test_a_task_takes_no_more_than_its_share(
 def test_a_task_that_cannot_receive_on_gives_back_what_it_has(
     gateway: str, make_queue: Maker, tmp_path: Path
 ) -> None:
-    url = make_queue(gateway)
-    fill(gateway, url, bodies_of(40))
+    url = queue_with(40, gateway, make_queue)
 
     def hang_up() -> None:
         raise NotNow("nobody answers")
@@ -149,8 +140,7 @@ def test_a_task_that_cannot_receive_on_gives_back_what_it_has(
 def test_a_task_that_was_held_up_receives_anew(
     gateway: str, make_queue: Maker, tmp_path: Path
 ) -> None:
-    url = make_queue(gateway)
-    fill(gateway, url, bodies_of(10))
+    url = queue_with(10, gateway, make_queue)
     # Until what was received is visible again: another task may have it by now.
     reader, task = reader_and_task(
         gateway,
@@ -189,8 +179,7 @@ def test_a_message_that_came_twice_is_deleted_by_both_receipts(
     gateway: str, make_queue: Maker, tmp_path: Path
 ) -> None:
     """Of two threads, the one with the older receipt may take it last."""
-    url = make_queue(gateway)
-    fill(gateway, url, bodies_of(10))
+    url = queue_with(10, gateway, make_queue)
     run = executor_run(gateway, url, tmp_path, minPartitions=1, receiveThreads=1)
     [task] = run.reader.partitions(run.offset, run.plan())
     deleted: list[str] = []
@@ -220,8 +209,7 @@ def test_a_message_that_came_twice_is_deleted_by_both_receipts(
 def test_a_dead_endpoint_is_not_asked_for_each_delete(
     gateway: str, make_queue: Maker, tmp_path: Path
 ) -> None:
-    url = make_queue(gateway)
-    fill(gateway, url, bodies_of(300))
+    url = queue_with(300, gateway, make_queue)
     run = executor_run(gateway, url, tmp_path, minPartitions=1, receiveThreads=2)
     [task] = run.reader.partitions(run.offset, run.plan())
     asked: list[int] = []
@@ -249,8 +237,7 @@ def test_what_another_slot_misses_fills_no_slot(
     gateway: str, make_queue: Maker, tmp_path: Path
 ) -> None:
     """A second attempt looks for repetitions while the batch is being dropped."""
-    url = make_queue(gateway)
-    fill(gateway, url, bodies_of(30))
+    url = queue_with(30, gateway, make_queue)
     run = executor_run(gateway, url, tmp_path)
     tasks = run.reader.partitions(run.offset, run.plan())
     executor = ExecutorStreamReader(run.reader.options)
@@ -269,8 +256,7 @@ def test_what_another_slot_misses_fills_no_slot(
 def test_an_attempt_that_is_late_by_batches_takes_nothing(
     gateway: str, make_queue: Maker, tmp_path: Path, mode: str
 ) -> None:
-    url = make_queue(gateway)
-    fill(gateway, url, bodies_of(20))
+    url = queue_with(20, gateway, make_queue)
     options = {"spoolRetentionBatches": 0, "deleteMode": mode}
     run = executor_run(gateway, url, tmp_path, **options)
     end = run.plan()
@@ -316,8 +302,7 @@ def test_a_batch_keeps_the_slots_that_were_planned(
     gateway: str, make_queue: Maker, tmp_path: Path
 ) -> None:
     """A task of a driver that died may fill one of them at any time."""
-    url = make_queue(gateway)
-    fill(gateway, url, bodies_of(20))
+    url = queue_with(20, gateway, make_queue)
     run = executor_run(gateway, url, tmp_path, minPartitions=4)
     start, end = run.offset, run.plan()
     after = executor_run(gateway, url, tmp_path, minPartitions=1)
@@ -327,8 +312,7 @@ def test_a_batch_keeps_the_slots_that_were_planned(
 def test_a_task_that_runs_again_yields_the_same(
     gateway: str, make_queue: Maker, tmp_path: Path
 ) -> None:
-    url = make_queue(gateway)
-    fill(gateway, url, bodies_of(40))
+    url = queue_with(40, gateway, make_queue)
     run = executor_run(gateway, url, tmp_path)
     start, end = run.offset, run.plan()
     first = run.rows(start, end)
@@ -339,8 +323,7 @@ def test_a_task_that_runs_again_yields_the_same(
 def test_attempts_at_the_same_time_yield_the_same_and_lose_nothing(
     gateway: str, make_queue: Maker, tmp_path: Path
 ) -> None:
-    url = make_queue(gateway)
-    fill(gateway, url, bodies_of(60))
+    url = queue_with(60, gateway, make_queue)
     run = executor_run(gateway, url, tmp_path, minPartitions=1)
     start, end = run.offset, run.plan()
     [task] = run.reader.partitions(start, end)
@@ -368,8 +351,7 @@ def test_a_message_in_two_slots_is_of_the_slot_that_was_written_first(
     gateway: str, make_queue: Maker, tmp_path: Path
 ) -> None:
     """As when a queue gives one message to two receives: the same segment as two slots."""
-    url = make_queue(gateway)
-    fill(gateway, url, bodies_of(20))
+    url = queue_with(20, gateway, make_queue)
     run = executor_run(gateway, url, tmp_path)
     start, end = run.offset, run.plan()
     one, other = run.reader.partitions(start, end)
@@ -386,8 +368,7 @@ def test_a_message_in_two_slots_is_of_the_slot_that_was_written_first(
 def test_a_driver_deletes_what_a_dead_executor_left(
     gateway: str, make_queue: Maker, tmp_path: Path
 ) -> None:
-    url = make_queue(gateway)
-    fill(gateway, url, bodies_of(20))
+    url = queue_with(20, gateway, make_queue)
     run = executor_run(gateway, url, tmp_path, deleteMode="commit")
     end = run.plan()
     run.rows(run.offset, end)
@@ -399,8 +380,7 @@ def test_a_driver_deletes_what_a_dead_executor_left(
 
 
 def test_a_redelivery_is_known(gateway: str, make_queue: Maker, tmp_path: Path) -> None:
-    url = make_queue(gateway)
-    fill(gateway, url, bodies_of(20))
+    url = queue_with(20, gateway, make_queue)
     run = executor_run(gateway, url, tmp_path, deleteMode="commit", visibilityTimeout=4)
     end = run.plan()
     seen = Counter(row["body"] for rows in run.rows(run.offset, end) for row in rows)
