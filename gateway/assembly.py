@@ -37,10 +37,11 @@ async def open_engine(
     database = Database(dsn, max_connections=settings.max_database_connections)
     await database.open()
     engine = build_engine(settings, database, tracing)
-    async with database.transaction() as tx:
-        engine.clock.set_ahead(await stored_settings.clock_ahead_seconds(tx))
     await engine.wakeups.start()
     try:
+        async with database.transaction() as tx:
+            clock = await stored_settings.clock(tx)
+        engine.clock.move(clock.ahead_seconds, clock.moves)
         yield engine
     finally:
         engine.stopping = True

@@ -96,7 +96,7 @@ async def _opened(dsn: str) -> AsyncIterator[tuple[Database, datetime | None]]:
     await database.open()
     try:
         async with database.transaction() as tx:
-            ahead = await stored_settings.clock_ahead_seconds(tx)
+            ahead = (await stored_settings.clock(tx)).ahead_seconds
         now = None if not ahead else datetime.fromtimestamp(_present() + ahead, UTC)
         yield database, now
     finally:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from importlib.metadata import version
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import orjson
 from starlette.requests import Request
@@ -28,6 +28,7 @@ _READY_SECONDS = 2.0
 _STUCK_SECONDS = 5.0
 _MOST_BODY_BYTES = 4096
 _MOST_AHEAD_SECONDS = 10 * 365 * 86_400
+_TOO_FAR = "The clock can stand between 0 and ten years ahead of the real one."
 
 
 def _json(
@@ -80,7 +81,7 @@ class _Pages:
     async def _ask_database(self) -> str:
         try:
             async with self._engine.database.transaction() as tx:
-                await stored_settings.clock_ahead_seconds(tx)
+                await stored_settings.clock(tx)
         except Unavailable as error:
             return str(error)
         return ""
@@ -90,7 +91,7 @@ class _Pages:
         return Response(await self._metrics.render(), media_type="text/plain; version=0.0.4")
 
     async def clock(self, request: Request) -> Response:
-        """GET tells where the clock stands, POST moves it (``_wanted_ahead``)."""
+        """GET tells where the clock stands, POST moves it (``_wanted_move``)."""
         engine = self._engine
         if request.method == "POST":
             if not self._settings.admin_clock:
@@ -103,12 +104,16 @@ class _Pages:
                 text = f"The body is larger than {_MOST_BODY_BYTES} bytes."
                 # What the client still sends is not read: the connection cannot be used again.
                 return _json({"error": text}, 413, {"connection": "close"})
-            ahead = _wanted_ahead(body, engine.clock.ahead_seconds)
-            if isinstance(ahead, str):
-                return _json({"error": ahead}, 400)
+            wanted = _wanted_move(body)
+            if isinstance(wanted, str):
+                return _json({"error": wanted}, 400)
             async with engine.database.transaction() as tx:
-                await stored_settings.set_clock_ahead_seconds(tx, ahead)
-            engine.wakeups.on_clock_moved(ahead)
+                held = await stored_settings.hold_clock(tx)
+                ahead = wanted.seconds + (held.ahead_seconds if wanted.is_relative else 0.0)
+                if not 0 <= ahead <= _MOST_AHEAD_SECONDS:
+                    return _json({"error": _TOO_FAR}, 400)
+                moved = await stored_settings.move_clock(tx, held, ahead)
+            engine.wakeups.on_clock_moved(moved.ahead_seconds, moved.moves)
         now = engine.clock.instant().isoformat(timespec="milliseconds")
         return _json({"ahead_seconds": engine.clock.ahead_seconds, "now": now})
 
@@ -123,8 +128,13 @@ async def _small_body(request: Request) -> bytes | None:
     return body
 
 
-def _wanted_ahead(body: bytes, ahead: float) -> float | str:
-    """Seconds ahead of the real clock, or what is wrong with the request."""
+class _Move(NamedTuple):
+    seconds: float
+    is_relative: bool
+
+
+def _wanted_move(body: bytes) -> _Move | str:
+    """Where to, or what is wrong with the request."""
     usage = 'Send {"advance_seconds": 300} to move on, or {"ahead_seconds": 0} to go back.'
     try:
         wanted = orjson.loads(body)
@@ -135,13 +145,9 @@ def _wanted_ahead(body: bytes, ahead: float) -> float | str:
     [(name, value)] = wanted.items()
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return usage
-    if name == "advance_seconds":
-        value = ahead + value
-    elif name != "ahead_seconds":
+    if name not in ("advance_seconds", "ahead_seconds"):
         return usage
-    if not 0 <= value <= _MOST_AHEAD_SECONDS:
-        return "The clock can stand between 0 and ten years ahead of the real one."
-    return float(value)
+    return _Move(float(value), name == "advance_seconds")
 
 
 def pages(engine: Engine, metrics: Metrics, settings: Settings, callers: Callers) -> Asgi:

@@ -62,9 +62,10 @@ async def tell_schedules_changed(tx: Transaction) -> None:
     await tx.execute(_NOTIFY, _CHANNEL, f"{EVERYBODY} S 0:1")
 
 
-async def tell_clock_moved(tx: Transaction, ahead_seconds: float) -> None:
-    """Tell every process, with this transaction's commit, where the clock stands."""
-    await tx.execute(_NOTIFY, _CHANNEL, f"{EVERYBODY} C {int(ahead_seconds * 1000)}:1")
+async def tell_clock_moved(tx: Transaction, ahead_seconds: float, moves: int) -> None:
+    """Tell every process, with this transaction's commit, where the clock stands after so many
+    moves."""
+    await tx.execute(_NOTIFY, _CHANNEL, f"{EVERYBODY} C {int(ahead_seconds * 1000)}:{moves}")
 
 
 class Notifications:

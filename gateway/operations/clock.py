@@ -11,6 +11,7 @@ class Clock:
 
     def __init__(self) -> None:
         self._ahead = timedelta(0)
+        self._moves = -1
 
     @property
     def ahead_seconds(self) -> float:
@@ -20,6 +21,16 @@ class Clock:
     def set_ahead(self, seconds: float) -> None:
         """Stand ``seconds`` ahead of the real clock; 0 gives the database its clock back."""
         self._ahead = timedelta(seconds=seconds)
+
+    def move(self, seconds: float, moves: int) -> bool:
+        """Stand where that many moves have left it, unless it is known where later ones have: news
+        of them may come in any order. Whether the clock stands elsewhere than before."""
+        if moves <= self._moves:
+            return False
+        self._moves = moves
+        before = self._ahead
+        self.set_ahead(seconds)
+        return self._ahead != before
 
     def now(self) -> datetime | None:
         """The argument ``now`` of statements."""

@@ -31,8 +31,8 @@ def connect(engine: Engine) -> None:
             engine.queues.forget(queue_id)
             engine.in_flight.forget(queue_id)
 
-    def clock_moved(ahead_seconds: float) -> None:
-        _set_clock(engine, ahead_seconds)
+    def clock_moved(ahead_seconds: float, moves: int) -> None:
+        _move_clock(engine, ahead_seconds, moves)
 
     engine.wakeups.look = look
     engine.wakeups.on_queue_changed = queue_changed
@@ -40,9 +40,8 @@ def connect(engine: Engine) -> None:
     engine.wakeups.on_arrival_elsewhere = lambda queue_id: engine.standard.look_near((queue_id,))
 
 
-def _set_clock(engine: Engine, ahead_seconds: float) -> None:
-    if ahead_seconds != engine.clock.ahead_seconds:
-        engine.clock.set_ahead(ahead_seconds)
+def _move_clock(engine: Engine, ahead_seconds: float, moves: int) -> None:
+    if engine.clock.move(ahead_seconds, moves):
         engine.standard.forget_marks()
         engine.wakeups.on_schedules()
         engine.wakeups.wake_all()
@@ -51,7 +50,8 @@ def _set_clock(engine: Engine, ahead_seconds: float) -> None:
 async def _read_clock(engine: Engine) -> None:
     try:
         async with engine.database.transaction() as tx:
-            _set_clock(engine, await settings.clock_ahead_seconds(tx))
+            stored = await settings.clock(tx)
+        _move_clock(engine, stored.ahead_seconds, stored.moves)
     except Unavailable as error:
         _log.warning("where the clock stands is not known: %s", error)
 

@@ -78,7 +78,8 @@ class Wakeups:
         """Told when deliveries to web hooks were written, here or elsewhere."""
         self.on_schedules: Callable[[], None] = lambda: None
         """Told when schedules were changed, here or elsewhere, or may have been."""
-        self.on_clock_moved: Callable[[float], None] = lambda _: None
+        self.on_clock_moved: Callable[[float, int], None] = lambda *_: None
+        """Told how many seconds ahead the clock stands, and which of its moves that was."""
         self.on_arrival_elsewhere: Callable[[int], None] = lambda _: None
         self.look: Looker | None = None
 
@@ -238,7 +239,7 @@ class Wakeups:
         elif kind == "S":
             self.on_schedules()
         elif kind == "C":
-            self.on_clock_moved(number / 1000)
+            self.on_clock_moved(number / 1000, count)
 
     # Running
 

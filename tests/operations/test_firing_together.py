@@ -197,7 +197,7 @@ async def test_the_loop_is_woken_by_a_moved_clock(
     store.engine.wakeups.on_schedules = worker.wake
     async with running(worker):
         await asyncio.wait_for(looked.wait(), PATIENCE_SECONDS)
-        store.engine.wakeups.on_clock_moved(3_601.0)
+        store.engine.wakeups.on_clock_moved(3_601.0, 1)
         await until_sent(store, 1)
 
 

@@ -296,7 +296,7 @@ async def test_a_moved_clock_ends_a_wait(
     await send(queue, "a", delay_seconds=600)
     waiting = asyncio.ensure_future(poll(queue))
     await _parked(looking)
-    looking.wakeups.on_clock_moved(601)
+    looking.wakeups.on_clock_moved(601, 1)
     assert _bodies(await waiting) == ["a"]
 
 

@@ -146,12 +146,13 @@ async def test_a_changed_queue_is_told_to_all_by_the_transaction(
 
 
 async def test_a_moved_clock_is_told_to_all(pair: list[Wakeups], database: Database) -> None:
-    moved: list[float] = []
+    moved: list[tuple[float, int]] = []
     for wakeups in pair:
-        wakeups.on_clock_moved = moved.append
+        wakeups.on_clock_moved = lambda ahead, moves: moved.append((ahead, moves))
     async with database.transaction() as tx:
-        await settings.set_clock_ahead_seconds(tx, 301.5)
-    await _until(lambda: moved == [301.5, 301.5])
+        held = await settings.hold_clock(tx)
+        await settings.move_clock(tx, held, 301.5)
+    await _until(lambda: moved == [(301.5, held.moves + 1)] * 2)
 
 
 async def test_a_failing_look_does_not_end_the_looking(pair: list[Wakeups]) -> None:

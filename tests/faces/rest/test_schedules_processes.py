@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
 import asyncpg
@@ -80,6 +81,26 @@ def both_firing(dsn: str) -> Iterator[Pair]:
 def advance(rest: Scheduling, seconds: int) -> None:
     body = json.dumps({"advance_seconds": seconds}).encode()
     assert fetch(rest.url, "/_admin/clock", "POST", body).status == 200
+
+
+def ahead_seconds(rest: Scheduling) -> float:
+    return float(json.loads(fetch(rest.url, "/_admin/clock").body)["ahead_seconds"])
+
+
+def test_all_gateways_move_one_clock(both_firing: Pair) -> None:
+    with ThreadPoolExecutor(2) as threads:
+        moves = [
+            threads.submit(advance, rest, seconds)
+            for _ in range(20)
+            for rest, seconds in ((both_firing.one, 60), (both_firing.other, 1))
+        ]
+    for move in moves:
+        move.result()
+    for rest in both_firing:
+        while (ahead := ahead_seconds(rest)) < 20 * 61:
+            # Of the last move it is told in a moment.
+            pass
+        assert ahead == 20 * 61
 
 
 def test_changes_hold_for_all_gateways_at_once(silent_and_firing: Pair) -> None:
