@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 __all__ = ["read_queue", "register"]
 
-# Spark warns of each format that is registered again.
+# Spark warns of each format that is registered again, or was found before.
 _registered: weakref.WeakSet[SparkSession] = weakref.WeakSet()
 
 
@@ -26,12 +26,13 @@ def register(spark: SparkSession) -> None:
     """
     if spark in _registered:
         return
-    from spark_connectors.packaging import let_streams_find_files
+    from spark_connectors.packaging import is_discovered, let_streams_find_files
     from spark_connectors.sink import QueuegateSnsDataSource, SnsDataSource
     from spark_connectors.source import QueuegateSqsDataSource, SqsDataSource
 
     for source in (SqsDataSource, QueuegateSqsDataSource, SnsDataSource, QueuegateSnsDataSource):
-        spark.dataSource.register(source)
+        if not is_discovered(spark, source.name()):
+            spark.dataSource.register(source)
     let_streams_find_files(spark)
     _registered.add(spark)
 

@@ -24,6 +24,15 @@ for info in iter_modules():
         source = __import__(info.name).DefaultSource
         print(source.name(), source.__module__.partition(".")[0])
 """
+REGISTER = """
+from pyspark.sql import SparkSession
+from spark_connectors import register
+
+spark = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()
+register(spark)
+for name in ("sqs", "queuegate-sqs"):
+    print(spark.read.format(name).option("queueUrl", "http://127.0.0.1:9/1/q").load().columns[0])
+"""
 FOUND = ["sns spark_connectors", "sqs spark_connectors"]
 
 
@@ -122,3 +131,16 @@ def test_the_wheel_has_every_module(installed: Path) -> None:
 
 def test_spark_finds_the_formats_after_an_installation(installed: Path) -> None:
     assert formats_found(installed) == FOUND
+
+
+def test_what_spark_has_found_is_not_registered_again(installed: Path) -> None:
+    job = subprocess.run(
+        [sys.executable, "-c", REGISTER],
+        check=True,
+        cwd="/",
+        env=cluster.bare_environment(PYTHONPATH=str(installed)),
+        capture_output=True,
+        text=True,
+    )
+    assert job.stdout.split() == ["queue", "queue"]
+    assert "replaced" not in job.stderr
