@@ -43,6 +43,7 @@ class Columns(NamedTuple):
     destination: str | None
     subject: str | None
     message_structure: str | None
+    trace_header: str | None
     order_by: tuple[str, ...]
     deduplication: str
     deduplication_columns: tuple[str, ...]
@@ -135,6 +136,7 @@ def find_columns(schema: StructType, settings: Settings) -> Columns:
         destination=_destination(found, settings),
         subject=_text(found, "subject") if settings.is_topic else None,
         message_structure=_text(found, "message_structure") if settings.is_topic else None,
+        trace_header=None if settings.is_topic else _text(found, "aws_trace_header"),
         order_by=tuple(found.listed(settings.order_by, "orderBy", _can_be_sorted)),
         deduplication=_deduplication(found, settings, deduplication_id),
         deduplication_columns=tuple(_digested(found, settings)),

@@ -56,6 +56,7 @@ _RowValues = tuple[
     str | None,
     str | None,
     str | None,
+    str | None,
 ]
 
 
@@ -70,6 +71,7 @@ class _Values(NamedTuple):
     destination: Sequence[str | None]
     subject: Sequence[str | None]
     message_structure: Sequence[str | None]
+    trace_header: Sequence[str | None]
 
 
 class EntryBuilder:
@@ -109,6 +111,7 @@ class EntryBuilder:
             destination=_texts(batch, columns.destination),
             subject=_texts(batch, columns.subject),
             message_structure=_texts(batch, columns.message_structure),
+            trace_header=_texts(batch, columns.trace_header),
         )
 
     def _ids(self, batch: pa.RecordBatch) -> Sequence[str | None]:
@@ -122,7 +125,7 @@ class EntryBuilder:
         return _texts(batch, None)
 
     def _row(self, values: _RowValues) -> Outgoing | Unsendable:
-        raw, group_id, deduplication_id, given, delay_seconds, address, subject, structure = values
+        raw, group_id, deduplication_id, given, delay_seconds, address, *others = values
         row = Outgoing(_EMPTY, 0, _NOWHERE, self._position)
         try:
             row.destination = self._destination or self._route(address)
@@ -130,11 +133,9 @@ class EntryBuilder:
             # The dead letter tells it, should one of the checks that follow fail.
             row.entry = Entry("", attributes, group_id, deduplication_id)
             text, size = _body(raw, row.destination)
-            row.entry = Entry(
-                text, attributes, group_id, deduplication_id, delay_seconds, subject, structure
-            )
+            row.entry = Entry(text, attributes, group_id, deduplication_id, delay_seconds, *others)
             row.entry = self._identified(row, raw or b"")
-            row.size = size + len(subject or "")
+            row.size = size + len(row.entry.subject or "")
             if row.entry.attributes:
                 row.size += size_of_attributes(row.entry.attributes)
             self._check(row)

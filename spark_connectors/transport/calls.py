@@ -125,6 +125,10 @@ class Calls:
             member["MessageBody"] = entry.body
             if entry.delay_seconds is not None:
                 member["DelaySeconds"] = entry.delay_seconds
+            if entry.trace_header:
+                member["MessageSystemAttributes"] = {
+                    "AWSTraceHeader": {"DataType": "String", "StringValue": entry.trace_header}
+                }
             members.append(member)
         answer = self._carrier.sqs("SendMessageBatch", {"QueueUrl": queue_url, "Entries": members})
         return _taken(len(entries), answer)

@@ -58,6 +58,7 @@ class Entry(NamedTuple):
     delay_seconds: int | None = None  # queues only
     subject: str | None = None  # topics only
     message_structure: str | None = None  # topics only
+    trace_header: str | None = None  # of AWS X-Ray; queues only
 
 
 class QueueFigures(NamedTuple):

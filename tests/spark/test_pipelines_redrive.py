@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 MakeQueue = Callable[..., str]
 
+TRACE = "Root=1-5759e988-bd862e3fe1be46a994272793;Parent=53995c3f42cd8ad8;Sampled=1"
+
 
 @pytest.fixture
 def transport(endpoint: str) -> Iterator[Transport]:
@@ -78,7 +80,13 @@ def message(number: int, error: str, **given: Any) -> dict[str, Any]:
         "ErrorCode": {"DataType": "String", "StringValue": error},
         "raw": {"DataType": "Binary", "BinaryValue": b"\0\1"},
     }
-    return {"MessageBody": f"body {number}", "MessageAttributes": attributes, **given}
+    trace = {"AWSTraceHeader": {"DataType": "String", "StringValue": TRACE}}
+    return {
+        "MessageBody": f"body {number}",
+        "MessageAttributes": attributes,
+        "MessageSystemAttributes": trace,
+        **given,
+    }
 
 
 def bodies(endpoint: str, url: str) -> list[str]:
@@ -108,8 +116,9 @@ def test_what_matches_goes_back_and_the_rest_stays(
     assert summary.destinations == {source.rpartition("/")[2]: 12}
     assert bodies(gateway, dead) == sorted(f"body {number}" for number in range(0, 24, 2))
     received = client_of("sqs", gateway).receive_message(
-        QueueUrl=source, MessageAttributeNames=["All"]
+        QueueUrl=source, MessageAttributeNames=["All"], MessageSystemAttributeNames=["All"]
     )["Messages"][0]
+    assert received["Attributes"]["AWSTraceHeader"] == TRACE
     assert received["MessageAttributes"]["raw"]["BinaryValue"] == b"\0\1"
     assert received["MessageAttributes"]["ErrorCode"]["StringValue"] == "Timeout"
 

@@ -77,6 +77,7 @@ def last_line(error: PySparkException) -> str:
     return line
 
 
+TRACE = "Root=1-5759e988-bd862e3fe1be46a994272793;Parent=53995c3f42cd8ad8;Sampled=1"
 TYPED = "map<string,struct<data_type:string,string_value:string,binary_value:binary>>"
 
 
@@ -171,6 +172,7 @@ def test_rows_of_the_source_are_written_unchanged(
         "message_group_id": "g",
         "message_deduplication_id": "d",
         "message_attributes": {"k": ("String", "v", None)},
+        "aws_trace_header": TRACE,
     }
     row = tuple(given.get(name) for name in schema.fieldNames())
     frame = session.createDataFrame([row], schema)
@@ -181,6 +183,8 @@ def test_rows_of_the_source_are_written_unchanged(
     assert ordered["Attributes"]["MessageDeduplicationId"] == "d"
     assert ordered["MessageAttributes"] == plain["MessageAttributes"]
     assert set(plain["MessageAttributes"]) == {"k"}
+    # moto loses it from batches.
+    assert ordered["Attributes"]["AWSTraceHeader"] == plain["Attributes"]["AWSTraceHeader"] == TRACE
 
 
 @pytest.mark.parametrize("transport", ["lean", "boto3"])

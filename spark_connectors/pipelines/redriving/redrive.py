@@ -94,9 +94,9 @@ def redrive(transport: Transport, plan: RedrivePlan, teller: Teller = SILENT) ->
 
     At least once: a message is deleted here only after its queue has it, so one whose delete fails
     is in both. A FIFO queue drops the repetition if it comes within its deduplication window. Body,
-    attributes and group stay; message id and sending time are new. Those that do not match are
-    invisible to others until the end, and their receive count is one higher. In a FIFO queue a
-    message that stays hides what follows in its group. Raises Refused and NotNow.
+    attributes, group and trace header stay; message id and sending time are new. Those that do not
+    match are invisible to others until the end, and their receive count is one higher. In a FIFO
+    queue a message that stays hides what follows in its group. Raises Refused and NotNow.
     """
     return _Redrive(transport, plan, teller).run()
 
@@ -292,4 +292,5 @@ def _entry(message: Message, url: str, dead_letter_url: str) -> Entry:
         attributes=attributes,
         group_id=system.get("MessageGroupId"),
         deduplication_id=hashlib.sha256(identity.encode()).hexdigest() if is_fifo else None,
+        trace_header=system.get("AWSTraceHeader"),
     )
