@@ -34,6 +34,7 @@ PYTHONS = (
     "/usr/bin/python3.12",
     "/usr/bin/python3",
 )
+DATA = "var/lib/queuegate"
 SUITABLE = "import sys, ensurepip, venv; assert sys.version_info >= (3, 11)"
 
 
@@ -137,6 +138,9 @@ def base(place: Path) -> Path:
     subprocess.run(
         ["mount", "-t", "tmpfs", "-o", "mode=1777", "tmpfs", str(root / "tmp")], check=True
     )
+    # What a gateway of this machine keeps there is in no base image. It stays on the machine.
+    if (root / DATA).exists():
+        shutil.rmtree(root / DATA)
     python = next((path for path in PYTHONS if suits(path)), None)
     if python is None:
         raise SystemExit("skipped: no Python 3.11+ with venv in a place that every user can read")
