@@ -44,6 +44,7 @@ def _move_clock(engine: Engine, ahead_seconds: float, moves: int) -> None:
     if engine.clock.move(ahead_seconds, moves):
         engine.standard.forget_marks()
         engine.wakeups.on_schedules()
+        engine.wakeups.on_deliveries()
         engine.wakeups.wake_all()
 
 

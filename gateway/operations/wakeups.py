@@ -312,6 +312,7 @@ class Wakeups:
         self.on_queue_changed(None)
         self.on_topic_changed(None)
         self.on_schedules()
+        self.on_deliveries()
         self.wake_all()
 
     def _first_look(self, queue_id: int) -> None:

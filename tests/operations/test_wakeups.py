@@ -178,6 +178,9 @@ async def test_a_lost_connection_means_that_anything_may_have_changed(
     here, there = pair
     changed: list[int | None] = []
     there.on_queue_changed = changed.append
+    told: list[str] = []
+    there.on_schedules = lambda: told.append("schedules")
+    there.on_deliveries = lambda: told.append("deliveries")
     waiter = Waiter()
     there.park(7, waiter)
     async with database.transaction() as tx:
@@ -188,6 +191,7 @@ async def test_a_lost_connection_means_that_anything_may_have_changed(
         )
     await _until(lambda: changed == [None])
     await waiter.woken.wait()
+    assert told == ["schedules", "deliveries"]
     # It hears again.
     await _until(lambda: here._notifications is not None)
     async with database.transaction() as tx:
