@@ -2,6 +2,7 @@
 
 With several workers each keeps its own numbers. A scrape reaches one of them; it asks the others
 over sockets in the runtime directory and adds everything up, so that a counter never jumps back.
+Of one that is too busy to answer, what it said last counts.
 """
 
 from __future__ import annotations
@@ -39,6 +40,7 @@ class Metrics:
         self._depths_at = float("-inf")
         self._tidied_at = float("-inf")
         self._refreshing: asyncio.Task[None] | None = None
+        self._pages: dict[Path, bytes] = {}
 
     def _own(self) -> bytes:
         from gateway import exposition
@@ -50,7 +52,7 @@ class Metrics:
         from gateway import exposition
 
         await self._refresh()
-        others = await asyncio.gather(*[_ask(path) for path in self._siblings()])
+        others = await asyncio.gather(*[self._page_of(path) for path in self._siblings()])
         pages = [self._own(), *[page for page in others if page]]
         total = exposition.added(pages) if len(pages) > 1 else pages[0]
         return total + exposition.depth_page(self._depths, self._deliveries)
@@ -104,6 +106,21 @@ class Metrics:
             return []
         return [path for path in self._runtime_dir.glob("metrics-*") if path != self._socket()]
 
+    async def _page_of(self, path: Path) -> bytes:
+        """A sibling's page, or the one before when it takes too long; nothing when it is dead."""
+        try:
+            async with asyncio.timeout(_PATIENCE_SECONDS):
+                page = self._pages[path] = await _ask(path)
+        except TimeoutError:
+            page = self._pages.get(path, b"")
+            age = "those of the last time" if page else "nothing"
+            _log.warning("a worker does not tell its numbers (%s): shown is %s", path.name, age)
+        except OSError as error:
+            self._pages.pop(path, None)
+            page = b""
+            _log.warning("a worker's numbers are missing (%s): %s", path.name, error)
+        return page
+
     @contextlib.asynccontextmanager
     async def shared(self) -> AsyncIterator[None]:
         """Let the siblings read our numbers."""
@@ -129,13 +146,8 @@ class Metrics:
 
 
 async def _ask(path: Path) -> bytes:
-    """A sibling's page; nothing when it has just died."""
+    reader, writer = await asyncio.open_unix_connection(path)
     try:
-        async with asyncio.timeout(_PATIENCE_SECONDS):
-            reader, writer = await asyncio.open_unix_connection(path)
-            page = await reader.read()
-            writer.close()
-            return page
-    except (OSError, TimeoutError) as error:
-        _log.warning("a worker's numbers are missing (%s): %s", path.name, error)
-        return b""
+        return await reader.read()
+    finally:
+        writer.close()

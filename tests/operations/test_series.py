@@ -68,6 +68,39 @@ async def test_a_worker_that_is_asked_by_its_sibling_forgets_too(
     assert engine.series.queues == {}
 
 
+async def test_of_a_worker_that_hangs_the_page_before_counts(
+    engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = 0
+    over = asyncio.Event()
+
+    async def sibling(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal asked
+        asked += 1
+        if asked > 1:
+            await over.wait()
+        writer.write(b"# TYPE db_pool_size gauge\ndb_pool_size 1000.0\n")
+        writer.close()
+
+    page = Metrics(engine, tmp_path, 1)
+    path = tmp_path / "metrics-2"
+    server = await asyncio.start_unix_server(sibling, path)
+    first = _pool_size(await page.render())
+    assert first > 1000
+    monkeypatch.setattr(metrics_page, "_PATIENCE_SECONDS", 0.05)
+    assert _pool_size(await page.render()) == first
+    over.set()
+    server.close()
+    await server.wait_closed()
+    # Nobody listens there any more: that worker is dead, and what it counted is gone with it.
+    assert _pool_size(await page.render()) == first - 1000
+
+
+def _pool_size(page: bytes) -> float:
+    line = next(line for line in page.decode().splitlines() if line.startswith("db_pool_size "))
+    return float(line.split()[1])
+
+
 async def test_without_the_database_the_page_has_what_this_process_knows(
     engine: Engine, metrics: Metrics, make_queue: MakeQueue, send: SendTo
 ) -> None:
