@@ -81,6 +81,7 @@ class Collector:
         self.received_count = 0
         self.dropped_count = 0
         self.empty_polls = 0
+        self._polls_since = 0
         self.last_error: str | None = None
         self.oldest_sent_at: float | None = None
         self.spooled_bytes = 0
@@ -164,10 +165,17 @@ class Collector:
             is_over = self.is_spent or self.empty_polls >= _TARGET_POLLS
             return is_over and not self.ahead_rows
 
+    def forget_polls(self) -> None:
+        """What the queue gives has changed: polls in vain that have begun do not count."""
+        with self._changed:
+            self.empty_polls = 0
+            self._polls_since += 1
+
     @property
     def ahead_rows(self) -> int:
         """Messages received for batches that Spark has not asked for."""
-        return sum(one.rows for one in self._sealed) + len(self._buffer) + len(self._sealing)
+        with self._changed:
+            return sum(one.rows for one in self._sealed) + len(self._buffer) + len(self._sealing)
 
     def _raise_failure(self) -> None:
         if self._failure is not None:
@@ -251,6 +259,7 @@ class Collector:
         with self._changed:
             most = self._most()
             self._asked_for += most
+            polls_since = self._polls_since
         if not most:
             return
         asked_at = time.time()
@@ -260,22 +269,23 @@ class Collector:
             with self._changed:
                 self._asked_for -= most
             raise
-        if self._is_stopped:
-            with self._changed:
-                self._asked_for -= most
+        if not self._take(messages, most, asked_at):
             give_back(self._transport, self._url, [one["ReceiptHandle"] for one in messages])
             return
-        self._take(messages, most, asked_at)
-        if number == 0 and not messages and wait >= 1:
-            self.empty_polls += 1
-        elif messages:
-            self.empty_polls = 0
+        with self._changed:
+            if messages:
+                self.empty_polls = 0
+            elif number == 0 and wait >= 1 and polls_since == self._polls_since:
+                self.empty_polls += 1
 
-    def _take(self, messages: Sequence[Message], most: int, asked_at: float) -> None:
+    def _take(self, messages: Sequence[Message], most: int, asked_at: float) -> bool:
+        """Take messages up; False: nothing is taken up any more."""
         now = time.time()
         known_receipts: list[str] = []
         with self._changed:
             self._asked_for -= most
+            if self._is_stopped:
+                return False
             self._is_busy = len(messages) >= most
             for message in messages:
                 receipt = self._remember(Received(message, now, asked_at))
@@ -287,6 +297,7 @@ class Collector:
             self._deleter.delete_repeats(known_receipts)
         if is_due:
             self._seal()
+        return True
 
     def _remember(self, received: Received) -> str | None:
         """Take a message up; return its receipt when it is a repeat that the spool has."""

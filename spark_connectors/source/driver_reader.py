@@ -52,6 +52,7 @@ class DriverStreamReader(QueueStreamReader):
             options, self._transport, self._url, self._spool, self._known, self._deleter
         )
         self._is_collecting = False
+        self._is_settled = False
         self._seq = self._base
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
@@ -77,6 +78,7 @@ class DriverStreamReader(QueueStreamReader):
     def _received(self, reached: int, limit: ReadLimit) -> int | None:
         """The end of a batch of what the collector has; None: the queue gives nothing."""
         self._collect(reached)
+        self._is_settled = not self.options.place.is_fifo
         while True:
             sealed = self._collector.wait_sealed(reached, _IDLE_SECONDS)
             end = self._end(sealed, limit)
@@ -154,11 +156,13 @@ class DriverStreamReader(QueueStreamReader):
 
     def _is_exhausted(self) -> bool:
         """Whether this AvailableNow run has what it came for, or the queue does not give it."""
-        if self._deleter.flush(0):
-            return self._collector.is_exhausted
-        # A FIFO group gives its next messages only then: what was asked before does not count.
-        self._collector.empty_polls = 0
-        return False
+        if not self._deleter.flush(0):
+            return False
+        if not self._is_settled:
+            # A FIFO group gives its next messages only now: what was asked before does not count.
+            self._is_settled = True
+            self._collector.forget_polls()
+        return self._collector.is_exhausted
 
     def _end(self, sealed: Sequence[Sealed], limit: ReadLimit) -> int | None:
         """The last of the segments that make the next batch: at least one, within the limits."""
