@@ -25,6 +25,8 @@ SPARK_HOME = Path(pyspark.__file__).parent
 WORKERS = 2
 # Ivy keeps the jars that it downloads here; `make clean` deletes them.
 IVY = ROOT / ".venvs/ivy"
+# For a whole job, on a slow machine.
+_JOB_SECONDS = 600
 _PASSED_ON = ("HOME", "JAVA_HOME", "LANG", "PATH", "TMPDIR")
 
 
@@ -154,21 +156,17 @@ def connect_server(directory: Path, **variables: str) -> Iterator[str]:
         yield f"sc://127.0.0.1:{matched[1]}"
 
 
-def submit(
-    arguments: list[str], directory: Path, *, environment: Mapping[str, str], seconds: float = 240
-) -> str:
+def submit(arguments: list[str], directory: Path, *, environment: Mapping[str, str]) -> str:
     """Run ``spark-submit`` to its end and return what the job printed.
 
     Raises AssertionError with the end of its log when it fails.
     """
     base = ["--conf", "spark.ui.enabled=false", "--driver-memory", "1g"]
     command = [str(SPARK_HOME / "bin/spark-submit"), *base, *arguments]
-    return run(command, directory, environment=environment, seconds=seconds)
+    return run(command, directory, environment=environment)
 
 
-def run(
-    command: list[str], directory: Path, *, environment: Mapping[str, str], seconds: float = 240
-) -> str:
+def run(command: list[str], directory: Path, *, environment: Mapping[str, str]) -> str:
     """Run a command to its end, in a group that ends with it, and return what it printed."""
     with (directory / "stdout").open("w+") as out, (directory / "stderr").open("w+") as err:
         process = subprocess.Popen(
@@ -181,7 +179,7 @@ def run(
             start_new_session=True,
         )
         try:
-            code = process.wait(seconds)
+            code = process.wait(_JOB_SECONDS)
         finally:
             _end_group(process)
         out.seek(0)

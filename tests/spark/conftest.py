@@ -123,6 +123,15 @@ def make_queue() -> Callable[..., str]:
     return make
 
 
+@pytest.fixture(autouse=True)
+def no_reader_outlives_its_test() -> Iterator[None]:
+    """A reader that nobody stops receives to the end of the run."""
+    yield
+    from tests.spark.readers import stop_readers
+
+    stop_readers()
+
+
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     """A local session with two slots."""

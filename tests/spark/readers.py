@@ -13,8 +13,10 @@ from spark_connectors.source.driver_reader import DriverStreamReader
 from spark_connectors.source.executor_reader import ExecutorStreamReader
 from spark_connectors.source.options import stream_options
 from spark_connectors.source.queue_reader import QueueStreamReader
+from tests.spark.waiting import wait_for
 
 Rows = list[dict[str, Any]]
+_made: list[QueueStreamReader] = []
 
 
 def reader_of(endpoint: str, url: str, spool: Path | None, **options: object) -> QueueStreamReader:
@@ -24,7 +26,14 @@ def reader_of(endpoint: str, url: str, spool: Path | None, **options: object) ->
         given["spoolPath"] = str(spool)
     read = stream_options(given | {name: str(value) for name, value in options.items()})
     executor = read.receive_mode == "executor"
-    return ExecutorStreamReader(read) if executor else DriverStreamReader(read)
+    _made.append(ExecutorStreamReader(read) if executor else DriverStreamReader(read))
+    return _made[-1]
+
+
+def stop_readers() -> None:
+    """Stop every reader that was made, also those that a test has stopped."""
+    while _made:
+        _made.pop().stop()
 
 
 def batches(reader: QueueStreamReader, task: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -47,6 +56,17 @@ class Run:
             self.offset, self.reader.getDefaultReadLimit()
         )
         return found
+
+    def plan_some(self) -> dict[str, Any]:
+        """Where the next batch ends, when there is one: a single question waits only a moment."""
+        found: list[dict[str, Any]] = []
+
+        def is_there() -> bool:
+            found.append(self.plan())
+            return found[-1] != self.offset
+
+        wait_for(is_there)
+        return found[-1]
 
     def rows(self, start: dict[str, Any], end: dict[str, Any]) -> list[Rows]:
         """The rows of each task, read by a reader of another process, so to speak."""

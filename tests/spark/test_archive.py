@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -18,6 +16,7 @@ from spark_connectors.pipelines.archiving.delta import check_delta
 from spark_connectors.pipelines.archiving.places import BadArchive
 from spark_connectors.pipelines.archiving.reading import read_archive
 from spark_connectors.pipelines.telling import instant
+from tests.spark.crash.points import kill_session
 from tests.spark.queues import client_of
 from tests.spark.waiting import wait_for
 
@@ -95,7 +94,7 @@ def test_killed_while_it_archives_every_message_is_there_once(
     try:
         wait_for(lambda: (tmp_path / "checkpoint/offsets/2").exists(), 200)
     finally:
-        os.killpg(process.pid, signal.SIGKILL)
+        kill_session(process.pid)
         process.wait(30)
     assert len(bodies_of(spark, tmp_path)) < 300
     plan = ArchivePlan({**options, "queueUrl": url})

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -14,6 +12,7 @@ import pytest
 
 from spark_connectors.pipelines.archiving.delta import PACKAGE
 from tests.spark.conftest import ROOT
+from tests.spark.crash.points import kill_session
 from tests.spark.queues import counts, fill
 from tests.spark.waiting import wait_for
 
@@ -37,7 +36,7 @@ def command(archive: Path, *arguments: str) -> list[str]:
 
 def run(archive: Path, *arguments: str) -> dict[str, object]:
     done = subprocess.run(
-        command(archive, *arguments), capture_output=True, text=True, timeout=280, check=False
+        command(archive, *arguments), capture_output=True, text=True, timeout=600, check=False
     )
     assert done.returncode == 0, done.stderr[-2_000:]
     found: dict[str, object] = json.loads(done.stdout)
@@ -65,7 +64,7 @@ def distinct_and_all(archive: Path) -> tuple[int, int]:
     return len(set(ids)), len(ids)
 
 
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1800)
 def test_killed_and_run_again_every_message_is_there_once(
     gateway: str, make_queue: Callable[..., str], tmp_path: Path
 ) -> None:
@@ -80,10 +79,12 @@ def test_killed_and_run_again_every_message_is_there_once(
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )
-    # In the middle: something is committed, not all is.
-    wait_for(lambda: len(list((archive / "data" / "_delta_log").glob("*.json"))) > 1, 250)
-    os.killpg(job.pid, signal.SIGKILL)
-    job.wait(30)
+    try:
+        # In the middle: something is committed, not all is.
+        wait_for(lambda: len(list((archive / "data" / "_delta_log").glob("*.json"))) > 1, 250)
+    finally:
+        kill_session(job.pid)
+        job.wait(30)
     # Later than the visibility timeout, so that what was received comes again.
     wait_for(lambda: counts(gateway, url)[1] == 0)
     run(archive, "archive", *source, *small, "--format", "delta")

@@ -11,7 +11,7 @@ import pytest
 from tests.spark import cluster
 from tests.spark.queues import client_of
 
-pytestmark = pytest.mark.timeout(400)
+pytestmark = pytest.mark.timeout(1200)
 
 JOB = Path(__file__).parent / "pipeline_job.py"
 COUNT = 150
@@ -31,7 +31,9 @@ def test_a_pipeline_runs_on_two_executors(
     sent = cluster.fill(client_of("sqs", gateway), source, COUNT)
     variables = cluster.credentials(gateway)
     settings = [f"spark.executorEnv.{name}={variables[name]}" for name in variables]
-    # Tasks begin when both executors are there, so both get some.
+    # Tasks begin when both executors are there, so both get some. Of how many cores the ratio is,
+    # a standalone cluster knows only by cores.max.
+    settings += [f"spark.cores.max={cluster.WORKERS}"]
     settings += ["spark.scheduler.minRegisteredResourcesRatio=1.0"]
     settings += ["spark.scheduler.maxRegisteredResourcesWaitingTime=120s"]
     archive = cluster.make_zip(tmp_path)

@@ -23,6 +23,9 @@ from tests.spark.crash.scenario import (
     Scenario,
 )
 
+# The default is less than what a single run may take.
+pytestmark = pytest.mark.timeout(900)
+
 Make = Callable[..., Scenario]
 modes = pytest.mark.parametrize("mode", ["driver", "executor"])
 kinds = pytest.mark.parametrize("fifo", [False, True], ids=["standard", "fifo"])
@@ -68,7 +71,7 @@ def test_a_job_survives_it_again_and_again(make: Make, mode: str, fifo: bool, na
     make(MODEL, mode, fifo=fifo).survives([KILLS[name]] * 4)
 
 
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1800)
 @kinds
 @modes
 def test_a_job_of_spark_survives(make: Make, mode: str, fifo: bool) -> None:
@@ -86,7 +89,7 @@ def test_a_job_of_spark_survives_everything(make: Make, mode: str, fifo: bool) -
 
 @with_delta
 @pytest.mark.delta
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1800)
 @modes
 def test_a_table_of_delta_survives(make: Make, mode: str) -> None:
     make(SPARK_WITH_DELTA, mode).survives([KILLS["uncommitted"]])

@@ -118,7 +118,8 @@ def test_a_task_takes_no_more_than_its_share(
     endpoint: str, make_queue: Maker, tmp_path: Path
 ) -> None:
     url = queue_with(150, endpoint, make_queue)
-    run = executor_run(endpoint, url, tmp_path, maxOffsetsPerTrigger=90, receiveThreads=8)
+    options = {"maxOffsetsPerTrigger": 90, "receiveThreads": 8, "maxReceiveSeconds": 30}
+    run = executor_run(endpoint, url, tmp_path, **options)
     assert [len(rows) for rows in run.rows(run.offset, run.plan())] == [45, 45]
 
 
@@ -147,12 +148,14 @@ def test_a_task_that_was_held_up_receives_anew(
         url,
         tmp_path,
         lambda: wait_for(lambda: counts(gateway, url) == (10, 0)),
-        visibilityTimeout=2,
+        visibilityTimeout=8,
+        maxReceiveSeconds=4,
     )
     rows = [row for batch in batches(reader, task) for row in batch.to_pylist()]
     assert sorted(row["body"] for row in rows) == sorted(bodies_of(10))
-    # Before the wait, behind it, and anew.
-    assert {row["approximate_receive_count"] for row in rows} == {3}
+    # Before the wait, behind it, and anew; once more where anew took too long as well.
+    [received] = {row["approximate_receive_count"] for row in rows}
+    assert received >= 3
     assert counts(gateway, url) == (0, 0)
 
 
@@ -180,7 +183,8 @@ def test_a_message_that_came_twice_is_deleted_by_both_receipts(
 ) -> None:
     """Of two threads, the one with the older receipt may take it last."""
     url = queue_with(10, gateway, make_queue)
-    run = executor_run(gateway, url, tmp_path, minPartitions=1, receiveThreads=1)
+    options = {"minPartitions": 1, "receiveThreads": 1, "maxReceiveSeconds": 30}
+    run = executor_run(gateway, url, tmp_path, **options)
     [task] = run.reader.partitions(run.offset, run.plan())
     deleted: list[str] = []
 
@@ -210,7 +214,8 @@ def test_a_dead_endpoint_is_not_asked_for_each_delete(
     gateway: str, make_queue: Maker, tmp_path: Path
 ) -> None:
     url = queue_with(300, gateway, make_queue)
-    run = executor_run(gateway, url, tmp_path, minPartitions=1, receiveThreads=2)
+    options = {"minPartitions": 1, "receiveThreads": 2, "maxReceiveSeconds": 30}
+    run = executor_run(gateway, url, tmp_path, **options)
     [task] = run.reader.partitions(run.offset, run.plan())
     asked: list[int] = []
 
@@ -278,8 +283,10 @@ def test_a_late_attempt_that_died_counts_for_nothing(
     url = make_queue(gateway)
     spool, elsewhere = tmp_path / "spool", tmp_path / "elsewhere"
     fill(gateway, url, bodies_of(20))
-    options = {"spoolRetentionBatches": 0, "minPartitions": 1, "visibilityTimeout": 3}
-    run = executor_run(gateway, url, spool, **options)
+    options = {"spoolRetentionBatches": 0, "minPartitions": 1}
+    # All that was sent is of this batch, however long it takes.
+    long = {"visibilityTimeout": 60, "maxReceiveSeconds": 30, **options}
+    run = executor_run(gateway, url, spool, **long)
     end = run.plan()
     [task] = run.reader.partitions(run.offset, end)
     run.rows(run.offset, end)
@@ -289,11 +296,12 @@ def test_a_late_attempt_that_died_counts_for_nothing(
     # Where nothing was dropped it takes the message, and nobody deletes it.
     elsewhere.mkdir()
     shutil.copy(spool / "spool.json", elsewhere)
-    late = executor_run(gateway, url, elsewhere, deleteMode="commit", **options).reader
+    short = {"visibilityTimeout": 3, "maxReceiveSeconds": 1, **options}
+    late = executor_run(gateway, url, elsewhere, deleteMode="commit", **short).reader
     assert [row["body"] for batch in batches(late, task) for row in batch.to_pylist()] == ["new"]
     [ghost] = elsewhere.rglob("*.arrow")
     shutil.copy(ghost, spool / "segments" / ghost.name)
-    after = Run(reader_of(gateway, url, spool, receiveMode="executor", **options), end)
+    after = Run(reader_of(gateway, url, spool, receiveMode="executor", **long), end)
     assert [row["body"] for row in after.all_rows(1)] == ["new"]
     wait_for(lambda: counts(gateway, url) == (0, 0))
 
@@ -381,7 +389,8 @@ def test_a_driver_deletes_what_a_dead_executor_left(
 
 def test_a_redelivery_is_known(gateway: str, make_queue: Maker, tmp_path: Path) -> None:
     url = queue_with(20, gateway, make_queue)
-    run = executor_run(gateway, url, tmp_path, deleteMode="commit", visibilityTimeout=4)
+    options = {"deleteMode": "commit", "visibilityTimeout": 10, "maxReceiveSeconds": 5}
+    run = executor_run(gateway, url, tmp_path, **options)
     end = run.plan()
     seen = Counter(row["body"] for rows in run.rows(run.offset, end) for row in rows)
     wait_for(lambda: counts(gateway, url) == (20, 0))

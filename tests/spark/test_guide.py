@@ -23,6 +23,7 @@ def test_its_options_are_those_that_are_read(of: str) -> None:
 
 
 @pytest.mark.every_version
+@pytest.mark.timeout(900)
 def test_its_quick_start_runs(gateway: str, tmp_path: Path) -> None:
     found = re.search(r"```python\n(.*?)```", GUIDE.read_text(), re.DOTALL)
     assert found is not None
@@ -33,7 +34,7 @@ def test_its_quick_start_runs(gateway: str, tmp_path: Path) -> None:
         [sys.executable, str(job)],
         capture_output=True,
         text=True,
-        timeout=200,
+        timeout=600,
         check=False,
         cwd=tmp_path,
         env=os.environ | {"PYSPARK_SUBMIT_ARGS": "--conf spark.ui.enabled=false pyspark-shell"},

@@ -16,7 +16,7 @@ import pytest
 from tests.spark import cluster
 from tests.spark.queues import client_of
 
-pytestmark = [pytest.mark.jvm, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.jvm, pytest.mark.timeout(1200)]
 
 HERE = Path(__file__).parent / "jvm"
 SDK = "2.51.3"
@@ -62,7 +62,6 @@ def sdk(gateway: str, tmp_path_factory: pytest.TempPathFactory) -> dict[str, obj
             ["--master", "local[2]", *PACKAGES, *job],
             tmp_path_factory.mktemp("sdk"),
             environment=cluster.bare_environment(**variables_for("code", gateway)),
-            seconds=400,
         )
     except AssertionError as failure:
         missing = re.search(r"unresolved dependency: \S+", str(failure))

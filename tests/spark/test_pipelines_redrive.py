@@ -197,7 +197,8 @@ def test_what_a_rate_holds_back_is_held_on_to(
             seen.append(visible(gateway, dead))
             return gateway_transport.send(*given)
 
-    plan = RedrivePlan(dead, Filters(), apply=True, rate=20, visibility_seconds=2)
+    # The last request is sent after more than 8 s; renewing comes seconds before it is too late.
+    plan = RedrivePlan(dead, Filters(), apply=True, rate=6, visibility_seconds=8)
     assert redrive(cast("Transport", Watching()), plan).moved == 60
     assert visible(gateway, source) == 60
     assert set(seen) == {0}

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import datetime
-import os
 import shutil
-import signal
 import subprocess
 import sys
 from collections import defaultdict
@@ -29,6 +27,7 @@ from spark_connectors.pipelines.replaying.replay import (
 )
 from spark_connectors.pipelines.replaying.selection import Selection, in_order, selected
 from tests.spark.archived_rows import BEGINNING, append, frame, ids, micros, row, text_attributes
+from tests.spark.crash.points import kill_session
 from tests.spark.queues import client_of
 from tests.spark.waiting import wait_for
 
@@ -187,7 +186,7 @@ def test_killed_in_the_middle_and_run_again(
     try:
         wait_for(lambda: sent_count(wanted.ledger) >= 40, 200)
     finally:
-        os.killpg(process.pid, signal.SIGKILL)
+        kill_session(process.pid)
         process.wait(30)
     assert sent_count(wanted.ledger) < 200
     replay(read_archive(spark, str(archive)), wanted)

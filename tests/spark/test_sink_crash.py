@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.spark.crash.points import kill_session
 from tests.spark.faulty_endpoint import Faults, faulty
 from tests.spark.test_sink_faults import bodies_by_group, drained
 
@@ -53,16 +54,6 @@ def run_query(endpoint: str, url: str, directory: str) -> None:
     query.awaitTermination()
 
 
-def kill_session(leader: int) -> None:
-    """Kill a process with all it started: workers of Spark are groups of their own."""
-    for name in os.listdir("/proc"):
-        try:
-            if name.isdigit() and os.getsid(int(name)) == leader:
-                os.kill(int(name), signal.SIGKILL)
-        except ProcessLookupError:
-            continue
-
-
 class Driver:
     """The process that runs the query, as often as it takes."""
 
@@ -82,7 +73,7 @@ class Driver:
             start_new_session=True,
         )
         try:
-            return self._process.wait(240)
+            return self._process.wait(600)
         finally:
             kill_session(self._process.pid)
 
@@ -100,7 +91,7 @@ def make_files(directory: Path) -> None:
         os.utime(file, (_FIRST_WRITTEN_AT + batch, _FIRST_WRITTEN_AT + batch))
 
 
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1800)
 def test_killed_query_loses_duplicates_and_reorders_nothing(
     gateway: str, make_queue: Callable[..., str], tmp_path: Path
 ) -> None:

@@ -13,6 +13,9 @@ from tests.spark.crash.jobs import Job
 from tests.spark.crash.scenario import MODEL, SPARK, Runner, Scenario
 from tests.spark.waiting import wait_for
 
+# The default is less than what a single run may take.
+pytestmark = pytest.mark.timeout(900)
+
 modes = pytest.mark.parametrize("mode", ["driver", "executor"])
 kinds = pytest.mark.parametrize("fifo", [False, True], ids=["standard", "fifo"])
 
@@ -89,7 +92,7 @@ def test_random_kills(soak: Callable[..., Soak], mode: str, fifo: bool) -> None:
     soak(MODEL, mode, fifo).run(kills=4, count=2_000)
 
 
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1800)
 @modes
 def test_random_kills_of_spark(soak: Callable[..., Soak], mode: str) -> None:
     soak(SPARK, mode, maxOffsetsPerTrigger=1_000).run(kills=3, count=10_000)

@@ -17,6 +17,9 @@ from tests.spark.crash.points import Plan
 from tests.spark.crash.scenario import MODEL, SPARK, Runner, Scenario, compared
 from tests.spark.waiting import wait_for
 
+# The default is less than what a single run may take.
+pytestmark = pytest.mark.timeout(900)
+
 modes = pytest.mark.parametrize("mode", ["driver", "executor"])
 Make = Callable[..., Scenario]
 # Every task may fail four times.
@@ -44,7 +47,7 @@ def make(gateway: str, make_queue: Callable[..., str], tmp_path: Path) -> Make:
     return scenario
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1800)
 @pytest.mark.parametrize(
     ("mode", "point"),
     [("driver", "read"), ("executor", "received"), ("executor", "after segments")],

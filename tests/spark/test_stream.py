@@ -35,7 +35,7 @@ def run_available(frame: DataFrame, where: Path) -> list[Any]:
         .trigger(availableNow=True)
         .start()
     )
-    query.awaitTermination(120)
+    assert query.awaitTermination(240)
     assert query.exception() is None
     return list(query.recentProgress)
 

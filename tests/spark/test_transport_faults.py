@@ -117,7 +117,7 @@ def test_an_endpoint_that_hangs(server: ScriptedEndpoint) -> None:
     carrier = LeanCarrier(session, configured(connection, session), 1, read_seconds=0.1)
     with pytest.raises(NotNow, match="no answer in time"):
         Calls(carrier, 1).receive(QUEUE)
-    assert len(server.requests) == server.connections == 2
+    wait_for(lambda: len(server.requests) == server.connections == 2)
 
 
 @pytest.mark.parametrize("nonsense", [answer(b"<html>hello</html>"), answer([1, 2])])
@@ -280,10 +280,14 @@ def test_a_length_out_of_range_is_no_answer(server: ScriptedEndpoint, length: by
 def test_a_fork_does_not_use_its_parents_connection(server: ScriptedEndpoint) -> None:
     transport = opened(server.url)
     transport.receive(QUEUE)
-    child = multiprocessing.get_context("fork").Process(target=transport.receive, args=(QUEUE,))
+    fork = multiprocessing.get_context("fork").Process
+    child = fork(target=transport.receive, args=(QUEUE,), daemon=True)
     child.start()
-    child.join(30)
-    assert child.exitcode == 0
+    try:
+        child.join(30)
+        assert child.exitcode == 0
+    finally:
+        child.kill()
     assert transport.receive(QUEUE) == [message()]
     assert (len(server.requests), server.connections) == (3, 2)
 

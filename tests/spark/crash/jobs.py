@@ -74,7 +74,7 @@ class Running:
     def log(self) -> str:
         return self._log.read_text("utf-8", "replace")
 
-    def wait(self, seconds: float = 240) -> int:
+    def wait(self, seconds: float = 600) -> int:
         """How it ended; nothing of it runs any more."""
         try:
             return self._process.wait(seconds)
