@@ -9,9 +9,14 @@ from collections.abc import AsyncIterator, Iterator
 
 import asyncpg
 import pytest
+from hypothesis import HealthCheck, settings
 
 from storage.database import Database
 from storage.migrate import migrate
+
+# How long an example takes says how busy the machine is. Settings of a test's own begin with these.
+settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("patient")
 
 _names = itertools.count()
 

@@ -139,10 +139,12 @@ def a_long_poll_ends_with_a_timeout_of_another_receive(client: Client) -> None:
 @case()
 def a_delay(client: Client) -> None:
     url = client.queue()
-    client.call("SendMessage", QueueUrl=url, MessageBody="b", DelaySeconds=1)
+    client.call("SendMessage", QueueUrl=url, MessageBody="b", DelaySeconds=900)
     expect(client.receive(url), [])
     expect(client.attribute(url, "ApproximateNumberOfMessagesDelayed"), "1")
-    expect(len(client.receive(url, WaitTimeSeconds=20)), 1)
+    soon = client.queue()
+    client.call("SendMessage", QueueUrl=soon, MessageBody="b", DelaySeconds=1)
+    expect(len(client.receive(soon, WaitTimeSeconds=20)), 1)
 
 
 @case()

@@ -51,7 +51,11 @@ class Gateway:
         assert self.process.stdout is not None
         while "stop " not in self.printed:
             line = self.process.stdout.readline()
-            assert line, f"the gateway ended with {self.process.wait()}: {self.printed}"
+            if not line:
+                self.process.stdout.close()
+                raise AssertionError(
+                    f"the gateway ended with {self.process.wait()}: {self.printed}"
+                )
             self.printed += line
         found = re.search(r"ready: (\S+)", self.printed)
         assert found is not None

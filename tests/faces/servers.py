@@ -9,10 +9,9 @@ from typing import Any, Generic, TypeVar
 
 from tests.cli.processes import Gateway
 from tests.faces.connections import fetch
+from tests.waiting import until
 
 Result = TypeVar("Result")
-
-_LOOKS = 20_000
 
 
 class Server(Gateway):
@@ -50,10 +49,7 @@ class Server(Gateway):
 
     def until(self, sample: str, value: float) -> None:
         """Look until a sample has this value."""
-        for _ in range(_LOOKS):
-            if self.metric(sample) == value:
-                return
-        raise AssertionError(f"{sample} is {self.metric(sample)}, not {value}")
+        until(lambda: (sample, self.metric(sample)), lambda found: found[1] == value)
 
     def until_parked(self, count: int = 1) -> None:
         """Look until so many long polls wait."""

@@ -11,9 +11,9 @@ import pytest
 from tests.faces.clients import Refused, Sqs
 from tests.faces.servers import Server
 from tests.faces.sns_client import Sns
+from tests.waiting import until
 
 ARCHIVE = {"ArchivePolicy": '{"MessageRetentionPeriod":"30"}'}
-_LOOKS = 2_000
 
 
 def moment(server: Server) -> datetime:
@@ -34,11 +34,9 @@ def subscription_attributes(sns: Sns, arn: str) -> dict[str, str]:
 
 def until_status(sns: Sns, arn: str, status: str) -> dict[str, str]:
     """Look until the replay is that far; the attributes."""
-    for _ in range(_LOOKS):
-        found = subscription_attributes(sns, arn)
-        if found["ReplayStatus"] == status:
-            return found
-    raise AssertionError(found)
+    return until(
+        lambda: subscription_attributes(sns, arn), lambda found: found["ReplayStatus"] == status
+    )
 
 
 def collect(sqs: Sqs, url: str, count: int) -> list[dict[str, Any]]:

@@ -10,9 +10,9 @@ import pytest
 
 from tests.faces.clients import Sqs
 from tests.faces.servers import Server
+from tests.waiting import until
 
 KINDS = pytest.mark.parametrize("kind", ["standard", "fifo"])
-_LOOKS = 3000
 
 
 class Pair:
@@ -56,11 +56,7 @@ class Pair:
 
     def until(self, status: str) -> dict[str, Any]:
         """The newest task when it has this status."""
-        for _ in range(_LOOKS):
-            task = self.tasks()[0]
-            if task["Status"] == status:
-                return task
-        raise AssertionError(f"still {task}")
+        return until(lambda: self.tasks()[0], lambda task: task["Status"] == status)
 
 
 @KINDS

@@ -1,4 +1,7 @@
-"""Two gateways on one database: what one changes holds for publishes through the other."""
+"""Two gateways on one database: what one changes holds for publishes through the other.
+
+The other is told; a change that it was not told of would never show.
+"""
 
 from __future__ import annotations
 
@@ -16,11 +19,10 @@ from tests.faces.clients import new_account
 from tests.faces.servers import Background, Server
 from tests.faces.sns_client import Sns
 from tests.faces.test_publish import RAW, text
+from tests.waiting import until
 
 pytestmark = pytest.mark.timeout(120)
 
-# A notification takes milliseconds; without one the change would never show.
-_SOON_SECONDS = 3.0
 _NEVER_LOOKED_SECONDS = 0.5
 
 
@@ -59,13 +61,6 @@ def pair(urls: list[str]) -> Iterator[Pair]:
         yield Pair(one, other)
 
 
-def soon(attempt: Callable[[], bool]) -> None:
-    """Try until it is so."""
-    end = time.monotonic() + _SOON_SECONDS
-    while not attempt():
-        assert time.monotonic() < end, "it never came true"
-
-
 def gets(sns: Sns, topic: str, url: str, **members: Any) -> Callable[[], bool]:
     """Whether a publish by this client reaches the queue."""
 
@@ -83,17 +78,17 @@ def test_a_new_subscription(pair: Pair) -> None:
     topic = pair.one.create()
     pair.other.publish(topic)
     url = pair.one.subscribe_queue(topic, "orders")
-    soon(gets(pair.other, topic, url))
+    until(gets(pair.other, topic, url))
 
 
 def test_the_end_of_a_subscription(pair: Pair) -> None:
     topic = pair.one.create()
     url = pair.one.subscribe_queue(topic, "orders")
-    soon(gets(pair.other, topic, url))
+    until(gets(pair.other, topic, url))
     [found] = pair.one.call("ListSubscriptionsByTopic", TopicArn=topic)["Subscriptions"]
     pair.one.call("Unsubscribe", SubscriptionArn=found["SubscriptionArn"])
     arrives = gets(pair.other, topic, url)
-    soon(lambda: not arrives())
+    until(lambda: not arrives())
 
 
 def test_a_changed_filter(pair: Pair) -> None:
@@ -107,14 +102,14 @@ def test_a_changed_filter(pair: Pair) -> None:
     assert not bad()
     changed = {"AttributeName": "FilterPolicy", "AttributeValue": '{"a":["c"]}'}
     pair.one.call("SetSubscriptionAttributes", SubscriptionArn=arn, **changed)
-    soon(bad)
+    until(bad)
     assert not good()
 
 
 def test_a_changed_topic(pair: Pair) -> None:
     topic = pair.one.create()
     url = pair.one.subscribe_queue(topic, "orders")
-    soon(gets(pair.other, topic, url))
+    until(gets(pair.other, topic, url))
     pair.one.set(topic, "SignatureVersion", "2")
 
     def is_signed_anew() -> bool:
@@ -122,7 +117,7 @@ def test_a_changed_topic(pair: Pair) -> None:
         [body] = pair.other.sqs().bodies(url)
         return bool(json.loads(body)["SignatureVersion"] == "2")
 
-    soon(is_signed_anew)
+    until(is_signed_anew)
 
 
 def test_a_deleted_topic_and_one_made_again(pair: Pair) -> None:
@@ -133,9 +128,9 @@ def test_a_deleted_topic_and_one_made_again(pair: Pair) -> None:
     def status() -> int:
         return pair.other.ask("Publish", {"TopicArn": topic, "Message": "x"}).status
 
-    soon(lambda: status() == 404)
+    until(lambda: status() == 404)
     url = pair.one.subscribe_queue(pair.one.create(), "orders")
-    soon(gets(pair.other, topic, url))
+    until(gets(pair.other, topic, url))
 
 
 def test_a_deleted_queue_and_one_made_again(pair: Pair) -> None:
@@ -144,14 +139,14 @@ def test_a_deleted_queue_and_one_made_again(pair: Pair) -> None:
     topic = pair.one.create()
     redrive = json.dumps({"deadLetterTargetArn": sqs.arn(dead)})
     url = pair.one.subscribe_queue(topic, "orders", RedrivePolicy=redrive)
-    soon(gets(pair.other, topic, url))
+    until(gets(pair.other, topic, url))
     sqs.call("DeleteQueue", QueueUrl=url)
     # The transaction itself notices: no copy is lost, however late the notification is.
     for _ in range(5):
         pair.other.publish(topic, "dead")
     assert len(sqs.receive(dead)) == 5
     assert sqs.create("orders") == url
-    soon(gets(pair.other, topic, url))
+    until(gets(pair.other, topic, url))
 
 
 @pytest.mark.parametrize("kind", ["standard", "fifo"])
@@ -190,6 +185,6 @@ def test_every_worker_of_a_gateway_hears_of_a_subscription() -> None:
             sns.publish(topic)
         url = first.subscribe_queue(topic, "orders", **RAW)
         for number, sns in enumerate(others):
-            soon(gets(sns, topic, url, Subject=str(number)))
+            until(gets(sns, topic, url, Subject=str(number)))
         for sns in others:
             sns.close()

@@ -96,7 +96,7 @@ async def test_a_request_that_does_not_end_is_not_waited_for(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", [kind for kind in UNFINISHED if kind != "nothing"])
 async def test_nor_is_a_second_one(kind: str) -> None:
-    async with _Listening(0.05) as listening:
+    async with _Listening(0.5) as listening:
         listening.writer.write(HEAD + b"abc")
         await listening.read()
         listening.writer.write(UNFINISHED[kind])
@@ -113,11 +113,11 @@ async def test_a_request_in_many_pieces_is_waited_for() -> None:
 
 async def test_the_time_of_an_answer_does_not_count() -> None:
     """Neither for the request that is answered nor for one behind it that has only begun."""
-    async with _Listening(0.02) as listening:
+    async with _Listening(0.5) as listening:
         waiting = HEAD.replace(b"/x", b"/wait")
         listening.writer.write(waiting + b"abc" + HEAD)
         loop = asyncio.get_running_loop()
-        loop.call_later(0.2, listening.gate.set)
+        loop.call_later(1.2, listening.gate.set)
         await listening.read()
         listening.writer.write(b"abc")
         assert (await listening.read()).startswith(b"HTTP/1.1 200")

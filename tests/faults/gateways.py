@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import signal
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 import asyncpg
 
-from tests.cli.processes import Gateway, Watch, postmaster
+from tests.cli.processes import PATIENCE_SECONDS, Gateway, Watch, postmaster
 from tests.faults.load import Load, make_queue
 
 if TYPE_CHECKING:
@@ -40,10 +41,14 @@ class Server:
         self._gateway = await asyncio.to_thread(Gateway, *place, **self._more)
         self.port = int(self._gateway.port)
 
-    async def kill(self) -> None:
-        """kill -9, and wait until its PostgreSQL has stopped by itself."""
+    async def kill(self, hold: Callable[[], None] | None = None) -> None:
+        """kill -9, hold the load, and wait until its PostgreSQL has stopped by itself."""
         watch = Watch(postmaster(self.data))
-        await asyncio.to_thread(self.gateway.stop, signal.SIGKILL)
+        self.gateway.process.send_signal(signal.SIGKILL)
+        # Not before: all that is under way might be answered meanwhile.
+        if hold is not None:
+            hold()
+        await asyncio.to_thread(self.gateway.process.wait, PATIENCE_SECONDS)
         assert await asyncio.to_thread(watch.wait)
         await self.close()
 
@@ -60,6 +65,26 @@ class Server:
             f"postgresql://queuegate@/postgres?host={host}",
             server_settings={"search_path": "queuegate", "application_name": "test"},
         )
+
+
+async def kill_backend(server: Server, query: str) -> None:
+    """kill -9 of a backend whose last query has these words. PostgreSQL ends every connection then;
+    wait for that."""
+    connection = await server.connect()
+    ended = asyncio.Event()
+    connection.add_termination_listener(lambda _: ended.set())
+    async with asyncio.timeout(20):
+        while not (
+            backend := await connection.fetchval(
+                "SELECT pid FROM pg_stat_activity WHERE query LIKE '%' || $1 || '%'"
+                " AND pid <> pg_backend_pid()",
+                query,
+            )
+        ):
+            pass
+        os.kill(backend, signal.SIGKILL)
+        await ended.wait()
+    connection.terminate()
 
 
 @contextlib.asynccontextmanager

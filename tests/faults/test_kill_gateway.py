@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import signal
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from tests.cli.processes import Watch, children
 from tests.faults.client import clients, make_request
 from tests.faults.gateways import Server, loaded, serving
 from tests.faults.load import make_queue
+from tests.waiting import until
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -23,8 +25,7 @@ async def test_kill_of_the_gateway_loses_nothing(data: Path) -> None:
     async with serving(data) as server, loaded(server.port) as loads:
         for _ in range(2):
             await loads.more(400)
-            loads.hold()
-            await server.kill()
+            await server.kill(loads.hold)
             await server.start()
             loads.go_on()
         await loads.more(200)
@@ -102,8 +103,11 @@ async def test_kill_of_one_worker_loses_nothing(data: Path) -> None:
     async with serving(data, "--workers", "2") as server, loaded(server.port) as loads:
         for _ in range(2):
             await loads.more(400)
-            before = children(server.gateway.process.pid)
-            assert len(before) == 2
+            before = await asyncio.to_thread(
+                until,
+                partial(children, server.gateway.process.pid),
+                lambda found: len(found) == 2,
+            )
             watch = Watch(before[0])
             os.kill(before[0], signal.SIGKILL)
             assert await asyncio.to_thread(watch.wait)

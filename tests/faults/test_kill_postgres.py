@@ -13,7 +13,7 @@ import pytest
 from storage.embedded import EmbeddedPostgres
 from tests.cli.processes import Watch, postmaster
 from tests.faults.client import Unanswered, clients
-from tests.faults.gateways import Server, loaded, serving
+from tests.faults.gateways import Server, kill_backend, loaded, serving
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -41,18 +41,7 @@ async def test_kill_of_a_backend_loses_nothing(data: Path) -> None:
     async with serving(data) as server, loaded(server.port) as loads:
         for query in ("Inserts the entries", "fifo_send"):
             await loads.more(200)
-            connection = await server.connect()
-            backend = await connection.fetchval(
-                "SELECT pid FROM pg_stat_activity WHERE query LIKE '%' || $1 || '%'"
-                " AND pid <> pg_backend_pid()",
-                query,
-            )
-            ended = asyncio.Event()
-            connection.add_termination_listener(lambda _, ended=ended: ended.set())
-            os.kill(backend, signal.SIGKILL)
-            async with asyncio.timeout(20):
-                await ended.wait()
-            connection.terminate()
+            await kill_backend(server, query)
         await loads.more(200)
         await loads.end_and_check()
 

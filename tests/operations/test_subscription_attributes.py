@@ -500,7 +500,7 @@ VALUES = st.text(max_size=30) | JSON.map(json.dumps) | st.sampled_from(["[" * 30
     max_examples=300,
     deadline=None,
     derandomize=True,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(name=st.sampled_from(NAMES) | st.text(max_size=5), value=VALUES, which=st.integers(0, 2))
 async def test_any_value_is_taken_or_refused(

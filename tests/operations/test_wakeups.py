@@ -108,7 +108,10 @@ async def test_an_arrival_wakes_a_process_that_waits(pair: list[Wakeups]) -> Non
     assert there.arrivals(7) == 1
 
 
-async def test_an_arrival_just_before_the_wish_to_hear_of_it_is_told(pair: list[Wakeups]) -> None:
+async def test_an_arrival_just_before_the_wish_to_hear_of_it_is_told(
+    pair: list[Wakeups], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_RECENT_SECONDS", 60.0)
     here, there = pair
     waiter = Waiter()
     here.arrived(7)

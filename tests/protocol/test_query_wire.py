@@ -3,7 +3,7 @@ from typing import Any
 from urllib.parse import unquote_to_bytes, urlencode
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from protocol import query_wire
@@ -44,7 +44,6 @@ def test_decodes_what_botocore_serialized(service: str, action: str) -> None:
     ("service", "action"),
     [("sqs", "SendMessageBatch"), ("sqs", "CreateQueue"), ("sns", "PublishBatch")],
 )
-@settings(deadline=None)  # the first example loads botocore's model
 @given(data=st.data())
 def test_round_trip_through_botocores_serializer(
     service: str, action: str, data: st.DataObject

@@ -7,7 +7,8 @@ from typing import NamedTuple
 from tests.faces.connections import Answer
 from tests.faces.rest.client import Rest
 from tests.faces.servers import Background
-from tests.seed.gateways import SharedServer, locked, until
+from tests.seed.gateways import SharedServer, locked, somebody_waits
+from tests.waiting import until
 
 
 class Exhausted(NamedTuple):
@@ -29,7 +30,8 @@ def exhaust(dsn: str) -> Exhausted:
         before = running.metrics()
         with locked(dsn, "queues"):
             holding = Background(rest.ask, "GET", "/v1/queues")
-            until(lambda: running.metric("db_pool_active"), lambda value: value == 1)
+            # Not until a connection is taken: a worker takes it for a moment, too.
+            until(lambda: somebody_waits(dsn, "queues"))
             refusal = rest.ask("GET", "/v1/queues")
         holding.result()
         later = rest.ask("GET", "/v1/queues")

@@ -6,18 +6,13 @@ import asyncio
 import contextlib
 import json
 import os
-import time
-from collections.abc import Callable, Iterator
-from typing import IO, Any, TypeVar
+from collections.abc import Iterator
+from typing import IO, Any
 
 import asyncpg
 
 from tests.cli.processes import Gateway, run
 from tests.faces.servers import Server
-
-PATIENCE_SECONDS = 40.0
-
-Result = TypeVar("Result")
 
 
 class SharedServer(Server):
@@ -53,16 +48,6 @@ class LoggedServer(SharedServer):
         super().__init__(dsn, **more)
 
 
-def until(look: Callable[[], Result], wanted: Callable[[Result], bool] = bool) -> Result:
-    """Look until what is seen is as wanted; what that was."""
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while True:
-        found = look()
-        if wanted(found):
-            return found
-        assert time.monotonic() < deadline, found
-
-
 async def _connect(dsn: str) -> asyncpg.Connection[asyncpg.Record]:
     return await asyncpg.connect(dsn, server_settings={"search_path": "queuegate"})
 
@@ -91,6 +76,15 @@ def locked(dsn: str, table: str) -> Iterator[None]:
             yield
         finally:
             runner.run(connection.close())
+
+
+def somebody_waits(dsn: str, table: str) -> bool:
+    """Whether somebody waits for a lock of the table."""
+    waiting = (
+        "SELECT 1 FROM pg_locks WHERE NOT granted AND relation = $1::text::regclass AND database ="
+        " (SELECT oid FROM pg_database WHERE datname = current_database())"
+    )
+    return bool(rows(dsn, waiting, table))
 
 
 class Databases:

@@ -30,10 +30,11 @@ from tests.faces.rest.client import Rest
 from tests.faces.rest.schedule_client import Scheduling, to_queue
 from tests.faces.servers import Background
 from tests.faces.web_hooks import WebHook
-from tests.seed.gateways import Databases, LoggedServer, SharedServer, locked, until
+from tests.seed.gateways import Databases, LoggedServer, SharedServer, locked
 from tests.seed.hooks import silent_url
 from tests.seed.rows import Table
 from tests.tracing.collector import Collector
+from tests.waiting import until
 
 DEFAULTS = {
     "DATABASE_URL": "",  # without one Queuegate starts its own
@@ -172,14 +173,18 @@ def test_log_level(database: str, tmp_path: Path, level: str | None, is_told: bo
     assert {line["level"] for line in lines} <= set(ranks[ranks.index(least) :])
 
 
-def asked(dsn: str, times: int, traceparent: str = "", **settings: str) -> None:
-    """A gateway with these settings, asked so often, and stopped: everything is exported then."""
+def asked(dsn: str, times: int, collector: Collector, least: int, **settings: str) -> None:
+    """A gateway with these settings, asked so often, and stopped.
+
+    At its end it exports what is left, for two seconds at most: so many spans come before that.
+    """
+    settings = {"OTLP_ENDPOINT": collector.url} | settings
     with SharedServer(dsn, **settings) as server, Connection(server.url) as connection:
-        more = f"traceparent: {traceparent}\r\n" if traceparent else ""
-        request = f"GET /livez HTTP/1.1\r\nHost: {connection.host}\r\n{more}\r\n".encode()
+        request = f"GET /livez HTTP/1.1\r\nHost: {connection.host}\r\n\r\n".encode()
         for _ in range(times):
             connection.send(request)
             assert connection.answer().status == 200
+        collector.until(lambda it: livez_spans(it) >= least)
         assert server.stop(signal.SIGTERM) == 0
 
 
@@ -191,21 +196,14 @@ def livez_spans(collector: Collector) -> int:
 @pytest.mark.parametrize(("enabled", "count"), [("true", 3), ("false", 0), ("", 0)])
 def test_otlp_enabled(database: str, enabled: str, count: int) -> None:
     with Collector() as collector:
-        settings = {"OTLP_ENDPOINT": collector.url, "OTLP_SAMPLE_RATE": "1"}
-        asked(database, 3, OTLP_ENABLED=enabled, **settings)
+        asked(database, 3, collector, count, OTLP_ENABLED=enabled, OTLP_SAMPLE_RATE="1")
         assert livez_spans(collector) == count
 
 
 @variable("OTLP_ENDPOINT")
 def test_otlp_endpoint(database: str) -> None:
     with Collector() as named, Collector() as other:
-        asked(
-            database,
-            3,
-            OTLP_ENABLED="true",
-            OTLP_SAMPLE_RATE="1",
-            OTLP_ENDPOINT=named.url,
-        )
+        asked(database, 3, named, 3, OTLP_ENABLED="true", OTLP_SAMPLE_RATE="1")
         assert (livez_spans(named), livez_spans(other)) == (3, 0)
 
 
@@ -215,8 +213,8 @@ def test_otlp_endpoint(database: str) -> None:
 )
 def test_otlp_sample_rate(database: str, rate: str, traced: Any) -> None:
     with Collector() as collector:
-        settings = {"OTLP_ENABLED": "true", "OTLP_ENDPOINT": collector.url}
-        asked(database, 200, OTLP_SAMPLE_RATE=rate, **settings)
+        settings = {"OTLP_ENABLED": "true", "OTLP_SAMPLE_RATE": rate}
+        asked(database, 200, collector, min(traced), **settings)
         assert livez_spans(collector) in traced
 
 
@@ -302,7 +300,7 @@ async def _add_delivery(dsn: str, url: str) -> None:
         await connection.close()
 
 
-def shortest_wait(act: Callable[[], object], wait: Callable[[], object], rounds: int) -> float:
+def waits(act: Callable[[], object], wait: Callable[[], object], rounds: int) -> list[float]:
     """Seconds from something that nobody is told of to what a worker that finds it does.
 
     The first is found whenever the worker happens to look, the next one a whole interval later.
@@ -313,23 +311,24 @@ def shortest_wait(act: Callable[[], object], wait: Callable[[], object], rounds:
         act()
         wait()
         found.append(time.monotonic() - began)
-    return min(found[1:])
+    return found[1:]
 
 
 SLOW_MS, QUICK_MS = "3000", "20"
+POLLS = pytest.mark.parametrize(("poll", "rounds", "best"), [(SLOW_MS, 2, max), (QUICK_MS, 8, min)])
 LEAST_OF_SLOW = 1.0
 """Intervals are up to a fifth shorter than what is configured, and begin a little earlier than what
-is measured."""
+is measured; much earlier if this machine stalls, which it does not in every round."""
 
 
 @variable("QUEUE_HTTP_DELIVERY_POLL_MS")
-@pytest.mark.parametrize(("poll", "rounds"), [(SLOW_MS, 1), (QUICK_MS, 8)])
-def test_delivery_poll(database: str, hook: WebHook, poll: str, rounds: int) -> None:
+@POLLS
+def test_delivery_poll(
+    database: str, hook: WebHook, poll: str, rounds: int, best: Callable[[list[float]], float]
+) -> None:
     with SharedServer(database, QUEUE_HTTP_DELIVERY_POLL_MS=poll):
-        seconds = shortest_wait(
-            lambda: asyncio.run(_add_delivery(database, hook.url)), hook.next, rounds
-        )
-    assert (seconds > LEAST_OF_SLOW) == (poll == SLOW_MS)
+        found = waits(lambda: asyncio.run(_add_delivery(database, hook.url)), hook.next, rounds)
+    assert (best(found) > LEAST_OF_SLOW) == (poll == SLOW_MS), found
 
 
 @variable("QUEUE_HTTP_DELIVERY_TIMEOUT_SECS")
@@ -394,8 +393,10 @@ def test_schedule_enabled(database: str) -> None:
 
 
 @variable("QUEUE_SCHEDULE_POLL_MS")
-@pytest.mark.parametrize(("poll", "rounds"), [(SLOW_MS, 1), (QUICK_MS, 8)])
-def test_schedule_poll(database: str, poll: str, rounds: int) -> None:
+@POLLS
+def test_schedule_poll(
+    database: str, poll: str, rounds: int, best: Callable[[list[float]], float]
+) -> None:
     with (
         SharedServer(database, QUEUE_SCHEDULE_POLL_MS=poll) as server,
         Scheduling(server.url) as rest,
@@ -403,8 +404,8 @@ def test_schedule_poll(database: str, poll: str, rounds: int) -> None:
         rest.create("jobs")
         rest.schedule("yearly", to_queue(), cron="0 0 1 1 *")
         due = "UPDATE schedules SET next_fire_at = clock_timestamp(), due_at = clock_timestamp()"
-        seconds = shortest_wait(lambda: server.rows(due), lambda: rest.fired("jobs", 1), rounds)
-    assert (seconds > LEAST_OF_SLOW) == (poll == SLOW_MS)
+        found = waits(lambda: server.rows(due), lambda: rest.fired("jobs", 1), rounds)
+    assert (best(found) > LEAST_OF_SLOW) == (poll == SLOW_MS), found
 
 
 @variable("QUEUE_SCHEDULE_BATCH_SIZE")

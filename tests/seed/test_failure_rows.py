@@ -20,9 +20,10 @@ from tests.faces.rest.client import Rest
 from tests.faces.servers import Background
 from tests.faces.web_hooks import WebHook
 from tests.seed.exhaustion import Exhausted
-from tests.seed.gateways import Databases, SharedServer, locked, until
+from tests.seed.gateways import Databases, SharedServer, locked, somebody_waits
 from tests.seed.hooks import HeldHook, closed_url, silent_url
 from tests.seed.rows import Table
+from tests.waiting import until
 
 failure = Table(
     "Consumer crashes before deleting message",
@@ -354,8 +355,7 @@ def test_request_exceeds_30_seconds(databases: Databases) -> None:
         rest.send("jobs", "before")
         with locked(dsn, "messages"):
             stuck = Background(rest.send, "jobs", "stuck")
-            waiting = "SELECT 1 FROM pg_locks WHERE NOT granted AND relation = 'messages'::regclass"
-            until(lambda: server.rows(waiting))
+            until(lambda: somebody_waits(dsn, "messages"))
             refused_for_now(rest.ask("POST", "/v1/queues/jobs/messages", {"message": "late"}))
         stuck.result()
         rest.send("jobs", "after")

@@ -12,9 +12,10 @@ from tests.faces.rest.client import Rest
 from tests.faces.servers import Background
 from tests.faces.web_hooks import WebHook
 from tests.seed.exhaustion import Exhausted
-from tests.seed.gateways import Databases, SharedServer, locked, until
+from tests.seed.gateways import Databases, SharedServer, locked
 from tests.seed.pages import Page
 from tests.seed.rows import Table
+from tests.waiting import until
 
 
 class Facts(NamedTuple):

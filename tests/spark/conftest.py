@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from tests.spark.queues import REGION, client_of
 from tests.spark.waiting import wait_for
@@ -25,6 +26,10 @@ if TYPE_CHECKING:
 
 if importlib.util.find_spec("pyspark") is None:
     raise pytest.UsageError("these tests run where PySpark is: make test-spark ARGS=tests/spark/…")
+
+# How long an example takes says how busy the machine is.
+settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("patient")
 
 ROOT = Path(__file__).parents[2]
 ACCOUNT = "000000000000"

@@ -112,7 +112,7 @@ async def _hold(numbers: Numbers) -> asyncio.Event:
 
 
 async def test_entries_gather_for_the_time_to_linger(numbers: Numbers) -> None:
-    lingering = Numbers(numbers.database, linger_seconds=0.2)
+    lingering = Numbers(numbers.database, linger_seconds=1.0)
     keeping = [asyncio.create_task(lingering.keep(1))]
     for number in (2, 3):
         # Some turns of the loop later: late for a flush, but not for a lane that lingers.
@@ -368,9 +368,11 @@ async def test_lanes_are_observed(numbers: Numbers) -> None:
 
 @pytest.fixture
 def hurried(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
-    """Deadlines of a lane that a test can wait for."""
+    """A lane that looks often for deadlines; a test shortens those that are to run out, for as long
+    as nothing else has to be in time."""
     monkeypatch.setattr(lanes, "_WATCH_SECONDS", 0.01)
-    monkeypatch.setattr(lanes, "_FLUSH_SECONDS", 0.1)
+    monkeypatch.setattr(lanes, "_FLUSH_SECONDS", 60.0)
+    monkeypatch.setattr(lanes, "_PATIENCE_SECONDS", 60.0)
     return monkeypatch
 
 
@@ -382,8 +384,10 @@ async def test_a_database_that_does_not_answer_costs_the_connection(
     assert stuck is not None
     async with numbers.database.transaction() as tx:
         await tx.execute("LOCK TABLE kept")
+        hurried.setattr(lanes, "_FLUSH_SECONDS", 0.1)
         with caplog.at_level(logging.CRITICAL, "queuegate.lanes"):
             assert isinstance(await numbers.keep(2), Unavailable)
+        hurried.setattr(lanes, "_FLUSH_SECONDS", 60.0)
         assert stuck.is_closed()
     assert await numbers.keep(3) == 3
 
@@ -391,7 +395,6 @@ async def test_a_database_that_does_not_answer_costs_the_connection(
 async def test_a_long_flush_that_is_answered_in_time_is_left_alone(
     numbers: Numbers, hurried: pytest.MonkeyPatch
 ) -> None:
-    hurried.setattr(lanes, "_FLUSH_SECONDS", 60.0)
     held = await _hold(numbers)
     connection = numbers.lane._connection
     numbers.lane._look()
@@ -403,12 +406,12 @@ async def test_a_long_flush_that_is_answered_in_time_is_left_alone(
 async def test_who_waits_behind_a_stuck_flush_for_too_long_is_told(
     numbers: Numbers, hurried: pytest.MonkeyPatch
 ) -> None:
-    hurried.setattr(lanes, "_FLUSH_SECONDS", 60.0)
-    hurried.setattr(lanes, "_PATIENCE_SECONDS", 0.05)
     held = await _hold(numbers)
+    hurried.setattr(lanes, "_PATIENCE_SECONDS", 0.05)
     gone = numbers.submit(2)
     gone.gone = True
     assert isinstance(await numbers.keep(1, 100), Unavailable)
+    hurried.setattr(lanes, "_PATIENCE_SECONDS", 60.0)
     held.set()
     assert await numbers.keep(3, 100) == 3
     # Nothing was done for those who were told, and those who left are told nothing.

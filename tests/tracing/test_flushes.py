@@ -11,7 +11,7 @@ from tests.faces.servers import Background, Server
 from tests.tracing.collector import Collector, Span, caller
 from tests.tracing.conftest import traced
 
-_LINGER = {"QUEUEGATE_LINGER_MS": "500"}
+_LINGER = {"QUEUEGATE_LINGER_MS": "1000"}
 
 
 def flushes_of(collector: Collector, lane: str, span: Span) -> list[Span]:
@@ -30,13 +30,13 @@ def test_a_flush_is_below_one_request_and_linked_to_the_others() -> None:
         headers = [{"traceparent": header} for _, _, header in callers]
         with Sqs("json", server.url) as sqs:
             url = sqs.create()
-            sqs.send(url)
             members = {"QueueUrl": url, "MessageBody": "x"}
-            connections = [Connection(server.url) for _ in range(4)]
-            # The lane waits for half a second before it flushes: all four are in one flush, of
-            # which three are traced.
-            for connection, more in zip(connections, [*headers, {}], strict=True):
-                connection.send(sqs.encode("SendMessage", members, headers=more))
+            requests = [sqs.encode("SendMessage", members, headers=h) for h in (*headers, {})]
+            connections = [Connection(server.url) for _ in requests]
+            # The lane waits for a second before it flushes: all four are in one flush, of which
+            # three are traced.
+            for connection, request in zip(connections, requests, strict=True):
+                connection.send(request)
             for connection in connections:
                 assert connection.answer().status == 200
                 connection.close()

@@ -6,8 +6,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 from tests.faces.rest.client import Rest
-
-_LOOKS = 3_000
+from tests.waiting import until
 
 
 class Scheduling(Rest):
@@ -42,18 +41,14 @@ class Scheduling(Rest):
 
     def until(self, name: str, **members: Any) -> Any:
         """The schedule, once these members have these values."""
-        for _ in range(_LOOKS):
-            schedule = self.get(name)
-            if all(schedule[member] == value for member, value in members.items()):
-                return schedule
-        raise AssertionError(f"not {members}: {schedule}")
+        return until(
+            lambda: self.get(name),
+            lambda schedule: all(schedule[member] == value for member, value in members.items()),
+        )
 
     def until_gone(self, name: str) -> None:
         """Until there is no such schedule."""
-        for _ in range(_LOOKS):
-            if self.ask("GET", f"/v1/schedules/{name}").status == 404:
-                return
-        raise AssertionError(self.get(name))
+        until(lambda: self.ask("GET", f"/v1/schedules/{name}"), lambda answer: answer.status == 404)
 
     def fired(self, queue_name: str, count: int) -> list[Any]:
         """That many messages, in the order in which they come, and no more; they are deleted."""

@@ -227,14 +227,14 @@ def test_what_is_past_its_retention_is_not_there(
     rest: Rest, sqs_beside: Sqs, server: Server, fifo: bool
 ) -> None:
     create = sqs_beside.create_fifo if fifo else sqs_beside.create
-    url = create(MessageRetentionPeriod="60")
+    url = create(MessageRetentionPeriod="6000")
     name = url.rpartition("/")[2]
     send(rest, name)
-    assert len(sqs_beside.receive(url, VisibilityTimeout=600)) == 1
+    assert len(sqs_beside.receive(url, VisibilityTimeout=40_000)) == 1
     send(rest, name)
-    server.advance(59)
+    server.advance(5_000)
     assert len(browse(rest, name)) == 2
-    server.advance(2)
+    server.advance(2_000)
     assert browse(rest, name) == []
 
 
@@ -423,7 +423,9 @@ def apply(rest: Rest, name: str, step: Step, deleted: set[int]) -> None:
 
 
 @settings(
-    max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=30,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(
     fifo=st.booleans(),

@@ -21,7 +21,7 @@ PATIENT = settings(
     max_examples=40,
     deadline=None,
     # The fixtures are clients and a queue, which examples leave empty.
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 XML_TEXTS = TEXTS.filter(lambda text: bool(text) and not names.invalid_characters(text))
 BINARIES = st.binary(min_size=1, max_size=40)
