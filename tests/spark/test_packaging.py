@@ -58,15 +58,19 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def formats_found(path: Path) -> list[str]:
     """What Spark's own search would find with nothing but this on the path."""
-    printed = subprocess.run(
-        [sys.executable, "-c", LOOK_UP],
+    return sorted(run_python(LOOK_UP, path).stdout.splitlines())
+
+
+def run_python(code: str, path: Path) -> subprocess.CompletedProcess[str]:
+    """What this code prints with nothing but that on the path."""
+    return subprocess.run(
+        [sys.executable, "-c", code],
         check=True,
         cwd="/",
         env=cluster.bare_environment(PYTHONPATH=str(path)),
         capture_output=True,
         text=True,
-    ).stdout
-    return sorted(printed.splitlines())
+    )
 
 
 def modules(top: Path, names: Iterator[Path]) -> set[str]:
@@ -95,19 +99,8 @@ def test_the_same_sources_give_the_same_zip(archive: Path, tmp_path: Path) -> No
 def test_the_zip_knows_its_version(archive: Path) -> None:
     with (cluster.ROOT / "pyproject.toml").open("rb") as file:
         version = tomllib.load(file)["project"]["version"]
-    printed = subprocess.run(
-        [
-            sys.executable,
-            "-c",
-            "from importlib.metadata import version as v; print(v('queuegate'))",
-        ],
-        check=True,
-        cwd="/",
-        env=cluster.bare_environment(PYTHONPATH=str(archive)),
-        capture_output=True,
-        text=True,
-    ).stdout
-    assert printed.strip() == version
+    ask = "from importlib.metadata import version; print(version('queuegate'))"
+    assert run_python(ask, archive).stdout.strip() == version
     assert archive.name == f"queuegate-spark-connectors-{version}.zip"
 
 
@@ -134,13 +127,6 @@ def test_spark_finds_the_formats_after_an_installation(installed: Path) -> None:
 
 
 def test_what_spark_has_found_is_not_registered_again(installed: Path) -> None:
-    job = subprocess.run(
-        [sys.executable, "-c", REGISTER],
-        check=True,
-        cwd="/",
-        env=cluster.bare_environment(PYTHONPATH=str(installed)),
-        capture_output=True,
-        text=True,
-    )
+    job = run_python(REGISTER, installed)
     assert job.stdout.split() == ["queue", "queue"]
     assert "replaced" not in job.stderr
