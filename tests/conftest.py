@@ -1,30 +1,31 @@
-"""A real PostgreSQL per test process, and a fresh copy of a migrated database per test."""
+"""A real PostgreSQL per test process, with a database that is emptied for each test."""
 
 from __future__ import annotations
 
-import asyncio
-import itertools
 import os
 from collections.abc import AsyncIterator, Iterator
 
-import asyncpg
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import is_hypothesis_test, seed
 
 from storage.database import Database
-from storage.migrate import migrate
+from tests.databases import Databases
+from tests.fuzz import drawing
 
-# How long an example takes says how busy the machine is. Settings of a test's own begin with these.
-settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("patient")
-
-_names = itertools.count()
+drawing.register()
 
 
-def _with_database(dsn: str, name: str) -> str:
-    """The same server, another database."""
-    head, _, query = dsn.partition("?")
-    return f"{head.rsplit('/', 1)[0]}/{name}" + (f"?{query}" if query else "")
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--draw-seed", type=int, default=0, help="what examples of property tests are drawn from"
+    )
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    for item in items:
+        if isinstance(item, pytest.Function) and is_hypothesis_test(item.obj):
+            # Not Hypothesis' own option, with which it repeats nothing that was found before.
+            seed(config.getoption("--draw-seed"))(getattr(item.obj, "__func__", item.obj))
 
 
 @pytest.fixture(scope="session")
@@ -45,45 +46,33 @@ def server_dsn() -> Iterator[str]:
         server.stop()
 
 
-async def _execute(dsn: str, *statements: str) -> None:
-    connection = await asyncpg.connect(dsn)
-    try:
-        for statement in statements:
-            await connection.execute(statement)
-    finally:
-        await connection.close()
-
-
 @pytest.fixture(scope="session")
-def template(server_dsn: str) -> Iterator[str]:
-    """The name of a migrated database that tests copy."""
-    name = f"template_{os.getpid()}"
-
-    async def prepare() -> None:
-        await _execute(server_dsn, f"CREATE DATABASE {name}")
-        connection = await asyncpg.connect(_with_database(server_dsn, name))
-        try:
-            await migrate(connection)
-        finally:
-            await connection.close()
-
-    asyncio.run(prepare())
-    yield name
-    asyncio.run(_execute(server_dsn, f"DROP DATABASE {name} WITH (FORCE)"))
+def databases(server_dsn: str) -> Iterator[Databases]:
+    databases = Databases(server_dsn)
+    yield databases
+    databases.close()
 
 
 @pytest.fixture
-async def database_dsn(server_dsn: str, template: str) -> AsyncIterator[str]:
-    """The DSN of a fresh, migrated database; about 25 ms."""
-    name = f"test_{os.getpid()}_{next(_names)}"
-    await _execute(server_dsn, f"CREATE DATABASE {name} TEMPLATE {template}")
-    yield _with_database(server_dsn, name)
-    await _execute(server_dsn, f"DROP DATABASE {name} WITH (FORCE)")
+def database_dsn(databases: Databases) -> str:
+    """The DSN of a migrated database with nothing in it, shared with the tests before and after."""
+    databases.empty()
+    return databases.shared
+
+
+@pytest.fixture
+def own_database_dsn(databases: Databases) -> Iterator[str]:
+    """The DSN of a migrated database that nobody else has, for tests that add tables to it, or look
+    at plans, which follow what the tests before left behind. Such a module overrides `database_dsn`
+    where it uses `database`."""
+    dsn = databases.copy()
+    yield dsn
+    databases.drop(dsn)
 
 
 @pytest.fixture
 async def database(database_dsn: str) -> AsyncIterator[Database]:
-    """An open pool on a fresh, migrated database."""
+    """An open pool on the shared database."""
     database = Database(database_dsn)
     await database.open()
     yield database

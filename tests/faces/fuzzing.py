@@ -4,18 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
 from tests.faces.clients import Client, authorization
 from tests.faces.connections import Answer, Connection, request_bytes
+from tests.fuzz import drawing
 
-FUZZ = settings(
-    max_examples=150,
-    deadline=None,
-    derandomize=True,
-    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
-)
+FUZZ = drawing.few()
 TEXT = st.text(max_size=20) | st.sampled_from(
     ["orders", "f.fifo", "All", "1", "-1", "\x00", "a" * 200, '{"a":1}', "true", "💥", "\ud800"]
 )

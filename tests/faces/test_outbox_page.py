@@ -9,13 +9,14 @@ from typing import Any
 from urllib.parse import quote, urlencode
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.faces.clients import authorization
 from tests.faces.connections import Answer, Connection, fetch, request_bytes
 from tests.faces.servers import Server
 from tests.faces.sns_client import Sns
+from tests.fuzz import drawing
 
 FIELDS = {
     "id",
@@ -32,12 +33,7 @@ FIELDS = {
     "attributes",
     "created_at",
 }
-FUZZ = settings(
-    max_examples=150,
-    deadline=None,
-    derandomize=True,
-    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
-)
+FUZZ = drawing.few()
 
 
 class Reader:

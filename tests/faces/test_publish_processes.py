@@ -5,16 +5,15 @@ The other is told; a change that it was not told of would never show.
 
 from __future__ import annotations
 
-import asyncio
 import json
 import time
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
-import asyncpg
 import pytest
 
 from tests.cli.processes import Gateway
+from tests.databases import Databases
 from tests.faces.clients import new_account
 from tests.faces.servers import Background, Server
 from tests.faces.sns_client import Sns
@@ -34,24 +33,14 @@ class Pair(NamedTuple):
 
 
 @pytest.fixture(scope="module")
-def urls(server_dsn: str, template: str) -> Iterator[list[str]]:
-    name = f"pair_{template}"
-
-    async def execute(statement: str) -> None:
-        connection = await asyncpg.connect(server_dsn)
-        await connection.execute(statement)
-        await connection.close()
-
-    asyncio.run(execute(f"CREATE DATABASE {name} TEMPLATE {template}"))
-    head, _, query = server_dsn.partition("?")
+def urls(databases: Databases) -> Iterator[list[str]]:
     settings = {
-        "DATABASE_URL": f"{head.rsplit('/', 1)[0]}/{name}?{query}",
+        "DATABASE_URL": databases.copy(),
         "QUEUEGATE_LOG_LEVEL": "error",
         "QUEUEGATE_QUEUE_RECREATE_SECONDS": "0",
     }
     with Gateway(**settings) as one, Gateway(**settings) as other:
         yield [one.url, other.url]
-    asyncio.run(execute(f"DROP DATABASE {name} WITH (FORCE)"))
 
 
 @pytest.fixture

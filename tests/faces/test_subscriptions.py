@@ -7,7 +7,7 @@ import re
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from protocol.sns_shapes import SNS
@@ -15,6 +15,7 @@ from tests.faces.clients import Refused
 from tests.faces.connections import Answer
 from tests.faces.servers import Server
 from tests.faces.sns_client import Sns
+from tests.fuzz import drawing
 
 REGION = "us-east-1"
 ACTIONS = (
@@ -394,12 +395,7 @@ MEMBERS: dict[str, st.SearchStrategy[Any]] = {
     "NextToken": TEXT | st.just("c3Vic2NyaXB0aW9uczo5OTk5OTk5OTk5OTk5OTk5OTk5OTk5"),
     "Attributes": st.dictionaries(NAMES | TEXT, VALUE, max_size=2),
 }
-FUZZ = settings(
-    max_examples=200,
-    deadline=None,
-    derandomize=True,
-    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
-)
+FUZZ = drawing.few()
 
 
 class Target:

@@ -7,7 +7,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from protocol.sns_shapes import SNS
@@ -15,6 +15,7 @@ from tests.faces.clients import authorization
 from tests.faces.connections import Connection, request_bytes
 from tests.faces.servers import Server
 from tests.faces.sns_client import Sns
+from tests.fuzz import drawing
 
 POLICY = '{"Version":"2012-10-17","Statement":[]}'
 TOO_SHORT = "Reason: An ARN must have at least 6 elements, not 1"
@@ -244,12 +245,7 @@ def test_topics_and_queues_share_an_account_not_names(sns: Sns) -> None:
     assert sns.sqs().arn(url) == arn.replace(":sns:", ":sqs:")
 
 
-FUZZ = settings(
-    max_examples=150,
-    deadline=None,
-    derandomize=True,
-    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
-)
+FUZZ = drawing.few()
 TEXT = st.text(max_size=15) | st.sampled_from(
     ["news", "f.fifo", "FifoTopic", "DisplayName", "Policy", "true", "\x00", "{}", "💥", "\ud800"]
 )

@@ -8,6 +8,8 @@ import json
 from collections.abc import AsyncIterator
 from typing import Any
 
+from tests.waiting import take_turns
+
 _AUTHORIZATION = (
     "AWS4-HMAC-SHA256 Credential=AKIDEXAMPLE/20260101/us-east-1/{}/aws4_request, "
     "SignedHeaders=host;x-amz-date, Signature=00"
@@ -103,4 +105,4 @@ async def clients(port: int, count: int, service: str = "sqs") -> AsyncIterator[
         for client in found:
             client.close()
         # The transports let go of their sockets in the next turn of the loop.
-        await asyncio.sleep(0)
+        await take_turns()

@@ -15,6 +15,7 @@ import asyncpg
 
 from tests.cli.processes import PATIENCE_SECONDS, Gateway, Watch, postmaster
 from tests.faults.load import Load, make_queue
+from tests.waiting import until_async
 
 if TYPE_CHECKING:
     from storage.database import Connection
@@ -58,6 +59,22 @@ class Server:
         if gateway is not None:
             await asyncio.to_thread(gateway.__exit__)
 
+    async def until_ready(self) -> None:
+        """Wait until its database answers again."""
+        await until_async(
+            lambda: asyncio.to_thread(self.gateway.get, "/readyz"), lambda found: found[0] == 200
+        )
+
+    async def until_metric(self, sample: str, least: float = 1) -> None:
+        """Wait until a sample of /metrics, by its name and labels as written, is that high."""
+        await until_async(lambda: self.metric(sample), lambda found: found >= least)
+
+    async def metric(self, sample: str) -> float:
+        """A sample of /metrics, by its name and labels as written; 0 when it is absent."""
+        _, page = await asyncio.to_thread(self.gateway.get, "/metrics")
+        lines = [line for line in page.splitlines() if line.startswith(sample + " ")]
+        return sum(float(line.rpartition(" ")[2]) for line in lines)
+
     async def connect(self) -> Connection:
         """A connection to the PostgreSQL that it started."""
         host = quote(str(self.data / "socket"), safe="")
@@ -74,14 +91,13 @@ async def kill_backend(server: Server, query: str) -> None:
     ended = asyncio.Event()
     connection.add_termination_listener(lambda _: ended.set())
     async with asyncio.timeout(20):
-        while not (
-            backend := await connection.fetchval(
+        backend = await until_async(
+            lambda: connection.fetchval(
                 "SELECT pid FROM pg_stat_activity WHERE query LIKE '%' || $1 || '%'"
                 " AND pid <> pg_backend_pid()",
                 query,
             )
-        ):
-            pass
+        )
         os.kill(backend, signal.SIGKILL)
         await ended.wait()
     connection.terminate()

@@ -156,8 +156,9 @@ class Load:
     async def check(self) -> None:
         """Drain the queue and compare it with the promises."""
         async with asyncio.timeout(_DRAIN_SECONDS), clients(self.port, 1) as [client]:
-            while await self.receive_and_delete(client) or await self._holds(client):
-                pass
+            is_left = True
+            while is_left:
+                is_left = await self.receive_and_delete(client) or await self._holds(client)
         lost = [body for body in self.sent if body not in self.seen]
         assert lost == []
         assert self.violations == []

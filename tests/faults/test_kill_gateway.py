@@ -16,7 +16,7 @@ from tests.cli.processes import Watch, children
 from tests.faults.client import clients, make_request
 from tests.faults.gateways import Server, loaded, serving
 from tests.faults.load import make_queue
-from tests.waiting import until
+from tests.waiting import take_turns, until
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -60,8 +60,8 @@ async def test_a_stop_answers_what_is_in_flight(data: Path) -> None:
             await client.send(make_request("SendMessage", members))
         poll = {"QueueUrl": empty, "WaitTimeSeconds": 20}
         await poller.send(make_request("ReceiveMessage", poll))
-        await _until(server, "http_connections_active", len(senders) + 1)
-        await _until(server, "queuegate_parked_receives", 1)
+        await server.until_metric("http_connections_active", len(senders) + 1)
+        await server.until_metric("queuegate_parked_receives")
         server.gateway.process.send_signal(signal.SIGTERM)
         # The poll ends because the gateway drains; the sends wait for their commit.
         status, body = await poller.read()
@@ -75,16 +75,6 @@ async def test_a_stop_answers_what_is_in_flight(data: Path) -> None:
         await server.close()
         await server.start()
         assert sent <= await _message_ids(server, url)
-
-
-async def _until(server: Server, gauge: str, least: int) -> None:
-    """Wait until a number of the gateway is that high."""
-    async with asyncio.timeout(20):
-        while True:
-            _, page = await asyncio.to_thread(server.gateway.get, "/metrics")
-            lines = [line.split() for line in page.splitlines()]
-            if any(words[0] == gauge and float(words[1]) >= least for words in lines):
-                return
 
 
 async def _message_ids(server: Server, url: str) -> set[str]:
@@ -121,13 +111,13 @@ async def test_a_client_that_leaves_takes_no_message_with_it(data: Path) -> None
         for round_number in range(8):
             poll = {"QueueUrl": url, "WaitTimeSeconds": 20, "MaxNumberOfMessages": 10}
             await leaving.send(make_request("ReceiveMessage", poll))
-            await _until(server, "queuegate_parked_receives", 1)
+            await server.until_metric("queuegate_parked_receives")
             # The answer to the poll and the end of its connection cross each other.
             sending = asyncio.create_task(
                 staying.call("SendMessage", QueueUrl=url, MessageBody=str(round_number))
             )
             if round_number % 2:
-                await asyncio.sleep(0)
+                await take_turns()
             else:
                 await sending
             leaving.close()

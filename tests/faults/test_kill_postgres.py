@@ -13,7 +13,7 @@ import pytest
 from storage.embedded import EmbeddedPostgres
 from tests.cli.processes import Watch, postmaster
 from tests.faults.client import Unanswered, clients
-from tests.faults.gateways import Server, kill_backend, loaded, serving
+from tests.faults.gateways import kill_backend, loaded, serving
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -95,17 +95,11 @@ async def test_a_database_of_your_own_may_be_restarted(
             assert status == 200
             external.append(await asyncio.to_thread(_started, data))
             assert external[-1].dsn == dsn
-            await _until_ready(server)
+            await server.until_ready()
             await client.call("ListQueues")
         await loads.more(200)
         assert loads.unanswered > 0
         await loads.end_and_check()
-
-
-async def _until_ready(server: Server) -> None:
-    async with asyncio.timeout(20):
-        while (await asyncio.to_thread(server.gateway.get, "/readyz"))[0] != 200:
-            pass
 
 
 async def test_the_count_of_the_load_can_fail(data: Path) -> None:

@@ -21,6 +21,7 @@ from tests.faults.publishing_load import (
     make_topic,
     publishing,
 )
+from tests.waiting import take_turns
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -203,8 +204,7 @@ async def test_envelopes_come_back_from_clients_that_leave(data: Path) -> None:
         async with clients(server.port, 30) as leaving:
             for turns, client in enumerate(leaving):
                 await client.send(poll)
-                for _ in range(turns * 3):
-                    await asyncio.sleep(0)
+                await take_turns(turns * 3)
                 client.close()
         found: set[str] = set()
         # Those whose answer was written before the client had gone have had it. The others come, if

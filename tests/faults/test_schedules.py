@@ -19,6 +19,7 @@ from storage import queues, schedules
 from storage.database import Database
 from tests.cli.processes import PATIENCE_SECONDS, environment
 from tests.storage.schedule_factory import ACCOUNT, REGION, make_schedule
+from tests.waiting import until_async
 
 if TYPE_CHECKING:
     from storage.database import Transaction
@@ -93,9 +94,7 @@ async def number(database: Database, statement: str, *arguments: object) -> int:
 
 async def until(database: Database, statement: str, *arguments: object) -> None:
     """Return when the statement answers true."""
-    async with asyncio.timeout(PATIENCE_SECONDS):
-        while not await number(database, statement, *arguments):
-            pass
+    await until_async(lambda: number(database, statement, *arguments))
 
 
 async def fired(tx: Transaction) -> Counter[tuple[str, datetime]]:

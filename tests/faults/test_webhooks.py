@@ -32,6 +32,7 @@ from tests.scheduler.endpoints import (
     hang,
     in_turn,
 )
+from tests.waiting import until_async, until_so
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -80,11 +81,6 @@ def received(endpoint: Endpoint) -> Counter[str]:
     return Counter(request.body.decode() for request in endpoint.requests)
 
 
-async def metric(server: Server, name: str) -> float:
-    _, page = await asyncio.to_thread(server.gateway.get, "/metrics")
-    return sum(float(line.split()[1]) for line in page.splitlines() if line.startswith(name + " "))
-
-
 async def lost_leases(server: Server) -> int:
     connection = await server.connect()
     found: int = await connection.fetchval("SELECT sum(lost_count)::int FROM deliveries")
@@ -94,9 +90,8 @@ async def lost_leases(server: Server) -> int:
 
 async def until_empty(server: Server) -> None:
     connection = await server.connect()
-    async with asyncio.timeout(60):
-        while await connection.fetchval("SELECT count(*) FROM deliveries"):
-            pass
+    count = "SELECT count(*) FROM deliveries"
+    await until_async(lambda: connection.fetchval(count), lambda found: not found)
     await connection.close()
 
 
@@ -120,22 +115,19 @@ async def test_kill_between_request_and_record_loses_nothing_and_counts_what_is_
         endpoint.behaviour = answer(500)
         await server.start()
         # What died is due again after its lease; the others at once.
-        async with asyncio.timeout(60):
-            while (
-                not await metric(server, "queuegate_delivery_leases_lost_total")
-                or len(received(endpoint)) < COUNT
-            ):
-                pass
+        await server.until_metric("queuegate_delivery_leases_lost_total")
+        await until_so(lambda: len(received(endpoint)) >= COUNT)
+
         # Three ways to see them: the rows, the metric and the command.
-        async with asyncio.timeout(60):
-            shown = [0, 1, 2]
-            while not 0 < shown[0] == shown[1] == shown[2]:
-                shown = [
-                    await lost_leases(server),
-                    int(await metric(server, "queuegate_delivery_leases_lost_total")),
-                    await asyncio.to_thread(lost_in_summary, data),
-                ]
-        assert shown[0] <= len(before)
+        async def shown() -> list[int]:
+            return [
+                await lost_leases(server),
+                int(await server.metric("queuegate_delivery_leases_lost_total")),
+                await asyncio.to_thread(lost_in_summary, data),
+            ]
+
+        found = await until_async(shown, lambda found: 0 < found[0] == found[1] == found[2])
+        assert found[0] <= len(before)
         endpoint.behaviour = answer(200)
         await until_empty(server)
         assert received(endpoint).keys() == set(messages)
@@ -188,7 +180,7 @@ async def test_stop_repeats_nothing_that_was_answered(data: Path, endpoint: Endp
         await publish(server, topic, *messages[30:])
         await until_empty(server)
         assert received(endpoint) == Counter(messages)
-        assert await metric(server, "queuegate_delivery_leases_lost_total") == 0
+        assert await server.metric("queuegate_delivery_leases_lost_total") == 0
 
 
 async def test_stop_does_not_wait_for_a_web_hook_that_hangs(data: Path, endpoint: Endpoint) -> None:
@@ -224,9 +216,7 @@ async def test_endpoint_that_is_away_gets_everything_when_it_is_back(data: Path)
         async with endpoint.listening():
             topic = await subscribe(server, endpoint)
         await publish(server, topic, *map(str, range(20)))
-        async with asyncio.timeout(30):
-            while not await metric(server, 'queue_delivery_attempts_total{outcome="failure"}'):
-                pass
+        await server.until_metric('queue_delivery_attempts_total{outcome="failure"}')
         async with endpoint.listening():
             await until_empty(server)
         assert received(endpoint) == Counter(map(str, range(20)))
@@ -244,8 +234,6 @@ async def test_postgres_that_dies_loses_no_delivery(data: Path, endpoint: Endpoi
         os.kill(before, signal.SIGKILL)
         assert await asyncio.to_thread(watch.wait)
         endpoint.behaviour = answer(200)
-        async with asyncio.timeout(60):
-            while (await asyncio.to_thread(server.gateway.get, "/readyz"))[0] != 200:
-                pass
+        await server.until_ready()
         await until_empty(server)
         assert received(endpoint).keys() == set(messages)

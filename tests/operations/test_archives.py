@@ -26,6 +26,7 @@ from storage import message_ids
 from storage.errors import InvalidParameterValue, QueueDoesNotExist, ResourceNotFound
 from storage.model import Archived, Queue, Received
 from tests.operations.conftest import MakeQueue, ReceiveFrom, SendTo, TestClock
+from tests.waiting import until_so
 
 ON, OFF = ArchivingChange(True), ArchivingChange(False)
 ALL, EVERYTHING = ListArchive(), Replay()
@@ -35,9 +36,7 @@ KINDS = pytest.mark.parametrize("name", ["orders", "orders.fifo"])
 
 async def until_parked(engine: Engine) -> None:
     """Let others have their turns until somebody waits."""
-    async with asyncio.timeout(10):
-        while not engine.wakeups.parked_count():  # noqa: ASYNC110 - nobody is told
-            await asyncio.sleep(0)
+    await until_so(engine.wakeups.parked_count)
 
 
 class Calls:

@@ -20,6 +20,7 @@ from storage.notifications import namespace_number
 from tests.operations.conftest import ACCOUNT, REGION, MakeQueue
 from tests.operations.events import Events
 from tests.operations.topics_and_subscriptions import Sns
+from tests.waiting import take_turns
 
 
 @pytest.fixture
@@ -151,8 +152,7 @@ async def test_a_change_during_a_load_is_not_overlooked(
     for turns in range(0, 40, 3):
         engine.topics.clear()
         before = asyncio.ensure_future(audience(engine, "a.b"))
-        for _ in range(turns):
-            await asyncio.sleep(0)
+        await take_turns(turns)
         await events.subscribe("a.#", endpoint=f"https://hooks.example/{turns}")
         found = [len((await audience(engine, "a.b")).targets) for _ in range(2)]
         await before

@@ -19,6 +19,7 @@ from storage.errors import InvalidParameterValue, Unavailable
 from storage.schedule_fires import Dispatched, Fire
 from tests.operations.conftest import MakeQueue, ReceiveFrom, RecordingWakeups, TestClock
 from tests.operations.schedule_store import ScheduleStore, after, once, queue_target, rate
+from tests.waiting import take_turns
 
 
 @pytest.fixture
@@ -216,7 +217,7 @@ async def test_others_have_their_turn_between_long_messages(
         nonlocal turns
         while True:
             turns += 1
-            await asyncio.sleep(0)
+            await take_turns()
 
     counting = asyncio.create_task(count_turns())
     await store.dispatcher.prepare([[fire] * 4, [fire] * 4])

@@ -28,6 +28,7 @@ from storage.errors import Unavailable
 from storage.model import Queue
 from tests.operations.conftest import MakeQueue, TestClock
 from tests.operations.schedule_store import ScheduleStore, after, once, queue_target
+from tests.waiting import take_turns, until_async
 
 PATIENCE_SECONDS = 30
 
@@ -94,8 +95,7 @@ async def test_many_workers_fire_each_time_once(
         workers.append(worker)
 
     async def work(worker: FireSchedules) -> None:
-        while await worker.run_once():
-            pass
+        await until_async(worker.run_once, lambda fired: not fired)
         await worker.stop()
 
     for minute in (1, 2, 3):
@@ -217,7 +217,7 @@ async def test_the_loop_survives_bugs_and_a_database_that_is_away(
     )
     async with running(worker):
         # Its pool is not open yet: nothing is available to it.
-        await asyncio.sleep(0)
+        await take_turns()
         await database.open()
         await until_sent(store, 1)
     await database.close()

@@ -14,6 +14,7 @@ from gateway.operations.messages import ReceiveMessage, answered, receive_messag
 from gateway.operations.native_receiving import NativeReceive, receive_native
 from storage.model import Queue
 from tests.operations.conftest import MakeQueue, SendTo, TestClock
+from tests.waiting import take_turns
 
 KINDS = pytest.mark.parametrize("name", ["jobs", "jobs.fifo"])
 
@@ -41,8 +42,7 @@ async def test_a_caller_who_goes_leaves_nothing_hidden(
     was_cancelled = was_answered = 0
     for turns in range(0, 150, 5):
         task = asyncio.create_task(receive_native(engine, caller, queue, NativeReceive(30)))
-        for _ in range(turns):
-            await asyncio.sleep(0)
+        await take_turns(turns)
         task.cancel()
         try:
             assert len(await task) == 30

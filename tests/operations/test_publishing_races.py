@@ -20,6 +20,7 @@ from storage.errors import Unavailable
 from storage.model import Queue, Received, Topic
 from tests.operations.conftest import MakeQueue, ReceiveFrom
 from tests.operations.topics_and_subscriptions import Sns
+from tests.waiting import take_turns, until_so
 
 RAW = {"RawMessageDelivery": "true"}
 
@@ -199,8 +200,7 @@ async def test_a_poll_behind_the_client_that_left_gets_what_came_back(
         answered(receive_message, engine, caller, queue, ReceiveMessage(10, None, 20))
     )
     async with asyncio.timeout(10):
-        while not engine.wakeups.parked_count():  # noqa: ASYNC110 - nobody is told
-            await asyncio.sleep(0)
+        await until_so(engine.wakeups.parked_count)
         assert leaving is not None
         leaving.cancel()
         stopped.go_on.set()
@@ -231,7 +231,7 @@ async def test_what_the_first_publishes_need_is_loaded_once(
         patch.setattr(engine.topics._database, "transaction", counted)
         audience = engine.topics.find(topic.account_id, topic.region, topic.name)
         leaving = asyncio.ensure_future(audience)
-        await asyncio.sleep(0)
+        await take_turns()
         leaving.cancel()
         audiences = [
             engine.topics.find(topic.account_id, topic.region, topic.name) for _ in range(50)
@@ -260,8 +260,7 @@ async def test_a_change_during_a_load_is_not_overlooked(
         before = asyncio.ensure_future(
             engine.topics.find(topic.account_id, topic.region, topic.name)
         )
-        for _ in range(turns):
-            await asyncio.sleep(0)
+        await take_turns(turns)
         await sns.subscribe(topic, f"{queue.arn}{turns}", **RAW)
         after = await engine.topics.find(topic.account_id, topic.region, topic.name)
         await before

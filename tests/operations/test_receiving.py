@@ -42,6 +42,7 @@ from storage.messages import StandardLanes
 from storage.model import Queue, Received
 from storage.publishing import PublishLane
 from tests.operations.conftest import MakeQueue, ReceiveFrom, SendTo, TestClock
+from tests.waiting import take_turns, until_so
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -102,9 +103,7 @@ async def elsewhere(database_dsn: str, clock: TestClock) -> AsyncIterator[Engine
 
 async def _parked(engine: Engine, count: int = 1) -> None:
     """Wait until so many receives are parked."""
-    async with asyncio.timeout(10):
-        while engine.wakeups.parked_count() < count:  # noqa: ASYNC110 - it is the product that parks
-            await asyncio.sleep(0)
+    await until_so(lambda: engine.wakeups.parked_count() >= count)
 
 
 def _bodies(received: list[Received]) -> list[str]:
@@ -416,8 +415,7 @@ async def test_no_wake_is_lost_between_send_and_park(
     async def produce(yields: int) -> None:
         for number in range(100):
             await send(queue, str(number))
-            for _ in range((number * yields) % 7):
-                await asyncio.sleep(0)
+            await take_turns((number * yields) % 7)
 
     results = await asyncio.gather(consume(), consume(), produce(1), produce(2), produce(3))
     assert (results[0], results[1]) == (150, 150)

@@ -22,6 +22,7 @@ from storage.database import Database
 from storage.errors import Unavailable
 from storage.signing_keys import SigningKey
 from tests.protocol.certificates import certificate_of, pem_of
+from tests.waiting import take_turns
 
 MakeSigner = Callable[..., Signer]
 MESSAGE = {
@@ -117,7 +118,7 @@ async def test_callers_at_the_same_time_share_one_load(
     monkeypatch.setattr("gateway.operations.sns.signing.make_key", make_and_count)
     signer = make_signer(region="eu-west-1")
     callers = [asyncio.create_task(signer.ready()) for _ in range(5)]
-    await asyncio.sleep(0)
+    await take_turns()
     # One that goes away takes nothing from the others.
     callers[0].cancel()
     await asyncio.gather(*callers[1:])
@@ -154,7 +155,7 @@ async def test_a_signer_closes_at_any_time(make_signer: MakeSigner) -> None:
     signer = make_signer()
     await signer.close()
     caller = asyncio.create_task(signer.ready())
-    await asyncio.sleep(0)
+    await take_turns()
     await signer.close()
     with pytest.raises(asyncio.CancelledError):
         await caller
@@ -251,7 +252,7 @@ async def test_a_caller_who_goes_away_takes_no_signature_from_others(
     callers = [asyncio.create_task(signer.sign_many([("1", DATA)])) for _ in range(2)]
     await asyncio.to_thread(begun.wait, 30)
     callers[0].cancel()
-    await asyncio.sleep(0)
+    await take_turns()
     go_on.set()
     [signature] = await callers[1]
     assert verifies(signer, "1", signature)

@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.operations.caller import Caller
@@ -19,6 +19,7 @@ from storage.errors import (
     ReplayLimitExceeded,
     ValidationFailed,
 )
+from tests.fuzz import drawing
 from tests.operations.conftest import ACCOUNT, REGION, TestClock
 from tests.operations.subscribers import WEB_HOOK, Subscriber
 
@@ -496,12 +497,7 @@ JSON = st.recursive(
 VALUES = st.text(max_size=30) | JSON.map(json.dumps) | st.sampled_from(["[" * 3000, "\ud800", ""])
 
 
-@settings(
-    max_examples=300,
-    deadline=None,
-    derandomize=True,
-    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
-)
+@drawing.few()
 @given(name=st.sampled_from(NAMES) | st.text(max_size=5), value=VALUES, which=st.integers(0, 2))
 async def test_any_value_is_taken_or_refused(
     subscriber: Subscriber, name: str, value: str, which: int

@@ -9,7 +9,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.operations.caller import Caller
@@ -33,6 +33,7 @@ from gateway.operations.sns.topics import (
 from storage import topics
 from storage.errors import InvalidParameter, NotFound, Rejected, TagLimitExceeded, ValidationFailed
 from storage.model import Topic
+from tests.fuzz import drawing
 from tests.operations.conftest import ACCOUNT, REGION, RecordingWakeups, TestClock
 
 MakeTopic = Callable[..., Awaitable[Topic]]
@@ -617,12 +618,7 @@ TEXTS = st.text(max_size=12) | JSONS.map(json.dumps) | st.sampled_from(["true", 
 NAMES = st.sampled_from(topic_attributes.READABLE) | TEXTS
 
 
-@settings(
-    max_examples=150,
-    deadline=None,
-    derandomize=True,
-    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
-)
+@drawing.few()
 @given(
     attributes=st.dictionaries(NAMES, TEXTS, max_size=3),
     name=st.sampled_from(["news", "news.fifo"]) | TEXTS,

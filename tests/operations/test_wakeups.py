@@ -14,6 +14,7 @@ from storage import notifications, settings
 from storage.database import Database
 from storage.errors import QueueDoesNotExist
 from tests.operations.conftest import ACCOUNT, REGION, MakeQueue
+from tests.waiting import take_turns, until_so
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -48,14 +49,8 @@ async def pair(processes: Callable[[int], list[Wakeups]]) -> list[Wakeups]:
     pair = processes(2)
     for wakeups in pair:
         await wakeups.start()
-    await _until(lambda: all(wakeups._peers for wakeups in pair))
+    await until_so(lambda: all(wakeups._peers for wakeups in pair))
     return pair
-
-
-async def _until(is_so: Callable[[], bool]) -> None:
-    async with asyncio.timeout(10):
-        while not is_so():  # noqa: ASYNC110 - the other side tells nobody
-            await asyncio.sleep(0)
 
 
 async def test_each_arrival_wakes_as_many_as_arrived(database: Database) -> None:
@@ -102,7 +97,7 @@ async def test_an_arrival_wakes_a_process_that_waits(pair: list[Wakeups]) -> Non
     here, there = pair
     waiter = Waiter()
     there.park(7, waiter)
-    await _until(lambda: 7 in here._wanted_elsewhere)
+    await until_so(lambda: 7 in here._wanted_elsewhere)
     here.arrived(7)
     await asyncio.wait_for(waiter.woken.wait(), 10)
     assert there.arrivals(7) == 1
@@ -125,7 +120,7 @@ async def test_nobody_is_told_what_nobody_waits_for(pair: list[Wakeups]) -> None
     there.on_arrival_elsewhere = heard.append
     waiter = Waiter()
     there.park(8, waiter)
-    await _until(lambda: 8 in here._wanted_elsewhere)
+    await until_so(lambda: 8 in here._wanted_elsewhere)
     here.arrived(7)
     here.arrived(8)
     await waiter.woken.wait()
@@ -144,7 +139,7 @@ async def test_a_changed_queue_is_told_to_all_by_the_transaction(
         for queue_id in (7, 8, 9):
             await notifications.tell_queue_changed(tx, queue_id)
         assert heard == {"here": [], "there": []}
-    await _until(lambda: heard == {"here": [7, 8, 9], "there": [7, 8, 9]})
+    await until_so(lambda: heard == {"here": [7, 8, 9], "there": [7, 8, 9]})
     await waiter.woken.wait()
 
 
@@ -155,7 +150,7 @@ async def test_a_moved_clock_is_told_to_all(pair: list[Wakeups], database: Datab
     async with database.transaction() as tx:
         held = await settings.hold_clock(tx)
         await settings.move_clock(tx, held, 301.5)
-    await _until(lambda: moved == [(301.5, held.moves + 1)] * 2)
+    await until_so(lambda: moved == [(301.5, held.moves + 1)] * 2)
 
 
 async def test_a_failing_look_does_not_end_the_looking(pair: list[Wakeups]) -> None:
@@ -192,14 +187,14 @@ async def test_a_lost_connection_means_that_anything_may_have_changed(
             " WHERE datname = current_database() AND query ILIKE '%notif%'"
             " AND pid <> pg_backend_pid()"
         )
-    await _until(lambda: changed == [None])
+    await until_so(lambda: changed == [None])
     await waiter.woken.wait()
     assert told == ["schedules", "deliveries"]
     # It hears again.
-    await _until(lambda: here._notifications is not None)
+    await until_so(lambda: here._notifications is not None)
     async with database.transaction() as tx:
         await notifications.tell_queue_changed(tx, 9)
-    await _until(lambda: 9 in changed)
+    await until_so(lambda: 9 in changed)
 
 
 async def test_a_peer_that_falls_silent_is_forgotten(
@@ -240,7 +235,7 @@ async def test_a_load_that_a_change_overtakes_is_not_kept(
     queue = await make_queue()
     cache = QueueCache(database)
     loading = asyncio.ensure_future(cache.find(ACCOUNT, REGION, "orders"))
-    await asyncio.sleep(0)
+    await take_turns()
     cache.forget(queue.queue_id)
     await loading
     assert cache.by_id(queue.queue_id) is None
@@ -251,7 +246,7 @@ async def test_a_load_that_began_before_a_change_is_not_joined(
 ) -> None:
     cache = QueueCache(database)
     too_early = asyncio.ensure_future(cache.find(ACCOUNT, REGION, "orders"))
-    await asyncio.sleep(0)
+    await take_turns()
     queue = await make_queue()
     cache.forget(queue.queue_id)
     found = await cache.find(ACCOUNT, REGION, "orders")
@@ -265,8 +260,8 @@ async def test_whoever_waits_for_a_load_survives_its_cancellation(
     queue = await make_queue()
     cache = QueueCache(database)
     loading = asyncio.ensure_future(cache.find(ACCOUNT, REGION, "orders"))
-    await asyncio.sleep(0)
+    await take_turns()
     waiting = asyncio.ensure_future(cache.find(ACCOUNT, REGION, "orders"))
-    await asyncio.sleep(0)
+    await take_turns()
     loading.cancel()
     assert (await waiting).queue_id == queue.queue_id

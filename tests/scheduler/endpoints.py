@@ -8,6 +8,8 @@ import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 
+from tests.waiting import take_turns
+
 PATIENCE_SECONDS = 20.0
 
 
@@ -81,8 +83,7 @@ async def slow_body(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) 
 
 async def unhurried(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     """Answers after a while, so that requests are there at the same time."""
-    for _ in range(50):
-        await asyncio.sleep(0)
+    await take_turns(50)
     await answer(200)(reader, writer)
 
 
@@ -90,7 +91,7 @@ async def _pour(writer: asyncio.StreamWriter, data: bytes) -> None:
     while not writer.is_closing():
         writer.write(data)
         await writer.drain()
-        await asyncio.sleep(0)
+        await take_turns()
 
 
 def in_turn(*behaviours: Behaviour) -> Behaviour:

@@ -58,10 +58,10 @@ async def use(hooks: WebHookStore, worker: Deliver, endpoint: Endpoint, owner: U
 
 
 async def test_deliveries_planned_when_empty_never_scan(
-    database_dsn: str, clock: StillClock
+    own_database_dsn: str, clock: StillClock
 ) -> None:
     clock.instant = None
-    database = Database(database_dsn, max_connections=1)
+    database = Database(own_database_dsn, max_connections=1)
     await database.open()
     hooks = WebHookStore(database, clock)
     async with Endpoint(answer(200)).listening() as endpoint:

@@ -17,6 +17,7 @@ from storage.planning import probe_by_key
 from tests.scheduler.conftest import ACCOUNT, REGION, StillClock
 from tests.scheduler.endpoints import Endpoint, answer, hang, unhurried
 from tests.scheduler.webhook_store import WebHookStore
+from tests.waiting import take_turns, until_async
 
 
 @pytest.fixture
@@ -47,9 +48,7 @@ async def claim_all(hooks: WebHookStore, subscription_id: UUID) -> list[deliveri
 
 async def emptied(hooks: WebHookStore, count: int = 0) -> None:
     """Wait until so few deliveries are left."""
-    async with asyncio.timeout(20):
-        while len(await hooks.rows()) > count:
-            pass
+    await until_async(hooks.rows, lambda rows: len(rows) <= count)
 
 
 async def test_crash_leaves_the_delivery_due_after_its_lease(
@@ -319,7 +318,7 @@ async def test_stop_finishes_what_is_in_flight(hooks: WebHookStore, endpoint: En
     worker.start()
     await endpoint.reached(2)
     stopping = asyncio.create_task(worker.stop())
-    await asyncio.sleep(0)
+    await take_turns()
     answered.set()
     await stopping
     rows = await hooks.rows()
@@ -360,9 +359,8 @@ async def test_database_that_goes_away_loses_and_repeats_nothing(
         " AND datname = current_database()"
     )
     release.set()
-    async with asyncio.timeout(20):
-        while await watcher.fetchval("SELECT count(*) FROM deliveries"):
-            pass
+    left = "SELECT count(*) FROM deliveries"
+    await until_async(lambda: watcher.fetchval(left), lambda found: not found)
     await watcher.close()
     await worker.stop()
     assert len(endpoint.requests) == 1

@@ -7,10 +7,11 @@ from collections.abc import Iterator
 import pytest
 
 from tests.cli.conftest import data as data
+from tests.databases import Databases
 from tests.faces.rest.client import Rest
 from tests.faces.web_hooks import WebHook
 from tests.seed.exhaustion import Exhausted, exhaust
-from tests.seed.gateways import Databases, SharedServer
+from tests.seed.gateways import SharedServer
 
 
 @pytest.fixture(autouse=True)
@@ -21,16 +22,9 @@ def row(request: pytest.FixtureRequest) -> str | None:
 
 
 @pytest.fixture(scope="session")
-def databases(server_dsn: str, template: str) -> Iterator[Databases]:
-    databases = Databases(server_dsn, template)
-    yield databases
-    databases.drop()
-
-
-@pytest.fixture(scope="session")
 def server(databases: Databases) -> Iterator[SharedServer]:
     """Nothing is set but the database. Tests keep apart by account, and the clock only moves on."""
-    with SharedServer(databases.new()) as running:
+    with SharedServer(databases.copy()) as running:
         yield running
 
 
@@ -49,4 +43,4 @@ def hook() -> Iterator[WebHook]:
 
 @pytest.fixture(scope="session")
 def exhausted(databases: Databases) -> Exhausted:
-    return exhaust(databases.new())
+    return exhaust(databases.copy())

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import os
 from collections.abc import Iterator
 from typing import IO, Any
 
@@ -85,25 +84,3 @@ def somebody_waits(dsn: str, table: str) -> bool:
         " (SELECT oid FROM pg_database WHERE datname = current_database())"
     )
     return bool(rows(dsn, waiting, table))
-
-
-class Databases:
-    """Fresh, migrated databases; gone at the end."""
-
-    def __init__(self, server_dsn: str, template: str) -> None:
-        self._server_dsn = server_dsn
-        self._template = template
-        self._names: list[str] = []
-
-    def new(self) -> str:
-        """The DSN of another one."""
-        name = f"seed_{os.getpid()}_{len(self._names)}"
-        self._names.append(name)
-        rows(self._server_dsn, f"CREATE DATABASE {name} TEMPLATE {self._template}")
-        head, _, query = self._server_dsn.partition("?")
-        return f"{head.rsplit('/', 1)[0]}/{name}" + (f"?{query}" if query else "")
-
-    def drop(self) -> None:
-        """All of them."""
-        for name in self._names:
-            rows(self._server_dsn, f"DROP DATABASE {name} WITH (FORCE)")

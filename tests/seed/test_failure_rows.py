@@ -14,13 +14,14 @@ import pytest
 
 from storage.embedded import EmbeddedPostgres
 from tests.cli.processes import run
+from tests.databases import Databases
 from tests.faces.clients import Sqs, new_account
 from tests.faces.connections import Answer, Closed, Connection
 from tests.faces.rest.client import Rest
 from tests.faces.servers import Background
 from tests.faces.web_hooks import WebHook
 from tests.seed.exhaustion import Exhausted
-from tests.seed.gateways import Databases, SharedServer, locked, somebody_waits
+from tests.seed.gateways import SharedServer, locked, somebody_waits
 from tests.seed.hooks import HeldHook, closed_url, silent_url
 from tests.seed.rows import Table
 from tests.waiting import until
@@ -234,7 +235,7 @@ def test_endpoint_times_out(databases: Databases) -> None:
     quick = {"QUEUE_HTTP_DELIVERY_TIMEOUT_SECS": "1"}
     with (
         silent_url() as url,
-        SharedServer(databases.new(), **quick) as server,
+        SharedServer(databases.copy(), **quick) as server,
         Rest(server.url) as rest,
     ):
         subscribed(rest, url)
@@ -249,7 +250,7 @@ def test_endpoint_times_out(databases: Databases) -> None:
 def test_worker_restart_mid_batch(databases: Databases, number: signal.Signals) -> None:
     """What was claimed is made by the next one: at once, or after its lease if the first one died.
     Two that run at the same time make nothing twice."""
-    dsn, account = databases.new(), new_account()
+    dsn, account = databases.copy(), new_account()
     with HeldHook() as hook:
         with (
             SharedServer(dsn, QUEUEGATE_SHUTDOWN_DEADLINE="0") as first,
@@ -302,7 +303,7 @@ def acknowledged(connections: list[Connection], first: int) -> list[int]:
 @failure("Process killed while coalescer has pending sends")
 def test_killed_with_pending_sends(databases: Databases) -> None:
     """What was acknowledged is there, all of it. What was not may be lost: its sender knows."""
-    dsn = databases.new()
+    dsn = databases.copy()
     with SharedServer(dsn, **LINGERING) as first, Rest(first.url) as rest:
         rest.create("jobs")
         promised = acknowledged(send_requests(rest, 10, 0), 0)
@@ -320,7 +321,7 @@ def test_killed_with_pending_sends(databases: Databases) -> None:
 @failure("SIGTERM received")
 def test_sigterm(databases: Databases) -> None:
     """Sends that linger are written, a long poll ends, the process ends with 0."""
-    dsn = databases.new()
+    dsn = databases.copy()
     with SharedServer(dsn, **LINGERING) as first, Rest(first.url) as rest:
         rest.create("jobs")
         rest.create("empty")
@@ -349,7 +350,7 @@ def test_sigterm(databases: Databases) -> None:
 def test_request_exceeds_30_seconds(databases: Databases) -> None:
     """No request lasts that long: a send that waits in line behind a flush that hangs is answered
     after five seconds, and was not sent."""
-    dsn = databases.new()
+    dsn = databases.copy()
     with SharedServer(dsn) as server, Rest(server.url) as rest:
         rest.create("jobs")
         rest.send("jobs", "before")

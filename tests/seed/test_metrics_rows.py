@@ -8,11 +8,12 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from tests.databases import Databases
 from tests.faces.rest.client import Rest
 from tests.faces.servers import Background
 from tests.faces.web_hooks import WebHook
 from tests.seed.exhaustion import Exhausted
-from tests.seed.gateways import Databases, SharedServer, locked
+from tests.seed.gateways import SharedServer, locked
 from tests.seed.pages import Page
 from tests.seed.rows import Table
 from tests.waiting import until
@@ -174,7 +175,7 @@ def test_age(rest: Rest, server: SharedServer, queue: str, row: str) -> None:
 @pytest.fixture(scope="module")
 def delivering(databases: Databases) -> Iterator[SharedServer]:
     """A gateway that has no deliveries but those of one test."""
-    with SharedServer(databases.new()) as running:
+    with SharedServer(databases.copy()) as running:
         yield running
 
 
@@ -232,7 +233,7 @@ class Gauged(NamedTuple):
 
 @pytest.fixture(scope="module")
 def gauged(databases: Databases) -> Iterator[Gauged]:
-    with SharedServer(databases.new()) as running, Rest(running.url) as rest:
+    with SharedServer(databases.copy()) as running, Rest(running.url) as rest:
         queue = rest.create("gauged")
         rest.send(queue)
         assert len(rest.receive(queue)) == 1
@@ -251,7 +252,7 @@ def test_depths(gauged: Gauged, row: str) -> None:
 @pytest.fixture(scope="module")
 def pools(databases: Databases) -> Iterator[tuple[Page, Page]]:
     """Pages of an idle gateway, and of one that has no connection left."""
-    dsn = databases.new()
+    dsn = databases.copy()
     with (
         SharedServer(dsn, QUEUE_MAX_CONNECTIONS=str(_MOST_CONNECTIONS)) as running,
         Rest(running.url) as rest,

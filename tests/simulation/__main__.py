@@ -9,10 +9,8 @@ import random
 import sys
 from collections.abc import Iterator
 
-import asyncpg
-
 from storage.embedded import EmbeddedPostgres
-from storage.migrate import migrate
+from tests.databases import Databases
 from tests.simulation.running import Failed, simulate
 
 
@@ -26,7 +24,7 @@ def main() -> int:
     server.start()
     server.wait_ready()
     try:
-        return asyncio.run(_run(server.dsn, _seeds(arguments), arguments.steps))
+        return _run(Databases(server.dsn), _seeds(arguments), arguments.steps)
     except KeyboardInterrupt:
         return 130
     finally:
@@ -40,18 +38,11 @@ def _seeds(arguments: argparse.Namespace) -> Iterator[int]:
     return (random.randrange(1 << 31) for _ in runs)
 
 
-async def _run(dsn: str, seeds: Iterator[int], steps: int) -> int:
-    for number, seed in enumerate(seeds):
-        name = f"run_{number}"
-        connection = await asyncpg.connect(dsn)
-        await connection.execute(f"CREATE DATABASE {name}")
-        await connection.close()
-        place = dsn.replace("/postgres?", f"/{name}?")
-        connection = await asyncpg.connect(place)
-        await migrate(connection)
-        await connection.close()
+def _run(databases: Databases, seeds: Iterator[int], steps: int) -> int:
+    for seed in seeds:
+        databases.empty()
         try:
-            simulation = await simulate(place, seed, steps)
+            simulation = asyncio.run(simulate(databases.shared, seed, steps))
         except Failed as failure:
             print(failure, file=sys.stderr)
             return 1

@@ -35,6 +35,7 @@ from storage.model import Queue, Received
 from tests.simulation.model import Handle, Impossible, Message, ModelQueue
 from tests.simulation.topics import Topics
 from tests.simulation.world import CALLER, World
+from tests.waiting import until_async
 
 _STEPS: list[tuple[int, str]] = [
     (24, "send"),
@@ -238,8 +239,9 @@ class Simulation:
         dead = await self.world.queue(engine, letters.name)
         await start_message_move_task(engine, CALLER, StartMessageMoveTask(dead.arn))
         job = MoveMessages(engine.database, self.world.clock.now, lambda *_: None)
-        while await job._run_batch(self.random.randint(1, 20)) is not None:
-            pass
+        await until_async(
+            lambda: job._run_batch(self.random.randint(1, 20)), lambda moved: moved is None
+        )
         now = self.world.clock.instant_now
         there = await self.world.bodies(queue.queue_id, queue.is_fifo)
         for messages in letters.receivable(now).values():

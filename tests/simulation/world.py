@@ -25,6 +25,7 @@ from storage.fifo import FifoLanes
 from storage.messages import StandardLanes
 from storage.model import Queue
 from storage.publishing import PublishLane
+from tests.waiting import take_turns
 
 CALLER = Caller("111122223333", "eu-west-1", "AIDASIMULATED")
 _APPLICATION = "simulated"
@@ -135,8 +136,7 @@ class World:
     ) -> object | None:
         """Begin a call and crash after so many turns of the loop; its answer if it had one."""
         task: asyncio.Future[object] = asyncio.ensure_future(_guarded(call, *arguments))
-        for _ in range(turns):
-            await asyncio.sleep(0)
+        await take_turns(turns)
         was_done = task.done()
         await self.crash()
         result = await task

@@ -127,11 +127,11 @@ async def use_archive(meter: Meter, queue_id: int, *, is_filled: bool) -> None:
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("analyzed", [False, True])
 async def test_plans_of_an_empty_archive_serve_a_full_one(
-    database_dsn: str, analyzed: bool
+    own_database_dsn: str, analyzed: bool
 ) -> None:
-    database = Recording(database_dsn)
+    database = Recording(own_database_dsn)
     await database.open()
-    observer = await asyncpg.connect(database_dsn, server_settings={"search_path": SCHEMA})
+    observer = await asyncpg.connect(own_database_dsn, server_settings={"search_path": SCHEMA})
     standard = StandardQueue(database, await make_queue(database), MovingClock())
     fifo = FifoQueue(database, await make_fifo_queue(database))
     for queue_id in (standard.queue_id, fifo.queue_id):
@@ -153,11 +153,11 @@ async def test_plans_of_an_empty_archive_serve_a_full_one(
     await database.close()
 
 
-async def test_a_search_in_flight_reads_held_groups_first(database_dsn: str) -> None:
+async def test_a_search_in_flight_reads_held_groups_first(own_database_dsn: str) -> None:
     """Of many groups a number in flight costs those that are held, another one all of them."""
-    database = Recording(database_dsn)
+    database = Recording(own_database_dsn)
     await database.open()
-    observer = await asyncpg.connect(database_dsn, server_settings={"search_path": SCHEMA})
+    observer = await asyncpg.connect(own_database_dsn, server_settings={"search_path": SCHEMA})
     fifo = FifoQueue(database, await make_fifo_queue(database))
     for start in range(0, 4_000, 500):
         await fifo.send(*(make_fifo_message(f"g{start + number}") for number in range(500)))

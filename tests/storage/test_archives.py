@@ -18,6 +18,7 @@ from storage.notifications import Notifications
 from tests.storage.fifo_queue import START, FifoQueue, call
 from tests.storage.fifo_queue import make_message as make_fifo_message
 from tests.storage.standard_queue import StandardQueue, make_queue
+from tests.waiting import until_async
 
 MUCH = 1 << 40
 Either = StandardQueue | FifoQueue
@@ -200,11 +201,9 @@ async def locked_by(database: Database, queue: StandardQueue) -> asyncpg.Connect
 
 async def until_waiting(database: Database) -> None:
     """Look until a session waits for a row."""
-    async with asyncio.timeout(20), database.transaction() as tx:
-        while not await tx.fetchval(
-            "SELECT count(*) FROM pg_locks WHERE NOT granted AND locktype = 'transactionid'"
-        ):
-            pass
+    waiting = "SELECT count(*) FROM pg_locks WHERE NOT granted AND locktype = 'transactionid'"
+    async with database.transaction() as tx:
+        await until_async(lambda: tx.fetchval(waiting))
 
 
 @pytest.mark.parametrize("count", [1, 2], ids=["one queue", "two queues"])

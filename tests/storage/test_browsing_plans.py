@@ -66,12 +66,12 @@ async def cut(meter: Meter, name: str, *, is_filled: bool) -> None:
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("analyzed", [False, True])
 async def test_plans_of_empty_queues_serve_full_ones(
-    database_dsn: str, monkeypatch: pytest.MonkeyPatch, analyzed: bool
+    own_database_dsn: str, monkeypatch: pytest.MonkeyPatch, analyzed: bool
 ) -> None:
     monkeypatch.setattr(browsing, "_PAGES_SAMPLED", 300)
-    database = Recording(database_dsn)
+    database = Recording(own_database_dsn)
     await database.open()
-    observer = await asyncpg.connect(database_dsn, server_settings={"search_path": SCHEMA})
+    observer = await asyncpg.connect(own_database_dsn, server_settings={"search_path": SCHEMA})
     names = {"orders": await make_queue(database), "orders.fifo": await make_fifo_queue(database)}
     meter = Meter(database, observer)
     if analyzed:

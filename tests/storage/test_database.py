@@ -15,6 +15,11 @@ from storage.database import Database, is_unavailable, keep_alive, unavailable_w
 from storage.errors import Unavailable
 
 
+@pytest.fixture
+def database_dsn(own_database_dsn: str) -> str:
+    return own_database_dsn
+
+
 async def test_a_transaction_commits(database: Database) -> None:
     async with database.transaction() as tx:
         await tx.execute("CREATE TABLE kept (kept_id int)")

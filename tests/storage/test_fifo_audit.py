@@ -30,6 +30,11 @@ GROUPS = ("hot", "hot", "hot", "warm", "warm", "a", "b", "c", "d", "e", "f", "g"
 RETENTION = 1_209_600
 
 
+@pytest.fixture
+def database_dsn(own_database_dsn: str) -> str:
+    return own_database_dsn
+
+
 class Storm:
     """One audited run. What clients believe is kept here, what happened in the tables."""
 

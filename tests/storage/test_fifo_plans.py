@@ -79,8 +79,8 @@ class Meter:
 
 
 @pytest.fixture
-async def recording(database_dsn: str) -> AsyncIterator[Recording]:
-    database = Recording(database_dsn)
+async def recording(own_database_dsn: str) -> AsyncIterator[Recording]:
+    database = Recording(own_database_dsn)
     await database.open()
     yield database
     await database.close()
@@ -101,10 +101,10 @@ async def use(fifo: FifoQueue) -> None:
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("analyzed", [False, True])
 async def test_plans_of_empty_tables_serve_full_ones(
-    recording: Recording, database_dsn: str, analyzed: bool
+    recording: Recording, own_database_dsn: str, analyzed: bool
 ) -> None:
     """Of a table that was never analyzed the planner assumes the best, of a drained one nothing."""
-    observer = await asyncpg.connect(database_dsn, server_settings={"search_path": SCHEMA})
+    observer = await asyncpg.connect(own_database_dsn, server_settings={"search_path": SCHEMA})
     fifo = FifoQueue(recording, await make_queue(recording, DelaySeconds="5"))
     if analyzed:
         await use(fifo)

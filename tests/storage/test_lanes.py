@@ -15,12 +15,18 @@ from storage import lanes
 from storage.database import Database
 from storage.errors import QueueDoesNotExist, Unavailable
 from storage.lanes import Entry, Lane
+from tests.waiting import take_turns
 
 if TYPE_CHECKING:
     from storage.database import Connection
 
 _TABLE = "CREATE TABLE kept (kept_id int PRIMARY KEY)"
 _KEEP = "INSERT INTO kept SELECT unnest($1::int[])"
+
+
+@pytest.fixture
+def database_dsn(own_database_dsn: str) -> str:
+    return own_database_dsn
 
 
 class Number(Entry):
@@ -116,8 +122,7 @@ async def test_entries_gather_for_the_time_to_linger(numbers: Numbers) -> None:
     keeping = [asyncio.create_task(lingering.keep(1))]
     for number in (2, 3):
         # Some turns of the loop later: late for a flush, but not for a lane that lingers.
-        for _ in range(5):
-            await asyncio.sleep(0)
+        await take_turns(5)
         keeping.append(asyncio.create_task(lingering.keep(number)))
     assert await asyncio.gather(*keeping) == [1, 2, 3]
     assert lingering.flushes == [[1, 2, 3]]
@@ -128,7 +133,7 @@ async def test_a_full_flush_and_a_lane_that_closes_do_not_linger(numbers: Number
     lingering = Numbers(numbers.database, max_entries=3, linger_seconds=3600.0)
     assert await asyncio.gather(*[lingering.keep(n) for n in (1, 2, 3)]) == [1, 2, 3]
     left = asyncio.create_task(lingering.keep(4))
-    await asyncio.sleep(0)
+    await take_turns()
     await lingering.lane.close()
     assert await left == 4
     assert lingering.flushes == [[1, 2, 3], [4]]
@@ -142,7 +147,7 @@ async def test_a_lone_entry_is_flushed_at_once(numbers: Numbers) -> None:
 async def test_while_one_flush_is_in_flight_the_next_collects(numbers: Numbers) -> None:
     held = await _hold(numbers)
     waiting = [asyncio.ensure_future(numbers.keep(number)) for number in range(1, 6)]
-    await asyncio.sleep(0)
+    await take_turns()
     held.set()
     assert await asyncio.gather(*waiting) == [1, 2, 3, 4, 5]
     assert numbers.flushes == [[0], [1, 2, 3, 4, 5]]
@@ -166,7 +171,7 @@ async def test_an_entry_that_fails_does_not_fail_its_neighbours(
     await numbers.keep(2)
     held = await _hold(numbers)
     waiting = [asyncio.ensure_future(numbers.keep(number)) for number in (1, 2, 3)]
-    await asyncio.sleep(0)
+    await take_turns()
     held.set()
     with caplog.at_level(logging.CRITICAL, "queuegate.lanes"):
         one, two, three = await asyncio.gather(*waiting)
@@ -210,7 +215,7 @@ async def test_a_lost_connection_fails_what_was_in_flight_and_keeps_what_waits(
     await numbers.keep(10)
     held = await _hold(numbers)
     waiting = [asyncio.ensure_future(numbers.keep(number)) for number in (1, 2)]
-    await asyncio.sleep(0)
+    await take_turns()
     with caplog.at_level(logging.CRITICAL, "queuegate.lanes"):
         await numbers.end_connections()
         held.set()
@@ -264,9 +269,9 @@ async def test_a_connection_that_is_refused_for_good_is_an_answer_too(
 async def test_close_finishes_what_was_handed_in(numbers: Numbers) -> None:
     held = await _hold(numbers)
     waiting = [asyncio.ensure_future(numbers.keep(number)) for number in (1, 2)]
-    await asyncio.sleep(0)
+    await take_turns()
     closing = asyncio.ensure_future(numbers.lane.close())
-    await asyncio.sleep(0)
+    await take_turns()
     late = asyncio.ensure_future(numbers.keep(3))
     held.set()
     assert await asyncio.gather(*waiting) == [1, 2]
@@ -284,7 +289,7 @@ async def test_close_does_not_wait_for_a_database_that_hangs(
         waiting = [asyncio.ensure_future(numbers.keep(number)) for number in (1, 2)]
         await numbers.flushing.wait()
         late = asyncio.ensure_future(numbers.keep(3))
-        await asyncio.sleep(0)
+        await take_turns()
         with caplog.at_level(logging.CRITICAL, "queuegate.lanes"):
             await numbers.lane.close()
         answers = await asyncio.gather(*waiting, late)
@@ -305,7 +310,7 @@ async def test_a_flush_takes_no_more_than_its_entries(database: Database) -> Non
     numbers = Numbers(database, max_entries=3)
     held = await _hold(numbers)
     waiting = [asyncio.ensure_future(numbers.keep(number)) for number in range(1, 8)]
-    await asyncio.sleep(0)
+    await take_turns()
     held.set()
     await asyncio.gather(*waiting)
     assert numbers.flushes == [[0], [1, 2, 3], [4, 5, 6], [7]]
@@ -319,7 +324,7 @@ async def test_a_flush_takes_no_more_than_its_bytes(
     held = await _hold(numbers)
     sizes = {1: 60, 2: 40, 3: 1, 4: 500, 5: 30}
     waiting = [asyncio.ensure_future(numbers.keep(n, size)) for n, size in sizes.items()]
-    await asyncio.sleep(0)
+    await take_turns()
     held.set()
     await asyncio.gather(*waiting)
     # One entry larger than the limit goes by itself.
@@ -331,7 +336,7 @@ async def test_what_a_flush_leaves_comes_first_in_the_next(numbers: Numbers) -> 
     held = await _hold(numbers)
     numbers.postponed = {2, 3}
     waiting = [asyncio.ensure_future(numbers.keep(number)) for number in (1, 2, 3, 4)]
-    await asyncio.sleep(0)
+    await take_turns()
     held.set()
     await asyncio.gather(*waiting)
     assert numbers.flushes == [[0], [1, 4], [2, 3]]
@@ -347,7 +352,7 @@ async def test_a_reply_that_raises_does_not_repeat_what_was_committed(
 
     numbers.lane.submit(Number(1, break_down))
     waiting = asyncio.ensure_future(numbers.keep(2))
-    await asyncio.sleep(0)
+    await take_turns()
     held.set()
     with caplog.at_level(logging.CRITICAL, "queuegate.lanes"):
         assert await waiting == 2
@@ -360,7 +365,7 @@ async def test_lanes_are_observed(numbers: Numbers) -> None:
     numbers.lane.observe = sizes.append
     held = await _hold(numbers)
     waiting = [asyncio.ensure_future(numbers.keep(number)) for number in (1, 2)]
-    await asyncio.sleep(0)
+    await take_turns()
     held.set()
     await asyncio.gather(*waiting)
     assert sizes == [1, 2]

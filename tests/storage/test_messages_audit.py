@@ -27,6 +27,11 @@ _ROUNDS = 60
 _LONG_MS = 600_000
 
 
+@pytest.fixture
+def database_dsn(own_database_dsn: str) -> str:
+    return own_database_dsn
+
+
 class Audit:
     """What happened to each message, by its body, as its clients know it."""
 

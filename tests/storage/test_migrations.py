@@ -11,8 +11,8 @@ from storage.preflight import DatabaseRefused
 
 
 @pytest.fixture
-async def connection(database_dsn: str):  # type: ignore[no-untyped-def] # asyncpg's generics
-    connection = await preflight.connect(database_dsn)
+async def connection(own_database_dsn: str):  # type: ignore[no-untyped-def] # asyncpg's generics
+    connection = await preflight.connect(own_database_dsn)
     yield connection
     await connection.close()
 
@@ -22,8 +22,8 @@ async def test_a_current_database_needs_nothing(connection: preflight.Connection
     assert await pending(connection) == []
 
 
-async def test_many_at_once_apply_each_file_once(database_dsn: str) -> None:
-    connections = [await preflight.connect(database_dsn) for _ in range(4)]
+async def test_many_at_once_apply_each_file_once(own_database_dsn: str) -> None:
+    connections = [await preflight.connect(own_database_dsn) for _ in range(4)]
     await connections[0].execute("DROP SCHEMA queuegate CASCADE")
     applied = await asyncio.gather(*(migrate(connection) for connection in connections))
     names = [name for names in applied for name in names]
@@ -73,16 +73,18 @@ async def test_a_read_only_database_is_refused(connection: preflight.Connection)
         await migrate(connection)
 
 
-async def test_a_missing_database_is_refused_by_name(database_dsn: str) -> None:
-    head, _, query = database_dsn.partition("?")
+async def test_a_missing_database_is_refused_by_name(own_database_dsn: str) -> None:
+    head, _, query = own_database_dsn.partition("?")
     with pytest.raises(DatabaseRefused, match='database "absent" does not exist'):
         await preflight.connect(f"{head.rpartition('/')[0]}/absent?{query}")
 
 
-async def test_an_old_server_is_refused(database_dsn: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_old_server_is_refused(
+    own_database_dsn: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(preflight, "OLDEST_MAJOR_VERSION", 99)
     with pytest.raises(DatabaseRefused, match="needs 99 or newer"):
-        await preflight.connect(database_dsn)
+        await preflight.connect(own_database_dsn)
 
 
 def test_places_are_shown_without_password() -> None:

@@ -145,8 +145,8 @@ async def use(database: Database, topic: Topic) -> None:
         assert await subscriptions.delete(tx, one)
 
 
-async def test_patterns_planned_when_there_were_few_never_scan(database_dsn: str) -> None:
-    database = Database(database_dsn, max_connections=1)
+async def test_patterns_planned_when_there_were_few_never_scan(own_database_dsn: str) -> None:
+    database = Database(own_database_dsn, max_connections=1)
     await database.open()
     pattern = await make(database, "order.*")
     topic = await make(database, "orders", is_pattern=False)

@@ -62,6 +62,11 @@ HOT: dict[str, tuple[str, dict[str, str], set[str]]] = {
 }
 
 
+@pytest.fixture
+def database_dsn(own_database_dsn: str) -> str:
+    return own_database_dsn
+
+
 def statements() -> Iterator[tuple[str, Query]]:
     for file in FILES:
         for query in load(file).values():
@@ -237,10 +242,10 @@ async def add_queues(database: Database, count: int) -> None:
 
 @pytest.mark.parametrize("analyzed", [False, True])
 async def test_fifo_sends_and_moves_look_at_their_own_queues_only(
-    database_dsn: str, analyzed: bool
+    own_database_dsn: str, analyzed: bool
 ) -> None:
     """With a plan from when there were few queues, and now there are ten thousand."""
-    database = Database(database_dsn, max_connections=1)
+    database = Database(own_database_dsn, max_connections=1)
     await database.open()
     queue = FifoQueue(database, await make_fifo_queue(database))
 

@@ -41,8 +41,8 @@ async def use(database: Database) -> None:
 
 
 @pytest.mark.timeout(120)
-async def test_schedules_planned_when_there_are_none_never_scan(database_dsn: str) -> None:
-    database = Database(database_dsn, max_connections=1)
+async def test_schedules_planned_when_there_are_none_never_scan(own_database_dsn: str) -> None:
+    database = Database(own_database_dsn, max_connections=1)
     await database.open()
     for _ in range(6):
         await use(database)

@@ -18,6 +18,7 @@ from storage.schedule_fires import Fire
 from storage.schedule_invocations import NewInvocation
 from storage.schedules import Schedule, ScheduleFilter
 from tests.storage.schedule_factory import ACCOUNT, MINUTE, NOON, REGION, make_schedule
+from tests.waiting import until_async
 
 HERE = (ACCOUNT, REGION)
 
@@ -246,12 +247,11 @@ async def test_a_group_takes_its_schedules_along(database: Database) -> None:
 async def until_somebody_waits(database: Database) -> None:
     """Return when a transaction waits for a lock."""
     watcher = await database.connect()
-    async with asyncio.timeout(20):
-        while not await watcher.fetchval(
-            "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
-            " AND datname = current_database()"
-        ):
-            pass
+    waiting = (
+        "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
+        " AND datname = current_database()"
+    )
+    await until_async(lambda: watcher.fetchval(waiting))
     await watcher.close()
 
 

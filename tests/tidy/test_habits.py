@@ -1,4 +1,4 @@
-"""Who reads the environment, who catches everything, where SQL is, and no sleep in tests."""
+"""Who reads the environment, who catches everything, where SQL is, and how tests wait."""
 
 from __future__ import annotations
 
@@ -32,6 +32,8 @@ CATCHES_EVERYTHING = {
     "spark_connectors/source/deleting.py",
     "storage/lanes.py",
 }
+# Where tests wait for what tells nobody.
+WAITS = {"tests/waiting.py"}
 SQL = re.compile(
     r"\s*(SELECT\s|INSERT\s+INTO\s|UPDATE\s+\w+\s+SET\s|DELETE\s+FROM\s|WITH\s+\w+\s+AS\s|LISTEN\s"
     r"|NOTIFY\s|TRUNCATE\s|COPY\s|(CREATE|ALTER|DROP)\s+[A-Z]+\s|BEGIN\b|COMMIT\b|SET\s+[a-z])"
@@ -63,14 +65,15 @@ def sql_in_python(source: Source) -> Iterator[str]:
             yield f"{source}:{node.lineno} has SQL: {str(node.value)[:40]!r}"
 
 
-def sleeps(source: Source) -> Iterator[str]:
+def waits(source: Source) -> Iterator[str]:
+    """Calls of `sleep`, and loops that look again and again without a pause."""
     for node in source.nodes:
-        if not isinstance(node, ast.Call):
-            continue
-        name = getattr(node.func, "attr", None) or getattr(node.func, "id", None)
-        yields_only = bool(node.args) and ast.unparse(node.args[0]) == "0"
-        if name == "sleep" and not yields_only:
-            yield f"{source}:{node.lineno} sleeps"
+        if isinstance(node, ast.Call):
+            name = getattr(node.func, "attr", None) or getattr(node.func, "id", None)
+            if name == "sleep":
+                yield f"{source}:{node.lineno} sleeps"
+        if isinstance(node, ast.While) and all(isinstance(part, ast.Pass) for part in node.body):
+            yield f"{source}:{node.lineno} spins"
 
 
 def missing_docstring(source: Source) -> Iterator[str]:
@@ -97,10 +100,11 @@ def test_sql_is_in_sql_files() -> None:
     assert [line for source in product() for line in sql_in_python(source)] == []
 
 
-def test_tests_do_not_sleep() -> None:
+def test_tests_wait_in_one_way() -> None:
     # The bench is no test: it waits for a load to pass.
     sources = [source for source in suite() if source.path.parts[:2] != ("tests", "bench")]
-    assert [line for source in sources for line in sleeps(source)] == []
+    found = [source for source in sources if str(source) not in WAITS]
+    assert [line for source in found for line in waits(source)] == []
 
 
 def test_each_module_says_what_it_is_for() -> None:
@@ -116,7 +120,8 @@ def test_the_checks_can_fail() -> None:
     assert [*sql_in_python(planted("x = 'SELECT 1 FROM t'"))]
     assert [*sql_in_python(planted("x = f'DELETE FROM {t}'"))]
     assert not [*sql_in_python(planted('def f():\n    """SELECT x FROM t"""'))]
-    assert [*sleeps(planted("import time\ntime.sleep(1)"))]
-    assert [*sleeps(planted("await asyncio.sleep(delay)"))]
-    assert not [*sleeps(planted("await asyncio.sleep(0)"))]
+    assert [*waits(planted("import time\ntime.sleep(1)"))]
+    assert [*waits(planted("await asyncio.sleep(0)"))]
+    assert [*waits(planted("while not done():\n    pass"))]
+    assert not [*waits(planted("while not done():\n    work()"))]
     assert [*missing_docstring(planted("import os"))]

@@ -155,8 +155,9 @@ from gateway.tracing.exporting import Exporting
 
 async def run():
     exporting = Exporting(sys.argv[1])
+    tracer = exporting.tracer
     for _ in range(20_000):
-        exporting.tracer.start_span("x").end()
+        tracer.start_span("x").end()
     await exporting.close()
 
 asyncio.run(run())

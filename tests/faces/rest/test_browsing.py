@@ -13,13 +13,14 @@ from typing import Any
 from urllib.parse import quote
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.faces.clients import Sqs
 from tests.faces.rest.client import Rest
 from tests.faces.servers import Server
 from tests.faces.sns_client import Sns
+from tests.fuzz import drawing
 
 _numbers = itertools.count()
 KINDS = pytest.mark.parametrize("fifo", [False, True])
@@ -422,11 +423,7 @@ def apply(rest: Rest, name: str, step: Step, deleted: set[int]) -> None:
             rest.call("PATCH", f"/v1/queues/{name}/messages/{one}", {"vt": 0})
 
 
-@settings(
-    max_examples=30,
-    deadline=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
-)
+@drawing.few()
 @given(
     fifo=st.booleans(),
     groups=st.lists(st.integers(0, 3), max_size=20),

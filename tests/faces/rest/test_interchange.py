@@ -3,55 +3,46 @@
 from __future__ import annotations
 
 import base64
-import itertools
 import json
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from protocol import names
 from tests.faces.clients import Sqs
 from tests.faces.rest.client import Rest
+from tests.fuzz import drawing
 from tests.operations.test_native_messages import NAMES, TEXTS, VALUES
 
 KINDS = pytest.mark.parametrize("fifo", [False, True])
-PATIENT = settings(
-    max_examples=40,
-    deadline=None,
-    # The fixtures are clients and a queue, which examples leave empty.
-    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
-)
 XML_TEXTS = TEXTS.filter(lambda text: bool(text) and not names.invalid_characters(text))
 BINARIES = st.binary(min_size=1, max_size=40)
 
 
 def _queue(rest: Rest, sqs: Sqs, fifo: bool) -> tuple[str, str]:
-    """(name, URL) of a queue that examples share."""
+    """(name, URL) of a new queue."""
     name = rest.create(fifo=fifo)
     return name, sqs.call("GetQueueUrl", QueueName=name)["QueueUrl"]
 
 
 @KINDS
-def test_sent_here_received_there(rest: Rest, sqs_beside: Sqs, fifo: bool) -> None:
+@drawing.few()
+@given(message=VALUES, headers=st.dictionaries(NAMES, VALUES, max_size=12))
+def test_sent_here_received_there(
+    rest: Rest, sqs_beside: Sqs, fifo: bool, message: Any, headers: dict[str, Any]
+) -> None:
     name, url = _queue(rest, sqs_beside, fifo)
     group = {"group_id": "g"} if fifo else {}
-
-    @PATIENT
-    @given(VALUES, st.dictionaries(NAMES, VALUES, max_size=12))
-    def check(message: Any, headers: dict[str, Any]) -> None:
-        rest.send(name, message, headers=headers, **group)
-        [received] = sqs_beside.receive(url, MessageAttributeNames=["All"], AttributeNames=["All"])
-        assert json.loads(received["Body"]) == message
-        attributes = received.get("MessageAttributes", {})
-        assert set(attributes) == set(headers)
-        for header, attribute in attributes.items():
-            _check(attribute, headers[header])
-        assert received["Attributes"].get("MessageGroupId") == group.get("group_id")
-        sqs_beside.delete(url, received)
-
-    check()
+    rest.send(name, message, headers=headers, **group)
+    [received] = sqs_beside.receive(url, MessageAttributeNames=["All"], AttributeNames=["All"])
+    assert json.loads(received["Body"]) == message
+    attributes = received.get("MessageAttributes", {})
+    assert set(attributes) == set(headers)
+    for header, attribute in attributes.items():
+        _check(attribute, headers[header])
+    assert received["Attributes"].get("MessageGroupId") == group.get("group_id")
 
 
 def _check(attribute: dict[str, Any], value: Any) -> None:
@@ -70,44 +61,6 @@ def _check(attribute: dict[str, Any], value: Any) -> None:
     assert data_type in expected.get(type(value), {"String.json"})
 
 
-@KINDS
-def test_sent_there_received_here(rest: Rest, sqs_beside: Sqs, fifo: bool) -> None:
-    name, url = _queue(rest, sqs_beside, fifo)
-    members: dict[str, Any] = {"MessageGroupId": "g"} if fifo else {}
-    numbers = itertools.count()
-    attribute = st.one_of(
-        XML_TEXTS.map(lambda text: ({"DataType": "String", "StringValue": text}, text)),
-        st.integers(-(10**30), 10**30).map(
-            lambda number: ({"DataType": "Number", "StringValue": str(number)}, number)
-        ),
-        BINARIES.map(
-            lambda data: (
-                {"DataType": "Binary", "BinaryValue": data},
-                base64.b64encode(data).decode(),
-            )
-        ),
-        XML_TEXTS.map(lambda text: ({"DataType": "String.x", "StringValue": text}, text)),
-    )
-    bodies = st.one_of(
-        XML_TEXTS.map(lambda text: (text, _shown(text))),
-        VALUES.map(lambda value: (json.dumps(value), value)),
-    )
-
-    @PATIENT
-    @given(bodies, st.dictionaries(NAMES, attribute, max_size=10))
-    def check(body: tuple[str, Any], attributes: dict[str, Any]) -> None:
-        given_attributes = {key: value for key, (value, _) in attributes.items()}
-        more = members | ({"MessageDeduplicationId": str(next(numbers))} if fifo else {})
-        sqs_beside.send(url, body[0], MessageAttributes=given_attributes, **more)
-        [received] = rest.receive(name)
-        assert received["message"] == body[1]
-        assert received["headers"] == {key: shown for key, (_, shown) in attributes.items()}
-        assert received.get("group_id") == members.get("MessageGroupId")
-        rest.call("DELETE", f"/v1/queues/{name}/messages/{received['id']}", status=204)
-
-    check()
-
-
 def _shown(text: str) -> Any:
     """A text that happens to be JSON is shown as what it says."""
     try:
@@ -118,6 +71,38 @@ def _shown(text: str) -> Any:
 
 def _no_json(text: str) -> None:
     raise ValueError(text)
+
+
+ATTRIBUTES = st.one_of(
+    XML_TEXTS.map(lambda text: ({"DataType": "String", "StringValue": text}, text)),
+    st.integers(-(10**30), 10**30).map(
+        lambda number: ({"DataType": "Number", "StringValue": str(number)}, number)
+    ),
+    BINARIES.map(
+        lambda data: ({"DataType": "Binary", "BinaryValue": data}, base64.b64encode(data).decode())
+    ),
+    XML_TEXTS.map(lambda text: ({"DataType": "String.x", "StringValue": text}, text)),
+)
+BODIES = st.one_of(
+    XML_TEXTS.map(lambda text: (text, _shown(text))),
+    VALUES.map(lambda value: (json.dumps(value), value)),
+)
+
+
+@KINDS
+@drawing.few()
+@given(body=BODIES, attributes=st.dictionaries(NAMES, ATTRIBUTES, max_size=10))
+def test_sent_there_received_here(
+    rest: Rest, sqs_beside: Sqs, fifo: bool, body: tuple[str, Any], attributes: dict[str, Any]
+) -> None:
+    name, url = _queue(rest, sqs_beside, fifo)
+    members = {"MessageGroupId": "g", "MessageDeduplicationId": "d"} if fifo else {}
+    given_attributes = {key: value for key, (value, _) in attributes.items()}
+    sqs_beside.send(url, body[0], MessageAttributes=given_attributes, **members)
+    [received] = rest.receive(name)
+    assert received["message"] == body[1]
+    assert received["headers"] == {key: shown for key, (_, shown) in attributes.items()}
+    assert received.get("group_id") == members.get("MessageGroupId")
 
 
 def test_receipts_and_ids_are_of_the_same_messages(rest: Rest, sqs_beside: Sqs) -> None:

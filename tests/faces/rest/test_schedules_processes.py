@@ -3,19 +3,19 @@ fired once, whoever fires it."""
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import NamedTuple
 
-import asyncpg
 import pytest
 
 from tests.cli.processes import Gateway
 from tests.faces.clients import new_account
 from tests.faces.connections import fetch
 from tests.faces.rest.schedule_client import Scheduling, times, to_queue
+from tests.waiting import until
 
 _NEVER_POLLED_MS = "60000"
 
@@ -28,19 +28,9 @@ class Pair(NamedTuple):
 
 
 @pytest.fixture
-def dsn(server_dsn: str, template: str) -> Iterator[str]:
+def dsn(own_database_dsn: str) -> str:
     """A database that gateways share."""
-    name = f"schedules_{template}"
-
-    async def execute(statement: str) -> None:
-        connection = await asyncpg.connect(server_dsn)
-        await connection.execute(statement)
-        await connection.close()
-
-    asyncio.run(execute(f"CREATE DATABASE {name} TEMPLATE {template}"))
-    head, _, query = server_dsn.partition("?")
-    yield f"{head.rsplit('/', 1)[0]}/{name}?{query}"
-    asyncio.run(execute(f"DROP DATABASE {name} WITH (FORCE)"))
+    return own_database_dsn
 
 
 def gateway(dsn: str, **settings: str) -> Gateway:
@@ -97,9 +87,8 @@ def test_all_gateways_move_one_clock(both_firing: Pair) -> None:
     for move in moves:
         move.result()
     for rest in both_firing:
-        while (ahead := ahead_seconds(rest)) < 20 * 61:
-            # Of the last move it is told in a moment.
-            pass
+        # Of the last move it is told in a moment.
+        ahead = until(partial(ahead_seconds, rest), lambda found: found >= 20 * 61)
         assert ahead == 20 * 61
 
 
@@ -114,9 +103,8 @@ def test_changes_hold_for_all_gateways_at_once(silent_and_firing: Pair) -> None:
     assert first < second
     paused = one.patch("s", status="paused")
     assert other.get("s") == paused
-    while other.receive("jobs"):
-        # Fired before the pause.
-        pass
+    # What was fired before the pause.
+    until(partial(other.receive, "jobs"), lambda found: not found)
     one.call("PUT", "/v1/schedules/s", {"every": "2s", "target": to_queue()})
     assert other.receive("jobs", wait=3) == []
     one.patch("s", status="active")
@@ -137,9 +125,7 @@ def test_each_time_is_fired_once(both_firing: Pair) -> None:
         advance(other, 300)
         expected += 15
     for name in names:
-        schedule = one.get(name)
-        while schedule["fired_count"] < expected:
-            schedule = other.get(name)
+        until(partial(other.get, name), lambda found: found["fired_count"] >= expected)
         # Every minute there is another one.
         one.patch(name, status="paused")
     found: dict[str, list[str]] = {name: [] for name in names}

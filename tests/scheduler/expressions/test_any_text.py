@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from scheduler.expressions import (
@@ -47,7 +47,6 @@ READERS: dict[str, tuple[Callable[[str], Timing], st.SearchStrategy[str]]] = {
 
 
 @pytest.mark.parametrize("name", READERS)
-@settings(max_examples=150, deadline=None)
 @given(st.data())
 def test_text_is_read_or_refused(name: str, data: st.DataObject) -> None:
     read, likely = READERS[name]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, date, datetime, timedelta
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from scheduler.expressions import Timing, parse_aws, parse_native
@@ -54,7 +54,6 @@ CRONS = st.builds(
 )
 
 
-@settings(max_examples=200, deadline=None)
 @given(CRONS, st.sampled_from(CHANGES))
 @example("30 2 * * *", CHANGES[1])
 @example("30 * * * *", CHANGES[1])
@@ -79,7 +78,6 @@ def test_times_are_those_of_the_oracle(cron: str, change: tuple[str, str]) -> No
     assert [*timing.times(before, last, limit=len(wanted) + 1)] == wanted
 
 
-@settings(max_examples=150, deadline=None)
 @given(
     CRONS,
     st.sampled_from(CHANGES),
@@ -101,7 +99,6 @@ def test_any_instant_has_the_next_time_of_the_oracle(
         assert found is None or found >= at(day) + DAYS * DAY
 
 
-@settings(max_examples=100, deadline=None)
 @given(CRONS, st.sampled_from(CHANGES), st.integers(0, 2**32))
 def test_times_rise_and_are_whole_minutes(cron: str, change: tuple[str, str], after: int) -> None:
     instant = datetime.fromtimestamp(after, UTC)
@@ -127,7 +124,6 @@ AWS_DAYS = st.one_of(
 )
 
 
-@settings(max_examples=100, deadline=None)
 @given(AWS_DAYS, st.integers(1970, 2190))
 @example(("?", "7L"), 2096)
 @example(("31W", "?"), 2027)
