@@ -1,7 +1,7 @@
 """Pages with the certificates by which receivers of SNS messages check signatures.
 
 Anybody may read them: a verifier has no credentials. The names are those that AWS's certificates
-have (contract/sns.md 3.6), and /v1/cert is the one that beyond-queue has.
+have (docs/contract/sns.md 3.6), and /v1/cert is the name of docs/seeds.md 1.2.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The error shapes of AWS: what each is called on either wire, its status and whose fault it is
-(contract/protocol.md 1.2, contract/vectors/sqs_error_map.json, contract/sns.md 3.10,
-contract/scheduler.md 4.4)."""
+(docs/contract/protocol.md 1.2, tests/protocol/vectors/sqs_error_map.json,
+docs/contract/sns.md 3.10, docs/contract/scheduler.md 4.4)."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -207,7 +207,7 @@ def json_error(
 def rest_error(error: AwsError, message: str) -> tuple[int, list[tuple[bytes, bytes]], bytes]:
     """Status, headers (all but the request id) and body of a refusal on the rest-json wire.
 
-    The member has a capital letter, as in the model (contract/scheduler.md 4.4).
+    The member has a capital letter, as in the model (docs/contract/scheduler.md 4.4).
     """
     headers = [
         (b"content-type", b"application/json"),

@@ -1,5 +1,5 @@
 """What a service's model asks of members beyond their types, and how its framework words a breach
-(contract/scheduler.md 4.2 and 4.4).
+(docs/contract/scheduler.md 4.2 and 4.4).
 
 Rules stand beside the shapes in a table by shape: shapes are compared by identity.
 """

@@ -1,5 +1,6 @@
-"""Delivery policies of topics and HTTP(S) subscriptions (contract/sns.md 3.6): how often a delivery
-is tried again, how long to wait before each retry, how many a second, under which content type.
+"""Delivery policies of topics and HTTP(S) subscriptions (docs/contract/sns.md 3.6): how often a
+delivery is tried again, how long to wait before each retry, how many a second, under which content
+type.
 
 A policy is stored as the text that `parse_topic` or `parse_subscription` returns, in AWS's order of
 keys and without a section that was not given. The other functions take such texts.
@@ -25,7 +26,7 @@ LONGEST_RETRYING_SECONDS: Final = 3600
 DEFAULT_CONTENT_TYPE: Final = "text/plain; charset=UTF-8"
 NATIVE_DELAYS_SECONDS: Final = (10.0, 30.0, 60.0, 300.0)
 """Before the retries for a subscription of the native API that has no policy of its own, nor a
-topic with one (seeds/beyond-queue.txt): five attempts in all."""
+topic with one (docs/seeds.md 1.3): five attempts in all."""
 JSON_CONTENT_TYPE: Final = "application/json"
 """Of raw deliveries of the native API, whose messages are JSON."""
 JITTER_FRACTION: Final = 0.1

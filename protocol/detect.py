@@ -1,4 +1,4 @@
-"""Which service, wire and action a request is for (contract/protocol.md 1.1, 1.2 and 1.4)."""
+"""Which service, wire and action a request is for (docs/contract/protocol.md 1.1, 1.2 and 1.4)."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

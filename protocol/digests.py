@@ -1,4 +1,4 @@
-"""Digests that clients check (contract/sqs.md 2.7 and 2.11)."""
+"""Digests that clients check (docs/contract/sqs.md 2.7 and 2.11)."""
 
 from collections.abc import Mapping
 from functools import partial

@@ -1,4 +1,4 @@
-"""The JSON envelopes of SNS: what a queue or a web hook gets (contract/sns.md 3.6).
+"""The JSON envelopes of SNS: what a queue or a web hook gets (docs/contract/sns.md 3.6).
 
 An envelope is made without its signature, which costs a hundred times what the rest does: the place
 stays empty until somebody is about to read it. RSA signatures of PKCS#1 v1.5 are deterministic, so

@@ -1,4 +1,4 @@
-"""The conditions of one key of a filter policy (contract/sns.md 3.7), compiled to one test.
+"""The conditions of one key of a filter policy (docs/contract/sns.md 3.7), compiled to one test.
 
 Refusals have AWS's wording; a few, for what nobody has recorded, only resemble it.
 """

@@ -1,4 +1,4 @@
-"""Filter policies of SNS subscriptions (contract/sns.md 3.7): parsed once, asked per message.
+"""Filter policies of SNS subscriptions (docs/contract/sns.md 3.7): parsed once, asked per message.
 
 policy = parse(text, "MessageAttributes")
 subject = prepare_attributes(message_attributes)   # once for all policies of this scope

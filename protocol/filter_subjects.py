@@ -136,7 +136,7 @@ class _Level:
 
     They are merged, so that each part of a body is walked once for all paths and policies.
     Whether two keys match within the same element of an array is thereby not looked at: that is
-    open in contract/sns.md 3.7, and LocalStack does not look either.
+    open in docs/contract/sns.md 3.7, and LocalStack does not look either.
     """
 
     __slots__ = ("_known", "_members", "_objects")

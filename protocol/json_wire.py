@@ -1,4 +1,4 @@
-"""The JSON wire: bodies of AWS JSON 1.0/1.1 requests and responses (contract/protocol.md 1.2)."""
+"""The JSON wire: bodies of AWS JSON requests and responses (docs/contract/protocol.md 1.2)."""
 
 import sys
 from binascii import b2a_base64

@@ -1,4 +1,4 @@
-"""What names, ids, types and texts may look like (contract/sqs.md 2.1 and 2.4).
+"""What names, ids, types and texts may look like (docs/contract/sqs.md 2.1 and 2.4).
 
 Predicates, and functions that return which rule is broken or None; the wording of a refusal is
 the operation's. Patterns spell out ASCII ranges and are used with fullmatch: `\\d` and `\\w`

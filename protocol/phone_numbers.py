@@ -1,4 +1,4 @@
-"""Phone numbers (contract/sns.md 3.9)."""
+"""Phone numbers (docs/contract/sns.md 3.9)."""
 
 import re
 

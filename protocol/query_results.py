@@ -1,5 +1,5 @@
 """The Query wire, outbound: results and errors as XML, or as JSON where a client asks for it
-(contract/protocol.md 1.3)."""
+(docs/contract/protocol.md 1.3)."""
 
 import re
 from binascii import b2a_base64

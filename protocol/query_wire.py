@@ -1,4 +1,4 @@
-"""The Query wire, inbound: forms and query strings to typed requests (contract/protocol.md 1.3)."""
+"""The Query wire, inbound: forms and query strings to requests (docs/contract/protocol.md 1.3)."""
 
 from binascii import a2b_qp
 from dataclasses import dataclass, field

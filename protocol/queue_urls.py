@@ -1,4 +1,4 @@
-"""Which queue a URL, a path or a bare name means (contract/protocol.md 1.4)."""
+"""Which queue a URL, a path or a bare name means (docs/contract/protocol.md 1.4)."""
 
 import re
 from functools import lru_cache

@@ -1,5 +1,5 @@
 """The rest-json wire: an action is known by method and path, and its members come in the path, in
-the query string and in a JSON body (contract/scheduler.md 4.1)."""
+the query string and in a JSON body (docs/contract/scheduler.md 4.1)."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

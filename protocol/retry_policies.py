@@ -1,4 +1,4 @@
-"""Retry policies: how long to wait before each retry of a delivery (contract/sns.md 3.6).
+"""Retry policies: how long to wait before each retry of a delivery (docs/contract/sns.md 3.6).
 
 The phases follow each other: retries without delay, with the least delay, with delays that rise
 from the least to the greatest, with the greatest.

@@ -1,4 +1,4 @@
-"""Routing keys of events, and the patterns that subscriptions have (FACES.md 2).
+"""Routing keys of events, and the patterns that subscriptions have (docs/seeds.md 1.3).
 
 A key is made of segments between dots; in a pattern a segment may also be `*`, which stands for
 exactly one segment, or `#`, which stands for any number of them, none included: `order.#` takes

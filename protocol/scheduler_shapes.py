@@ -1,5 +1,5 @@
 """EventBridge Scheduler: every action with its input, output, route and rules
-(contract/scheduler.md 4.1 and 4.2).
+(docs/contract/scheduler.md 4.1 and 4.2).
 
 Member names are those of the service model. A test compares all of it with the model. Parameters
 for targets that Queuegate cannot reach (ECS, Kinesis and others) have no members here: that they

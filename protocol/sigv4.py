@@ -1,5 +1,5 @@
 """AWS Signature Version 4: who a request claims to be from, and whether the signature proves it
-(contract/protocol.md 1.6)."""
+(docs/contract/protocol.md 1.6)."""
 
 import hmac
 import re

@@ -1,4 +1,5 @@
-"""SNS: every action with its input and output (contract/protocol.md 1.3, contract/sns.md 3.1).
+"""SNS: every action with its input and output (docs/contract/sns.md 3.1 and
+docs/contract/protocol.md 1.3).
 
 Member names are those of the service model, odd ones included (`AWSAccountId` is a list, the SMS
 actions begin theirs with a small letter). Nothing is flattened. Members stand in the order in

@@ -1,4 +1,4 @@
-"""Signatures of SNS messages: what is signed, and how (contract/sns.md 3.6).
+"""Signatures of SNS messages: what is signed, and how (docs/contract/sns.md 3.6).
 
 Signing is loaded when something is signed first: it takes longer to import than all the rest here.
 """

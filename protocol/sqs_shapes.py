@@ -1,4 +1,4 @@
-"""SQS: every action with its input and output (contract/protocol.md 1.2 and 1.3).
+"""SQS: every action with its input and output (docs/contract/protocol.md 1.2 and 1.3).
 
 Member names are those of the current service model, capitals included (`tags`, `queueUrls`);
 Query names are those of the last model that had the Query protocol. A test compares both with

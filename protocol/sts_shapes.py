@@ -1,4 +1,4 @@
-"""STS: the one action that SDKs and tools call to see who they are (contract/README.md)."""
+"""STS: the one action by which SDKs and tools see who they are (docs/contract/protocol.md 1.8)."""
 
 from protocol.shapes import STRING, Action, Service, Structure
 

@@ -1,4 +1,4 @@
-"""Carries out message move tasks (contract/sqs.md 2.10)."""
+"""Carries out message move tasks (docs/contract/sqs.md 2.10)."""
 
 from __future__ import annotations
 

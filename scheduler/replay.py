@@ -1,4 +1,4 @@
-"""Sends the archives of FIFO topics again to subscriptions that ask for it (contract/sns.md 3.6).
+"""Sends archives of FIFO topics again to subscriptions that ask for it (docs/contract/sns.md 3.6).
 
 A subscription goes on getting what is published while its replay runs. So a message comes to it
 either by the publish itself or by the replay, and the two have to agree on which. A replay sends

@@ -1,7 +1,7 @@
 """What can go wrong, as classes.
 
     Rejected          the caller's mistake: a face turns it into its own 4xx form
-    └── one leaf per AWS error shape that we can answer (contract/vectors/sqs_error_map.json)
+    └── one leaf per AWS error shape that we can answer (tests/protocol/vectors/sqs_error_map.json)
     Unavailable       not our "no" but our "not now": 503 with Retry-After
 
 Anything else that is raised is a bug and becomes a 500 without detail.
@@ -19,7 +19,7 @@ class Rejected(Exception):
 
     @property
     def query_text(self) -> str:
-        """The text on the Query wire, where AWS words it differently (contract/sqs.md 2.4)."""
+        """The text on the Query wire, where AWS words it differently (docs/contract/sqs.md 2.4)."""
         return str(self)
 
 

@@ -223,7 +223,7 @@ async def set_delay(
 
 
 async def counts(tx: Transaction, now: datetime | None, queue_id: int) -> Counts:
-    """The three counters of contract/sqs.md 2.12; they add up to the exact total.
+    """The three counters of docs/contract/sqs.md 2.12; they add up to the exact total.
 
     In flight and delayed look at 20,000 groups and 50,000 messages at most, however many there are;
     below that they are exact.

@@ -62,7 +62,7 @@ class FifoSend(Entry):
 class FifoReceive(Entry):
     """One receive of up to ``limit`` messages. Result: list[Received] in order, maybe empty.
 
-    With ``attempt_id`` the same messages come again for five minutes (contract/sqs.md 2.5).
+    With ``attempt_id`` the same messages come again for five minutes (docs/contract/sqs.md 2.5).
     """
 
     __slots__ = ("attempt_id", "limit", "queue_id", "retention_seconds", "tries", "visibility_ms")

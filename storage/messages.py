@@ -166,7 +166,7 @@ class StandardLanes:
             settings={"plan_cache_mode": "force_generic_plan", "enable_seqscan": "off"},
             linger_seconds=linger_seconds,
         )
-        # Losing the commit of a receive costs a second delivery, which the contract allows.
+        # Losing the commit of a receive costs a second delivery, which standard queues allow.
         self.receive: Lane[Receive] = Lane(
             "receive",
             database,

@@ -98,7 +98,7 @@ class Archived(NamedTuple):
 
 
 MessageState = Literal["visible", "in_flight", "delayed"]
-"""As the counters of queues tell messages apart (contract/sqs.md 2.12)."""
+"""As the counters of queues tell messages apart (docs/contract/sqs.md 2.12)."""
 
 
 class Browsed(NamedTuple):

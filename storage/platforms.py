@@ -71,13 +71,13 @@ class PlatformEndpoint:
 
 
 def application_arn(identity: ApplicationName) -> str:
-    """The ARN of a platform application (contract/sns.md 3.9)."""
+    """The ARN of a platform application (docs/contract/sns.md 3.9)."""
     account_id, region, platform, name = identity
     return f"arn:aws:sns:{region}:{account_id}:app/{platform}/{name}"
 
 
 def endpoint_arn(identity: ApplicationName, endpoint_id: UUID) -> str:
-    """The ARN of an endpoint of that application (contract/sns.md 3.9)."""
+    """The ARN of an endpoint of that application (docs/contract/sns.md 3.9)."""
     account_id, region, platform, name = identity
     return f"arn:aws:sns:{region}:{account_id}:endpoint/{platform}/{name}/{endpoint_id}"
 

@@ -50,7 +50,7 @@ DEFAULT_ATTRIBUTES: Mapping[str, str] = {
     "SqsManagedSseEnabled": "true",
     "KmsDataKeyReusePeriodSeconds": "300",
 }
-"""What an attribute that is not stored means (contract/sqs.md 2.2)."""
+"""What an attribute that is not stored means (docs/contract/sqs.md 2.2)."""
 
 _MOST_HIDDEN_COUNTED = 120_001
 

@@ -34,7 +34,7 @@ _REMOVE_SCHEDULES = _SQL["remove_schedules"].text
 _REMOVE = _SQL["remove"].text
 
 DEFAULT = "default"
-"""The group that always exists (contract/scheduler.md 4.2)."""
+"""The group that always exists (docs/contract/scheduler.md 4.2)."""
 
 _AT_ONCE = 1_000
 """Schedules that go in the transaction that deletes their group; a worker removes more."""

@@ -47,7 +47,7 @@ DEFAULT_ATTRIBUTES: Mapping[str, str] = {
     "ContentBasedDeduplication": "false",
     "FifoThroughputScope": "Topic",
 }
-"""What an attribute that is not stored means (contract/sns.md 3.3)."""
+"""What an attribute that is not stored means (docs/contract/sns.md 3.3)."""
 _LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
 
 

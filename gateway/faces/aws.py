@@ -89,7 +89,7 @@ class Call:
 
     @property
     def is_query(self) -> bool:
-        """Whether the Query wire asked: a few rules differ (contract/sqs.md 2.5)."""
+        """Whether the Query wire asked: a few rules differ (docs/contract/sqs.md 2.5)."""
         return self.detected.wire == "query"
 
     async def queue(self) -> Queue:

@@ -86,7 +86,7 @@ def _start_batch(context: TopicContext, members: Members, reply: Reply) -> None:
 
 
 def _checked_entries(entries: Sequence[Members] | None) -> Sequence[Members]:
-    """The rules that fail a batch as a whole (contract/sns.md 3.5)."""
+    """The rules that fail a batch as a whole (docs/contract/sns.md 3.5)."""
     if entries is None:
         raise ValidationFailed("publishBatchRequestEntries")
     if not entries:

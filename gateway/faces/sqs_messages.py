@@ -67,7 +67,7 @@ def sent_members(sent: Sent, *, explicit_system: bool) -> Members:
 
 
 def check_entries(entries: Sequence[Members] | None, kind: str) -> Sequence[Members]:
-    """The rules that fail a batch as a whole, in AWS's order (contract/sqs.md 2.8)."""
+    """The rules that fail a batch as a whole, in AWS's order (docs/contract/sqs.md 2.8)."""
     if not entries:
         raise EmptyBatchRequest(f"There should be at least one {kind} in the request.")
     if len(entries) > _MOST_ENTRIES:

@@ -1,4 +1,4 @@
-"""The limit of messages in flight on standard queues (contract/sqs.md 2.1).
+"""The limit of messages in flight on standard queues (docs/contract/sqs.md 2.1).
 
 Counting what is in flight costs an index scan of up to the limit, so it is not done for each
 receive: a process may hand out half of the room that the last count found before it counts again.

@@ -1,4 +1,7 @@
-"""Every limit of the product in one place, with its unit in its name (contract/sqs.md 2.1)."""
+"""What requests to operations may ask for, as one object that tests can replace: the quotas of AWS
+(docs/contract/sqs.md 2.1, docs/contract/sns.md 3.2, docs/contract/scheduler.md 4.5) and a few of
+our own. A bound that concerns one module only stands there.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What a request may ask for. The defaults are AWS's."""
+    """Each limit has its unit in its name. The defaults are AWS's where AWS has one."""
 
     message_bytes: int = 1_048_576
     batch_bytes: int = 1_048_576

@@ -1,4 +1,4 @@
-"""Message attributes: their rules (contract/sqs.md 2.1, 2.4), their size, how they are stored."""
+"""Message attributes: their rules (docs/contract/sqs.md 2.1, 2.4), their size, their storage."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ def select(kept: str, wanted: tuple[str, ...]) -> dict[str, Any] | None:
     """The attributes that a receive asked for by MessageAttributeNames; None when there are none.
 
     ``All`` and ``.*`` mean every one, ``prefix.*`` those that begin with the prefix (the dot is not
-    required); other names are exact, and unknown ones select nothing (contract/sqs.md 2.5).
+    required); other names are exact, and unknown ones select nothing (docs/contract/sqs.md 2.5).
     """
     values: dict[str, Any] = orjson.loads(kept)
     if "All" in wanted or ".*" in wanted or "*" in wanted:

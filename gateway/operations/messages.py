@@ -149,8 +149,8 @@ def delete_message(
 ) -> None:
     """Delete the message of this receipt; the reply is None, also when it is gone already.
 
-    On a FIFO queue a receipt whose timeout has run out is refused (contract/sqs.md 2.6). A queue
-    that archives keeps the message in its archive, in the same transaction.
+    On a FIFO queue a receipt whose timeout has run out is refused (docs/contract/sqs.md 2.6). A
+    queue that archives keeps the message in its archive, in the same transaction.
     """
     receipt = _receipt(queue, receipt_handle)
     if queue.is_fifo:

@@ -1,4 +1,4 @@
-"""Message move tasks: start, cancel, list (contract/sqs.md 2.10). A worker carries them out."""
+"""Message move tasks: start, cancel, list (docs/contract/sqs.md 2.10). A worker does the moving."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""AddPermission and RemovePermission: statements of the queue's policy (contract/sqs.md 2.9)."""
+"""AddPermission and RemovePermission: statements of a queue's policy (docs/contract/sqs.md 2.9)."""
 
 from __future__ import annotations
 

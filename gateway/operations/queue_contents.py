@@ -16,7 +16,7 @@ _PURGED_PER_BATCH = 2_000
 
 
 async def count(tx: Transaction, now: datetime | None, queue: Queue) -> Counts:
-    """The counters of the queue (contract/sqs.md 2.12)."""
+    """The counters of the queue (docs/contract/sqs.md 2.12)."""
     if queue.is_fifo:
         return await fifo.counts(tx, now, queue.queue_id)
     return await queues.counts(tx, now, queue)

@@ -1,4 +1,4 @@
-"""Queues as a whole: create, find, list, delete, attributes, purge (contract/sqs.md 2.2, 2.3)."""
+"""Queues as a whole: create, find, list, delete, set, purge (docs/contract/sqs.md 2.2, 2.3)."""
 
 from __future__ import annotations
 
@@ -294,7 +294,8 @@ async def set_queue_attributes(engine: Engine, caller: Caller, request: SetQueue
         delay_seconds = int(changes.get("DelaySeconds", queue.delay_seconds))
         delay_changed = queue.is_fifo and delay_seconds != queue.delay_seconds
         if delay_changed:
-            # Of a FIFO queue the delay holds for what was sent before, too (contract/sqs.md 2.7).
+            # In a FIFO queue the delay holds for what was sent before, too
+            # (docs/contract/sqs.md 2.7).
             await fifo.set_delay(tx, now, queue.queue_id, delay_seconds)
     engine.wakeups.queue_changed(queue.queue_id)
     if delay_changed:
@@ -311,7 +312,7 @@ async def purge_queue(engine: Engine, caller: Caller, request: PurgeQueue) -> No
     deduplication ids. What is sent while this runs stays.
 
     Refuses with PurgeQueueInProgress within 60 s of the last purge although we could do it: SQS
-    refuses, and clients rely on it (contract/sqs.md 2.1).
+    refuses, and clients rely on it (docs/contract/sqs.md 2.1).
     """
     queue = request.queue
     seconds = engine.rules.purge_interval_seconds

@@ -113,7 +113,7 @@ async def check_target(
     """Refuse a normalised redrive policy whose dead-letter queue cannot take the source's messages.
 
     It must exist, be in the same account and region and of the same type, and allow the source
-    (contract/sqs.md 2.10). Only now: later changes of the target do not undo the policy.
+    (docs/contract/sqs.md 2.10). Only now: later changes of the target do not undo the policy.
     """
     name = "RedrivePolicy"
     target = arns.parse_queue(orjson.loads(policy)[_TARGET])

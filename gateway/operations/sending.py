@@ -81,7 +81,8 @@ def send_message(
 ) -> None:
     """Send one message; the reply is Sent, after the commit.
 
-    A duplicate of the last five minutes on a FIFO queue gets the first one's ids (contract 2.7).
+    A duplicate of the last five minutes on a FIFO queue gets the first one's ids
+    (docs/contract/sqs.md 2.7).
     """
     if queue.is_fifo and not request.group_id and request.group_id != "":
         raise MissingParameter("MessageGroupId")
@@ -238,7 +239,7 @@ def _send_fifo(
 
 
 def check_batch_ids(queue: Queue, requests: list[SendMessage]) -> None:
-    """A FIFO batch fails as a whole when one entry lacks an id (contract/sqs.md 2.8)."""
+    """A FIFO batch fails as a whole when one entry lacks an id (docs/contract/sqs.md 2.8)."""
     if not queue.is_fifo:
         return
     for request in requests:

@@ -1,4 +1,4 @@
-"""Tags of queues: names with values that mean nothing to us (contract/sqs.md 2.3)."""
+"""Tags of queues: names with values that mean nothing to us (docs/contract/sqs.md 2.3)."""
 
 from __future__ import annotations
 

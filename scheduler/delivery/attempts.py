@@ -1,4 +1,4 @@
-"""Attempts: one request to a web hook each, as SNS makes them (contract/sns.md 3.6)."""
+"""Attempts: one request to a web hook each, as SNS makes them (docs/contract/sns.md 3.6)."""
 
 from __future__ import annotations
 

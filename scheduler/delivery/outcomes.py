@@ -1,4 +1,4 @@
-"""What one attempt to deliver to a web hook comes to (contract/sns.md 3.6)."""
+"""What one attempt to deliver to a web hook comes to (docs/contract/sns.md 3.6)."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def judge(status: int) -> Outcome:
 
 def native(outcome: Outcome) -> Outcome:
     """The same for a subscription of the native API: every answer but 2xx is tried again, client
-    errors and redirects too (the failure modes of seeds/beyond-queue.txt)."""
+    errors and redirects too (docs/seeds.md 1.5)."""
     status = outcome.status
     if status is None or outcome.is_delivered:
         return outcome

@@ -6,8 +6,8 @@ the first cron expression is read, not with this package.
 A cron expression is read in its zone. A local time that a clock change skips runs at the first
 instant after the change. A local time that comes twice runs the first time only. An hour field of
 `*` or `*/n` follows elapsed time instead: it runs in both repeated hours, and `*` is not made up
-for after a skipped hour, because the next hour's run is there (contract/scheduler.md 4.3). A rate
-counts elapsed time and knows no zone.
+for after a skipped hour, because the next hour's run is there (docs/contract/scheduler.md 4.3). A
+rate counts elapsed time and knows no zone.
 """
 
 from scheduler.expressions.aws import parse_aws

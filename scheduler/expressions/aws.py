@@ -1,4 +1,4 @@
-"""Schedule expressions of EventBridge Scheduler (contract/scheduler.md 4.3)."""
+"""Schedule expressions of EventBridge Scheduler (docs/contract/scheduler.md 4.3)."""
 
 from __future__ import annotations
 

@@ -101,8 +101,8 @@ def native_fields(expression: str) -> Fields:
 
 
 def aws_fields(expression: str) -> Fields:
-    """The six fields of `cron(...)` (contract/scheduler.md 4.3); Unparsable for all that AWS does
-    not document, such as two fields of days or a blank too many."""
+    """The six fields of `cron(...)` (docs/contract/scheduler.md 4.3); Unparsable for all that AWS
+    does not document, such as two fields of days or a blank too many."""
     if len(expression) > LONGEST_EXPRESSION or not re.fullmatch(r"cron\([^()]*\)", expression):
         raise Unparsable("not cron(...)")
     texts = expression[5:-1].split(" ")

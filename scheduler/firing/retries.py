@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 _FIRST_SECONDS = 1.0
 _LONGEST_SECONDS = 480.0
-"""185 attempts so far apart fill the day that AWS allows them (contract/scheduler.md 4.2)."""
+"""185 attempts so far apart fill the day that AWS allows them (docs/contract/scheduler.md 4.2)."""
 _DAY_SECONDS = 86_400
 
 OUT_OF_ATTEMPTS = "MaximumRetryAttempts"
@@ -55,7 +55,7 @@ def next_retry(invocation: Invocation) -> float | str:
 
 def dead_letter(fire: Fire, queue: Mapping[str, str], failure: Failure, reason: str) -> Fire:
     """What goes to the dead-letter queue, as a fire of its own: the message, and as attributes why
-    it is there (contract/scheduler.md 4.2)."""
+    it is there (docs/contract/scheduler.md 4.2)."""
     target = fire.target
     attributes = {
         "ERROR_CODE": failure.code,

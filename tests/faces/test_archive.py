@@ -1,4 +1,4 @@
-"""Archives of FIFO topics and their replay to subscriptions (contract/sns.md 3.6)."""
+"""Archives of FIFO topics and their replay to subscriptions (docs/contract/sns.md 3.6)."""
 
 from __future__ import annotations
 

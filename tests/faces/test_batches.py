@@ -1,4 +1,4 @@
-"""Batches: checks of the whole, in AWS's order, then entry by entry (contract/sqs.md 2.8)."""
+"""Batches: checks of the whole, in AWS's order, then entry by entry (docs/contract/sqs.md 2.8)."""
 
 from __future__ import annotations
 

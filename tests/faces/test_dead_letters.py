@@ -1,4 +1,4 @@
-"""Dead-letter queues and message move tasks over the wire (contract/sqs.md 2.10)."""
+"""Dead-letter queues and message move tasks over the wire (docs/contract/sqs.md 2.10)."""
 
 from __future__ import annotations
 

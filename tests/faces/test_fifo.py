@@ -1,4 +1,4 @@
-"""FIFO queues over the wire: ids, deduplication, groups, attempts (contract/sqs.md 2.7)."""
+"""FIFO queues over the wire: ids, deduplication, groups, attempts (docs/contract/sqs.md 2.7)."""
 
 from __future__ import annotations
 

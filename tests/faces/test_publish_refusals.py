@@ -1,4 +1,4 @@
-"""Every refusal of Publish and PublishBatch (contract/sns.md 3.5), on both wires and both ways."""
+"""Each refusal of Publish and PublishBatch (docs/contract/sns.md 3.5), on both wires and ways."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Receipt handles: every row of the table, on both kinds of queue (contract/sqs.md 2.6)."""
+"""Receipt handles: every row of the table, on both kinds of queue (docs/contract/sqs.md 2.6)."""
 
 from __future__ import annotations
 

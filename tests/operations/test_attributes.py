@@ -1,4 +1,4 @@
-"""Queue attributes: what is taken, what is refused, what reads back (contract/sqs.md 2.2)."""
+"""Queue attributes: what is taken, what is refused, what reads back (docs/contract/sqs.md 2.2)."""
 
 from __future__ import annotations
 

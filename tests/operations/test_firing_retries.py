@@ -1,4 +1,4 @@
-"""Invocations that failed: tried again with back-off, then given up (contract/scheduler.md 4.2)."""
+"""Invocations that failed: tried again, then given up (docs/contract/scheduler.md 4.2)."""
 
 from __future__ import annotations
 
@@ -226,7 +226,7 @@ async def test_placeholders_stay_where_nobody_asked_for_them(
 async def test_a_fifo_queue_must_deduplicate_by_content(
     store: ScheduleStore, make_queue: MakeQueue
 ) -> None:
-    """Templated targets of EventBridge have no deduplication id (contract/scheduler.md 4.2)."""
+    """Templated targets have no deduplication id (docs/contract/scheduler.md 4.2)."""
     plain = await make_queue("plain.fifo")
     group_id = await add(store, queue_target(plain, group_id="g"), max_attempts=0)
     await store.fire(60)

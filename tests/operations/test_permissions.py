@@ -1,4 +1,4 @@
-"""AddPermission and RemovePermission (contract/sqs.md 2.9)."""
+"""AddPermission and RemovePermission (docs/contract/sqs.md 2.9)."""
 
 from __future__ import annotations
 

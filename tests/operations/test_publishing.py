@@ -1,4 +1,4 @@
-"""Publishing: who gets what, in one transaction (contract/sns.md 3.5 and 3.6)."""
+"""Publishing: who gets what, in one transaction (docs/contract/sns.md 3.5 and 3.6)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""PurgeQueue: everything goes, once a minute (contract/sqs.md 2.1, 2.3)."""
+"""PurgeQueue: everything goes, once a minute (docs/contract/sqs.md 2.1, 2.3)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Recorded refusals of the control plane: code and exact text, from contract/vectors."""
+"""Recorded refusals of the control plane: code and exact text, from tests/protocol/vectors."""
 
 from __future__ import annotations
 

@@ -250,7 +250,7 @@ def test_the_effective_policy_of_a_subscription_goes_section_by_section() -> Non
 
 
 def test_a_native_subscription_has_defaults_of_its_own() -> None:
-    """seeds/beyond-queue.txt: 10, 30, 60, 300 seconds, five attempts."""
+    """10, 30, 60, 300 seconds, five attempts (docs/seeds.md 1.3)."""
     native = delivery_policies.plan(None, None, is_native=True)
     assert native.delays == (10.0, 30.0, 60.0, 300.0)
     assert (native.content_type, native.raw_content_type) == (

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from protocol import names
 
-# The definition in contract/sqs.md 2.1; too slow for the hot path.
+# The definition in docs/contract/sqs.md 2.1; too slow for the hot path.
 INVALID = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 

@@ -19,7 +19,7 @@ WITH_OUTPUT = sorted(
     for name, action in service.actions.items()
     if action.output is not None
 )
-# contract/protocol.md 1.3, "XML success layout".
+# docs/contract/protocol.md 1.3, "XML success layout".
 WITHOUT_RESULT = {
     "AddPermission",
     "DeleteEndpoint",

@@ -34,7 +34,7 @@ def test_members_and_their_types_are_those_of_the_model(action: str) -> None:
 def test_query_names_are_those_of_the_last_query_model(action: str) -> None:
     ours, model = SQS.actions[action], oracle.query_model().operation_model(action)
     ours_named = names(ours.input, "")
-    # Younger than the Query model, served there all the same (contract/protocol.md 1.3).
+    # Younger than the Query model, served there all the same (docs/contract/protocol.md 1.3).
     younger = ours_named.pop(".MessageSystemAttributeNames", None)
     assert younger == ("MessageSystemAttributeName" if action == "ReceiveMessage" else None)
     assert ours_named == model_names(model.input_shape, "")

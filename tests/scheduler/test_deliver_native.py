@@ -1,7 +1,7 @@
 """Deliveries to web hooks of the native API: their delays, their content type, what is tried again.
 
-These are rows of seeds/beyond-queue.txt: "HTTP endpoint returns non-2xx" and "HTTP endpoint
-unreachable / timeout" of its failure modes, and the back-off of its delivery worker.
+These are "HTTP endpoint returns non-2xx" and "HTTP endpoint unreachable / timeout" of
+docs/seeds.md 1.5, and the back-off of docs/seeds.md 1.3.
 """
 
 from __future__ import annotations

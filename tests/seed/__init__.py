@@ -1,1 +1,1 @@
-"""The tables of seeds/beyond-queue.txt, row by row."""
+"""The tables of docs/seeds.md 1.2 and 1.5, row by row."""

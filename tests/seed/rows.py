@@ -1,4 +1,4 @@
-"""Which rows a table of the seed has, and which of them tests show."""
+"""Which rows a table of docs/seeds.md 1.2 or 1.5 has, and which of them tests show."""
 
 from __future__ import annotations
 

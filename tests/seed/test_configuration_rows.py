@@ -1,4 +1,4 @@
-"""Every row of the seed's table of variables: what each does to a gateway, and what it does unset.
+"""Every row of the seed's settings (docs/seeds.md 1.5): what each does, and what it does unset.
 
 Defaults that are not the seed's are in DECISIONS.md.
 """

@@ -1,4 +1,4 @@
-"""Every row of the seed's table of endpoints: method, path, status and body."""
+"""Every row of the seed's endpoints (docs/seeds.md 1.2): method, path, status and body."""
 
 from __future__ import annotations
 

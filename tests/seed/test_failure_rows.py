@@ -1,4 +1,4 @@
-"""Every row of the seed's table of failure modes, provoked with real processes."""
+"""Every row of the seed's table of failures (docs/seeds.md 1.5), provoked with real processes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every row of the seed's table of metrics: name, type, labels, buckets, and what moves it."""
+"""Every row of the seed's metrics (docs/seeds.md 1.5): type, labels, buckets, what moves it."""
 
 from __future__ import annotations
 

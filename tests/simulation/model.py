@@ -198,7 +198,7 @@ class ModelQueue(Deduplication):
         return to_delete or is_last
 
     def set_delay(self, seconds: int) -> None:
-        """A FIFO queue's delay holds for what was sent before, too (contract/sqs.md 2.7)."""
+        """A FIFO queue's delay holds for what was sent before, too (docs/contract/sqs.md 2.7)."""
         changed = seconds != self.delay_seconds
         self.delay_seconds = seconds
         if self.is_fifo and changed:

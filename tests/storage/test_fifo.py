@@ -1,4 +1,4 @@
-"""Order, locking, deduplication and handles of FIFO queues (contract/sqs.md 2.5 to 2.7)."""
+"""Order, locking, deduplication and handles of FIFO queues (docs/contract/sqs.md 2.5 to 2.7)."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from gateway.operations.caller import Caller
 from gateway.operations.engine import Engine
 
 QUEUE_NAME_PATTERN = r"^([A-Za-z0-9_-]{1,80}|[A-Za-z0-9_-]{1,75}\.fifo)$"
-"""What a queue may be called (contract/sqs.md 2.1)."""
+"""What a queue may be called (docs/contract/sqs.md 2.1)."""
 
 QueueName = Annotated[
     str,

@@ -1,4 +1,4 @@
-"""Groups of schedules (contract/scheduler.md 4.1): the one named `default` is always there."""
+"""Groups of schedules (docs/contract/scheduler.md 4.1): the one named `default` is always there."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """Schedules of EventBridge Scheduler: create, update, get, delete and list
-(contract/scheduler.md 4.1 and 4.2)."""
+(docs/contract/scheduler.md 4.1 and 4.2)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tags of groups of schedules: nothing else can be tagged (contract/scheduler.md 4.1)."""
+"""Tags of groups of schedules: nothing else can be tagged (docs/contract/scheduler.md 4.1)."""
 
 from __future__ import annotations
 

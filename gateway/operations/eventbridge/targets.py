@@ -1,5 +1,5 @@
 """Where a schedule of EventBridge Scheduler fires: queues and topics, as templated targets or by
-their universal ones (contract/scheduler.md 4.2).
+their universal ones (docs/contract/scheduler.md 4.2).
 
 Like AWS we do not ask whether the queue or the topic exists: an invocation that fails is repeated,
 and ends in the dead-letter queue.
@@ -197,7 +197,7 @@ def _send_message(engine: Engine, caller: Caller, encoded: bytes) -> Target:
 
 
 def _check_send(engine: Engine, members: Mapping[str, Any], *, is_fifo: bool) -> None:
-    """The ids and the delay, as SQS has them for the kind of queue (contract/sqs.md 2.1)."""
+    """The ids and the delay, as SQS has them for the kind of queue (docs/contract/sqs.md 2.1)."""
     delay, most = members.get("DelaySeconds"), engine.limits.delay_seconds
     if delay is not None and (is_fifo or not 0 <= delay <= most):
         reason = "a FIFO queue has one for all messages" if is_fifo else f"it is 0 to {most}"

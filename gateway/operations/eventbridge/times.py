@@ -1,4 +1,4 @@
-"""When a schedule of EventBridge Scheduler fires next (contract/scheduler.md 4.2 and 4.3).
+"""When a schedule of EventBridge Scheduler fires next (docs/contract/scheduler.md 4.2 and 4.3).
 
 A rate begins with the schedule or at its StartDate, and counts from there. StartDate and EndDate
 mean nothing to `at`, whose time may be past: then it never fires.

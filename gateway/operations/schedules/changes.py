@@ -1,4 +1,4 @@
-"""Schedules of the native API: create, put, patch and delete (seeds/beyond-queue.txt).
+"""Schedules of the native API: create, put, patch and delete (docs/seeds.md 1.4).
 
 A change that changes nothing leaves the schedule alone, its next time too: whoever keeps schedules
 in a file may put them all day. What does not touch the expression keeps the timing.

@@ -50,7 +50,7 @@ _MOST_COPIES = 100_000
 _MOST_TOGETHER = 1 << 30
 """Copies and their characters that a schedule which catches up sends at once. More would not get
 through in the time that a transaction has, and would be tried again for ever, before all others."""
-# AWS's own words for what it says most (contract/sqs.md 2.9); the others go by their class.
+# AWS's own words for what it says most (docs/contract/sqs.md 2.9); the others go by their class.
 _CODES = {"QueueDoesNotExist": "AWS.SimpleQueueService.NonExistentQueue"}
 
 

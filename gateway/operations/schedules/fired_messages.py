@@ -39,7 +39,7 @@ def written(instant: datetime) -> str:
 
 def filled(fire: Fire) -> Fire:
     """The fire with the placeholders of EventBridge Scheduler filled in, wherever its target may
-    have them (contract/scheduler.md 4.2)."""
+    have them (docs/contract/scheduler.md 4.2)."""
     target = fire.target
     if not target.get("substitutes"):
         return fire
@@ -72,7 +72,7 @@ def text_of(fire: Fire) -> str:
 
 def attributes_of(fire: Fire) -> tuple[str | None, int]:
     """The message attributes as queues keep them, with the schedule's own header when the target
-    asks for it (seeds/beyond-queue.txt); and the bytes that they count."""
+    asks for it (docs/seeds.md 1.4); and the bytes that they count."""
     kept: str | None = fire.target.get("attributes")
     has_header = fire.target.get("schedule_header")
     if not kept and not has_header:
@@ -157,7 +157,7 @@ def message_for(fire: Fire, queue: Queue) -> Message:
 
 
 def _checked(text: str, attribute_bytes: int, queue: Queue) -> bytes:
-    """The text's UTF-8, with SQS's own refusals (contract/sqs.md 2.1)."""
+    """The text's UTF-8, with SQS's own refusals (docs/contract/sqs.md 2.1)."""
     if not text:
         raise MissingParameter("MessageBody")
     try:

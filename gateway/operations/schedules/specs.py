@@ -1,4 +1,4 @@
-"""What a schedule of the native API is to do, as its author wrote it (seeds/beyond-queue.txt).
+"""What a schedule of the native API is to do, as its author wrote it (docs/seeds.md 1.4).
 
 A specification has an expression in one of four forms, a target, and options for times that were
 missed and for what fails. It is kept as written, beside what the engine of schedules needs.

@@ -1,1 +1,1 @@
-"""Topics, subscriptions, publishing, signing, SMS, push and the outbox (contract/sns.md)."""
+"""Topics, subscriptions, publishing, signing, SMS, push and the outbox."""

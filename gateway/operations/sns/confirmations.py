@@ -1,5 +1,5 @@
 """Confirming subscriptions: what asks for it, ConfirmSubscription, and the way back for an endpoint
-whose subscription somebody without credentials ended (contract/sns.md 3.4)."""
+whose subscription somebody without credentials ended (docs/contract/sns.md 3.4)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The subscription of a request, found by its ARN (contract/sns.md 3.4)."""
+"""The subscription of a request, found by its ARN (docs/contract/sns.md 3.4)."""
 
 from __future__ import annotations
 

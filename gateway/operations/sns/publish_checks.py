@@ -1,4 +1,4 @@
-"""What may be published, and how each refusal reads (contract/sns.md 3.2 and 3.5)."""
+"""What may be published, and how each refusal reads (docs/contract/sns.md 3.2 and 3.5)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Publish and PublishBatch: checks, fan-out, and the entry for a lane (contract/sns.md 3.5, 3.6).
+"""Publish and PublishBatch: checks, fan-out, the entry for a lane (docs/contract/sns.md 3.5, 3.6).
 
 Like sends, these operations hand an entry to a lane and return; ``reply`` gets the result or the
 exception after the commit. Everything that one publish writes is one transaction. A publish whose

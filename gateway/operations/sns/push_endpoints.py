@@ -1,4 +1,4 @@
-"""Mobile push: endpoints, each a device of a platform application (contract/sns.md 3.9).
+"""Mobile push: endpoints, each a device of a platform application (docs/contract/sns.md 3.9).
 
 Tokens of devices may be any text: testers make them up.
 """

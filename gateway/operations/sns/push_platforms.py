@@ -1,4 +1,4 @@
-"""Mobile push: platform applications (contract/sns.md 3.9). Nothing is pushed: see the outbox.
+"""Mobile push: platform applications (docs/contract/sns.md 3.9). Nothing is pushed: see the outbox.
 
 Credentials of push services are kept, and told to nobody.
 """

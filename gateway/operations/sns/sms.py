@@ -1,4 +1,4 @@
-"""SMS: attributes, numbers that opted out, and the check of Publish (contract/sns.md 3.9).
+"""SMS: attributes, numbers that opted out, and the check of Publish (docs/contract/sns.md 3.9).
 
 Nothing is sent: messages are in the outbox. Numbers are kept as E.164 writes them, with a plus.
 """

@@ -1,5 +1,5 @@
 """Attributes of subscriptions: which exist, what values they take, how AWS reads them back
-(contract/sns.md 3.4)."""
+(docs/contract/sns.md 3.4)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Unsubscribe: calls of owners, and links that anybody may follow (contract/sns.md 3.4)."""
+"""Unsubscribe: calls of owners, and links that anybody may follow (docs/contract/sns.md 3.4)."""
 
 from __future__ import annotations
 

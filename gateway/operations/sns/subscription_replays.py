@@ -1,4 +1,4 @@
-"""ReplayPolicy: a FIFO topic's archive sent again to one subscription (contract/sns.md 3.6)."""
+"""ReplayPolicy: a FIFO topic's archive, again for one subscription (docs/contract/sns.md 3.6)."""
 
 from __future__ import annotations
 

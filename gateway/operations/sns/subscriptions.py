@@ -1,4 +1,4 @@
-"""Subscriptions: subscribe, list, read and set attributes (contract/sns.md 3.4)."""
+"""Subscriptions: subscribe, list, read and set attributes (docs/contract/sns.md 3.4)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The data protection policy of a topic: kept and given back (contract/sns.md 3.1)."""
+"""The data protection policy of a topic: kept and given back (docs/contract/sns.md 3.1)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tags of topics (contract/sns.md 3.2, 3.3)."""
+"""Tags of topics (docs/contract/sns.md 3.2, 3.3)."""
 
 from __future__ import annotations
 

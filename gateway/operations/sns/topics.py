@@ -1,4 +1,4 @@
-"""Topics as a whole: create, list, delete, attributes (contract/sns.md 3.2, 3.3)."""
+"""Topics as a whole: create, list, delete, attributes (docs/contract/sns.md 3.2, 3.3)."""
 
 from __future__ import annotations
 

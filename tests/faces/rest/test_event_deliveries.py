@@ -1,7 +1,7 @@
 """Web hooks of events through a running gateway: the back-off, and what other processes hear.
 
-The row of seeds/beyond-queue.txt: "Worker retries after backoff (10s/30s/60s/300s). After
-max_attempts (5), row stays as dead-letter for inspection."
+A web hook that fails is tried again after 10, 30, 60 and 300 seconds, and stays after five attempts
+(docs/seeds.md 1.3).
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
 """Events over HTTP: publish, subscribe, list, unsubscribe, and what SNS and SQS see of it.
 
-The rows of seeds/beyond-queue.txt: "Fan-out to SQS queues + HTTP endpoints", "Subscribe SQS queue
-or HTTP endpoint", "List subscriptions for a routing-key pattern", "Unsubscribe by id", "List all
-event subscriptions targeting this queue".
+These are the rows about events and subscriptions of docs/seeds.md 1.2.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ CALLS = (
 
 
 def test_postgresql_unavailable_mid_flight() -> None:
-    """The row of that name: the seed answers 500, we say that it may go better soon."""
+    """The row of that name in docs/seeds.md 1.5: 500 there, here we say that it may go better."""
     postgres = EmbeddedPostgres(ephemeral=True)
     postgres.start()
     postgres.wait_ready()

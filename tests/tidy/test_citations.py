@@ -1,0 +1,157 @@
+"""What code and pages cite is in this repository: files, sections of files, and links."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path, PurePosixPath
+
+from tests.tidy.source import PACKAGES, ROOT
+
+FOLDERS = (*PACKAGES, "conformance", "deploy", "docs", "tests")
+ENDINGS = {".py", ".sql", ".md"}
+
+# A path below docs/, and the sections behind it: "2.1", "2.1 and 2.4", "2.1, 2.4", "2.5 to 2.7".
+_SECTIONS = r"((?:(?:,| and| to)? \d+\.\d+)*)"
+_CITATION = re.compile(r"docs/([\w./-]+\.md)" + _SECTIONS)
+_LINK = re.compile(r"\]\(([^()\s#:]*)(#[^()\s]*)?\)" + _SECTIONS)
+_SECTION = re.compile(r"\d+\.\d+")
+_HEADING = re.compile(r"^#{1,6} +(.+?) *$", re.MULTILINE)
+# Where a citation goes on in the next line of a docstring or a comment.
+_LINE_END = re.compile(r"\n\s*(?:#:?|--)?\s*")
+# Papers that were on somebody's desk when the code was written; a reader does not have them.
+_ELSEWHERE = re.compile(
+    r"(?<![\w/])(?<!\]\()contract/\w|\bcontract \d\.\d|\bFACES\b(?! *[=:.\[(])"
+    r"|\bthe\s+study\b|\bshared/|(?<![\w/])seeds/\w|\b(?:DESIGN|FACES|FIFO|SPARK|USERS|STYLE|ANCHORS|TOOLCHAIN)\.md"
+)
+_SEED = re.compile(r"\bthe seed\b")
+
+
+# A migration that was applied is never changed, not even a comment: databases know its checksum.
+_FIXED = "storage/migrations/"
+
+
+@cache
+def texts() -> tuple[tuple[str, str], ...]:
+    """(path, text) of every file that may cite, but for this one, whose examples are wrong."""
+    files = [*ROOT.glob("*.md")]
+    for folder in FOLDERS:
+        files += [file for file in (ROOT / folder).rglob("*.*") if file.suffix in ENDINGS]
+    return tuple(
+        (str(file.relative_to(ROOT)), file.read_text("utf-8"))
+        for file in sorted(files)
+        if file != Path(__file__).resolve() and _FIXED not in file.as_posix()
+    )
+
+
+@cache
+def headings(path: str) -> tuple[str, ...]:
+    """The headings of a page, without what is between its code fences."""
+    text = re.sub(r"^```.*?^```", "", (ROOT / path).read_text("utf-8"), flags=re.S | re.M)
+    return tuple(_HEADING.findall(text))
+
+
+def sections(path: str) -> set[str]:
+    """The numbers of a page's sections."""
+    return {found.group() for text in headings(path) if (found := _SECTION.match(text))}
+
+
+@cache
+def anchors(path: str) -> frozenset[str]:
+    """What links to headings of a page end with: GitHub's rule."""
+    made: list[str] = []
+    for text in headings(path):
+        plain = re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", text).lower()
+        slug = re.sub(r"[^\w\- ]", "", plain).replace(" ", "-")
+        count = sum(re.fullmatch(re.escape(slug) + r"(-\d+)?", one) is not None for one in made)
+        made.append(f"{slug}-{count}" if count else slug)
+    return frozenset("#" + one for one in made)
+
+
+def broken_citations(path: str, text: str) -> Iterator[str]:
+    for found in _CITATION.finditer(_LINE_END.sub(" ", text)):
+        # A link's own target is relative to its page; the text before it may say the same.
+        yield from _missing(path, "docs/" + found[1], _SECTION.findall(found[2]))
+
+
+def broken_links(path: str, text: str) -> Iterator[str]:
+    text = re.sub(r"`[^`\n]*`", "", text)
+    for found in _LINK.finditer(text):
+        target, anchor = found[1], found[2]
+        name = _joined(path, target) if target else path
+        missing = [*_missing(path, name, _SECTION.findall(found[3]))]
+        yield from missing
+        if anchor and not missing and anchor not in anchors(name):
+            yield f"{path} links to {name}{anchor}: there is no such heading"
+
+
+def _joined(path: str, target: str) -> str:
+    parts: list[str] = [*PurePosixPath(path).parent.parts]
+    for part in target.split("/"):
+        if part == "..":
+            if not parts:
+                return target
+            parts.pop()
+        elif part not in {"", "."}:
+            parts.append(part)
+    return "/".join(parts)
+
+
+def _missing(path: str, name: str, numbers: list[str]) -> Iterator[str]:
+    if not (ROOT / name).exists():
+        yield f"{path} cites {name}: there is no such file"
+        return
+    for number in numbers:
+        if number not in sections(name):
+            yield f"{path} cites {name} {number}: there is no such section"
+
+
+def cited_elsewhere(path: str, text: str) -> Iterator[str]:
+    for found in _ELSEWHERE.finditer(_LINE_END.sub(" ", text)):
+        yield f"{path} cites {found.group()!r}, which is not in this repository"
+    says_where = "docs/seeds.md" in text or path == "docs/seeds.md"
+    if _SEED.search(_LINE_END.sub(" ", text)) and not says_where:
+        yield f"{path} speaks of a seed and does not say where it is: docs/seeds.md"
+
+
+def test_each_citation_leads_to_a_section() -> None:
+    assert [line for path, text in texts() for line in broken_citations(path, text)] == []
+
+
+def test_nothing_outside_the_repository_is_cited() -> None:
+    assert [line for path, text in texts() for line in cited_elsewhere(path, text)] == []
+
+
+def test_each_link_leads_to_a_file_and_a_heading() -> None:
+    pages = [(path, text) for path, text in texts() if path.endswith(".md")]
+    assert [line for path, text in pages for line in broken_links(path, text)] == []
+
+
+def test_the_checks_can_fail() -> None:
+    where = "gateway/planted.py"
+    assert not [*broken_citations(where, '"""Sends (docs/contract/sqs.md 2.7 and 2.11)."""')]
+    for cited in (
+        "docs/contract/sqs.md 2.99",
+        "docs/contract/sqs.md 2.1, 2.99",
+        "docs/contract/sqs.md 2.5 to 2.99",
+        "docs/contract/sqs.md\n    # 2.99",
+        "docs/contract/sts.md",
+    ):
+        assert [*broken_citations(where, f"# Ids ({cited}).")], cited
+    for cited in (
+        "contract/sqs.md 2.1",
+        "(contract 2.7)",
+        "FACES says so",
+        "DESIGN.md",
+        "as the\n# study has it",
+        "seeds/beyond-queue.txt",
+        "the seed had 5",
+    ):
+        assert [*cited_elsewhere(where, f"# {cited}")], cited
+    assert not [*cited_elsewhere(where, "# The seed: docs/seeds.md 1.2; FACES = ('rest', 'aws')")]
+    page = "docs/planted.md"
+    assert not [*broken_links(page, "[SQS](contract/sqs.md) 2.7, [top](../DECISIONS.md#decisions)")]
+    assert [*broken_links(page, "[SQS](contract/nothing.md)")]
+    assert [*broken_links(page, "[SQS](contract/sqs.md) 2.99")]
+    assert [*broken_links(page, "[top](../DECISIONS.md#no-such-heading)")]
