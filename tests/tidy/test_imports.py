@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import ast
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
-from tests.tidy.source import PACKAGES, Source, planted, product, suite
+import pytest
+
+from tests.tidy.source import PACKAGES, ROOT, Source, planted, product, suite
 
 # Folder -> what it may import of ours, longest folder first; a trailing dot means "and below".
 OURS = {
@@ -15,19 +17,18 @@ OURS = {
         "gateway.faces.",
         "gateway.operations.",
         "protocol.",
-        "scheduler.expressions",
         "storage.model",
         "storage.errors",
     ),
     "gateway": ("gateway.", "protocol.", "storage."),
-    "scheduler/expressions": ("scheduler.expressions.", "protocol."),
+    "scheduler/expressions": ("scheduler.expressions.",),
     "scheduler": ("scheduler.", "storage.", "protocol."),
     "storage": ("storage.",),
     "protocol": ("protocol.",),
     "spark_connectors": ("spark_connectors.",),
 }
-# Files that run gateway and workers in one process.
-MAY_IMPORT_SCHEDULER = {"gateway/cli.py", "gateway/background.py"}
+# It puts the workers together, for the gateway's process and for processes of their own.
+MAY_IMPORT_SCHEDULER = "gateway/background.py"
 # Folder -> the only packages of others that it may import.
 OTHERS = {
     "storage": {"asyncpg"},
@@ -60,7 +61,7 @@ def folder_of(source: Source) -> str:
 
 def wrong_arrows(source: Source) -> Iterator[str]:
     allowed = OURS[folder_of(source)]
-    if str(source) in MAY_IMPORT_SCHEDULER:
+    if str(source) == MAY_IMPORT_SCHEDULER:
         allowed += ("scheduler.",)
     for line, module in source.imports:
         if module.startswith("."):
@@ -76,6 +77,30 @@ def _allows(allowed: tuple[str, ...], module: str) -> bool:
             return True
     # `from storage import model`: the package alone says nothing; `storage.model` comes next.
     return any(name.rstrip(".").startswith(module + ".") for name in allowed)
+
+
+def table() -> str:
+    """OURS as ARCHITECTURE.md has it."""
+    rows = ["| Folder | What it may import of ours |", "| --- | --- |"]
+    for folder, allowed in OURS.items():
+        names = [name.rstrip(".").replace(".", "/") for name in allowed]
+        shown = [f"`{name}`" for name in names if name != folder]
+        if any(other.startswith(folder + "/") for other in OURS):
+            shown.insert(0, "all below it")
+        others = ", ".join(shown) or "nothing"
+        if MAY_IMPORT_SCHEDULER.startswith(folder + "/"):
+            others += f"; `{MAY_IMPORT_SCHEDULER}` also `scheduler`"
+        rows.append(f"| `{folder}` | {others} |")
+    return "\n".join(rows)
+
+
+def unused(folder: str, sources: Iterable[Source]) -> Iterator[str]:
+    """What the folder may import and does not."""
+    imported = {module for source in sources for _, module in source.imports}
+    for name in OURS[folder]:
+        bare = name.rstrip(".")
+        if not any(module == bare or module.startswith(bare + ".") for module in imported):
+            yield f"{folder} imports nothing of {name}"
 
 
 def wrong_packages(source: Source) -> Iterator[str]:
@@ -114,6 +139,16 @@ def test_arrows_point_one_way() -> None:
     assert [line for source in product() for line in wrong_arrows(source)] == []
 
 
+@pytest.mark.parametrize("folder", OURS)
+def test_each_folder_needs_what_it_may_import(folder: str) -> None:
+    own = [source for source in product() if folder_of(source) == folder]
+    assert [*unused(folder, own)] == []
+
+
+def test_the_table_of_arrows_is_current() -> None:
+    assert table() in (ROOT / "ARCHITECTURE.md").read_text("utf-8")
+
+
 def test_each_folder_imports_only_the_packages_it_may() -> None:
     assert [line for source in product() for line in wrong_packages(source)] == []
 
@@ -137,7 +172,9 @@ def test_the_checks_can_fail() -> None:
     assert [*wrong_arrows(planted("import scheduler.worker"))]
     assert [*wrong_arrows(planted("from scheduler import worker", operations))]
     assert not [*wrong_arrows(planted("from scheduler.expressions import Timing", operations))]
-    assert not [*wrong_arrows(planted("from scheduler.expressions import Timing", faces))]
+    assert [*wrong_arrows(planted("from scheduler.expressions import Timing", faces))]
+    assert not [*wrong_arrows(planted("import scheduler.worker", MAY_IMPORT_SCHEDULER))]
+    assert [*unused("gateway/faces", [planted("from storage import model", faces)])]
     assert [*wrong_arrows(planted("import storage", "scheduler/expressions/planted.py"))]
     assert [*wrong_arrows(planted("from . import config"))]
     assert [*wrong_packages(planted("import starlette.requests", operations))]
