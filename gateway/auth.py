@@ -1,8 +1,8 @@
 """Headers and parameters -> Caller: who asks, in which account and region.
 
-Two settings so far: ``none`` takes everybody, ``presence`` (the default) wants credentials to be
-there and does not look at the signature. The account comes from the access key, the region from the
-scope of the signature.
+Two settings: ``none`` takes everybody, ``presence`` (the default) wants credentials to be there.
+Neither looks at the signature. The account comes from the access key, by configuration or because
+it has 12 digits; the region comes from the scope of the signature. Either has a default.
 """
 
 from __future__ import annotations

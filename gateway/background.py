@@ -38,7 +38,8 @@ class Background(Protocol):
 def workers_for(
     engine: Engine, settings: Settings, tracing: Tracing | None = None
 ) -> list[Background]:
-    """Every worker, on the engine's database and clock. Any number of processes may run them."""
+    """Every worker that the settings ask for, on the engine's database and clock. Any number of
+    processes may run them."""
     workers: list[Background] = [
         *all_workers(
             engine.database,

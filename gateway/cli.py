@@ -10,7 +10,7 @@ from typing import NoReturn
 from gateway import config, config_table, deliveries_arguments
 
 _DESCRIPTION = """\
-Queuegate: an SQS-compatible server that you run yourself, durable on PostgreSQL.
+Queuegate: SQS, SNS, EventBridge Scheduler and a REST API of its own, durable on PostgreSQL.
 
   queuegate serve                 start on http://127.0.0.1:9324, with a PostgreSQL of its own
   queuegate serve --ephemeral     the same for tests: quick, and gone at exit
@@ -41,8 +41,10 @@ example:
 """
 
 _WORKER = """\
-Run the background workers without a gateway: message moves, retention, counters. Every gateway runs
-them too; a process of their own keeps their work off the gateways. Start as many as you like.
+Run the background workers without a gateway: web hooks, schedules, message moves, replays,
+retention, counters. Each gateway runs them, too, in its first process. To keep the first two off
+the gateways, start those with QUEUE_HTTP_DELIVERY_ENABLED=false and QUEUE_SCHEDULE_ENABLED=false.
+Start as many workers as you like. They need a PostgreSQL of your own.
 
 example:
   DATABASE_URL=postgresql://user:password@db:5432/queuegate queuegate worker

@@ -1,4 +1,8 @@
-"""Background work: move tasks, retention, tidying up. No leader: every process may run it."""
+"""Background work: web hooks, schedules, replays, move tasks, retention, tidying up.
+
+None of it has a leader: as many processes as wanted may do the same work. Web hooks (`delivery/`)
+and schedules (`fire.py`) need parts of the gateway, which puts them together; the rest is here.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +31,7 @@ def all_workers(
     queue_recreate_seconds: int = 60,
     outbox_days: int = 14,
 ) -> list[Worker]:
-    """Every worker, not started.
+    """Every worker but those for web hooks and schedules, not started.
 
     ``on_moved(queue_id, count)`` is called after the commit of messages that a move task or a
     replay brought.
