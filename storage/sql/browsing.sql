@@ -17,6 +17,7 @@ SELECT CASE WHEN is_called THEN last_value ELSE 0 END FROM message_sequence
 
 -- name: last_fifo
 -- params:
+-- The same of FIFO queues, which have a sequence of their own.
 SELECT CASE WHEN is_called THEN last_value ELSE 0 END FROM fifo_sequence
 
 -- name: standard_page
@@ -181,6 +182,8 @@ GROUP BY p.part ORDER BY sequence
 
 -- name: fifo_sample
 -- params: queue_id, as_of, parts, pages
+-- The same of a FIFO queue, whose places are those of its primary key: groups one after the other, in
+-- each by number. max() knows no pairs; DISTINCT ON takes the last place of each part.
 SELECT DISTINCT ON (p.part) p.group_id, p.sequence, true AS is_whole
 FROM (
   SELECT m.group_id, m.sequence, ntile($3::int) OVER (ORDER BY m.group_id, m.sequence) AS part

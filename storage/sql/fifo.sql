@@ -172,10 +172,16 @@ WHERE EXISTS (
 
 -- name: refresh
 -- params: now, queue_id, group_ids, retention
+-- A receive found these groups ready and had nothing to hand out: cuts off what is past its retention
+-- and brings their rows in line, so that the next receive does not look at them again. Several
+-- statements with snapshots of their own, hence a function; groups that others hold are left to them.
 SELECT fifo_refresh($1, $2, $3, $4)
 
 -- name: delete
 -- params: now, queue_ids, group_ids, sequences, receive_counts
+-- Deletes by receipt, for a whole flush, under the locks of the groups; answers the positions (from 1)
+-- that are done and those whose timeout was over, which stay. A function: the time is taken after the
+-- locks, and a group that is empty then is dropped by a statement that sees what senders committed.
 SELECT done, expired FROM fifo_delete($1, $2, $3, $4, $5)
 
 -- name: delete_and_archive
@@ -378,6 +384,8 @@ SELECT last_value FROM fifo_sequence
 
 -- name: purge
 -- params: now, queue_id, last_sequence, limit
+-- One batch, in flight and delayed messages too; answers how many messages and groups went, 0 at the
+-- end. The bound keeps what is sent meanwhile. A function: it locks groups first and looks after that.
 SELECT fifo_purge($1, $2, $3, $4)
 
 -- name: purged
@@ -402,10 +410,14 @@ SELECT count(*)::int FROM gone
 
 -- name: forget_attempts
 -- params: queue_id
+-- After a purge: an attempt of a receive that is repeated would find messages that are gone.
 DELETE FROM fifo_attempts WHERE queue_id = $1::int
 
 -- name: expire
 -- params: now, queue_id, retention, limit
+-- Deletes what is past its retention from the front of each group, so never behind a message in
+-- flight. A group whose row has been ready for longer than the retention has such a front: whole
+-- groups are found by index, without a look at their messages.
 SELECT fifo_expire($1, $2, $3, $4)
 
 -- name: clean_dedup
@@ -434,10 +446,15 @@ SELECT count(*)::int FROM gone
 
 -- name: set_delay
 -- params: now, queue_id, delay
+-- A new DelaySeconds holds for what was sent before and never received (docs/contract/sqs.md 2.7), in
+-- one transaction for the whole queue. Only messages change for which it makes a difference now.
 SELECT fifo_set_delay($1, $2, $3)
 
 -- name: move
 -- params: now, source_id, group_ids, sequences, receive_counts, target_ids, message_ids, source_arn
+-- Sends messages anew to the same group of other queues, under the locks of the groups, and answers
+-- how many: none to a deleted queue. With counts it is a move to a dead-letter queue, which keeps the
+-- id and goes on counting; without them a move task, whose messages begin anew under new ids.
 SELECT fifo_move($1, $2, $3, $4, $5, $6, $7, $8)
 
 -- name: take_for_move

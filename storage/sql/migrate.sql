@@ -21,5 +21,7 @@ SELECT set_config('search_path', $1, true);
 
 -- name: record_migration
 -- params: migration_name, checksum
+-- In the transaction of the migration itself: it is applied and recorded, or neither. The checksum
+-- tells a later start that the file was changed. Always the clock of the database.
 INSERT INTO queuegate.schema_migrations (migration_name, checksum, applied_at)
 VALUES ($1, $2, clock_timestamp());

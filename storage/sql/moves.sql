@@ -38,6 +38,8 @@ FOR NO KEY UPDATE
 
 -- name: list_newest
 -- params: source_queue_id, limit
+-- All that ListMessageMoveTasks shows, newest first. A source keeps few tasks (`forget_finished`), so
+-- the primary key finds them and the sort is small.
 SELECT task_id, source_queue_id, source_arn, destination_arn, max_per_second, status,
   failure_reason, to_move_count, moved_count, started_at
 FROM move_tasks WHERE source_queue_id = $1
@@ -130,6 +132,7 @@ WHERE source_queue_id = $2 AND task_id = $3
 
 -- name: finish
 -- params: now, source_queue_id, task_id, status, failure_reason
+-- Ends a running task, whose row the caller holds: nobody moves a batch for it any more.
 UPDATE move_tasks
 SET status = $4, failure_reason = $5, finished_at = coalesce($1::timestamptz, clock_timestamp())
 WHERE source_queue_id = $2 AND task_id = $3

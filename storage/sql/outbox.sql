@@ -41,6 +41,7 @@ ORDER BY p.outbox_id
 
 -- name: find
 -- params: account_id, outbox_id
+-- One message, or no row. By its account, too: a number alone would show what belongs to others.
 SELECT outbox_id, account_id, region, protocol, destination, kind, topic_arn, subscription_arn,
   message_id, subject, body, attributes, created_at
 FROM outbox

@@ -27,6 +27,7 @@ UPDATE platform_applications SET attributes = attributes || $2::jsonb WHERE appl
 
 -- name: delete_application
 -- params: account_id, region, platform, application_name
+-- The application, if it is there; its endpoints go with it by their foreign key.
 DELETE FROM platform_applications
 WHERE account_id = $1 AND region = $2 AND platform = $3 AND application_name = $4
 
@@ -48,6 +49,8 @@ RETURNING endpoint_id
 
 -- name: find_endpoint_by_token
 -- params: application_id, token
+-- The application's endpoint with that token, or no row; the index that makes tokens unique finds it.
+-- Whether the application is enabled comes along, for publishes need both.
 SELECT e.endpoint_id, e.position, e.token, e.attributes, a.account_id, a.region, a.platform,
   a.application_name, a.attributes ->> 'Enabled' AS application_enabled
 FROM platform_endpoints AS e JOIN platform_applications AS a USING (application_id)
@@ -55,6 +58,7 @@ WHERE e.application_id = $1 AND e.token = $2
 
 -- name: find_endpoint
 -- params: endpoint_id
+-- The endpoint of that id, or no row, and whether its application is enabled.
 SELECT e.endpoint_id, e.position, e.token, e.attributes, a.account_id, a.region, a.platform,
   a.application_name, a.attributes ->> 'Enabled' AS application_enabled
 FROM platform_endpoints AS e JOIN platform_applications AS a USING (application_id)
@@ -71,6 +75,8 @@ FOR UPDATE OF e
 
 -- name: set_endpoint
 -- params: endpoint_id, token, attributes
+-- Replaces both; the row is held. The unique index refuses a token that another endpoint of the
+-- application has: asking first would let two callers pass.
 UPDATE platform_endpoints SET token = $2, attributes = $3::jsonb WHERE endpoint_id = $1
 
 -- name: find_endpoint_of_same_application
@@ -82,6 +88,7 @@ WHERE mine.endpoint_id = $1 AND other.token = $2
 
 -- name: delete_endpoint
 -- params: endpoint_id
+-- The endpoint, if it is there: deleting it twice is no error.
 DELETE FROM platform_endpoints WHERE endpoint_id = $1
 
 -- name: list_endpoints

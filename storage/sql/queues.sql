@@ -20,6 +20,7 @@ WHERE account_id = $1 AND region = $2 AND queue_name = ANY($3::text[]) AND delet
 
 -- name: find_by_id
 -- params: queue_id
+-- The live queue of that id, or no row: for workers, whose rows name queues by id.
 SELECT queue_id, account_id, region, queue_name, is_fifo, attributes, tags, created_at, modified_at,
   is_archiving, archive_days
 FROM queues
@@ -74,6 +75,8 @@ ORDER BY queue_name LIMIT $5
 
 -- name: set_attributes
 -- params: now, queue_id, attributes, dead_letter_arn
+-- Replaces the settable attributes; the caller holds the row (`lock`). The ARN of the dead-letter queue
+-- stands in a column of its own, so that ListDeadLetterSourceQueues has an index.
 UPDATE queues
 SET attributes = $3::jsonb, dead_letter_arn = $4,
   modified_at = coalesce($1::timestamptz, clock_timestamp())
@@ -81,10 +84,14 @@ WHERE queue_id = $2
 
 -- name: set_tags
 -- params: queue_id, tags
+-- Replaces all tags; the caller holds the row (`lock`) and has merged what was there. Tags are no
+-- attributes: LastModifiedTimestamp stays.
 UPDATE queues SET tags = $2::jsonb WHERE queue_id = $1
 
 -- name: set_archiving
 -- params: queue_id, is_archiving, archive_days
+-- Whether consumed messages are kept, and for how many days. Deletes learn of it by the notification
+-- that goes with the commit.
 UPDATE queues SET is_archiving = $2, archive_days = $3 WHERE queue_id = $1 AND deleted_at IS NULL
 
 -- name: total_arrived

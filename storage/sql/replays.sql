@@ -24,6 +24,7 @@ DELETE FROM replays WHERE subscription_id = $1
 
 -- name: status
 -- params: subscription_id
+-- How the subscription's replay goes, or went; no row: there is none.
 SELECT status FROM replays WHERE subscription_id = $1
 
 -- name: claim

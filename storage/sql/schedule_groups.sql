@@ -3,6 +3,7 @@
 
 -- name: find
 -- params: account_id, region, group_name
+-- The group of that name, or no row. It may be on its way out: `is_deleting`.
 SELECT group_id, account_id, region, group_name, tags, is_deleting, client_token, created_at,
   modified_at
 FROM schedule_groups
@@ -49,12 +50,14 @@ ORDER BY group_name LIMIT $5
 
 -- name: set_tags
 -- params: now, group_id, tags
+-- Replaces all tags; the caller holds the row. json, not jsonb: they are read back in their order.
 UPDATE schedule_groups
 SET tags = $3::json, modified_at = coalesce($1::timestamptz, clock_timestamp())
 WHERE group_id = $2
 
 -- name: mark_deleting
 -- params: now, group_id
+-- For a group with more schedules than one transaction should remove; a worker goes on from here.
 UPDATE schedule_groups
 SET is_deleting = true, modified_at = coalesce($1::timestamptz, clock_timestamp())
 WHERE group_id = $2
@@ -80,4 +83,5 @@ SELECT count(*)::int FROM gone
 
 -- name: remove
 -- params: group_id
+-- The group, once it has no schedules. It is held: nobody can have added one meanwhile.
 DELETE FROM schedule_groups WHERE group_id = $1

@@ -41,4 +41,6 @@ WHERE v.invocation_id = i.invocation_id AND v.invocation_id = ANY($2::bigint[])
 
 -- name: remove
 -- params: invocation_ids
+-- Those that succeeded or were given up. The round that claimed them holds their rows, and this is in
+-- its transaction: nothing is sent and then tried again.
 DELETE FROM schedule_invocations WHERE invocation_id = ANY($1::bigint[])

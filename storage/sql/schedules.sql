@@ -3,6 +3,7 @@
 
 -- name: present
 -- params: now
+-- The instant that a change of a schedule goes by: hosts have clocks of their own.
 SELECT coalesce($1::timestamptz, clock_timestamp())
 
 -- name: wait_briefly
@@ -32,6 +33,7 @@ WHERE s.account_id = $1 AND s.region = $2 AND coalesce(s.group_id, 0) = $3 AND s
 
 -- name: find_by_id
 -- params: schedule_id
+-- The schedule as it is now, with the name of its group; no row when it is gone.
 SELECT s.*, g.group_name
 FROM schedules AS s LEFT JOIN schedule_groups AS g ON g.group_id = s.group_id
 WHERE s.schedule_id = $1
@@ -59,6 +61,8 @@ WHERE schedule_id = $2
 
 -- name: set_state
 -- params: now, schedule_id, is_active, next_fire_at, due_at
+-- Pauses or resumes; the caller holds the row (`lock`). Failures in a row begin anew, or a schedule that
+-- they had paused would be paused again by the next one.
 UPDATE schedules
 SET is_active = $3, next_fire_at = $4, due_at = $5, failure_count = 0,
   modified_at = coalesce($1::timestamptz, clock_timestamp())
@@ -66,6 +70,8 @@ WHERE schedule_id = $2
 
 -- name: delete
 -- params: schedule_id
+-- Answers the id, or no row when it is gone. A round that fires it now is waited for (`wait_briefly`);
+-- invocations that are still tried again stay, for they keep all that they need.
 DELETE FROM schedules WHERE schedule_id = $1 RETURNING schedule_id
 
 -- name: page

@@ -2,6 +2,7 @@
 
 -- name: attributes
 -- params: account_id, region
+-- What was set, as one object; no row when nothing was.
 SELECT attributes FROM sms_attributes WHERE account_id = $1 AND region = $2
 
 -- name: change_attributes
@@ -13,20 +14,24 @@ DO UPDATE SET attributes = (s.attributes || excluded.attributes) - $4::text[]
 
 -- name: is_opted_out
 -- params: account_id, region, phone_number
+-- Whether that number wants no messages: one probe of the primary key, for every publish to a number.
 SELECT EXISTS (
   SELECT 1 FROM sms_opted_out WHERE account_id = $1 AND region = $2 AND phone_number = $3)
 
 -- name: opt_out
 -- params: account_id, region, phone_number
+-- Done twice it is done once: two requests at a time do not fail each other.
 INSERT INTO sms_opted_out (account_id, region, phone_number) VALUES ($1, $2, $3)
 ON CONFLICT (account_id, region, phone_number) DO NOTHING
 
 -- name: opt_in
 -- params: account_id, region, phone_number
+-- The number gets messages again; no error when it did before.
 DELETE FROM sms_opted_out WHERE account_id = $1 AND region = $2 AND phone_number = $3
 
 -- name: list_opted_out
 -- params: account_id, region, after_number, limit
+-- Behind `after_number` in byte order, which is that of the primary key: no sort, no offset.
 SELECT phone_number FROM sms_opted_out
 WHERE account_id = $1 AND region = $2 AND phone_number > $3
 ORDER BY phone_number LIMIT $4
@@ -52,11 +57,13 @@ RETURNING one_time_password = $4
 
 -- name: delete_sandbox_number
 -- params: account_id, region, phone_number
+-- A row when the number was there, none when it was not: the action answers the two differently.
 DELETE FROM sms_sandbox_numbers WHERE account_id = $1 AND region = $2 AND phone_number = $3
 RETURNING true
 
 -- name: list_sandbox_numbers
 -- params: account_id, region, after_number, limit
+-- Behind `after_number` in byte order, which is that of the primary key: no sort, no offset.
 SELECT phone_number, is_verified FROM sms_sandbox_numbers
 WHERE account_id = $1 AND region = $2 AND phone_number > $3
 ORDER BY phone_number LIMIT $4

@@ -26,6 +26,7 @@ ORDER BY s.position
 
 -- name: find
 -- params: subscription_id, now
+-- The subscription of that id with its topic, or no row, also when it was not confirmed in time.
 SELECT s.subscription_id, s.position, s.topic_id, s.protocol, s.endpoint, s.account_id, s.region,
   s.attributes, s.is_confirmed, s.was_authenticated, s.authenticate_on_unsubscribe, s.live_from,
   s.is_native, s.created_at, t.account_id AS topic_account_id, t.topic_name, t.is_pattern
@@ -45,6 +46,8 @@ WHERE s.token = $1
 
 -- name: find_by_endpoint
 -- params: topic_id, protocol, endpoint
+-- What the endpoint has of this topic already, or no row; the unique index that `create` would meet
+-- finds it. Those that expired were removed before (`delete_expired_of_endpoint`).
 SELECT s.subscription_id, s.position, s.topic_id, s.protocol, s.endpoint, s.account_id, s.region,
   s.attributes, s.is_confirmed, s.was_authenticated, s.authenticate_on_unsubscribe, s.live_from,
   s.is_native, s.created_at, t.account_id AS topic_account_id, t.topic_name, t.is_pattern
@@ -81,6 +84,8 @@ RETURNING token
 
 -- name: confirm
 -- params: subscription_id, was_authenticated, authenticate_on_unsubscribe
+-- Once: a second confirmation changes nothing, not even whether unsubscribing needs credentials.
+-- `live_from` is drawn anew, for messages are offered to it from now on only.
 UPDATE subscriptions
 SET is_confirmed = true, was_authenticated = $2, authenticate_on_unsubscribe = $3,
   token_expires_at = NULL, live_from = DEFAULT
@@ -88,6 +93,7 @@ WHERE subscription_id = $1 AND NOT is_confirmed
 
 -- name: set_attributes
 -- params: subscription_id, attributes
+-- Replaces all attributes; the caller holds the topic and has merged what was there.
 UPDATE subscriptions SET attributes = $2::jsonb WHERE subscription_id = $1
 
 -- name: delete
@@ -112,6 +118,7 @@ FROM subscriptions AS s WHERE s.subscription_id = $2
 
 -- name: find_ended
 -- params: now, token
+-- What the link of an UnsubscribeConfirmation can still bring back, or no row.
 SELECT topic_id, region FROM ended_subscriptions
 WHERE token = $2 AND expires_at > coalesce($1::timestamptz, clock_timestamp())
 
@@ -170,6 +177,8 @@ ORDER BY s.position LIMIT $5
 
 -- name: page_of_topic
 -- params: now, topic_id, after_position, limit
+-- Behind `after_position`, in order of creation; the index on both finds a page without a sort. Those
+-- that nobody confirmed in time are left out.
 SELECT s.subscription_id, s.position, s.topic_id, s.protocol, s.endpoint, s.account_id, s.region,
   s.attributes, s.is_confirmed, s.was_authenticated, s.authenticate_on_unsubscribe, s.live_from,
   s.is_native, s.created_at, t.account_id AS topic_account_id, t.topic_name, t.is_pattern

@@ -50,6 +50,7 @@ WHERE t.topic_id = ANY($1::int[]) AND t.is_pattern
 
 -- name: find_by_id
 -- params: topic_id
+-- The topic of that id, a pattern too, or no row.
 SELECT topic_id, account_id, region, topic_name, is_fifo, attributes, tags, subscriptions_deleted,
   created_at
 FROM topics
@@ -89,18 +90,22 @@ ORDER BY topic_name LIMIT $4
 
 -- name: set_attributes
 -- params: topic_id, attributes
+-- Replaces the attributes that were set; the caller holds the row (`lock`) and has merged what was there.
 UPDATE topics SET attributes = $2::jsonb WHERE topic_id = $1
 
 -- name: set_tags
 -- params: topic_id, tags
+-- Replaces all tags; the caller holds the row. json, not jsonb: they are read back in their order.
 UPDATE topics SET tags = $2::json WHERE topic_id = $1
 
 -- name: data_protection_policy
 -- params: topic_id
+-- By itself: it may be long, and nothing but its own action reads it.
 SELECT data_protection_policy FROM topics WHERE topic_id = $1
 
 -- name: set_data_protection_policy
 -- params: topic_id, data_protection_policy
+-- NULL removes it. Publishing does not act on it, so no cache has to hear of the change.
 UPDATE topics SET data_protection_policy = $2 WHERE topic_id = $1
 
 -- name: count_subscriptions
@@ -112,6 +117,7 @@ FROM subscriptions AS s WHERE s.topic_id = $2
 
 -- name: oldest_archived_at
 -- params: topic_id
+-- For BeginningArchiveTime: the first entry of the index by age; no row when the archive is empty.
 SELECT archived_at FROM topic_archive WHERE topic_id = $1 ORDER BY archived_at LIMIT 1
 
 -- name: find_outdated_archives

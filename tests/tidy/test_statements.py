@@ -1,4 +1,4 @@
-"""Each SQL statement has a header, and exactly one module uses it."""
+"""Each SQL statement has a header and says what it guarantees, and exactly one module uses it."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import ast
 import re
 from collections.abc import Iterator
 from functools import cache
+from pathlib import Path
 
 import pytest
 
@@ -14,6 +15,8 @@ from tests.tidy.source import ROOT, Source, planted, product
 
 FILES = sorted((ROOT / "storage" / "sql").glob("*.sql"))
 _HEADER = re.compile(r"^-- name: (\w+)$", re.MULTILINE)
+# A sentence, or the start of one: three words.
+_PROSE = re.compile(r"-- (?!name:|params:)\S+ +\S+ +\S+")
 
 
 def loads(source: Source) -> Iterator[str]:
@@ -41,24 +44,33 @@ def users(file: str, statement: str) -> list[str]:
     return [module for module, files, texts in loading() if file in files and statement in texts]
 
 
+def without_prose(text: str) -> Iterator[str]:
+    """The statements of a file whose header is not followed by what they guarantee."""
+    for header in _HEADER.finditer(text):
+        _, _, following = text[header.end() :].lstrip("\n").partition("\n")
+        if _PROSE.match(following) is None:
+            yield header[1]
+
+
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
-def test_each_statement_has_a_header_and_prose(file) -> None:  # type: ignore[no-untyped-def]
+def test_each_statement_has_a_header_and_prose(file: Path) -> None:
     text = file.read_text("utf-8")
     names = _HEADER.findall(text)
     assert names
     assert sorted(set(names)) == sorted(names), "two statements with one name"
     # A header whose second line is not `-- params:` would be missed when the file is loaded.
     assert set(load(file.stem)) == set(names)
+    assert [*without_prose(text)] == []
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
-def test_each_statement_is_used_by_exactly_one_module(file) -> None:  # type: ignore[no-untyped-def]
+def test_each_statement_is_used_by_exactly_one_module(file: Path) -> None:
     wrong = {name: users(file.stem, name) for name in load(file.stem)}
     assert {name: found for name, found in wrong.items() if len(found) != 1} == {}
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
-def test_parameters_are_those_of_the_header(file) -> None:  # type: ignore[no-untyped-def]
+def test_parameters_are_those_of_the_header(file: Path) -> None:
     for query in load(file.stem).values():
         code = re.sub(r"--[^\n]*", "", query.text)
         used = {int(number) for number in re.findall(r"\$(\d+)", code)}
@@ -79,3 +91,10 @@ def test_the_check_can_fail() -> None:
         "fifo"
     ]
     assert users("fifo", "no_such_statement") == []
+    header = "-- name: find\n-- params: queue_id\n"
+    assert [*without_prose(header + "SELECT 1 WHERE $1 = 1")] == ["find"]
+    assert [*without_prose(header + "-- TODO\nSELECT 1")] == ["find"]
+    assert [*without_prose(header + "-- name: next\n-- params:\n-- The one after it.\n")] == [
+        "find"
+    ]
+    assert [*without_prose(header + "-- The live queue, or no row.\nSELECT 1")] == []
