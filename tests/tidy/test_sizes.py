@@ -5,10 +5,12 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from tests.tidy.source import Source, planted, product, suite
+from tests.tidy.source import ROOT, Source, planted, product, suite
 
 LINES_PER_FILE = 500
 LINES_PER_TEST_OR_SHAPE_TABLE = 800
+# The statements of one module, with their prose: those of FIFO queues are the longest.
+LINES_PER_SQL_FILE = 600
 LINES_PER_FUNCTION = 60
 PARAMETERS = 6
 POSITIONAL_PARAMETERS = 3
@@ -43,12 +45,19 @@ def many_parameters(source: Source) -> Iterator[str]:
 
 def long_sql(text: str, name: str) -> Iterator[str]:
     count = text.count("\n")
-    if count > LINES_PER_TEST_OR_SHAPE_TABLE:
+    if count > LINES_PER_SQL_FILE:
         yield f"{name} has {count} lines"
 
 
 def test_files_are_short() -> None:
     assert [line for source in (*product(), *suite()) for line in long_file(source)] == []
+
+
+def test_sql_files_are_short() -> None:
+    files = sorted((ROOT / "storage").rglob("*.sql"))
+    assert any(file.parent.name == "migrations" for file in files)
+    texts = [(file.read_text("utf-8"), str(file.relative_to(ROOT))) for file in files]
+    assert [line for text, name in texts for line in long_sql(text, name)] == []
 
 
 def test_functions_are_short() -> None:
@@ -62,6 +71,8 @@ def test_functions_take_few_parameters() -> None:
 def test_the_checks_can_fail() -> None:
     assert [*long_file(planted("x = 1\n" * 501))]
     assert not [*long_file(planted("x = 1\n" * 501, "protocol/sqs_shapes.py"))]
+    assert [*long_sql("-- \n" * 601, "storage/sql/planted.sql")]
+    assert not [*long_sql("-- \n" * 600, "storage/sql/planted.sql")]
     assert [*long_functions(planted("def f():\n" + "    x = 1\n" * 60))]
     assert [*many_parameters(planted("def f(a, b, c, *, d, e, f, g): ..."))]
     assert not [*many_parameters(planted("def f(engine, tx, a, b, c, *, d, e, f): ..."))]
