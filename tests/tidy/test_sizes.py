@@ -13,7 +13,6 @@ LINES_PER_TEST_OR_SHAPE_TABLE = 800
 LINES_PER_SQL_FILE = 600
 LINES_PER_FUNCTION = 60
 PARAMETERS = 6
-POSITIONAL_PARAMETERS = 3
 # What every function of a layer takes; it does not count.
 PASSED_ALONG = {"self", "cls", "tx", "engine", "caller"}
 
