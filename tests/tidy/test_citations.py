@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path, PurePosixPath
 
+from tests.tidy.pages import SECTION, anchors, sections
 from tests.tidy.source import PACKAGES, ROOT
 
 FOLDERS = (*PACKAGES, "conformance", "deploy", "docs", "tests")
@@ -16,8 +17,6 @@ ENDINGS = {".py", ".sql", ".md"}
 _SECTIONS = r"((?:(?:,| and| to)? \d+\.\d+)*)"
 _CITATION = re.compile(r"docs/([\w./-]+\.md)" + _SECTIONS)
 _LINK = re.compile(r"\]\(([^()\s#:]*)(#[^()\s]*)?\)" + _SECTIONS)
-_SECTION = re.compile(r"\d+\.\d+")
-_HEADING = re.compile(r"^#{1,6} +(.+?) *$", re.MULTILINE)
 # Where a citation goes on in the next line of a docstring or a comment.
 _LINE_END = re.compile(r"\n\s*(?:#:?|--)?\s*")
 # Papers that were on somebody's desk when the code was written; a reader does not have them.
@@ -45,34 +44,10 @@ def texts() -> tuple[tuple[str, str], ...]:
     )
 
 
-@cache
-def headings(path: str) -> tuple[str, ...]:
-    """The headings of a page, without what is between its code fences."""
-    text = re.sub(r"^```.*?^```", "", (ROOT / path).read_text("utf-8"), flags=re.S | re.M)
-    return tuple(_HEADING.findall(text))
-
-
-def sections(path: str) -> set[str]:
-    """The numbers of a page's sections."""
-    return {found.group() for text in headings(path) if (found := _SECTION.match(text))}
-
-
-@cache
-def anchors(path: str) -> frozenset[str]:
-    """What links to headings of a page end with: GitHub's rule."""
-    made: list[str] = []
-    for text in headings(path):
-        plain = re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", text).lower()
-        slug = re.sub(r"[^\w\- ]", "", plain).replace(" ", "-")
-        count = sum(re.fullmatch(re.escape(slug) + r"(-\d+)?", one) is not None for one in made)
-        made.append(f"{slug}-{count}" if count else slug)
-    return frozenset("#" + one for one in made)
-
-
 def broken_citations(path: str, text: str) -> Iterator[str]:
     for found in _CITATION.finditer(_LINE_END.sub(" ", text)):
         # A link's own target is relative to its page; the text before it may say the same.
-        yield from _missing(path, "docs/" + found[1], _SECTION.findall(found[2]))
+        yield from _missing(path, "docs/" + found[1], SECTION.findall(found[2]))
 
 
 def broken_links(path: str, text: str) -> Iterator[str]:
@@ -80,7 +55,7 @@ def broken_links(path: str, text: str) -> Iterator[str]:
     for found in _LINK.finditer(text):
         target, anchor = found[1], found[2]
         name = _joined(path, target) if target else path
-        missing = [*_missing(path, name, _SECTION.findall(found[3]))]
+        missing = [*_missing(path, name, SECTION.findall(found[3]))]
         yield from missing
         if anchor and not missing and anchor not in anchors(name):
             yield f"{path} links to {name}{anchor}: there is no such heading"
