@@ -5,11 +5,12 @@ SEED ?=
 STEPS ?=
 VENV ?= .venv
 PY := $(VENV)/bin/python
-UV_VERSION := 0.13.8
+# Each worker takes a stretch of the tests, so that it starts few of the gateways that several share.
+PARALLEL := -n auto --dist worksteal
 
 .DEFAULT_GOAL := help
-.PHONY: help serve test check format bench conformance sns-validator simulate faults openapi-check deploy-check \
-	spark-zip check-spark test-spark soak-spark bench-spark lock clean
+.PHONY: help serve test check format bench conformance sns-validator simulate faults fuzz openapi-check \
+	deploy-check spark-zip check-spark test-spark soak-spark bench-spark environments lock clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -18,7 +19,7 @@ serve: $(VENV)/.ready-run ## Start the gateway with its own PostgreSQL (ARGS="--
 	@exec $(VENV)/bin/queuegate serve $(ARGS)
 
 test: $(VENV)/.ready-dev ## Run the tests (ARGS="tests/faces -k batch")
-	@exec $(PY) -m pytest -n auto $(ARGS)
+	@exec $(PY) -m pytest $(PARALLEL) --durations 50 --durations-min 1 $(ARGS)
 
 check: $(VENV)/.ready-dev ## Format, lint, types and the tests of the code's own rules
 	$(VENV)/bin/ruff format --check .
@@ -42,8 +43,11 @@ sns-validator: $(VENV)/.ready-dev ## Let the npm package check our signatures (s
 simulate: $(VENV)/.ready-dev ## Random clients, crashes and clock jumps against a model (SEED=n STEPS=m)
 	@exec $(PY) -m tests.simulation $(if $(SEED),--seed $(SEED)) $(if $(STEPS),--steps $(STEPS)) $(ARGS)
 
-faults: $(VENV)/.ready-dev ## kill -9 under load, lost connections; then count what is there
-	@exec $(PY) -m pytest tests/faults $(ARGS)
+faults: $(VENV)/.ready-dev ## kill -9 under load, lost connections; then count what is there (the long form)
+	@QUEUEGATE_TEST_FAULTS=long exec $(PY) -m pytest tests/faults tests/storage/test_fifo_audit.py $(ARGS)
+
+fuzz: $(VENV)/.ready-dev ## Draw requests and values anew for ten minutes (ARGS="--minutes 60", "--seed 7")
+	@exec $(PY) -m tests.fuzz $(ARGS)
 
 openapi-check: $(VENV)/.ready-run .venvs/openapi/.ready ## Test the native API against its description (ARGS="--seed 7")
 	@exec $(PY) -m conformance.openapi $(ARGS)
@@ -66,8 +70,10 @@ soak-spark: $(VENV)/.ready-run ## The long form: 20 random kills under load
 bench-spark: $(VENV)/.ready-run ## Measure the Spark connectors on this machine
 	@VENV=$(VENV) exec .ci/spark bench $(ARGS)
 
-lock: .venvs/lock/.ready ## Write requirements/*.txt anew from pyproject.toml
-	@UV=.venvs/lock/bin/uv exec requirements/lock
+environments: $(VENV)/.ready-dev .venvs/spark43/.ready ## What `make test` and `make test-spark` need
+
+lock: ## Write requirements/*.txt anew from pyproject.toml
+	@.ci/setup --uv && UV=.venvs/uv/bin/uv exec requirements/lock
 
 clean: ## Delete what the targets made, the data of `make serve` excepted
 	rm -rf $(VENV) .venvs build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
@@ -101,8 +107,4 @@ $(VENV)/.ready-bench: requirements/bench.txt $(VENV)/.ready-dev
 
 .venvs/openapi/.ready: requirements/openapi.txt
 	@.ci/setup .venvs/openapi requirements/openapi.txt
-	@touch $@
-
-.venvs/lock/.ready: Makefile
-	@.ci/setup .venvs/lock "uv==$(UV_VERSION)"
 	@touch $@

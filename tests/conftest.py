@@ -9,10 +9,14 @@ import pytest
 from hypothesis import is_hypothesis_test, seed
 
 from storage.database import Database
+from tests import databases as databases_of_tests
 from tests.databases import Databases
 from tests.fuzz import drawing
 
 drawing.register()
+
+_LONG_SECONDS = 5
+_SAYS_WHY = "says why"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -21,36 +25,39 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
+def pytest_xdist_auto_num_workers() -> int:
+    """More than cores: many tests wait for a process to start or to end."""
+    return (os.cpu_count() or 1) + 2
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     for item in items:
-        if isinstance(item, pytest.Function) and is_hypothesis_test(item.obj):
+        assert isinstance(item, pytest.Function)
+        item.user_properties.append((_SAYS_WHY, bool(item.obj.__doc__)))
+        if is_hypothesis_test(item.obj):
             # Not Hypothesis' own option, with which it repeats nothing that was found before.
             seed(config.getoption("--draw-seed"))(getattr(item.obj, "__func__", item.obj))
 
 
-@pytest.fixture(scope="session")
-def server_dsn() -> Iterator[str]:
-    """A PostgreSQL for this test process: QUEUEGATE_TEST_SERVER, or an ephemeral one of our own."""
-    given = os.environ.get("QUEUEGATE_TEST_SERVER")
-    if given:
-        yield given
-        return
-    from storage.embedded import EmbeddedPostgres
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    long = [
+        f"{report.duration:.1f} s {report.nodeid}"
+        for report in terminalreporter.getreports("passed")
+        if report.duration > _LONG_SECONDS and not dict(report.user_properties)[_SAYS_WHY]
+    ]
+    if long:
+        terminalreporter.section(f"longer than {_LONG_SECONDS} s, and no docstring says why")
+        for line in long:
+            terminalreporter.line(line)
 
-    server = EmbeddedPostgres(ephemeral=True)
-    server.start()
-    server.wait_ready()
-    try:
-        yield server.dsn
-    finally:
-        server.stop()
+
+def pytest_unconfigure() -> None:
+    databases_of_tests.close()
 
 
 @pytest.fixture(scope="session")
-def databases(server_dsn: str) -> Iterator[Databases]:
-    databases = Databases(server_dsn)
-    yield databases
-    databases.close()
+def databases() -> Databases:
+    return databases_of_tests.of_this_process()
 
 
 @pytest.fixture

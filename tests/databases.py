@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import itertools
 import os
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import asyncpg
 
 from storage.database import SCHEMA
+from storage.embedded import EmbeddedPostgres
 from storage.migrate import migrate
 
 if TYPE_CHECKING:
@@ -29,8 +31,10 @@ class Databases:
     loop of its own, and connections that live as long as it does.
     """
 
-    def __init__(self, server_dsn: str) -> None:
-        self._server_dsn = server_dsn
+    def __init__(self, server_dsn: str, stop: Callable[[], object] = lambda: None) -> None:
+        """``stop`` ends that server: the last thing that ``close`` does."""
+        self.server_dsn = server_dsn
+        self._stop = stop
         self._names = itertools.count()
         self._made: list[str] = []
         self._loop = asyncio.new_event_loop()
@@ -66,7 +70,7 @@ class Databases:
 
     def dsn(self, name: str) -> str:
         """The same server, another database."""
-        head, _, query = self._server_dsn.partition("?")
+        head, _, query = self.server_dsn.partition("?")
         return f"{head.rsplit('/', 1)[0]}/{name}" + (f"?{query}" if query else "")
 
     def close(self) -> None:
@@ -76,6 +80,7 @@ class Databases:
             self._run(self._server.execute(f"DROP DATABASE {name} WITH (FORCE)"))
         self._run(self._server.close())
         self._loop.close()
+        self._stop()
 
     def _create(self, how: str = "") -> str:
         name = f"test_{os.getpid()}_{next(self._names)}"
@@ -94,6 +99,26 @@ class Databases:
 
     def _run(self, call: Coroutine[Any, Any, Result]) -> Result:
         return self._loop.run_until_complete(call)
+
+
+@functools.cache
+def of_this_process() -> Databases:
+    """Those on QUEUEGATE_TEST_SERVER, or on an ephemeral PostgreSQL of this test process: whoever
+    asks first starts it, and it ends with the process."""
+    given = os.environ.get("QUEUEGATE_TEST_SERVER")
+    if given:
+        return Databases(given)
+    # Several gateways at a time have their connections there.
+    server = EmbeddedPostgres(ephemeral=True, max_connections=400)
+    server.start()
+    server.wait_ready()
+    return Databases(server.dsn, server.stop)
+
+
+def close() -> None:
+    """End what this process has started."""
+    if of_this_process.cache_info().currsize:
+        of_this_process().close()
 
 
 async def _emptying(connection: Connection) -> str:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Self, TypeVar
 
+from tests import databases
 from tests.cli.processes import Gateway
 from tests.faces.connections import fetch
 from tests.waiting import until
@@ -15,13 +16,26 @@ Result = TypeVar("Result")
 
 
 class Server(Gateway):
-    """`queuegate serve --ephemeral`. Its clock only ever moves forward."""
+    """`queuegate serve` on the PostgreSQL that tests share. Its clock only ever moves forward.
 
-    def __init__(self, *arguments: str, **more: str) -> None:
-        super().__init__("--ephemeral", *arguments, QUEUEGATE_LOG_LEVEL="error", **more)
+    ``dsn`` is of a database that outlives it; without it, it has a fresh one.
+    """
 
-    def __enter__(self) -> Server:
+    def __init__(self, *arguments: str, dsn: str = "", **more: str) -> None:
+        self._own_dsn = "" if dsn else databases.of_this_process().copy()
+        self.dsn = dsn or self._own_dsn
+        settings = {"DATABASE_URL": self.dsn, "QUEUEGATE_ADMIN_CLOCK": "true"}
+        if self.log is None:
+            settings["QUEUEGATE_LOG_LEVEL"] = "error"
+        super().__init__(*arguments, **settings, **more)
+
+    def __enter__(self) -> Self:
         return self
+
+    def __exit__(self, *_: object) -> None:
+        super().__exit__()
+        if self._own_dsn:
+            databases.of_this_process().drop(self._own_dsn)
 
     def advance(self, seconds: float) -> None:
         """Let so much time pass for every queue."""

@@ -12,6 +12,7 @@ from typing import Any
 
 from tests.faults.client import Client, Unanswered, clients
 from tests.faults.gateways import Server
+from tests.faults.load import promises
 
 CLIENTS = 32
 QUEUES = 3
@@ -47,7 +48,7 @@ class Publishers:
 
     async def more(self, count: int) -> None:
         """Wait until so many more promises were made."""
-        goal = len(self.promised) + count
+        goal = len(self.promised) + promises(count)
         async with asyncio.timeout(60), self._progress:
             await self._progress.wait_for(
                 lambda: len(self.promised) >= goal or any(task.done() for task in self._tasks)

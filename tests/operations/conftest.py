@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -154,3 +155,28 @@ def receive(engine: Engine, caller: Caller) -> ReceiveFrom:
         return received
 
     return receive_some
+
+
+@dataclass(frozen=True)
+class World:
+    """What most tests of operations need, as one argument."""
+
+    engine: Engine
+    caller: Caller
+    clock: TestClock
+    make_queue: MakeQueue
+    send: SendTo
+    receive: ReceiveFrom
+
+
+@pytest.fixture
+def world(
+    engine: Engine,
+    caller: Caller,
+    clock: TestClock,
+    make_queue: MakeQueue,
+    send: SendTo,
+    receive: ReceiveFrom,
+) -> World:
+    """Take this in new tests; those that list its parts are older."""
+    return World(engine, caller, clock, make_queue, send, receive)

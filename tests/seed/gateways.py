@@ -10,22 +10,15 @@ from typing import IO, Any
 
 import asyncpg
 
-from tests.cli.processes import Gateway, run
+from tests.cli.processes import run
 from tests.faces.servers import Server
 
 
 class SharedServer(Server):
-    """`queuegate serve` on a database that outlives it. Its clock may be moved, as in Server."""
+    """One that shares its database with others, and looks into it."""
 
     def __init__(self, dsn: str, *arguments: str, **more: str) -> None:
-        self.dsn = dsn
-        settings = {"DATABASE_URL": dsn, "QUEUEGATE_ADMIN_CLOCK": "true"}
-        if self.log is None:
-            settings["LOG_LEVEL"] = "error"
-        Gateway.__init__(self, *arguments, **settings, **more)
-
-    def __enter__(self) -> SharedServer:
-        return self
+        super().__init__(*arguments, dsn=dsn, **more)
 
     def rows(self, statement: str, *arguments: object) -> list[asyncpg.Record]:
         """What a statement finds in its database."""

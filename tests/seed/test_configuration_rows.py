@@ -12,7 +12,7 @@ import socket
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 from uuid import uuid4
@@ -291,6 +291,11 @@ def test_delivery_enabled(database: str, hook: WebHook) -> None:
         assert attempts(idle) == 0
 
 
+def fires(server: SharedServer) -> float:
+    """Schedules that this gateway has fired."""
+    return server.metric('queue_schedule_fires_total{outcome="success"}')
+
+
 async def _add_delivery(dsn: str, url: str) -> None:
     connection = await asyncpg.connect(dsn, server_settings={"search_path": "queuegate"})
     names = ("SubscriptionConfirmation", True, str(uuid4()), "000000000000", "us-east-1", "t")
@@ -301,19 +306,27 @@ async def _add_delivery(dsn: str, url: str) -> None:
 
 
 SLOW, QUICK = "60000", "20"
-"""Milliseconds. What the slow one does not find while the quick one starts, looks and finds it, is
-found by looking."""
+"""Milliseconds. Of what nobody announced, whoever looks next hears first. The slow one may happen
+to look in one round, not in most of them."""
+ROUNDS = 5
+
+
+def mostly_found_by_the_quick(found: Callable[[SharedServer], float], pair: Pair) -> bool:
+    slow, quick = pair
+    until(lambda: found(slow) + found(quick), lambda total: total == ROUNDS)
+    return bool(found(quick) > found(slow))
 
 
 @variable("QUEUE_HTTP_DELIVERY_POLL_MS")
 def test_delivery_poll(database: str, hook: WebHook) -> None:
-    """Of a delivery that nobody announced, whoever looks next hears first."""
-    with SharedServer(database, QUEUE_HTTP_DELIVERY_POLL_MS=SLOW) as slow:
-        asyncio.run(_add_delivery(database, hook.url))
-        with SharedServer(database, QUEUE_HTTP_DELIVERY_POLL_MS=QUICK) as quick:
+    with (
+        SharedServer(database, QUEUE_HTTP_DELIVERY_POLL_MS=SLOW) as slow,
+        SharedServer(database, QUEUE_HTTP_DELIVERY_POLL_MS=QUICK) as quick,
+    ):
+        for _ in range(ROUNDS):
+            asyncio.run(_add_delivery(database, hook.url))
             hook.next()
-            until(lambda: attempts(quick), lambda value: value == 1)
-            assert attempts(slow) == 0
+        assert mostly_found_by_the_quick(attempts, Pair(slow, quick))
 
 
 @variable("QUEUE_HTTP_DELIVERY_TIMEOUT_SECS")
@@ -358,7 +371,6 @@ def scheduling(pair: Pair) -> Iterator[tuple[Scheduling, Scheduling]]:
 
 @variable("QUEUE_SCHEDULE_ENABLED")
 def test_schedule_enabled(database: str) -> None:
-    fires = 'queue_schedule_fires_total{outcome="success"}'
     with (
         SharedServer(database, QUEUE_SCHEDULE_ENABLED="false") as idle,
         Scheduling(idle.url) as rest,
@@ -369,31 +381,28 @@ def test_schedule_enabled(database: str) -> None:
         assert rest.call("POST", "/v1/schedules/hourly/runs", status=202)["out_of_band"]
         [by_hand] = rest.fired("jobs", 1)
         assert by_hand["headers"]["_schedule"]["out_of_band"]
-        assert idle.metric(fires) == 1
+        assert fires(idle) == 1
         with SharedServer(database) as busy:
             [message] = rest.fired("jobs", 1)
             assert not message["headers"]["_schedule"]["out_of_band"]
-            until(lambda: busy.metric(fires), lambda value: value >= 1)
-        assert idle.metric(fires) == 1
+            until(lambda: fires(busy))
+        assert fires(idle) == 1
 
 
 @variable("QUEUE_SCHEDULE_POLL_MS")
 def test_schedule_poll(database: str) -> None:
-    """Of a schedule that is due and nobody announced, whoever looks next hears first."""
-    fires = 'queue_schedule_fires_total{outcome="success"}'
+    due = "UPDATE schedules SET next_fire_at = clock_timestamp(), due_at = clock_timestamp()"
     with (
         SharedServer(database, QUEUE_SCHEDULE_POLL_MS=SLOW) as slow,
+        SharedServer(database, QUEUE_SCHEDULE_POLL_MS=QUICK) as quick,
         Scheduling(slow.url) as rest,
     ):
         rest.create("jobs")
         rest.schedule("yearly", to_queue(), cron="0 0 1 1 *")
-        slow.rows(
-            "UPDATE schedules SET next_fire_at = clock_timestamp(), due_at = clock_timestamp()"
-        )
-        with SharedServer(database, QUEUE_SCHEDULE_POLL_MS=QUICK) as quick:
+        for _ in range(ROUNDS):
+            slow.rows(due)
             rest.fired("jobs", 1)
-            until(lambda: quick.metric(fires), lambda value: value == 1)
-            assert slow.metric(fires) == 0
+        assert mostly_found_by_the_quick(fires, Pair(slow, quick))
 
 
 @variable("QUEUE_SCHEDULE_BATCH_SIZE")

@@ -9,7 +9,7 @@ import random
 import sys
 from collections.abc import Iterator
 
-from storage.embedded import EmbeddedPostgres
+from tests import databases
 from tests.databases import Databases
 from tests.simulation.running import Failed, simulate
 
@@ -20,15 +20,12 @@ def main() -> int:
     parser.add_argument("--steps", type=int, default=2_000, help="steps of a run")
     parser.add_argument("--runs", type=int, default=0, help="random runs; 0: until stopped")
     arguments = parser.parse_args()
-    server = EmbeddedPostgres(ephemeral=True)
-    server.start()
-    server.wait_ready()
     try:
-        return _run(Databases(server.dsn), _seeds(arguments), arguments.steps)
+        return _run(databases.of_this_process(), _seeds(arguments), arguments.steps)
     except KeyboardInterrupt:
         return 130
     finally:
-        server.stop()
+        databases.close()
 
 
 def _seeds(arguments: argparse.Namespace) -> Iterator[int]:

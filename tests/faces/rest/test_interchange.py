@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import itertools
 import json
 from typing import Any
 
@@ -21,9 +22,13 @@ XML_TEXTS = TEXTS.filter(lambda text: bool(text) and not names.invalid_character
 BINARIES = st.binary(min_size=1, max_size=40)
 
 
+# Examples of one test share its account.
+_queues = itertools.count()
+
+
 def _queue(rest: Rest, sqs: Sqs, fifo: bool) -> tuple[str, str]:
     """(name, URL) of a new queue."""
-    name = rest.create(fifo=fifo)
+    name = rest.create(f"jobs-{next(_queues)}", fifo=fifo)
     return name, sqs.call("GetQueueUrl", QueueName=name)["QueueUrl"]
 
 
