@@ -6,7 +6,7 @@ import os
 from collections.abc import AsyncIterator, Iterator
 
 import pytest
-from hypothesis import is_hypothesis_test, seed
+from hypothesis import is_hypothesis_test
 
 from storage.database import Database
 from tests import databases as databases_of_tests
@@ -35,8 +35,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         assert isinstance(item, pytest.Function)
         item.user_properties.append((_SAYS_WHY, bool(item.obj.__doc__)))
         if is_hypothesis_test(item.obj):
-            # Not Hypothesis' own option, with which it repeats nothing that was found before.
-            seed(config.getoption("--draw-seed"))(getattr(item.obj, "__func__", item.obj))
+            # What `hypothesis.seed` does, which also forgets what was found before.
+            test = getattr(item.obj, "__func__", item.obj)
+            test._hypothesis_internal_use_seed = config.getoption("--draw-seed")
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

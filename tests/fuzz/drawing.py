@@ -23,7 +23,7 @@ def register() -> None:
     patient = settings(deadline=None, derandomize=False, suppress_health_check=_TOLD_BY_LOAD)
     quick = settings(patient, max_examples=40, database=ReadOnlyDatabase(_Kept(FOUND)))
     settings.register_profile("quick", quick)
-    settings.register_profile("fuzz", patient, max_examples=2_000, database=_Kept(FOUND))
+    settings.register_profile("fuzz", patient, max_examples=400, database=_Kept(FOUND))
     settings.load_profile("quick")
 
 
