@@ -24,6 +24,12 @@ MUCH = 1 << 40
 ANY = Wanted(as_of=END.sequence)
 
 
+@pytest.fixture
+def database_dsn(own_database_dsn: str) -> str:
+    """A sample of a table sees what the tests before have left in its pages."""
+    return own_database_dsn
+
+
 async def queue_of(database: Database, name: str) -> Queue:
     async with database.transaction() as tx:
         found = await queues.find(tx, "0", "r", name)
