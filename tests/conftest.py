@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 
 import pytest
 from hypothesis import is_hypothesis_test
@@ -69,13 +70,15 @@ def database_dsn(databases: Databases) -> str:
 
 
 @pytest.fixture
-def own_database_dsn(databases: Databases) -> Iterator[str]:
+async def own_database_dsn(databases: Databases) -> AsyncIterator[str]:
     """The DSN of a migrated database that nobody else has, for tests that add tables to it, or look
     at plans, which follow what the tests before left behind. Such a module overrides `database_dsn`
     where it uses `database`."""
-    dsn = databases.copy()
+    # In a thread: the databases have an event loop of their own.
+    dsn = await asyncio.to_thread(databases.copy)
     yield dsn
-    databases.drop(dsn)
+    # While the test's loop still turns, so that it hears of the connections that end with this.
+    await asyncio.to_thread(databases.drop, dsn)
 
 
 @pytest.fixture

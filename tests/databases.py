@@ -27,8 +27,8 @@ _KEPT = "schema_migrations"
 class Databases:
     """Migrated databases on one PostgreSQL, gone after ``close``.
 
-    Its methods are called between event loops, as by fixtures that are not coroutines: it has a
-    loop of its own, and connections that live as long as it does.
+    It has an event loop of its own, and connections that live as long as it does: its methods are
+    called where no other loop runs, by fixtures that are not coroutines or in a thread.
     """
 
     def __init__(self, server_dsn: str, stop: Callable[[], object] = lambda: None) -> None:
@@ -137,6 +137,7 @@ async def _emptying(connection: Connection) -> str:
     ending = (
         "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity"
         " WHERE datname = current_database() AND pid <> pg_backend_pid()"
+        " AND backend_type = 'client backend'"
     )
     # One statement, so that it is only at its end that no row may point to one that is gone.
     deletes = [f"d{number} AS (DELETE FROM {table})" for number, table in enumerate(tables)]

@@ -15,7 +15,7 @@ import pytest
 from tests.cli.processes import Watch, children
 from tests.faults.client import clients, make_request
 from tests.faults.gateways import Server, loaded, serving
-from tests.faults.load import make_queue
+from tests.faults.load import make_queue, times
 from tests.waiting import take_turns, until
 
 pytestmark = pytest.mark.timeout(180)
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.timeout(180)
 
 async def test_kill_of_the_gateway_loses_nothing(data: Path) -> None:
     async with serving(data) as server, loaded(server.port) as loads:
-        for _ in range(2):
+        for _ in times(2):
             await loads.more(400)
             await server.kill(loads.hold)
             await server.start()
@@ -91,7 +91,7 @@ async def _message_ids(server: Server, url: str) -> set[str]:
 
 async def test_kill_of_one_worker_loses_nothing(data: Path) -> None:
     async with serving(data, "--workers", "2") as server, loaded(server.port) as loads:
-        for _ in range(2):
+        for _ in times(2):
             await loads.more(400)
             before = await asyncio.to_thread(
                 until,

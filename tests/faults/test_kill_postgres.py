@@ -14,6 +14,7 @@ from storage.embedded import EmbeddedPostgres
 from tests.cli.processes import Watch, postmaster
 from tests.faults.client import Unanswered, clients
 from tests.faults.gateways import kill_backend, loaded, serving
+from tests.faults.load import times
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -21,7 +22,7 @@ pytestmark = pytest.mark.timeout(180)
 async def test_kill_of_postgres_loses_nothing(data: Path) -> None:
     async with serving(data) as server, loaded(server.port) as loads:
         process_id = server.gateway.process.pid
-        for _ in range(2):
+        for _ in times(2):
             await loads.more(400)
             before = postmaster(data)
             watch = Watch(before)
@@ -84,7 +85,7 @@ async def test_a_database_of_your_own_may_be_restarted(
         loaded(server.port) as loads,
         clients(server.port, 1) as [client],
     ):
-        for _ in range(2):
+        for _ in times(2):
             await loads.more(400)
             await asyncio.to_thread(external[-1].stop)
             with pytest.raises(Unanswered, match="503"):

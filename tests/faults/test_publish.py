@@ -14,6 +14,7 @@ from storage.embedded import EmbeddedPostgres
 from tests.cli.processes import Watch, children, postmaster
 from tests.faults.client import Client, clients, make_request
 from tests.faults.gateways import Server, kill_backend, serving
+from tests.faults.load import times
 from tests.faults.publishing_load import (
     Publishers,
     check_fifo,
@@ -67,7 +68,7 @@ async def test_kill_of_the_gateway_leaves_all_copies_or_none(data: Path) -> None
         topics = await make_topics(server)
         async with publishing(server, *topics) as started:
             loads = Loads(*started)
-            for _ in range(3):
+            for _ in times(3):
                 await loads.more(200)
                 await server.kill(loads.hold)
                 await server.start()
@@ -83,7 +84,7 @@ async def test_kill_of_one_worker_leaves_all_copies_or_none(data: Path) -> None:
         topics = await make_topics(server)
         async with publishing(server, *topics) as started:
             loads = Loads(*started)
-            for _ in range(2):
+            for _ in times(2):
                 await loads.more(150)
                 first = children(server.gateway.process.pid)[0]
                 watch = Watch(first)
@@ -111,7 +112,7 @@ async def test_kill_of_postgres_leaves_all_copies_or_none(data: Path) -> None:
         topics = await make_topics(server)
         async with publishing(server, *topics) as started:
             loads = Loads(*started)
-            for _ in range(2):
+            for _ in times(2):
                 await loads.more(150)
                 before = postmaster(data)
                 watch = Watch(before)
@@ -157,7 +158,7 @@ async def test_a_restart_of_the_database_leaves_all_copies_or_none(data: Path) -
             topics = await make_topics(server)
             async with publishing(server, *topics) as started:
                 loads = Loads(*started)
-                for _ in range(2):
+                for _ in times(2):
                     await loads.more(100)
                     await asyncio.to_thread(database.stop)
                     database = await asyncio.to_thread(_started, data)

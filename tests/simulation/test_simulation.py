@@ -14,7 +14,7 @@ from tests.simulation.world import World
 
 _GIVEN = os.environ.get("QUEUEGATE_TEST_SEED")
 SEEDS = [int(_GIVEN)] if _GIVEN else [1, 2, 3, 4]
-STEPS = int(os.environ.get("QUEUEGATE_TEST_STEPS") or (2_000 if _GIVEN else 400))
+STEPS = int(os.environ.get("QUEUEGATE_TEST_STEPS") or (2_000 if _GIVEN else 200))
 
 
 @pytest.mark.parametrize("seed", SEEDS)
