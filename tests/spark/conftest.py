@@ -10,6 +10,7 @@ import shlex
 import signal
 import subprocess
 import sys
+import time
 import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -18,6 +19,7 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.spark import clocks
 from tests.spark.queues import REGION, client_of
 from tests.spark.waiting import wait_for
 
@@ -113,6 +115,28 @@ def endpoint(request: pytest.FixtureRequest) -> str:
     return found
 
 
+@pytest.fixture(scope="session")
+def clock_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Says how far the clock of our gateway is ahead; processes that are started know of it."""
+    file = tmp_path_factory.mktemp("clock") / "ahead"
+    file.write_text("0")
+    os.environ[clocks.VARIABLE] = str(file)
+    return file
+
+
+@pytest.fixture
+def clock(
+    gateway: str, clock_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[clocks.Clock]:
+    """The clock of our gateway and of whatever this test runs. Nobody else uses that gateway."""
+    moved = clocks.Clock(gateway, clock_file)
+    monkeypatch.setattr(time, "time", time.time)
+    clocks.follow()
+    yield moved
+    _stop_readers()
+    moved.reset()
+
+
 @pytest.fixture
 def make_queue() -> Callable[..., str]:
     """Create a queue and return its URL: ``make_queue(endpoint, fifo=True, ...)``."""
@@ -132,13 +156,17 @@ def make_queue() -> Callable[..., str]:
 def no_reader_outlives_its_test() -> Iterator[None]:
     """A reader that nobody stops receives to the end of the run."""
     yield
+    _stop_readers()
+
+
+def _stop_readers() -> None:
     from tests.spark.readers import stop_readers
 
     stop_readers()
 
 
 @pytest.fixture(scope="session")
-def spark() -> Iterator[SparkSession]:
+def spark(clock_file: Path) -> Iterator[SparkSession]:
     """A local session with two slots."""
     from pyspark.sql import SparkSession
 

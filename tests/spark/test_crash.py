@@ -13,6 +13,7 @@ from pathlib import Path
 import pyspark
 import pytest
 
+from tests.spark.clocks import Clock
 from tests.spark.crash.scenario import (
     KILLS,
     MODEL,
@@ -37,14 +38,15 @@ with_delta = pytest.mark.skipif(
 
 
 @pytest.fixture
-def make(gateway: str, make_queue: Callable[..., str], tmp_path: Path) -> Make:
+def make(gateway: str, make_queue: Callable[..., str], clock: Clock, tmp_path: Path) -> Make:
     """A scenario with a queue of its own."""
 
     def scenario(runner: Runner, mode: str, *, fifo: bool = False, **options: object) -> Scenario:
         url = make_queue(gateway, fifo=fifo)
         # One segment stays, so that those before it are dropped.
         given = {"receiveMode": mode, "spoolRetentionBatches": 1, **options}
-        return Scenario(gateway, url, tmp_path / "scenario", runner=runner, **given)
+        where = tmp_path / "scenario"
+        return Scenario(gateway, url, where, runner=runner, clock=clock, **given)
 
     return scenario
 
@@ -112,5 +114,5 @@ def test_boto3_and_another_endpoint_survive(
     """Receives of moto take longer the more there is in the queue: it gets little."""
     where, url = tmp_path / "scenario", make_queue(moto)
     options = {"receiveMode": mode, "transport": "boto3"}
-    scenario = Scenario(moto, url, where, runner=MODEL, **options)
+    scenario = Scenario(moto, url, where, runner=MODEL, clock=None, **options)
     scenario.survives([KILLS[name] for name in ("received", "spooled", "uncommitted")], count=60)

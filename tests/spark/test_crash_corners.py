@@ -23,6 +23,7 @@ from spark_connectors.spool.places import Kept
 from spark_connectors.spool.spool import Spool, SpoolMismatch, SpoolTaken
 from spark_connectors.spool.stores import Store
 from spark_connectors.transport import Transport
+from tests.spark.clocks import Clock
 from tests.spark.queues import counts, fill
 from tests.spark.waiting import wait_for
 
@@ -63,6 +64,7 @@ class SlowAnswer:
         if len(found) == 10 and not self._has_slept:
             self._has_slept = True
             endpoint = self._reader.options.connection.endpoint_url or ""
+            Clock.here(endpoint).advance(self._reader.options.visibility_seconds + 1)
             wait_for(lambda: counts(endpoint, url) == (10, 0))
         return found
 
@@ -269,16 +271,19 @@ def test_a_committed_batch_is_not_filled_again(gateway: str, queue: str, make: M
     assert counts(gateway, queue) == (1, 0)
 
 
-def test_without_a_spool_a_restart_loses_nothing(gateway: str, queue: str, make: Make) -> None:
+def test_without_a_spool_a_restart_loses_nothing(
+    gateway: str, queue: str, make: Make, clock: Clock
+) -> None:
     """A batch that was planned before, and only in memory, comes again as another one."""
     fill(gateway, queue, ["one"])
-    how = {"deliveryGuarantee": "at_least_once", "spoolPath": None, "visibilityTimeout": 2}
+    how = {"deliveryGuarantee": "at_least_once", "spoolPath": None, "visibilityTimeout": 60}
     first = make(**how)
     start = first.initialOffset()
     planned = next_batch(first, start)
     first.stop()
     second = make(**how)
     assert rows(second, start, planned) == []
+    clock.advance(61)
     end = next_batch(second, planned)
     assert rows(second, planned, end) == ["one"]
     latest(second, end)
@@ -505,6 +510,7 @@ def test_ids_of_what_was_deleted_in_time_are_not_kept(
     assert not spool.contents().ids
 
 
+@pytest.mark.usefixtures("clock")
 def test_an_answer_that_was_looked_at_late_does_not_end_in_a_repetition(
     gateway: str, queue: str, make: Make
 ) -> None:
@@ -514,7 +520,7 @@ def test_an_answer_that_was_looked_at_late_does_not_end_in_a_repetition(
 
     reader = make(
         SleepyReader,
-        visibilityTimeout=2,
+        visibilityTimeout=60,
         spoolRetentionBatches=0,
         receiveThreads=1,
         deleteMode="commit",
@@ -530,17 +536,18 @@ def test_an_answer_that_was_looked_at_late_does_not_end_in_a_repetition(
 
 
 def test_an_expired_receipt_does_not_end_in_a_repetition(
-    gateway: str, queue: str, make: Make
+    gateway: str, queue: str, make: Make, clock: Clock
 ) -> None:
     """The delete is answered well and does nothing; the message comes again to the next process."""
     fill(gateway, queue, ["one"])
-    first = make(visibilityTimeout=2, spoolRetentionBatches=0)
+    first = make(visibilityTimeout=60, spoolRetentionBatches=0)
     start = first.initialOffset()
     end = next_batch(first, start)
     # A slow batch, and nobody receives meanwhile.
     first.stop()
+    clock.advance(61)
     wait_for(lambda: counts(gateway, queue) == (1, 0))
     assert rows(first, start, end) == ["one"]
-    second = make(visibilityTimeout=2, spoolRetentionBatches=0)
+    second = make(visibilityTimeout=60, spoolRetentionBatches=0)
     assert latest(second, end) == end
     wait_for(lambda: latest(second, end) == end and counts(gateway, queue) == (0, 0))

@@ -14,6 +14,7 @@ from spark_connectors.spool.opening import open_store
 from spark_connectors.spool.places import Place
 from spark_connectors.spool.spool import Spool, SpoolMismatch, SpoolTaken
 from spark_connectors.transport.wire import Refused
+from tests.spark.clocks import Clock
 from tests.spark.queues import bodies_of, client_of, counts, fill, queue_with
 from tests.spark.readers import Run, batches, reader_of
 from tests.spark.waiting import wait_for
@@ -78,14 +79,16 @@ def test_a_batch_can_be_read_again(gateway: str, make_queue: Maker, tmp_path: Pa
 
 
 def test_a_new_driver_gets_the_planned_batch_again_and_then_the_rest(
-    gateway: str, make_queue: Maker, tmp_path: Path
+    gateway: str, make_queue: Maker, clock: Clock, tmp_path: Path
 ) -> None:
-    url = queue_with(40, gateway, make_queue, VisibilityTimeout="1")
-    first = Run(reader_of(gateway, url, tmp_path, visibilityTimeout=2))
+    url = queue_with(40, gateway, make_queue)
+    how = {"visibilityTimeout": 60, "waitTimeSeconds": 1}
+    first = Run(reader_of(gateway, url, tmp_path, **how))
     end = first.plan_some()
     before = first.rows(first.offset, end)
     first.reader.stop()
     # Longer than the visibility timeout: all come a second time.
+    clock.advance(61)
     wait_for(lambda: counts(gateway, url) == (40, 0))
     second = Run(reader_of(gateway, url, tmp_path), first.offset)
     assert second.rows(first.offset, end) == before
@@ -111,11 +114,12 @@ def test_a_segment_that_no_offset_knows_is_the_next_batch(
 
 
 def test_a_message_that_is_delivered_again_is_dropped_and_deleted(
-    gateway: str, make_queue: Maker, tmp_path: Path
+    gateway: str, make_queue: Maker, clock: Clock, tmp_path: Path
 ) -> None:
     url = queue_with(5, gateway, make_queue)
-    run = Run(reader_of(gateway, url, tmp_path, visibilityTimeout=2))
+    run = Run(reader_of(gateway, url, tmp_path, visibilityTimeout=60))
     end = run.plan_some()
+    clock.advance(61)
     wait_for(lambda: counts(gateway, url) == (0, 0))
     assert len([row for rows in run.rows(run.offset, end) for row in rows]) == 5
     run.offset = end
@@ -269,7 +273,7 @@ def test_segments_go_when_they_are_old(gateway: str, make_queue: Maker, tmp_path
 
 
 def test_ids_outlive_their_segment_when_the_receipts_had_expired(
-    gateway: str, make_queue: Maker, tmp_path: Path
+    gateway: str, make_queue: Maker, clock: Clock, tmp_path: Path
 ) -> None:
     url = make_queue(gateway)
     run = Run(
@@ -277,7 +281,7 @@ def test_ids_outlive_their_segment_when_the_receipts_had_expired(
             gateway,
             url,
             tmp_path,
-            visibilityTimeout=2,
+            visibilityTimeout=60,
             spoolRetentionBatches=0,
             deleteMode="commit",
         )
@@ -285,6 +289,7 @@ def test_ids_outlive_their_segment_when_the_receipts_had_expired(
     fill(gateway, url, ["slow"])
     end = run.plan_some()
     # The timeout passes before Spark commits: the delete may do nothing.
+    clock.advance(61)
     wait_for(lambda: counts(gateway, url) == (0, 0))
     run.offset = end
     wait_for(lambda: run.plan() == run.offset and (tmp_path / "ids").is_dir())
@@ -297,14 +302,15 @@ def test_ids_outlive_their_segment_when_the_receipts_had_expired(
     assert len(again._known) == 1
 
 
-def test_a_forced_window(gateway: str, make_queue: Maker, tmp_path: Path) -> None:
+def test_a_forced_window(gateway: str, make_queue: Maker, clock: Clock, tmp_path: Path) -> None:
     url = make_queue(gateway)
-    options = {"dedupeWindow": 1, "spoolRetentionBatches": 0}
+    options = {"dedupeWindow": 100, "spoolRetentionBatches": 0}
     run = Run(reader_of(gateway, url, tmp_path, **options))
     fill(gateway, url, ["one"])
     run.all_rows(1)
     assert run.plan() == run.offset
     wait_for(lambda: list((tmp_path / "ids").glob("*")))
+    clock.advance(102)
 
     def forgotten() -> bool:
         fill(gateway, url, ["more"])

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import shutil
 import threading
-import time
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -20,6 +19,7 @@ from spark_connectors.spool.spool import SpoolTaken
 from spark_connectors.spool.stores import Missing
 from spark_connectors.transport import Transport, shared_transport
 from spark_connectors.transport.wire import Message, NotNow
+from tests.spark.clocks import Clock
 from tests.spark.queues import bodies_of, counts, fill, queue_with
 from tests.spark.readers import Run, batches, reader_of
 from tests.spark.waiting import wait_for
@@ -139,17 +139,17 @@ def test_a_task_that_cannot_receive_on_gives_back_what_it_has(
 
 
 def test_a_task_that_was_held_up_receives_anew(
-    gateway: str, make_queue: Maker, tmp_path: Path
+    gateway: str, make_queue: Maker, clock: Clock, tmp_path: Path
 ) -> None:
     url = queue_with(10, gateway, make_queue)
-    # Until what was received is visible again: another task may have it by now.
+
+    def be_held_up() -> None:
+        # Until what was received is visible again: another task may have it by now.
+        clock.advance(61)
+        wait_for(lambda: counts(gateway, url) == (10, 0))
+
     reader, task = reader_and_task(
-        gateway,
-        url,
-        tmp_path,
-        lambda: wait_for(lambda: counts(gateway, url) == (10, 0)),
-        visibilityTimeout=8,
-        maxReceiveSeconds=4,
+        gateway, url, tmp_path, be_held_up, visibilityTimeout=60, maxReceiveSeconds=4
     )
     rows = [row for batch in batches(reader, task) for row in batch.to_pylist()]
     assert sorted(row["body"] for row in rows) == sorted(bodies_of(10))
@@ -160,22 +160,16 @@ def test_a_task_that_was_held_up_receives_anew(
 
 
 def test_a_task_that_is_held_up_again_and_again_says_so(
-    gateway: str, make_queue: Maker, tmp_path: Path
+    gateway: str, make_queue: Maker, clock: Clock, tmp_path: Path
 ) -> None:
     url = make_queue(gateway)
     fill(gateway, url, ["one"])
     reader, task = reader_and_task(
-        gateway, url, tmp_path, lambda: held_up(1.1), always=True, visibilityTimeout=2
+        gateway, url, tmp_path, lambda: clock.advance(33), always=True, visibilityTimeout=60
     )
-    with pytest.raises(TooLate, match="visibilityTimeout=2"):
+    with pytest.raises(TooLate, match="visibilityTimeout=60"):
         list(batches(reader, task))
     assert not list(tmp_path.rglob("*.arrow"))
-
-
-def held_up(seconds: float) -> None:
-    """Let that much of a visibility timeout pass."""
-    began = time.monotonic()
-    wait_for(lambda: time.monotonic() - began > seconds)
 
 
 def test_a_message_that_came_twice_is_deleted_by_both_receipts(
@@ -277,7 +271,7 @@ def test_an_attempt_that_is_late_by_batches_takes_nothing(
 
 
 def test_a_late_attempt_that_died_counts_for_nothing(
-    gateway: str, make_queue: Maker, tmp_path: Path
+    gateway: str, make_queue: Maker, clock: Clock, tmp_path: Path
 ) -> None:
     """It wrote its segment, and was killed before it could take it back."""
     url = make_queue(gateway)
@@ -296,11 +290,12 @@ def test_a_late_attempt_that_died_counts_for_nothing(
     # Where nothing was dropped it takes the message, and nobody deletes it.
     elsewhere.mkdir()
     shutil.copy(spool / "spool.json", elsewhere)
-    short = {"visibilityTimeout": 3, "maxReceiveSeconds": 1, **options}
+    short = {"visibilityTimeout": 60, "maxReceiveSeconds": 1, **options}
     late = executor_run(gateway, url, elsewhere, deleteMode="commit", **short).reader
     assert [row["body"] for batch in batches(late, task) for row in batch.to_pylist()] == ["new"]
     [ghost] = elsewhere.rglob("*.arrow")
     shutil.copy(ghost, spool / "segments" / ghost.name)
+    clock.advance(61)
     after = Run(reader_of(gateway, url, spool, receiveMode="executor", **long), end)
     assert [row["body"] for row in after.all_rows(1)] == ["new"]
     wait_for(lambda: counts(gateway, url) == (0, 0))
@@ -387,12 +382,15 @@ def test_a_driver_deletes_what_a_dead_executor_left(
     wait_for(lambda: len(list((tmp_path / "done").iterdir())) == 2)
 
 
-def test_a_redelivery_is_known(gateway: str, make_queue: Maker, tmp_path: Path) -> None:
+def test_a_redelivery_is_known(
+    gateway: str, make_queue: Maker, clock: Clock, tmp_path: Path
+) -> None:
     url = queue_with(20, gateway, make_queue)
-    options = {"deleteMode": "commit", "visibilityTimeout": 10, "maxReceiveSeconds": 5}
+    options = {"deleteMode": "commit", "visibilityTimeout": 60, "maxReceiveSeconds": 5}
     run = executor_run(gateway, url, tmp_path, **options)
     end = run.plan()
     seen = Counter(row["body"] for rows in run.rows(run.offset, end) for row in rows)
+    clock.advance(61)
     wait_for(lambda: counts(gateway, url) == (20, 0))
     # Spark has not committed, so nothing was deleted; the next batch receives them all again.
     following = {**end, "seq": end["seq"] + 1}

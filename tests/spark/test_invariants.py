@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.spark.clocks import Clock
 from tests.spark.crash.recording import Recording, RecordingSqs
 from tests.spark.crash.tables import parquet_rows
 from tests.spark.queues import client_of, counts, fill
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.every_version
 COUNT = 150
 BATCH = 10
+VISIBILITY_SECONDS = 60
 
 
 class Query:
@@ -35,7 +37,7 @@ class Query:
             "queueUrl": url,
             "spoolPath": str(directory / "spool"),
             "maxOffsetsPerTrigger": str(BATCH),
-            "visibilityTimeout": "10",
+            "visibilityTimeout": str(VISIBILITY_SECONDS),
             "waitTimeSeconds": "1",
         }
         self.directory = directory
@@ -158,7 +160,11 @@ def test_the_table_is_read_as_spark_reads_it(
 
 
 def test_a_query_that_is_stopped_goes_on(
-    spark: SparkSession, gateway: str, make_queue: Callable[..., str], tmp_path: Path
+    spark: SparkSession,
+    gateway: str,
+    make_queue: Callable[..., str],
+    clock: Clock,
+    tmp_path: Path,
 ) -> None:
     """Whether Spark says ``stop`` to the source or not: what was begun is found again."""
     url = make_queue(gateway)
@@ -171,7 +177,8 @@ def test_a_query_that_is_stopped_goes_on(
         # In the middle of it, whatever that is.
         wait_for(partial(query.has_more_than, len(before)))
         running.stop()
-    wait_for(lambda: counts(gateway, url)[1] == 0, 200)
+    clock.advance(VISIBILITY_SECONDS + 1)
+    wait_for(lambda: counts(gateway, url)[1] == 0)
     query.run()
     assert sorted(query.rows()) == sorted(sent)
     assert counts(gateway, url) == (0, 0)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Iterator
 from functools import partial
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
@@ -17,6 +19,7 @@ from spark_connectors.pipelines.redriving.redrive import RedrivePlan, redrive
 from spark_connectors.transport import Connection, Transport, open_transport
 from spark_connectors.transport.rate_limit import RateLimit
 from spark_connectors.transport.wire import Refused
+from tests.spark.clocks import Clock
 from tests.spark.queues import client_of
 from tests.spark.waiting import wait_for
 
@@ -183,9 +186,17 @@ def test_a_rate_is_kept_between_requests(
 
 
 def test_what_a_rate_holds_back_is_held_on_to(
-    gateway: str, make_queue: MakeQueue, gateway_transport: Transport
+    gateway: str,
+    make_queue: MakeQueue,
+    gateway_transport: Transport,
+    clock: Clock,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A round takes longer than the visibility timeout: meanwhile nobody else sees any of it."""
+    module = "spark_connectors.pipelines.redriving.redrive"
+    limit = partial(RateLimit, clock=time.time, pause=clock.advance)
+    monkeypatch.setattr(f"{module}.RateLimit", limit)
+    monkeypatch.setattr(f"{module}.time", SimpleNamespace(monotonic=time.time, time=time.time))
     source, dead = dead_lettered(gateway, make_queue, [message(n, "E") for n in range(60)])
     seen: list[int] = []
 
@@ -197,8 +208,8 @@ def test_what_a_rate_holds_back_is_held_on_to(
             seen.append(visible(gateway, dead))
             return gateway_transport.send(*given)
 
-    # The last request is sent after more than 8 s; renewing comes seconds before it is too late.
-    plan = RedrivePlan(dead, Filters(), apply=True, rate=6, visibility_seconds=8)
+    # The last request is sent after more than 40 s; renewing comes long before it is too late.
+    plan = RedrivePlan(dead, Filters(), apply=True, rate=1, visibility_seconds=40)
     assert redrive(cast("Transport", Watching()), plan).moved == 60
     assert visible(gateway, source) == 60
     assert set(seen) == {0}

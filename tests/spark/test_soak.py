@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.spark.clocks import Clock
 from tests.spark.crash.jobs import Job
 from tests.spark.crash.scenario import MODEL, SPARK, Runner, Scenario
 from tests.spark.waiting import wait_for
@@ -69,6 +70,7 @@ class Soak:
 def soak(
     gateway: str,
     make_queue: Callable[..., str],
+    clock: Clock,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> Callable[..., Soak]:
@@ -81,7 +83,8 @@ def soak(
     def make(runner: Runner, mode: str, fifo: bool = False, **options: object) -> Soak:
         url = make_queue(gateway, fifo=fifo)
         given = {"receiveMode": mode, "spoolRetentionBatches": 2, **options}
-        return Soak(Scenario(gateway, url, tmp_path / "soak", runner=runner, **given), tell)
+        where = tmp_path / "soak"
+        return Soak(Scenario(gateway, url, where, runner=runner, clock=clock, **given), tell)
 
     return make
 

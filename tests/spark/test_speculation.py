@@ -12,9 +12,17 @@ from pathlib import Path
 import pytest
 
 from tests.spark import cluster
+from tests.spark.clocks import Clock
 from tests.spark.crash.jobs import Running
 from tests.spark.crash.points import Plan
-from tests.spark.crash.scenario import MODEL, SPARK, Runner, Scenario, compared
+from tests.spark.crash.scenario import (
+    MODEL,
+    SPARK,
+    VISIBILITY_SECONDS,
+    Runner,
+    Scenario,
+    compared,
+)
 from tests.spark.waiting import wait_for
 
 # The default is less than what a single run may take.
@@ -22,6 +30,8 @@ pytestmark = pytest.mark.timeout(900)
 
 modes = pytest.mark.parametrize("mode", ["driver", "executor"])
 Make = Callable[..., Scenario]
+# A batch that takes longer than the visibility timeout.
+SLOW = VISIBILITY_SECONDS + 5
 # Every task may fail four times.
 WITH_RETRIES = "local[2,4]"
 # A second attempt as soon as one task of a stage is done and another is not.
@@ -36,13 +46,13 @@ EAGER_SPECULATION = (
 
 
 @pytest.fixture
-def make(gateway: str, make_queue: Callable[..., str], tmp_path: Path) -> Make:
+def make(gateway: str, make_queue: Callable[..., str], clock: Clock, tmp_path: Path) -> Make:
     """A scenario with a queue of its own, of the name of a directory."""
 
     def scenario(runner: Runner, mode: str, name: str = "scenario", **options: object) -> Scenario:
         given = {"receiveMode": mode, **options}
         url = str(given.pop("queueUrl", "")) or make_queue(gateway)
-        return Scenario(gateway, url, tmp_path / name, runner=runner, **given)
+        return Scenario(gateway, url, tmp_path / name, runner=runner, clock=clock, **given)
 
     return scenario
 
@@ -223,7 +233,8 @@ def test_two_queries_that_begin_at_once(make: Make) -> None:
 def test_a_batch_longer_than_the_visibility_timeout(make: Make, mode: str) -> None:
     scenario = make(MODEL, mode)
     scenario.send(120)
-    running = scenario.start(job=scenario.job._replace(is_available_now=False, batch_seconds=5))
+    slow = scenario.job._replace(is_available_now=False, batch_seconds=SLOW)
+    running = scenario.start(job=slow)
     wait_for(lambda: len(scenario.rows()) >= 120, 120)
     running.kill()
     scenario.drain()
@@ -233,11 +244,9 @@ def test_a_batch_longer_than_the_visibility_timeout(make: Make, mode: str) -> No
 @pytest.mark.parametrize("delete_mode", ["commit", "spool"])
 def test_a_slow_batch_and_a_restart(make: Make, mode: str, delete_mode: str) -> None:
     """A delete with an expired receipt is answered well and does nothing: the ids remain."""
-    scenario = make(
-        MODEL, mode, visibilityTimeout=4, deleteMode=delete_mode, spoolRetentionBatches=0
-    )
+    scenario = make(MODEL, mode, deleteMode=delete_mode, spoolRetentionBatches=0)
     scenario.send(80)
-    slow = scenario.job._replace(batch_seconds=5)
+    slow = scenario.job._replace(batch_seconds=SLOW)
     scenario.start(Plan("deleted", 2), slow).dies()
     scenario.wait_visible()
     scenario.start(Plan("committed", 1), slow).dies()
@@ -246,7 +255,7 @@ def test_a_slow_batch_and_a_restart(make: Make, mode: str, delete_mode: str) -> 
     assert compared(scenario.sent, rows) == ([], [])
 
 
-def test_ids_are_kept_as_long_as_they_were_asked_for(make: Make) -> None:
+def test_ids_are_kept_as_long_as_they_were_asked_for(make: Make, clock: Clock) -> None:
     scenario = make(MODEL, "driver", dedupeWindow=3, spoolRetentionBatches=0)
     scenario.send(10)
     scenario.start().ends_well()
@@ -254,7 +263,7 @@ def test_ids_are_kept_as_long_as_they_were_asked_for(make: Make) -> None:
     assert first
     until = max(kept.forget_at for kept in first.values())
     assert until <= time.time() + 4
-    wait_for(lambda: time.time() > until)
+    clock.advance(until - time.time() + 1)
     # The next batch that is done takes them away.
     scenario.send(10)
     scenario.drain()

@@ -20,10 +20,13 @@ import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
 from spark_connectors.source.queue_reader import QueueStreamReader
+from tests.spark.clocks import Clock
 from tests.spark.crash.jobs import Job
 from tests.spark.crash.sources import DyingSqs
 
 Row = tuple[str, str | None, str | None]
+# Of the time that a slow sink takes.
+_STEPS = 10
 
 
 class Log:
@@ -66,6 +69,7 @@ class Engine:
         self._table = Log(Path(job.table))
         self._is_available_now = job.is_available_now
         self._batch_seconds = job.batch_seconds
+        self._clock = Clock.here(job.options["endpointUrl"])
         self._idle = threading.Event()
 
     def run(self) -> None:
@@ -101,9 +105,15 @@ class Engine:
             tasks = [pickle.dumps(one) for one in self._planner.partitions(start, end)]
             with ThreadPoolExecutor(2) as executors:
                 found = list(executors.map(self._task, tasks))
-            self._idle.wait(self._batch_seconds)
+            self._take(self._batch_seconds)
             self._table.add(number, found)
         self._commits.add(number, {})
+
+    def _take(self, seconds: float) -> None:
+        """Let that much time pass, quickly, but so that those who receive have a turn meanwhile."""
+        for _ in range(_STEPS if seconds else 0):
+            self._clock.advance(seconds / _STEPS)
+            self._idle.wait(0.02)
 
     def _task(self, pickled: bytes) -> list[Row]:
         reader: QueueStreamReader = pickle.loads(self._executed)

@@ -19,7 +19,8 @@ ROOT = Path(__file__).parents[3]
 class Job(NamedTuple):
     """A query to run; the options are those of the source.
 
-    ``settings``: of Spark's session; ``batch_seconds``: how long the model's sink takes at least.
+    ``settings``: of Spark's session; ``batch_seconds``: how long the model's sink takes, by the
+    clock of the gateway.
     """
 
     options: dict[str, str]

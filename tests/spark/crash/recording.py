@@ -18,8 +18,11 @@ from pyspark.sql.types import StructType
 from spark_connectors.source import SqsDataSource
 from spark_connectors.source.driver_reader import DriverStreamReader
 from spark_connectors.source.options import stream_options
+from tests.spark import clocks
 
 Call = dict[str, Any]
+# Every process of a query that reads the queue imports this.
+clocks.follow()
 
 
 class Recording:

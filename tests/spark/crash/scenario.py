@@ -12,14 +12,17 @@ from spark_connectors.spool.local_store import LocalStore
 from spark_connectors.spool.spool import Contents, Spool
 from spark_connectors.transport import Connection, open_transport
 from spark_connectors.transport.wire import Entry, Taken
+from tests.spark.clocks import Clock
 from tests.spark.crash import engine, tables
 from tests.spark.crash.engine import Row
 from tests.spark.crash.jobs import Job, Running
 from tests.spark.crash.points import Plan
 from tests.spark.waiting import wait_for
 
-# Shorter than any restart, so that whatever a killed job had received comes again.
-VISIBILITY_SECONDS = 4
+# Whatever a killed job had received comes again later than this. Where nobody can move the clock,
+# it is sat out.
+VISIBILITY_SECONDS = 30
+SAT_OUT_SECONDS = 4
 _GROUPS = 7
 
 
@@ -76,11 +79,13 @@ class Scenario:
         directory: Path,
         *,
         runner: Runner,
+        clock: Clock | None,
         **options: object,
     ) -> None:
         self.url = url
         self.directory = directory
         self._runner = runner
+        self._clock = clock
         self.spool = directory / "spool"
         self.table = directory / "table"
         self.checkpoint = directory / "checkpoint"
@@ -90,7 +95,7 @@ class Scenario:
             "region": "us-east-1",
             "queueUrl": url,
             "spoolPath": self.spool,
-            "visibilityTimeout": VISIBILITY_SECONDS,
+            "visibilityTimeout": VISIBILITY_SECONDS if clock else SAT_OUT_SECONDS,
             "maxOffsetsPerTrigger": 40,
             "maxReceiveSeconds": 0.5,
             "waitTimeSeconds": 1,
@@ -150,6 +155,8 @@ class Scenario:
 
     def wait_visible(self) -> None:
         """Until nothing is in flight: what a killed job had received is there again."""
+        if self._clock is not None:
+            self._clock.advance(float(self.job.options["visibilityTimeout"]) + 1)
         wait_for(lambda: self.figures()[1] == 0)
 
     def rows(self) -> list[Row]:

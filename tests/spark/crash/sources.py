@@ -21,7 +21,11 @@ from spark_connectors.spool.local_store import LocalStore
 from spark_connectors.spool.stores import HIDDEN, Store
 from spark_connectors.transport import Transport
 from spark_connectors.transport.wire import Fault, Message
+from tests.spark import clocks
 from tests.spark.crash.points import Points
+
+# Every process of a job that reads the queue imports this.
+clocks.follow()
 
 
 class DyingStore:
