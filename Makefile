@@ -61,10 +61,10 @@ spark-zip: $(VENV)/.ready-run ## Write the Spark connectors to dist/ as a zip fo
 check-spark: .venvs/spark43/.ready ## Types of the Spark connectors and their tests
 	.venvs/spark43/bin/mypy --config-file tests/spark/mypy.ini
 
-test-spark: $(VENV)/.ready-run ## Test the Spark connectors with PySpark 4.3 and 4.2 (skipped without Java)
+test-spark: $(VENV)/.ready-run ## Test the Spark connectors with PySpark 4.3 (skipped without Java)
 	@VENV=$(VENV) exec .ci/spark test $(ARGS)
 
-soak-spark: $(VENV)/.ready-run ## The long form: 20 random kills under load
+soak-spark: $(VENV)/.ready-run ## The rest of it: PySpark 4.2, clusters, moto, Delta Lake, many kills
 	@VENV=$(VENV) exec .ci/spark soak $(ARGS)
 
 bench-spark: $(VENV)/.ready-run ## Measure the Spark connectors on this machine

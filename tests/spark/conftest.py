@@ -34,6 +34,8 @@ settings.register_profile("patient", deadline=None, suppress_health_check=[Healt
 settings.load_profile("patient")
 
 ROOT = Path(__file__).parents[2]
+# Settings for Spark, and its Python.
+QUICK = Path(__file__).parent / "quick"
 ACCOUNT = "000000000000"
 _names = itertools.count()
 
@@ -48,6 +50,26 @@ os.environ.update(
     SPARK_LOCAL_IP="127.0.0.1",
     PYTHONPATH=str(ROOT),
 )
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Say what is only for the soak, and which tests share what one process has.
+
+    `-n` with `--dist loadgroup` gives all tests of a group to one worker: there is one session of
+    Spark, and one moto. Each worker has a gateway of its own, whose clock its tests may move.
+    """
+    for item in items:
+        fixtures = getattr(item, "fixturenames", ())
+        is_moto = "moto" in fixtures or item.get_closest_marker("moto") is not None
+        if is_moto and item.get_closest_marker("elsewhere") is None:
+            item.add_marker(pytest.mark.soak)
+        if item.get_closest_marker("delta") is not None:
+            item.add_marker(pytest.mark.soak)
+        if "spark" in fixtures:
+            item.add_marker(pytest.mark.xdist_group("spark"))
+        elif is_moto:
+            item.add_marker(pytest.mark.xdist_group("moto"))
 
 
 def _stop(process: subprocess.Popen[str]) -> None:
@@ -108,7 +130,7 @@ def moto() -> Iterator[str]:
         process.stderr.close()
 
 
-@pytest.fixture(params=["gateway", "moto"])
+@pytest.fixture(params=["gateway", pytest.param("moto", marks=pytest.mark.moto)])
 def endpoint(request: pytest.FixtureRequest) -> str:
     """Either of them: what the connectors do must not depend on whose endpoint it is."""
     found: str = request.getfixturevalue(request.param)
@@ -152,6 +174,12 @@ def make_queue() -> Callable[..., str]:
     return make
 
 
+@pytest.fixture
+def quick_spark(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A session that this test starts elsewhere has the settings of the shared one."""
+    monkeypatch.setenv("SPARK_CONF_DIR", str(QUICK))
+
+
 @pytest.fixture(autouse=True)
 def no_reader_outlives_its_test() -> Iterator[None]:
     """A reader that nobody stops receives to the end of the run."""
@@ -167,18 +195,19 @@ def _stop_readers() -> None:
 
 @pytest.fixture(scope="session")
 def spark(clock_file: Path) -> Iterator[SparkSession]:
-    """A local session with two slots."""
+    """A local session with two slots, made for many small tests."""
     from pyspark.sql import SparkSession
 
-    session = (
-        SparkSession.builder.master("local[2]")
-        .appName("queuegate-tests")
-        .config("spark.ui.enabled", "false")
-        .config("spark.driver.memory", "1g")
-        .config("spark.sql.shuffle.partitions", "2")
-        .config("spark.sql.session.timeZone", "UTC")
-        .getOrCreate()
-    )
+    with pytest.MonkeyPatch.context() as environment:
+        environment.setenv("SPARK_CONF_DIR", str(QUICK))
+        environment.setenv("PYSPARK_PYTHON", str(QUICK / "python"))
+        session = (
+            SparkSession.builder.master("local[2]")
+            .appName("queuegate-tests")
+            .config("spark.driver.memory", "1g")
+            .config("spark.sql.session.timeZone", "UTC")
+            .getOrCreate()
+        )
     session.sparkContext.setLogLevel("ERROR")
     yield session
     session.stop()

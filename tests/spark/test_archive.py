@@ -71,6 +71,7 @@ def test_a_queue_is_archived_and_what_comes_later_too(
     assert rows.where("sent_date <> cast(sent_timestamp as date)").isEmpty()
 
 
+@pytest.mark.soak
 def test_killed_while_it_archives_every_message_is_there_once(
     spark: SparkSession, gateway: str, make_queue: Callable[..., str], tmp_path: Path
 ) -> None:

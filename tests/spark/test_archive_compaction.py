@@ -106,6 +106,7 @@ def test_killed_at_any_step_every_row_is_there_once(
     assert len(snapshot(ArchivePlace(str(archive))).live) == 2
 
 
+@pytest.mark.soak
 def test_killed_in_the_middle_of_writing(archive: Path, spark: SparkSession) -> None:
     """A process of its own, killed with SIGKILL while Spark writes."""
     code = (

@@ -122,6 +122,7 @@ def test_peek_says_when_it_takes_too_long(gateway: str, make_queue: Maker) -> No
         rows_of(reader_of(gateway, url, mode="peek", peekVisibilitySeconds=1))
 
 
+@pytest.mark.elsewhere
 def test_auto_peeks_where_nobody_browses(moto: str, make_queue: Maker) -> None:
     url = queue_with(10, moto, make_queue)
     assert len(rows_of(reader_of(moto, url))) == 10

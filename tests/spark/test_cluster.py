@@ -11,7 +11,7 @@ import pytest
 from tests.spark import cluster
 from tests.spark.queues import client_of
 
-pytestmark = pytest.mark.timeout(1200)
+pytestmark = [pytest.mark.soak, pytest.mark.timeout(1200)]
 
 JOB = Path(__file__).parent / "pipeline_job.py"
 COUNT = 150

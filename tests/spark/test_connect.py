@@ -12,7 +12,7 @@ import pytest
 from tests.spark import cluster
 from tests.spark.queues import client_of
 
-pytestmark = [pytest.mark.every_version, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.every_version, pytest.mark.soak, pytest.mark.timeout(900)]
 
 JOB = Path(__file__).parent / "pipeline_job.py"
 COUNT = 150

@@ -73,10 +73,19 @@ def test_a_job_survives_it_again_and_again(make: Make, mode: str, fifo: bool, na
     make(MODEL, mode, fifo=fifo).survives([KILLS[name]] * 4)
 
 
+@pytest.mark.usefixtures("quick_spark")
+@pytest.mark.parametrize(
+    ("mode", "fifo", "name"), [("driver", False, "uncommitted"), ("executor", True, "half spooled")]
+)
+def test_a_job_of_spark_survives(make: Make, mode: str, fifo: bool, name: str) -> None:
+    make(SPARK, mode, fifo=fifo).survives([KILLS[name]])
+
+
+@pytest.mark.soak
 @pytest.mark.timeout(1800)
 @kinds
 @modes
-def test_a_job_of_spark_survives(make: Make, mode: str, fifo: bool) -> None:
+def test_a_job_of_spark_survives_more(make: Make, mode: str, fifo: bool) -> None:
     names = ("received", "spooled", "uncommitted") if fifo else ("half spooled", "read", "deleted")
     make(SPARK, mode, fifo=fifo).survives(KILLS[name] for name in names)
 

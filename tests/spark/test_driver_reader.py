@@ -27,6 +27,7 @@ def wait_until_deleted(run: Run, endpoint: str, url: str) -> None:
     wait_for(lambda: run.plan() == run.offset and counts(endpoint, url) == (0, 0))
 
 
+@pytest.mark.elsewhere
 def test_every_message_once_and_then_deleted(
     endpoint: str, make_queue: Maker, tmp_path: Path
 ) -> None:

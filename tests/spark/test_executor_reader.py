@@ -84,6 +84,7 @@ def reader_and_task(
     return tampered_reader(run, calls), task
 
 
+@pytest.mark.elsewhere
 def test_every_message_once(endpoint: str, make_queue: Maker, tmp_path: Path) -> None:
     url = queue_with(100, endpoint, make_queue)
     run = executor_run(endpoint, url, tmp_path, maxOffsetsPerTrigger=40)

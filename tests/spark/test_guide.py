@@ -24,6 +24,7 @@ def test_its_options_are_those_that_are_read(of: str) -> None:
 
 @pytest.mark.every_version
 @pytest.mark.timeout(900)
+@pytest.mark.usefixtures("quick_spark")
 def test_its_quick_start_runs(gateway: str, tmp_path: Path) -> None:
     found = re.search(r"```python\n(.*?)```", GUIDE.read_text(), re.DOTALL)
     assert found is not None

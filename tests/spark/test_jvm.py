@@ -16,7 +16,7 @@ import pytest
 from tests.spark import cluster
 from tests.spark.queues import client_of
 
-pytestmark = [pytest.mark.jvm, pytest.mark.timeout(1200)]
+pytestmark = [pytest.mark.soak, pytest.mark.timeout(1200)]
 
 HERE = Path(__file__).parent / "jvm"
 SDK = "2.51.3"

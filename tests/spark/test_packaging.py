@@ -14,6 +14,9 @@ import pytest
 
 from tests.spark import cluster
 
+# Its zip and its wheel are made once.
+pytestmark = pytest.mark.xdist_group("packaging")
+
 PACKAGE = cluster.ROOT / "spark_connectors"
 DISCOVERY = PACKAGE / "discovery"
 LOOK_UP = """

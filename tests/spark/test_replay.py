@@ -171,6 +171,7 @@ def test_a_dry_run_sends_nothing(
     assert received(gateway, to) == []
 
 
+@pytest.mark.soak
 def test_killed_in_the_middle_and_run_again(
     archive: Path, gateway: str, make_queue: Callable[..., str], spark: SparkSession
 ) -> None:

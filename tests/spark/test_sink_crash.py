@@ -91,6 +91,7 @@ def make_files(directory: Path) -> None:
         os.utime(file, (_FIRST_WRITTEN_AT + batch, _FIRST_WRITTEN_AT + batch))
 
 
+@pytest.mark.soak
 @pytest.mark.timeout(1800)
 def test_killed_query_loses_duplicates_and_reorders_nothing(
     gateway: str, make_queue: Callable[..., str], tmp_path: Path

@@ -15,7 +15,7 @@ from tests.spark.crash.scenario import MODEL, SPARK, Runner, Scenario
 from tests.spark.waiting import wait_for
 
 # The default is less than what a single run may take.
-pytestmark = pytest.mark.timeout(900)
+pytestmark = [pytest.mark.soak, pytest.mark.timeout(900)]
 
 modes = pytest.mark.parametrize("mode", ["driver", "executor"])
 kinds = pytest.mark.parametrize("fifo", [False, True], ids=["standard", "fifo"])
@@ -101,7 +101,6 @@ def test_random_kills_of_spark(soak: Callable[..., Soak], mode: str) -> None:
     soak(SPARK, mode, maxOffsetsPerTrigger=1_000).run(kills=3, count=10_000)
 
 
-@pytest.mark.soak
 @pytest.mark.timeout(7200)
 @kinds
 @modes
@@ -109,7 +108,6 @@ def test_many_random_kills(soak: Callable[..., Soak], mode: str, fifo: bool) -> 
     soak(MODEL, mode, fifo, maxOffsetsPerTrigger=500).run(kills=100, count=100_000)
 
 
-@pytest.mark.soak
 @pytest.mark.timeout(7200)
 @modes
 def test_many_random_kills_of_spark(soak: Callable[..., Soak], mode: str) -> None:

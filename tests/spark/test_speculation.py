@@ -57,6 +57,7 @@ def make(gateway: str, make_queue: Callable[..., str], clock: Clock, tmp_path: P
     return scenario
 
 
+@pytest.mark.soak
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize(
     ("mode", "point"),

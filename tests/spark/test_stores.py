@@ -25,7 +25,15 @@ from tests.spark.queues import client_of
 _numbers = itertools.count()
 
 
-@pytest.fixture(params=["directory", "file URI", "memory", "s3", "s3a at the root"])
+@pytest.fixture(
+    params=[
+        "directory",
+        "file URI",
+        "memory",
+        pytest.param("s3", marks=pytest.mark.moto),
+        pytest.param("s3a at the root", marks=pytest.mark.moto),
+    ]
+)
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
     if request.param == "directory":
         return open_store(str(tmp_path / "new" / "spool"))
@@ -50,6 +58,7 @@ def in_bucket(bucket: Bucket) -> Store:
     return open_store("s3://spool/q", access=StoreAccess(bucket.endpoint_url))
 
 
+@pytest.mark.elsewhere
 def test_a_file_can_be_read_after_it_was_put(store: Store) -> None:
     assert store.put_if_absent("one", b"content")
     assert store.put_if_absent("in/a/directory", memoryview(b"\x00\xff" * 100_000))
@@ -60,6 +69,7 @@ def test_a_file_can_be_read_after_it_was_put(store: Store) -> None:
     assert store.get("empty") == b""
 
 
+@pytest.mark.elsewhere
 def test_a_file_that_is_there_is_untouched(store: Store) -> None:
     content = b"same"
 
@@ -71,6 +81,7 @@ def test_a_file_that_is_there_is_untouched(store: Store) -> None:
     assert store.names("") == ["in/one"]
 
 
+@pytest.mark.elsewhere
 def test_what_is_not_there_is_missing(store: Store) -> None:
     for _ in range(2):
         for name in ("one", "in/one", "in"):
@@ -79,6 +90,7 @@ def test_what_is_not_there_is_missing(store: Store) -> None:
         store.put_if_absent("in/other", b"")
 
 
+@pytest.mark.elsewhere
 def test_names_are_whole_sorted_and_begin_with_the_prefix(store: Store) -> None:
     assert store.names("") == store.names("a") == store.names("a/") == []
     for name in ("b", "a/2", "a/10", "ab", "a/c/x", "ä"):
@@ -91,6 +103,7 @@ def test_names_are_whole_sorted_and_begin_with_the_prefix(store: Store) -> None:
     assert store.names("b/") == store.names("x/y") == []
 
 
+@pytest.mark.elsewhere
 def test_a_removed_name_can_be_put_again(store: Store) -> None:
     store.put_if_absent("in/one", b"1")
 
@@ -267,6 +280,7 @@ def test_the_environment_says_where_s3_is(
     assert list(bucket.objects) == ["/spool/q/one"]
 
 
+@pytest.mark.elsewhere
 def test_a_bucket_that_is_not_there_is_a_failure_not_a_missing_file(moto: str) -> None:
     store = open_store("s3://nowhere/q", access=StoreAccess(moto))
 

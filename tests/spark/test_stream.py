@@ -41,7 +41,7 @@ def run_available(frame: DataFrame, where: Path) -> list[Any]:
 
 
 @pytest.mark.parametrize("mode", ["driver", "executor"])
-@pytest.mark.parametrize("transport", ["lean", "boto3"])
+@pytest.mark.parametrize("transport", ["lean", pytest.param("boto3", marks=pytest.mark.soak)])
 def test_every_message_once(
     spark: SparkSession,
     endpoint: str,

@@ -54,6 +54,7 @@ def arn_of(transport: Transport, queue_url: str) -> str:
     return transport.attributes(queue_url)["QueueArn"]
 
 
+@pytest.mark.elsewhere
 def test_a_message_comes_back_as_it_was_sent(transport: Transport, queue: str) -> None:
     body = 'plain, "quoted", <&>, \t\r\n, grüße, 世界 🌍 \u2028'
     [taken] = transport.send(queue, [Entry(body, ATTRIBUTES)])
@@ -85,6 +86,7 @@ def _without_receive(message: Mapping[str, Any]) -> dict[str, Any]:
     return {**message, "Attributes": system, "ReceiptHandle": None}
 
 
+@pytest.mark.elsewhere
 def test_fifo_members_come_back(transport: Transport, fifo: str) -> None:
     entries = [Entry(f"m{n}", group_id="g1", deduplication_id=f"d{n}") for n in range(3)]
     taken = transport.send(fifo, entries)
@@ -138,6 +140,7 @@ def test_a_delayed_message_is_not_received_and_is_counted(transport: Transport, 
     wait_for(lambda: transport.figures(queue) == (1, 1, 1))
 
 
+@pytest.mark.elsewhere
 def test_a_delete_is_final_and_may_be_repeated(transport: Transport, queue: str) -> None:
     transport.send(queue, [Entry("a"), Entry("b")])
     receipts: list[str] = []
@@ -149,6 +152,7 @@ def test_a_delete_is_final_and_may_be_repeated(transport: Transport, queue: str)
     assert transport.figures(queue) == (0, 0, 0)
 
 
+@pytest.mark.elsewhere
 def test_a_bad_receipt_fails_alone(transport: Transport, queue: str) -> None:
     transport.send(queue, [Entry("a")])
     [message] = transport.receive(queue, wait_seconds=2)
@@ -163,6 +167,7 @@ def test_a_bad_receipt_fails_alone(transport: Transport, queue: str) -> None:
         assert results[1] is None
 
 
+@pytest.mark.elsewhere
 def test_visibility_of_nought_gives_a_message_back(transport: Transport, queue: str) -> None:
     transport.send(queue, [Entry("a")])
     [message] = transport.receive(queue, visibility_seconds=600, wait_seconds=2)
@@ -181,6 +186,7 @@ def test_a_bad_entry_fails_alone(transport: Transport, queue: str) -> None:
     assert isinstance(second, Taken)
 
 
+@pytest.mark.elsewhere
 def test_what_the_service_refuses_is_refused_by_its_code(
     transport: Transport, queue: str, endpoint: str
 ) -> None:
@@ -255,6 +261,7 @@ def _published(transport: Transport, endpoint: str, queue: str, entries: list[En
     return received
 
 
+@pytest.mark.elsewhere
 def test_a_published_batch_reaches_the_queue(
     transport: Transport, queue: str, endpoint: str
 ) -> None:

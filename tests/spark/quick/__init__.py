@@ -1,0 +1,1 @@
+"""Spark's settings for a session that many tests share."""
