@@ -415,6 +415,11 @@ def process_environment() -> Mapping[str, str]:
     return os.environ
 
 
+def use_home(directory: str) -> None:
+    """Look for files of the user here from now on: this process has become another user."""
+    os.environ["HOME"] = directory
+
+
 def child_environment(settings: Settings, environ: Mapping[str, str]) -> dict[str, str]:
     """The environment for a process of ours that is to have exactly these settings."""
     ours = {name for item in fields(Settings) for name in variable_of(item).names}

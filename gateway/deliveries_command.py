@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from gateway.config import Settings
+from gateway.privileges import give_up_root
 from protocol import arns
 from protocol.endpoint_urls import without_password
 from protocol.errors import Malformed
@@ -59,6 +60,7 @@ def _dsn(settings: Settings) -> Iterator[str]:
         raise _Refused(f"process {holder} is using {data}: run this as the same user, or later")
     if not (data / "pgdata").is_dir():
         raise _Refused(f"there is no data in {data}: name its directory with --data")
+    give_up_root(settings)
     server = EmbeddedPostgres(data)
     try:
         server.start()

@@ -12,8 +12,14 @@ from pathlib import Path
 
 from gateway.config import Settings
 from gateway.listening import CannotListen, bind
+from gateway.privileges import remaining_risk
 from storage import preflight
-from storage.embedded.account import CannotStart, can_enter, choose_account
+from storage.embedded.account import (
+    CannotStart,
+    account_to_become,
+    can_enter,
+    choose_account,
+)
 from storage.embedded.binaries import find_binaries
 from storage.embedded.data_directory import holder_of
 from storage.migrate import pending
@@ -70,7 +76,10 @@ def _binaries(_: Settings) -> str:
 
 def _account(settings: Settings) -> str:
     account = choose_account(settings.data_dir / "pgdata")
-    return f"PostgreSQL runs as {account.name}" if account.switch else "PostgreSQL runs as you"
+    if not account.switch:
+        return "PostgreSQL runs as you"
+    becomes = account_to_become(settings.data_dir) or account
+    return remaining_risk(settings) or f"the gateway becomes {becomes.name}"
 
 
 def _data_directory(settings: Settings) -> str:

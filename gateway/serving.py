@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import logging
 import os
 import shutil
 import signal
@@ -20,8 +21,11 @@ from gateway import log_lines
 from gateway.banner import banner
 from gateway.config import Settings, child_environment, process_environment
 from gateway.listening import CannotListen, bind, reserve
+from gateway.privileges import give_up_root, remaining_risk
 from gateway.supervisor import Supervisor
 from storage.embedded import CannotStart, EmbeddedPostgres
+
+_log = logging.getLogger("queuegate.start")
 
 # What one process uses beside its pool: lanes, listening, workers, with room to spare.
 _CONNECTIONS_BESIDE_POOL = 15
@@ -53,6 +57,7 @@ def serve(settings: Settings) -> int:
 def migrate_only(settings: Settings) -> int:
     """Apply the migrations that are missing and say which; the exit code."""
     try:
+        give_up_root(settings)
         with _stop_by_signal(), _Database(settings) as database:
             names = _run(_prepared(database.wait_ready()))
     except _Stopped:
@@ -211,9 +216,12 @@ def _run(main: Coroutine[Any, Any, _Result]) -> _Result:
 @contextlib.contextmanager
 def _listening(settings: Settings) -> Iterator[socket.socket]:
     if settings.workers > 1:
+        # Processes that share a port must be one user's.
+        give_up_root(settings)
         sock = reserve(settings.host, settings.port)
     else:
         sock = bind(settings.host, settings.port)
+        give_up_root(settings)
     with sock:
         yield sock
 
@@ -231,6 +239,9 @@ class _Database:
                 ephemeral=settings.ephemeral,
                 max_connections=_CONNECTIONS_IN_RESERVE + settings.workers * per_process,
             )
+            risk = remaining_risk(settings)
+            if risk:
+                _log.warning("%s", risk)
 
     def __enter__(self) -> _Database:
         if self._postgres is not None:

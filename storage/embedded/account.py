@@ -1,7 +1,9 @@
 """Whom the bundled PostgreSQL runs as: this user, or for root an unprivileged one.
 
-PostgreSQL refuses to run as root. Nothing is created on the system for it: an account that is there
-anyway is used, and only directories of our own are handed to it.
+PostgreSQL refuses to run as root. Nothing is created on the system for it. Root becomes the account
+`queuegate` where there is one, and the whole gateway runs as it (gateway/privileges.py). Otherwise
+PostgreSQL alone runs as an account that is there anyway. Others may run as that, too, so root
+neither writes nor believes anything that lies where it can write.
 """
 
 from __future__ import annotations
@@ -27,6 +29,7 @@ class Account:
     gid: int
     name: str
     switch: bool
+    home: str = "/"
 
     def popen_options(self) -> dict[str, Any]:
         """Arguments by which subprocess runs a program as this account."""
@@ -35,8 +38,10 @@ class Account:
         return {"user": self.uid, "group": self.gid, "extra_groups": []}
 
 
+OWN_ACCOUNT = "queuegate"
 # "nobody" first: it is there on every Linux and macOS, and owns nothing.
-_CANDIDATES = ("nobody", "postgres", "daemon", "www-data")
+_SHARED = ("nobody", "postgres", "daemon", "www-data")
+_CANDIDATES = (OWN_ACCOUNT, *_SHARED)
 
 
 def choose_account(data: Path | None) -> Account:
@@ -54,11 +59,24 @@ def choose_account(data: Path | None) -> Account:
     entries += [_entry_of_name(name) for name in _CANDIDATES]
     for entry in entries:
         if entry is not None and entry.pw_uid != 0:
-            return Account(entry.pw_uid, entry.pw_gid, entry.pw_name, switch=True)
+            return Account(entry.pw_uid, entry.pw_gid, entry.pw_name, True, entry.pw_dir)
     raise CannotStart(
         "PostgreSQL does not run as root, and this system has no unprivileged account "
         f"({', '.join(_CANDIDATES)}): run Queuegate as an ordinary user, or set DATABASE_URL"
     )
+
+
+def account_to_become(data: Path | None) -> Account | None:
+    """Whom root becomes: the user whose data this is, else the account `queuegate`; or nobody.
+
+    Data of an account that others share is not its user's: it goes to `queuegate`.
+    """
+    owner = None if data is None else _owner(data / "pgdata")
+    entries = [_entry_of_uid(owner)] if owner else []
+    for entry in [*entries, _entry_of_name(OWN_ACCOUNT)]:
+        if entry is not None and entry.pw_uid != 0 and entry.pw_name not in _SHARED:
+            return Account(entry.pw_uid, entry.pw_gid, entry.pw_name, True, entry.pw_dir)
+    return None
 
 
 def can_enter(account: Account, directory: Path) -> bool:
@@ -77,6 +95,19 @@ def can_read(account: Account, file: Path) -> bool:
     if mode & stat.S_IROTH and mode & stat.S_IXOTH and _bits_let_in(account, file.parent):
         return True
     return _test_as(account, "-x", file)
+
+
+def may_read(account: Account, file: Path) -> bool:
+    """Whether root, once it is this account, can still read the file."""
+    return _test_as(account, "-r", file)
+
+
+def can_change(account: Account, directory: Path) -> bool:
+    """Whether the account could put something else in the place of what others have in here."""
+    facts = directory.stat()
+    if facts.st_uid == account.uid:
+        return True
+    return not facts.st_mode & stat.S_ISVTX and _test_as(account, "-w", directory)
 
 
 def closed_parent(account: Account, directory: Path) -> Path:

@@ -1,6 +1,7 @@
 """How the bundled PostgreSQL is configured for queues.
 
-The text goes to `queuegate.conf`, which is read before `postgresql.auto.conf`: what somebody sets
+The text goes to `queuegate.conf` in the data directory, beside what belongs to PostgreSQL. It is
+read after PostgreSQL's own `postgresql.conf` and before `postgresql.auto.conf`: what somebody sets
 with ALTER SYSTEM wins.
 """
 
@@ -8,6 +9,7 @@ from __future__ import annotations
 
 _ALWAYS = """\
 # Written at every start. Your own settings: ALTER SYSTEM SET ..., which is read after this file.
+include = 'pgdata/postgresql.conf'
 shared_buffers = 128MB
 huge_pages = off
 jit = off
@@ -53,6 +55,10 @@ fsync = off
 full_page_writes = off
 synchronous_commit = off
 """
+
+
+# Whom PostgreSQL lets in where others may reach its socket, too (superuser.py).
+ACCESS = "local all all scram-sha-256\n"
 
 
 def configuration(max_connections: int, *, ephemeral: bool) -> str:

@@ -3,6 +3,12 @@
 gateway.lock    held (flock) by the gateway that uses the directory; its text is the process id
 pgdata/         PostgreSQL's own
 postgres.log    PostgreSQL's messages
+queuegate.conf  how we configure it; pg_hba.conf and password say whom it lets in where root runs it
+socket/         what it listens on
+
+Where PostgreSQL runs as another account than the gateway, pgdata and socket belong to that account
+and everything else to root, the directory itself included: nobody else can put a link there, or
+anything in a file's place. Before, the account owned the directory, so root takes it back first.
 """
 
 from __future__ import annotations
@@ -13,12 +19,14 @@ import shutil
 import stat
 import tempfile
 import time
+from collections.abc import Iterable
 from pathlib import Path
 
-from storage.embedded.account import Account, CannotStart, can_enter, closed_parent
+from storage.embedded.account import Account, CannotStart, can_change, can_enter, closed_parent
 from storage.embedded.orphans import stop_orphan
 
 _LOCK = "gateway.lock"
+_PGDATA = "pgdata"
 _EPHEMERAL_PREFIX = "queuegate-ephemeral-"
 # What may lie in a directory that is not ours yet: the root of a fresh file system has this.
 _IGNORED = {"lost+found"}
@@ -37,7 +45,7 @@ class DataDirectory:
 
     @property
     def pgdata(self) -> Path:
-        return self.path / "pgdata"
+        return self.path / _PGDATA
 
     @property
     def log(self) -> Path:
@@ -52,6 +60,18 @@ class DataDirectory:
         hand_over(directory, self.account)
         return directory
 
+    def write(self, name: str, text: str, *, private: bool = False) -> Path:
+        """Put a file in here in one step, readable for PostgreSQL unless it is private."""
+        scratch = self.path / (name + ".new")
+        scratch.unlink(missing_ok=True)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        with open(os.open(scratch, flags, 0o600), "w", encoding="utf-8") as file:
+            file.write(text)
+            if self.account.switch and not private:
+                os.fchown(file.fileno(), -1, self.account.gid)
+                os.fchmod(file.fileno(), 0o640)
+        return scratch.rename(self.path / name)
+
     def close(self) -> None:
         """Give the lock back; delete the directory if it is ephemeral."""
         if self.ephemeral:
@@ -64,18 +84,59 @@ def open_data_directory(path: Path, account: Account) -> DataDirectory:
     try:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
         _refuse_foreign(path)
-        lock = os.open(path / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        if account.switch:
+            _refuse_changeable(path, account)
+            _keep_from(path, account)
+            _discard_foreign(path, [_LOCK])
+        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+        lock = os.open(path / _LOCK, flags, 0o600)
     except OSError as error:
         raise CannotStart(
             f"the data directory {path} cannot be used ({error.strerror}): make it writable, or "
             "choose another with --data"
         ) from None
     _take(lock, path)
-    if path.stat().st_uid == os.geteuid() or account.switch:
+    if account.switch:
+        _discard_foreign(path, sorted({entry.name for entry in path.iterdir()} - {_PGDATA}))
+    elif path.stat().st_uid == os.geteuid():
         path.chmod(0o700)
-    hand_over(path, account)
     _refuse_closed(path, account)
     return DataDirectory(path, account, lock, ephemeral=False)
+
+
+def hand_over_data(path: Path, account: Account) -> None:
+    """Give a data directory with all that is in it to the account that root is about to become.
+
+    Made if need be. CannotStart when it is in use, unfit, or not to be told from others' files.
+    """
+    if path.exists() and path.stat().st_uid == account.uid:
+        return
+    directory = open_data_directory(path, account)
+    try:
+        stop_orphan(directory.pgdata)
+        _give_all(path, account)
+    finally:
+        directory.close()
+
+
+def _give_all(path: Path, account: Account) -> None:
+    # From above: once a folder is the account's, whoever had it before changes no name in it, so
+    # what is looked at is what is given. A second name of a file may be one of somebody else's.
+    for place, _, names, folder in os.fwalk(path):
+        if Path(place) != path:
+            os.fchown(folder, account.uid, account.gid)
+            os.fchmod(folder, 0o700)
+        for name in names:
+            facts = os.stat(name, dir_fd=folder, follow_symlinks=False)
+            if stat.S_ISREG(facts.st_mode) and facts.st_nlink > 1:
+                raise CannotStart(
+                    f"{place}/{name} has another name elsewhere, so it is not given to "
+                    f"{account.name}: make it a file of its own (copy it and rename the copy)"
+                )
+            os.chown(name, account.uid, account.gid, dir_fd=folder, follow_symlinks=False)
+    # Last, for it says that all is done.
+    path.chmod(0o700)
+    os.chown(path, account.uid, account.gid)
 
 
 def open_ephemeral_directory(account: Account) -> DataDirectory:
@@ -83,14 +144,15 @@ def open_ephemeral_directory(account: Account) -> DataDirectory:
     parent = Path(tempfile.gettempdir())
     if not can_enter(account, parent):
         parent = Path("/tmp")
-    _sweep(parent, account)
+    _sweep(parent)
     path = Path(tempfile.mkdtemp(prefix=_EPHEMERAL_PREFIX, dir=parent))
     # Locked before it gets its name: a sweep that finds the name finds it locked.
     scratch = path / (_LOCK + ".new")
     lock = os.open(scratch, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     _take(lock, path)
     scratch.rename(path / _LOCK)
-    hand_over(path, account)
+    if account.switch:
+        _keep_from(path, account)
     return DataDirectory(path, account, lock, ephemeral=True)
 
 
@@ -108,8 +170,9 @@ def hand_over(path: Path, account: Account) -> None:
 
 def holder_of(path: Path) -> str:
     """The process that has this directory locked, or nothing; does not change anything."""
+    flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
     try:
-        lock = os.open(path / _LOCK, os.O_RDONLY | os.O_CLOEXEC)
+        lock = os.open(path / _LOCK, flags)
     except OSError:
         return ""
     try:
@@ -148,6 +211,42 @@ def _refuse_foreign(path: Path) -> None:
         )
 
 
+def _refuse_changeable(path: Path, account: Account) -> None:
+    for step in [*path.absolute().parents, *path.resolve().parents]:
+        if can_change(account, step):
+            raise CannotStart(
+                f"PostgreSQL runs as {account.name}, who could put another directory in the place "
+                f"of {path} because {step} lets it: choose one outside of {step} with --data"
+            )
+
+
+def _keep_from(path: Path, account: Account) -> None:
+    """Leave the account the way through the directory to what is its own, and nothing else."""
+    directory = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fchown(directory, os.geteuid(), account.gid)
+        os.fchmod(directory, 0o710)
+    finally:
+        os.close(directory)
+
+
+def _discard_foreign(path: Path, names: Iterable[str]) -> None:
+    """Remove, of these names in a directory that nobody else changes, what somebody else put there:
+    files and directories of theirs, links, and second names of files that are ours."""
+    for name in names:
+        try:
+            facts = (path / name).lstat()
+        except FileNotFoundError:
+            continue
+        is_file = stat.S_ISREG(facts.st_mode) and facts.st_nlink == 1
+        if facts.st_uid == os.geteuid() and (is_file or stat.S_ISDIR(facts.st_mode)):
+            continue
+        if stat.S_ISDIR(facts.st_mode):
+            shutil.rmtree(path / name)
+        else:
+            (path / name).unlink()
+
+
 def _refuse_closed(path: Path, account: Account) -> None:
     if can_enter(account, path):
         return
@@ -158,13 +257,12 @@ def _refuse_closed(path: Path, account: Account) -> None:
     )
 
 
-def _sweep(parent: Path, account: Account) -> None:
+def _sweep(parent: Path) -> None:
     """Delete the ephemeral directories in here whose gateway is gone."""
     for path in parent.glob(_EPHEMERAL_PREFIX + "*"):
         try:
             facts = path.lstat()
-            ours = facts.st_uid in {os.geteuid(), account.uid}
-            if ours and stat.S_ISDIR(facts.st_mode):
+            if facts.st_uid == os.geteuid() and stat.S_ISDIR(facts.st_mode):
                 _delete_if_abandoned(path, facts.st_mtime)
         except (OSError, CannotStart):
             continue

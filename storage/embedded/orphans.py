@@ -1,18 +1,44 @@
-"""PostgreSQL processes that outlived whoever started them: found, stopped, reaped."""
+"""PostgreSQL processes that outlived whoever started them: found, stopped, reaped.
+
+They are found by PostgreSQL's lock file. A loss of power or a full disk leaves anything in it, and
+when root reads it, whoever PostgreSQL runs as may have put anything there: nothing that it says is
+believed without a look at the process itself.
+"""
 
 from __future__ import annotations
 
 import os
 import signal
+import stat
 import subprocess
 import sys
 import time
 from pathlib import Path
 
-from storage.embedded.account import CannotStart
+from storage.embedded.account import Account, CannotStart
 
 # Above every process id that Linux or macOS hands out.
 _NOBODYS_PROCESS_ID = 4_194_305
+_MOST_LOCK_FILE_BYTES = 8192
+
+
+def lock_file_of(pgdata: Path) -> bytes | None:
+    """What PostgreSQL has written into its lock file; None when there is no such file.
+
+    Line by line: process id, directory, start, port, socket directory, address, shared memory,
+    state. No link is followed, and nothing that is not a file is waited for.
+    """
+    flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+    try:
+        file = os.open(pgdata / "postmaster.pid", flags)
+    except OSError:
+        return None
+    try:
+        if not stat.S_ISREG(os.fstat(file).st_mode):
+            return None
+        return os.read(file, _MOST_LOCK_FILE_BYTES)
+    finally:
+        os.close(file)
 
 
 def stop_orphan(pgdata: Path, deadline_seconds: float = 30.0) -> None:
@@ -43,32 +69,38 @@ def running_process_id(pgdata: Path) -> int | None:
     """The process of the PostgreSQL that serves this directory, or None.
 
     A process id alone proves nothing: after a restart of a container the same number is often some
-    other process. So its command line must be PostgreSQL's, on this directory.
+    other process. So its command line must be PostgreSQL's, on this directory, and it must belong
+    to the owner of the directory, who could otherwise have root end whatever they like.
     """
     try:
-        process_id = int((pgdata / "postmaster.pid").read_text().partition("\n")[0])
-        os.kill(process_id, 0)
+        process_id = int((lock_file_of(pgdata) or b"").partition(b"\n")[0])
+        owner = pgdata.stat().st_uid
     except (OSError, ValueError):
         return None
-    return process_id if f" -D {pgdata} " in _command_line(process_id) + " " else None
+    found = _facts_of(process_id)
+    return process_id if found[0] == owner and f" -D {pgdata} " in found[1] + " " else None
 
 
-def disown(pgdata: Path) -> None:
+def disown(pgdata: Path, account: Account) -> None:
     """Take the process id out of a lock file whose server is gone, for the number may be in use.
 
     The rest of the file must stay: by it PostgreSQL sees whether processes of that server are still
-    attached to its shared memory, and waits for them rather than run beside them.
+    attached to its shared memory, and waits for them rather than run beside them. The account
+    writes it, not root: a link that it made in its own directory leads to nothing else of root's.
     """
-    file = pgdata / "postmaster.pid"
-    try:
-        lines = file.read_text().splitlines(keepends=True)
-    except OSError:
+    lock_file = lock_file_of(pgdata)
+    if lock_file is None:
         return
-    if not lines:
-        file.unlink()
-        return
-    lines[0] = f"{_NOBODYS_PROCESS_ID}\n"
-    file.write_text("".join(lines))
+    rest = lock_file.partition(b"\n")[2]
+    subprocess.run(
+        ["tee", str(pgdata / "postmaster.pid")],
+        input=b"%d\n" % _NOBODYS_PROCESS_ID + rest,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        cwd="/",
+        check=False,
+        **account.popen_options(),
+    )
 
 
 def reap(server_process_id: int | None) -> None:
@@ -82,24 +114,31 @@ def reap(server_process_id: int | None) -> None:
         if not entry.name.isdigit() or int(entry.name) == server_process_id:
             continue
         try:
-            name, _, rest = (entry / "stat").read_text().partition("(")[2].rpartition(")")
+            name, _, rest = (
+                (entry / "stat").read_text(errors="replace").partition("(")[2].rpartition(")")
+            )
             if name.startswith("postgres") and rest.split()[:2] == ["Z", "1"]:
                 os.waitpid(int(entry.name), os.WNOHANG)
         except (OSError, ChildProcessError):
             continue
 
 
-def _command_line(process_id: int) -> str:
+def _facts_of(process_id: int) -> tuple[int, str]:
+    """(owner, command line) of a process; an owner that nobody has when there is none."""
+    nobody = -1, ""
+    if process_id <= 0:
+        return nobody
     if sys.platform == "linux":
         try:
-            words = Path(f"/proc/{process_id}/cmdline").read_bytes().split(b"\0")
+            entry = Path(f"/proc/{process_id}")
+            words = (entry / "cmdline").read_bytes().split(b"\0")
+            return entry.stat().st_uid, os.fsdecode(b" ".join(words))
         except OSError:
-            return ""
-        return os.fsdecode(b" ".join(words))
+            return nobody
     listed = subprocess.run(
-        ["ps", "-ww", "-p", str(process_id), "-o", "command="],
+        ["ps", "-ww", "-p", str(process_id), "-o", "uid=,command="],
         capture_output=True,
-        text=True,
         check=False,
     )
-    return listed.stdout.strip()
+    owner, _, command = os.fsdecode(listed.stdout).strip().partition(" ")
+    return (int(owner), command.strip()) if owner.isdigit() else nobody

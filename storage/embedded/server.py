@@ -22,19 +22,27 @@ from collections.abc import Callable
 from pathlib import Path
 from urllib.parse import quote
 
+from storage.embedded import superuser
 from storage.embedded.account import CannotStart, choose_account
 from storage.embedded.binaries import binaries_for
-from storage.embedded.configuration import configuration
+from storage.embedded.configuration import ACCESS, configuration
 from storage.embedded.data_directory import (
     hand_over,
     open_data_directory,
     open_ephemeral_directory,
 )
-from storage.embedded.orphans import disown, reap, running_process_id, stop_orphan
+from storage.embedded.orphans import (
+    disown,
+    lock_file_of,
+    reap,
+    running_process_id,
+    stop_orphan,
+)
+from storage.queries import load
 
 _log = logging.getLogger("queuegate.postgres")
 
-_USER = "queuegate"
+_SQL = load("superuser")
 _PORT = 5432
 # sun_path holds 108 bytes on Linux and 104 on macOS, with the zero at the end.
 _LONGEST_SOCKET_PATH = 103
@@ -76,6 +84,7 @@ class EmbeddedPostgres:
         )
         self._socket_dir = Path()
         self._binaries = Path()
+        self._password: str | None = None
         self._initdb: subprocess.Popen[bytes] | None = None
         self._server: subprocess.Popen[bytes] | None = None
         self._flush: threading.Thread | None = None
@@ -94,7 +103,7 @@ class EmbeddedPostgres:
     @property
     def dsn(self) -> str:
         """The URL of the database for asyncpg."""
-        return dsn_at(self._socket_dir)
+        return dsn_at(self._socket_dir, self._password)
 
     @property
     def socket_path(self) -> Path:
@@ -112,7 +121,7 @@ class EmbeddedPostgres:
         self.first_start = True
         scratch = self._directory.make("pgdata.new")
         self._initdb = self._popen(
-            *("initdb", "-D", str(scratch), "-U", _USER, "--auth=trust"),
+            *("initdb", "-D", str(scratch), "-U", superuser.NAME, "--auth=trust"),
             *("--encoding=UTF8", "--locale=C", "--no-data-checksums"),
             *("--no-sync", "--no-instructions"),
         )
@@ -130,6 +139,11 @@ class EmbeddedPostgres:
             self._finish_initdb(self._initdb)
             self._initdb = None
             self._spawn()
+            if not self._ephemeral:
+                # initdb ran without fsync. The server boots meanwhile; see wait_durable.
+                path = self._directory.path
+                self._flush = threading.Thread(target=_sync_file_system, args=(path,))
+                self._flush.start()
         self._await_server(deadline_seconds, on_slow)
         if self._watcher is None:
             self._watcher = threading.Thread(target=self._watch, name="postgres", daemon=True)
@@ -178,24 +192,47 @@ class EmbeddedPostgres:
             raise CannotStart(
                 f"PostgreSQL could not create its data in {self._directory.path}: {self._reason()}"
             )
-        scratch = self._directory.path / "pgdata.new"
-        with (scratch / "postgresql.conf").open("a", encoding="utf-8") as file:
-            file.write("\ninclude_if_exists = 'queuegate.conf'\n")
-        scratch.rename(self._directory.pgdata)
+        (self._directory.path / "pgdata.new").rename(self._directory.pgdata)
         if not self._ephemeral:
             # initdb ran without fsync. The server boots meanwhile; see wait_durable.
             self._flush = threading.Thread(target=_sync_file_system, args=(self._directory.path,))
             self._flush.start()
 
     def _spawn(self) -> None:
-        settings = self._directory.pgdata / "queuegate.conf"
-        settings.write_text(configuration(self._max_connections, ephemeral=self._ephemeral))
-        hand_over(settings, self._account)
-        disown(self._directory.pgdata)
-        place = ["-D", str(self._directory.pgdata), "-k", str(self._socket_dir), "-p", str(_PORT)]
-        self._server = self._popen("postgres", *place, "-c", "listen_addresses=")
+        text = configuration(self._max_connections, ephemeral=self._ephemeral)
+        settings = self._directory.write("queuegate.conf", text)
+        disown(self._directory.pgdata, self._account)
+        place = ["-D", str(self._directory.pgdata), "-c", f"config_file={settings}"]
+        if self._account.switch:
+            self._password = self._ensured_password(place)
+            place += ["-c", f"hba_file={self._directory.write('pg_hba.conf', ACCESS)}"]
+        place += ["-k", str(self._socket_dir), "-p", str(_PORT), "-c", "listen_addresses="]
+        self._server = self._popen("postgres", *place)
 
-    def _popen(self, program: str, *arguments: str) -> subprocess.Popen[bytes]:
+    def _ensured_password(self, place: list[str]) -> str:
+        """The superuser's password; set before the server runs when it has none that we know."""
+        known = superuser.known_password(self._directory.path)
+        if known is not None:
+            return known
+        password = superuser.new_password()
+        # By a server without a socket, which nobody else reaches, and which sees only the verifier.
+        alone = ["--single", *place, "-c", "exit_on_error=on", "postgres"]
+        if self.first_start:
+            # What initdb wrote is not on disk yet either: see wait_durable.
+            alone.insert(1, "-F")
+        single = self._popen("postgres", *alone, stdin=subprocess.PIPE)
+        statement = _SQL["set_password"].text.replace("verifier", superuser.verifier_of(password))
+        single.communicate(statement.encode() + b"\n")
+        if single.returncode != 0:
+            raise CannotStart(
+                f"PostgreSQL did not start: {self._reason()} (see {self._directory.log})"
+            )
+        self._directory.write(superuser.PASSWORD_FILE, password, private=True)
+        return password
+
+    def _popen(
+        self, program: str, *arguments: str, stdin: int = subprocess.DEVNULL
+    ) -> subprocess.Popen[bytes]:
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
         log = os.open(self._directory.log, flags, 0o600)
         try:
@@ -203,7 +240,7 @@ class EmbeddedPostgres:
                 [str(self._binaries / program), *arguments],
                 cwd="/",
                 env={"PATH": "/usr/local/bin:/usr/bin:/bin", "LC_ALL": "C", "TZ": "UTC"},
-                stdin=subprocess.DEVNULL,
+                stdin=stdin,
                 stdout=log,
                 stderr=log,
                 # Its own session: a Ctrl-C at the terminal reaches the gateway only, which drains
@@ -249,12 +286,9 @@ class EmbeddedPostgres:
 
     def _is_ready(self) -> bool:
         """Read the state that the server writes itself; a connection attempt would cost a fork."""
-        try:
-            lines = (self._directory.pgdata / "postmaster.pid").read_text().splitlines()
-        except OSError:
-            return False
-        ours = self._server is not None and lines[:1] == [str(self._server.pid)]
-        return ours and len(lines) >= 8 and lines[7].strip() == "ready"
+        lines = (lock_file_of(self._directory.pgdata) or b"").splitlines()
+        ours = self._server is not None and lines[:1] == [b"%d" % self._server.pid]
+        return ours and len(lines) >= 8 and lines[7].strip() == b"ready"
 
     def _watch(self) -> None:
         """Start the server again when it dies, and keep its log small."""
@@ -310,9 +344,10 @@ class EmbeddedPostgres:
         return lines[-1].strip() if lines else "no message"
 
 
-def dsn_at(socket_dir: Path) -> str:
+def dsn_at(socket_dir: Path, password: str | None = None) -> str:
     """The URL of a server of ours that listens on a socket in this directory."""
-    return f"postgresql://{_USER}@/postgres?host={quote(str(socket_dir), safe='')}"
+    user = superuser.NAME if password is None else f"{superuser.NAME}:{password}"
+    return f"postgresql://{user}@/postgres?host={quote(str(socket_dir), safe='')}"
 
 
 def running_dsn(data: Path) -> str | None:
@@ -321,9 +356,10 @@ def running_dsn(data: Path) -> str | None:
     pgdata = data / "pgdata"
     if running_process_id(pgdata) is None:
         return None
-    # Line by line: process id, directory, start, port, socket directory, ...
-    lines = (pgdata / "postmaster.pid").read_text().splitlines()
-    return dsn_at(Path(lines[4])) if len(lines) > 4 and lines[4] else None
+    lines = (lock_file_of(pgdata) or b"").splitlines()
+    if len(lines) <= 4 or not lines[4]:
+        return None
+    return dsn_at(Path(os.fsdecode(lines[4])), superuser.known_password(data))
 
 
 def _die_with_parent() -> Callable[[], None] | None:

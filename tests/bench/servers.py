@@ -1,7 +1,6 @@
 """Servers to measure, started as a user starts them: Queuegate, a second gateway, moto."""
 
 import os
-import re
 import shutil
 import signal
 import socket
@@ -14,6 +13,7 @@ from pathlib import Path
 from time import perf_counter
 from types import MappingProxyType
 
+from storage.embedded.server import running_dsn
 from tests.bench.processes import Tree, pause
 from tests.bench.rendering import Renderer
 
@@ -21,7 +21,6 @@ HOST = "127.0.0.1"
 START_SECONDS_MAX = 60.0
 STOP_SECONDS_MAX = 30.0
 _LOOK_SECONDS = 0.002
-_TITLE = re.compile(r"postgres: (?:[^ ]+: )?([^ :]+) ([^ ]+) \[local\]")
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -131,22 +130,15 @@ def running_server(url: str, process_id: int, database_process_id: int | None) -
 
 
 def database_url(server: Server) -> str:
-    """Return the URL of the embedded database, from its own pid file and process titles.
-
-    Raises CannotMeasure when the server has none below it, or none of its backends is connected.
-    """
+    """Return the URL of the embedded database; CannotMeasure when the server has none below it."""
     postmaster_id = server.tree.postmaster_id()
     if postmaster_id is None:
         raise CannotMeasure("the server has no database process below it")
     data = Path(f"/proc/{postmaster_id}/cwd").resolve()
-    lines = (data / "postmaster.pid").read_text(encoding="utf-8").splitlines()
-    for process_id in server.tree.members()[1]:
-        title = Path(f"/proc/{process_id}/cmdline").read_bytes().decode(errors="replace")
-        found = _TITLE.search(title.replace("\0", " "))
-        if found:
-            user, database = found.groups()
-            return f"postgresql://{user}@/{database}?host={lines[4]}&port={lines[3]}"
-    raise CannotMeasure("no connection to the embedded database is open")
+    dsn = running_dsn(data.parent)
+    if dsn is None:
+        raise CannotMeasure("the embedded database does not say where it listens")
+    return dsn
 
 
 def postgres_version(server: Server) -> str:

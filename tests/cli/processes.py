@@ -41,7 +41,7 @@ class Gateway:
 
     def __init__(self, *arguments: str, **more: str) -> None:
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "gateway.cli", "serve", "--port", "0", *arguments],
+            [*self.command(), "--port", "0", *arguments],
             env=environment(**more),
             stdout=subprocess.PIPE,
             stderr=self.log,
@@ -60,6 +60,10 @@ class Gateway:
         found = re.search(r"ready: (\S+)", self.printed)
         assert found is not None
         self.url = found[1]
+
+    def command(self) -> list[str]:
+        """What is run."""
+        return [sys.executable, "-m", "gateway.cli", "serve"]
 
     def __enter__(self) -> Gateway:
         return self

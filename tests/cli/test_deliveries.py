@@ -11,7 +11,6 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from urllib.parse import quote
 from uuid import uuid4
 
 import asyncpg
@@ -19,6 +18,7 @@ import pytest
 
 from storage import deliveries
 from storage.embedded import EmbeddedPostgres
+from storage.embedded.server import running_dsn
 from storage.model import NewDelivery
 from tests.cli.processes import Gateway, environment, run
 
@@ -27,7 +27,9 @@ ORDERS = f"arn:aws:sns:us-east-1:{ACCOUNT}:orders"
 
 
 def dsn_of(data: Path) -> str:
-    return f"postgresql://queuegate@/postgres?host={quote(str(data / 'socket'), safe='')}"
+    dsn = running_dsn(data)
+    assert dsn is not None
+    return dsn
 
 
 async def add(dsn: str, *states: tuple[str, str, str]) -> list[int]:

@@ -9,10 +9,10 @@ import signal
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
-from urllib.parse import quote
 
 import asyncpg
 
+from storage.embedded.server import running_dsn
 from tests.cli.processes import PATIENCE_SECONDS, Gateway, Watch, postmaster
 from tests.faults.load import Load, make_queue
 from tests.waiting import until_async
@@ -77,9 +77,8 @@ class Server:
 
     async def connect(self) -> Connection:
         """A connection to the PostgreSQL that it started."""
-        host = quote(str(self.data / "socket"), safe="")
         return await asyncpg.connect(
-            f"postgresql://queuegate@/postgres?host={host}",
+            running_dsn(self.data),
             server_settings={"search_path": "queuegate", "application_name": "test"},
         )
 

@@ -14,10 +14,10 @@ import sys
 from collections import Counter
 from collections.abc import AsyncIterator
 from pathlib import Path
-from urllib.parse import quote
 
 import pytest
 
+from storage.embedded.server import running_dsn
 from tests.cli.processes import Watch, environment, postmaster, run
 from tests.faces.connections import fetch
 from tests.faces.sns_client import Sns
@@ -159,7 +159,8 @@ async def test_worker_that_is_killed_is_followed_by_another(data: Path, endpoint
 
 def working(data: Path) -> subprocess.Popen[bytes]:
     """`queuegate worker` on the database of a gateway."""
-    dsn = f"postgresql://queuegate@/postgres?host={quote(str(data / 'socket'), safe='')}"
+    dsn = running_dsn(data)
+    assert dsn is not None
     more = HELD | {"DATABASE_URL": dsn, "QUEUEGATE_PRIVATE_WEBHOOKS": "true"}
     return subprocess.Popen(
         [sys.executable, "-m", "gateway.cli", "worker"],
