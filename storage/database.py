@@ -84,6 +84,17 @@ async def unavailable_when_lost() -> AsyncIterator[None]:
         raise
 
 
+def session_settings(application: str) -> dict[str, str]:
+    """What every connection of ours asks for when it begins."""
+    return {
+        "application_name": application,
+        "search_path": SCHEMA,
+        "timezone": "UTC",
+        "jit": "off",
+        **_TCP_SETTINGS,
+    }
+
+
 class Database:
     """One PostgreSQL as this process uses it."""
 
@@ -163,14 +174,7 @@ class Database:
             return connection
 
     def _server_settings(self, settings: Mapping[str, str]) -> dict[str, str]:
-        return {
-            "application_name": self._application,
-            "search_path": SCHEMA,
-            "timezone": "UTC",
-            "jit": "off",
-            **_TCP_SETTINGS,
-            **settings,
-        }
+        return {**session_settings(self._application), **settings}
 
 
 async def keep_alive(connection: Connection) -> None:

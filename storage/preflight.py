@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import datetime
+import secrets
 import socket
 import ssl
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import TypeAlias
 from urllib.parse import parse_qs, urlsplit
 
 import asyncpg
 
+from storage.database import SCHEMA, session_settings
 from storage.queries import load
 
 Connection: TypeAlias = "asyncpg.Connection[asyncpg.Record]"
@@ -21,6 +24,11 @@ _SQL = load("preflight")
 
 OLDEST_MAJOR_VERSION = 15
 _CONNECT_SECONDS = 10.0
+_NO_SESSIONS = (
+    "is behind a pooler that keeps no session for us{reason}. Queuegate listens, prepares "
+    "statements and sets search_path, so it needs connections of its own: name PostgreSQL itself "
+    "in DATABASE_URL, or a pool in session mode that passes startup parameters on"
+)
 
 
 class DatabaseRefused(Exception):
@@ -35,7 +43,7 @@ async def connect(dsn: str) -> Connection:
         )
     except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, ValueError) as error:
         raise DatabaseRefused(_explained(error, shown(dsn))) from None
-    refusal = _unfit(connection)
+    refusal = _unfit(connection) or await _pooled(connection, dsn)
     if refusal:
         await connection.close()
         raise DatabaseRefused(f"the PostgreSQL at {shown(dsn)} {refusal}")
@@ -73,6 +81,59 @@ def _unfit(connection: Connection) -> str:
             "hosts with ?target_session_attrs=read-write"
         )
     return ""
+
+
+async def _pooled(connection: Connection, dsn: str) -> str:
+    """What is wrong with a pooler in between; nothing if there is none, or one that will do.
+
+    One round trip where there is none: a pooler cannot say the process of a session that it does
+    not know yet.
+    """
+    try:
+        async with asyncio.timeout(2 * _CONNECT_SECONDS):
+            async with connection.transaction():
+                backend = await connection.fetchval(_SQL["backend"].text)
+            kept = backend == connection.get_server_pid() or await _keeps_sessions(dsn)
+    except asyncpg.PostgresError as error:
+        # Names of prepared statements that another client left, or a parameter that is not known.
+        return _NO_SESSIONS.format(reason=f" ({error.args[0]})")
+    except (asyncpg.InterfaceError, asyncpg.InternalClientError, TimeoutError):
+        kept = False
+    return "" if kept else _NO_SESSIONS.format(reason="")
+
+
+async def _keeps_sessions(dsn: str) -> bool:
+    """Whether two connections stay two sessions, each as it was begun, across transactions.
+
+    While the second is within a transaction: a pooler by transaction has given it the first one's
+    session, or has another one for the first.
+    """
+    mark = secrets.token_hex(8)
+    async with _session(dsn) as first, _session(dsn) as second:
+        async with first.transaction():
+            await first.fetchval(_SQL["mark_session"].text, mark)
+        async with second.transaction():
+            seen = await second.fetchrow(_SQL["session"].text)
+            if seen is None or seen["mark"] == mark:
+                return False
+            async with first.transaction():
+                kept = await first.fetchrow(_SQL["session"].text)
+    return kept is not None and kept["mark"] == mark and kept["path"] == SCHEMA
+
+
+@contextlib.asynccontextmanager
+async def _session(dsn: str) -> AsyncIterator[Connection]:
+    connection: Connection = await asyncpg.connect(
+        dsn,
+        timeout=_CONNECT_SECONDS,
+        # No names for statements: another client's would be in the way.
+        statement_cache_size=0,
+        server_settings=session_settings("queuegate start"),
+    )
+    try:
+        yield connection
+    finally:
+        connection.terminate()
 
 
 # SQLSTATE -> what to do; {text} is the server's own message, {place} the host and database.
