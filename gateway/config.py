@@ -359,6 +359,14 @@ class Settings:
         explanation="Sockets by which the processes of one gateway reach each other.",
         internal=True,
     )
+    watched_dir: Path | None = setting(
+        None,
+        "QUEUEGATE_WATCHED_DIR",
+        directory,
+        allowed="a directory",
+        explanation="Data of the database that was started for this process: its disk is watched.",
+        internal=True,
+    )
 
     @classmethod
     def from_env(

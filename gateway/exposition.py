@@ -19,6 +19,7 @@ from prometheus_client.registry import Collector
 from gateway.operations.series import DeliverySeries, Histogram, QueueSeries, ScheduleSeries, Series
 from storage import depths
 from storage.delivery_inspection import Gauges
+from storage.embedded.disk import Room
 
 if TYPE_CHECKING:
     from gateway.operations.engine import Engine
@@ -259,6 +260,20 @@ class _Pending(Collector):
             yield GaugeMetricFamily(f"queuegate_deliveries_{name}", text, value=value)
 
 
+class _Disk(Collector):
+    def __init__(self, room: Room, refuses: bool) -> None:
+        self._room = room
+        self._refuses = refuses
+
+    def collect(self) -> Iterator[Metric]:
+        for name, value, text in (
+            ("free_bytes", self._room.free_bytes, "What the bundled database may still use."),
+            ("low_water_bytes", self._room.low_water_bytes, "With less free, sends are refused."),
+            ("refuses_sends", float(self._refuses), "1 while sends are refused for it."),
+        ):
+            yield GaugeMetricFamily(f"queuegate_disk_{name}", text, value=value)
+
+
 class _Sum(Collector):
     def __init__(self, pages: list[bytes]) -> None:
         self._pages = pages
@@ -307,4 +322,13 @@ def depth_page(found: list[depths.Depth], deliveries: Gauges | None) -> bytes:
     registry.register(_Depths(found))
     if deliveries is not None:
         registry.register(_Pending(deliveries))
+    return generate_latest(registry)
+
+
+def disk_page(room: Room | None, *, refuses: bool) -> bytes:
+    """The gauges of the disk that is ours to watch; nothing if none is."""
+    if room is None:
+        return b""
+    registry = CollectorRegistry()
+    registry.register(_Disk(room, refuses))
     return generate_latest(registry)

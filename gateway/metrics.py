@@ -20,6 +20,7 @@ from storage.delivery_inspection import Gauges
 from storage.errors import Unavailable
 
 if TYPE_CHECKING:
+    from gateway.disk import DiskWatch
     from gateway.operations.engine import Engine
 
 _log = logging.getLogger("queuegate.metrics")
@@ -31,8 +32,15 @@ _PATIENCE_SECONDS = 2.0
 class Metrics:
     """Renders /metrics."""
 
-    def __init__(self, engine: Engine, runtime_dir: Path | None, worker_number: int) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        runtime_dir: Path | None,
+        worker_number: int,
+        disk: DiskWatch | None = None,
+    ) -> None:
         self._engine = engine
+        self._disk = disk
         self._runtime_dir = runtime_dir
         self._worker_number = worker_number
         self._depths: list[depths.Depth] = []
@@ -55,7 +63,9 @@ class Metrics:
         others = await asyncio.gather(*[self._page_of(path) for path in self._siblings()])
         pages = [self._own(), *[page for page in others if page]]
         total = exposition.added(pages) if len(pages) > 1 else pages[0]
-        return total + exposition.depth_page(self._depths, self._deliveries)
+        room = None if self._disk is None else self._disk.room
+        total += exposition.depth_page(self._depths, self._deliveries)
+        return total + exposition.disk_page(room, refuses=bool(self._engine.refuses_sends))
 
     async def _refresh(self) -> None:
         """Ask the database, at most every ten seconds; when it is slow the page goes without."""

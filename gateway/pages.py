@@ -56,6 +56,9 @@ class _Pages:
         reason = self._stuck_lanes() or await self._database_trouble()
         if reason:
             return _json({"status": "degraded", "reason": reason}, 503)
+        if self._engine.refuses_sends:
+            # Receives and deletes make room: nobody should be sent away for it.
+            return _json({"status": "ok", "warning": self._engine.refuses_sends})
         return _json({"status": "ok"})
 
     def _stuck_lanes(self) -> str:

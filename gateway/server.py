@@ -17,6 +17,7 @@ from gateway.app import App
 from gateway.assembly import open_engine
 from gateway.auth import Authenticator
 from gateway.background import workers_for
+from gateway.disk import watching
 from gateway.faces import aws_scheduler, aws_sns, aws_sqs, aws_sts
 from gateway.faces.aws import AwsFace, Binding
 from gateway.fast_path import FastPath, FastProtocol, protocol_class
@@ -79,6 +80,7 @@ async def run(
     async with (
         open_tracing(settings) as tracing,
         open_engine(settings, dsn, tracing) as engine,
+        watching(engine, settings.watched_dir) as disk,
     ):
         authenticator = Authenticator(
             mode=settings.auth,
@@ -87,7 +89,7 @@ async def run(
             region=settings.region,
         )
         aws = AwsFace(engine, authenticator, _bindings(tracing))
-        metrics = Metrics(engine, settings.runtime_dir, worker_number)
+        metrics = Metrics(engine, settings.runtime_dir, worker_number, disk)
 
         def make_pages() -> Asgi:
             from gateway.pages import pages

@@ -127,7 +127,7 @@ def _serve_here(settings: Settings, database: _Database, sock: socket.socket) ->
     gc.enable()
     dsn = database.wait_ready()
     # Where nothing but a schedule publishes, links lead to the port that was taken.
-    own = replace(settings, port=sock.getsockname()[1])
+    own = replace(settings, port=sock.getsockname()[1], watched_dir=_watched_dir(settings))
 
     async def prepare_and_run() -> None:
         await _prepared(dsn)
@@ -150,6 +150,7 @@ def _supervise(settings: Settings, database: _Database, sock: socket.socket) -> 
         private_webhooks=settings.allows_private_webhooks,
         port=sock.getsockname()[1],
         runtime_dir=runtime_dir,
+        watched_dir=_watched_dir(settings),
     )
     supervisor = Supervisor(
         command=[sys.executable, "-m", "gateway.cli", "_worker"],
@@ -161,6 +162,11 @@ def _supervise(settings: Settings, database: _Database, sock: socket.socket) -> 
         return supervisor.run(lambda: _announce(settings, sock))
     finally:
         shutil.rmtree(runtime_dir, ignore_errors=True)
+
+
+def _watched_dir(settings: Settings) -> Path | None:
+    """Whose disk is ours to watch: not that of somebody's database, nor one for a test."""
+    return None if settings.database_url or settings.ephemeral else settings.data_dir
 
 
 def _make_runtime_dir() -> Path:

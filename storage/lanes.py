@@ -39,6 +39,7 @@ _PATIENCE_SECONDS = 5.0
 _FLUSH_SECONDS = 20.0
 _WATCH_SECONDS = 1.0
 _CLOSE_SECONDS = 5.0
+_CLOSING = "Shutting down."
 
 RECEIVE_PLANNER = {
     "enable_seqscan": "off",
@@ -126,6 +127,7 @@ class Lane(Generic[E]):
         self._flush_began: float | None = None
         self._watch: asyncio.TimerHandle | None = None
         self._closed = False
+        self._refusal = ""
         self._task: asyncio.Task[None] | None = None
         self._connection: Connection | None = None
         self.observe: Callable[[int], None] | None = None
@@ -138,11 +140,11 @@ class Lane(Generic[E]):
         """
         waiting = self._waiting
         if (
-            self._closed
+            self._refusal
             or len(waiting) >= _MOST_WAITING_ENTRIES
             or self._waiting_bytes >= _MOST_WAITING_BYTES
         ):
-            text = "Shutting down." if self._closed else "Too many requests wait for the database."
+            text = self._refusal or "Too many requests wait for the database."
             asyncio.get_running_loop().call_soon(entry.reply, Unavailable(text))
             return
         entry.submitted_at = time.monotonic()
@@ -156,6 +158,13 @@ class Lane(Generic[E]):
             self._task = loop.create_task(self._run())
             if self._watch is None:
                 self._watch = loop.call_later(_WATCH_SECONDS, self._look)
+
+    def refuse(self, text: str) -> None:
+        """Answer ``Unavailable`` with this text to what comes from now on; empty: no longer.
+
+        It takes the place of a look that ``submit`` takes anyway.
+        """
+        self._refusal = _CLOSING if self._closed else text
 
     def watch(
         self,
@@ -188,6 +197,7 @@ class Lane(Generic[E]):
         A database that hangs gets five seconds; then what waits for it is answered Unavailable.
         """
         self._closed = True
+        self._refusal = _CLOSING
         self._is_full.set()
         if self._watch is not None:
             self._watch.cancel()

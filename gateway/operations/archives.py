@@ -164,6 +164,7 @@ async def replay(
             f"Messages of queue '{queue.name}' cannot be replayed to queue '{target.name}': one of "
             "them is a FIFO queue, the other is not."
         )
+    engine.check_room()
     async with engine.database.transaction() as tx:
         if request.ids is not None:
             ids = [one for one in request.ids if 0 < one <= LAST]

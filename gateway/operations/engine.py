@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from gateway.operations.limits import LIMITS, Limits
+from storage.errors import Unavailable
 
 if TYPE_CHECKING:
     from gateway.operations.clock import Clock
@@ -62,8 +63,21 @@ class Engine:
     limits: Limits = LIMITS
     stopping: bool = False
     """Set when the gateway drains: long polls end, and no new one waits."""
+    refuses_sends: str = ""
+    """Why nothing that adds messages is taken at the moment; empty: it is."""
 
     @property
     def lanes(self) -> tuple[Lane[Any], ...]:
         """All lanes, for observing them."""
         return *self.standard.lanes, *self.fifo.lanes, self.publish.lane
+
+    def refuse_sends(self, reason: str) -> None:
+        """Refuse what adds messages from now on, and nothing else; empty: take it again."""
+        self.refuses_sends = reason
+        for lane in (self.standard.send, self.fifo.send, self.publish.lane):
+            lane.refuse(reason)
+
+    def check_room(self) -> None:
+        """``Unavailable`` while sends are refused: for what adds messages without a lane."""
+        if self.refuses_sends:
+            raise Unavailable(self.refuses_sends)

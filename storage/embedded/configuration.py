@@ -31,8 +31,6 @@ subtransaction_buffers = 128kB
 wal_level = minimal
 max_wal_senders = 0
 wal_compression = off
-max_wal_size = 2GB
-min_wal_size = 160MB
 checkpoint_timeout = 15min
 checkpoint_completion_target = 0.9
 # Queues are churn: dead rows must go as fast as they come.
@@ -61,7 +59,10 @@ synchronous_commit = off
 ACCESS = "local all all scram-sha-256\n"
 
 
-def configuration(max_connections: int, *, ephemeral: bool) -> str:
-    """The configuration file for a server that takes this many connections."""
+def configuration(max_connections: int, wal_bytes: int, *, ephemeral: bool) -> str:
+    """The configuration file for a server that takes this many connections, and whose log may have
+    this size between two checkpoints."""
+    wal_mb = wal_bytes >> 20
     text = _ALWAYS + f"max_connections = {max_connections}\n"
+    text += f"max_wal_size = {wal_mb}MB\nmin_wal_size = {min(160, wal_mb // 2)}MB\n"
     return text + _EPHEMERAL if ephemeral else text

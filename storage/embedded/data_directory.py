@@ -3,6 +3,7 @@
 gateway.lock    held (flock) by the gateway that uses the directory; its text is the process id
 pgdata/         PostgreSQL's own
 postgres.log    PostgreSQL's messages
+ballast         room that is given up when the disk is nearly full (disk.py)
 queuegate.conf  how we configure it; pg_hba.conf and password say whom it lets in where root runs it
 socket/         what it listens on
 
@@ -61,16 +62,22 @@ class DataDirectory:
         return directory
 
     def write(self, name: str, text: str, *, private: bool = False) -> Path:
-        """Put a file in here in one step, readable for PostgreSQL unless it is private."""
+        """Put a file in here in one step, readable for PostgreSQL unless it is private.
+
+        CannotStart when the disk is full.
+        """
         scratch = self.path / (name + ".new")
-        scratch.unlink(missing_ok=True)
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-        with open(os.open(scratch, flags, 0o600), "w", encoding="utf-8") as file:
-            file.write(text)
-            if self.account.switch and not private:
-                os.fchown(file.fileno(), -1, self.account.gid)
-                os.fchmod(file.fileno(), 0o640)
-        return scratch.rename(self.path / name)
+        try:
+            scratch.unlink(missing_ok=True)
+            with open(os.open(scratch, flags, 0o600), "w", encoding="utf-8") as file:
+                file.write(text)
+                if self.account.switch and not private:
+                    os.fchown(file.fileno(), -1, self.account.gid)
+                    os.fchmod(file.fileno(), 0o640)
+            return scratch.rename(self.path / name)
+        except OSError as error:
+            raise CannotStart(f"{scratch} cannot be written ({error.strerror})") from None
 
     def close(self) -> None:
         """Give the lock back; delete the directory if it is ephemeral."""

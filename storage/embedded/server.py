@@ -8,6 +8,7 @@ the next start stops the server that was left.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import logging
 import os
@@ -31,6 +32,7 @@ from storage.embedded.data_directory import (
     open_data_directory,
     open_ephemeral_directory,
 )
+from storage.embedded.disk import Room, balance, room_at
 from storage.embedded.orphans import (
     disown,
     lock_file_of,
@@ -85,6 +87,7 @@ class EmbeddedPostgres:
         self._socket_dir = Path()
         self._binaries = Path()
         self._password: str | None = None
+        self._is_low = False
         self._initdb: subprocess.Popen[bytes] | None = None
         self._server: subprocess.Popen[bytes] | None = None
         self._flush: threading.Thread | None = None
@@ -115,6 +118,7 @@ class EmbeddedPostgres:
         self._socket_dir = self._make_socket_dir()
         stop_orphan(self._directory.pgdata)
         _limit(self._directory.log)
+        self._keep_room()
         if self._directory.pgdata.is_dir():
             self._spawn()
             return
@@ -199,8 +203,7 @@ class EmbeddedPostgres:
             self._flush.start()
 
     def _spawn(self) -> None:
-        text = configuration(self._max_connections, ephemeral=self._ephemeral)
-        settings = self._directory.write("queuegate.conf", text)
+        settings = self._configure(room_at(self._directory.path))
         disown(self._directory.pgdata, self._account)
         place = ["-D", str(self._directory.pgdata), "-c", f"config_file={settings}"]
         if self._account.switch:
@@ -208,6 +211,25 @@ class EmbeddedPostgres:
             place += ["-c", f"hba_file={self._directory.write('pg_hba.conf', ACCESS)}"]
         place += ["-k", str(self._socket_dir), "-p", str(_PORT), "-c", "listen_addresses="]
         self._server = self._popen("postgres", *place)
+
+    def _configure(self, room: Room) -> Path:
+        text = configuration(self._max_connections, room.wal_bytes, ephemeral=self._ephemeral)
+        return self._directory.write("queuegate.conf", text)
+
+    def _keep_room(self) -> None:
+        """Look at the disk: give the ballast up or take it back, and let the log fit what is left.
+
+        On a disk that is low what PostgreSQL keeps of its log shrinks at its next checkpoint.
+        """
+        if self._ephemeral:
+            return
+        room = room_at(self._directory.path)
+        balance(self._directory.path, room)
+        is_low = room.is_low(was_low=self._is_low)
+        if is_low != self._is_low and self._server is not None:
+            self._configure(room)
+            self._server.send_signal(signal.SIGHUP)
+        self._is_low = is_low
 
     def _ensured_password(self, place: list[str]) -> str:
         """The superuser's password; set before the server runs when it has none that we know."""
@@ -313,14 +335,17 @@ class EmbeddedPostgres:
                 return not self._stopping.is_set()
             if self._stopping.wait(0.2):
                 return False
+            with contextlib.suppress(OSError, CannotStart):
+                self._keep_room()
         return False
 
     def _restart(self) -> None:
         try:
+            self._keep_room()
             stop_orphan(self._directory.pgdata)
             self._spawn()
             self._await_server(_START_DEADLINE_SECONDS)
-        except CannotStart as refusal:
+        except (CannotStart, OSError) as refusal:
             _log.error("%s", refusal)
             return
         reap(self.pid)

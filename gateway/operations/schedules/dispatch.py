@@ -144,6 +144,7 @@ class Dispatcher:
     ) -> Written | None:
         """Write what was prepared; ``committed`` is to be called after the commit. None: a queue is
         gone, and nothing was written; prepare anew."""
+        self._engine.check_room()
         messages = [one.message for some in ready for one in some]
         try:
             async with savepoint(tx):

@@ -1,0 +1,79 @@
+"""Refuses sends while the disk of the bundled PostgreSQL is nearly full.
+
+A look a second, beside the requests: a send asks nobody. Every gateway process looks for itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from storage.embedded.disk import Room, room_at
+
+if TYPE_CHECKING:
+    from gateway.operations.engine import Engine
+
+_log = logging.getLogger("queuegate.disk")
+
+_LOOK_SECONDS = 1.0
+
+
+class DiskWatch:
+    """What the disk was like when it was last looked at, and what follows for sends."""
+
+    def __init__(self, engine: Engine, directory: Path) -> None:
+        self._engine = engine
+        self._directory = directory
+        self.room: Room | None = None
+
+    async def look(self) -> None:
+        """Look now. On a disk that cannot be looked at nothing changes."""
+        try:
+            room = await asyncio.to_thread(room_at, self._directory)
+        except OSError as error:
+            _log.warning("the room in %s is not known: %s", self._directory, error)
+            return
+        self.room = room
+        was_low = bool(self._engine.refuses_sends)
+        is_low = room.is_low(was_low=was_low)
+        if is_low:
+            self._engine.refuse_sends(_reason(room))
+        elif was_low:
+            self._engine.refuse_sends("")
+        if is_low and not was_low:
+            _log.warning("%s It is the disk of %s.", _reason(room), self._directory)
+        elif was_low and not is_low:
+            _log.warning("sends are taken again: %d MiB are free", room.free_bytes >> 20)
+
+    async def run(self) -> None:
+        """Look every second."""
+        while True:
+            await self.look()
+            await asyncio.sleep(_LOOK_SECONDS)
+
+
+def _reason(room: Room) -> str:
+    return (
+        f"The database's disk is nearly full ({room.free_bytes >> 20} MiB are free): sends are "
+        f"refused until {room.recovered_bytes >> 20} MiB are. Receives and deletes go on."
+    )
+
+
+@contextlib.asynccontextmanager
+async def watching(engine: Engine, directory: Path | None) -> AsyncIterator[DiskWatch | None]:
+    """Watch the disk of this directory meanwhile; None: it is not ours to watch."""
+    if directory is None:
+        yield None
+        return
+    watch = DiskWatch(engine, directory)
+    await watch.look()
+    task = asyncio.create_task(watch.run(), name="disk")
+    try:
+        yield watch
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)

@@ -1,0 +1,51 @@
+"""While the database's disk is nearly full nothing adds messages, and everything else goes on."""
+
+from __future__ import annotations
+
+import pytest
+
+from gateway.operations.archives import Replay, replay
+from gateway.operations.caller import Caller
+from gateway.operations.engine import Engine
+from storage.errors import Unavailable
+from tests.operations.conftest import MakeQueue, ReceiveFrom, SendTo, TestClock
+from tests.operations.schedule_store import ScheduleStore, after, queue_target
+
+REASON = "The disk is nearly full."
+BY_CONTENT = {"ContentBasedDeduplication": "true"}
+
+
+@pytest.mark.parametrize("name", ["orders", "orders.fifo"])
+async def test_sends_are_refused_and_receives_go_on(
+    engine: Engine, make_queue: MakeQueue, send: SendTo, receive: ReceiveFrom, name: str
+) -> None:
+    queue = await make_queue(name, **BY_CONTENT if name.endswith("fifo") else {})
+    group = {"group_id": "g"} if queue.is_fifo else {}
+    await send(queue, "before", **group)
+    engine.refuse_sends(REASON)
+    with pytest.raises(Unavailable, match=REASON):
+        await send(queue, "meanwhile", **group)
+    assert [message.body for message in await receive(queue)] == ["before"]
+    engine.refuse_sends("")
+    await send(queue, "after", **({"group_id": "h"} if group else {}))
+
+
+async def test_replays_are_refused(engine: Engine, caller: Caller, make_queue: MakeQueue) -> None:
+    queue = await make_queue()
+    engine.refuse_sends(REASON)
+    with pytest.raises(Unavailable, match=REASON):
+        await replay(engine, caller, queue, queue, Replay())
+
+
+async def test_schedules_stay_due(
+    engine: Engine, caller: Caller, clock: TestClock, make_queue: MakeQueue
+) -> None:
+    store = ScheduleStore(engine, caller, clock)
+    await store.add("s", queue_target(await make_queue()))
+    engine.refuse_sends(REASON)
+    with pytest.raises(Unavailable, match=REASON):
+        await store.fire(60)
+    schedule = await store.get("s")
+    assert (schedule.failure_count, schedule.next_fire_at) == (0, after(60))
+    engine.refuse_sends("")
+    assert await store.fire(60) == 1
