@@ -64,15 +64,18 @@ def room_at(path: Path) -> Room:
     return Room(facts.f_blocks * facts.f_frsize, facts.f_bavail * facts.f_frsize)
 
 
-def balance(path: Path, room: Room) -> None:
-    """Give the ballast of this data directory up when the disk is nearly full, and take it back
-    when there is room again."""
+def give_ballast_up(path: Path, room: Room) -> None:
+    """Let PostgreSQL have the ballast of this data directory when its disk is nearly full."""
     ballast = path / _BALLAST
-    if ballast.exists():
-        if room.free_bytes < room.low_water_bytes // 2:
-            ballast.unlink()
-            _log.warning("the disk of %s is nearly full: the ballast is given up", path)
-    elif room.free_bytes >= room.recovered_bytes + room.ballast_bytes:
+    if room.free_bytes < room.low_water_bytes // 2 and ballast.exists():
+        ballast.unlink()
+        _log.warning("the disk of %s is nearly full: the ballast is given up", path)
+
+
+def take_ballast(path: Path, room: Room) -> None:
+    """Have a ballast in this data directory, if there is room for it beside what sends need."""
+    ballast = path / _BALLAST
+    if room.free_bytes >= room.recovered_bytes + room.ballast_bytes and not ballast.exists():
         _take(ballast, room.ballast_bytes)
 
 

@@ -32,7 +32,7 @@ from storage.embedded.data_directory import (
     open_data_directory,
     open_ephemeral_directory,
 )
-from storage.embedded.disk import Room, balance, room_at
+from storage.embedded.disk import Room, give_ballast_up, room_at, take_ballast
 from storage.embedded.orphans import (
     disown,
     lock_file_of,
@@ -126,7 +126,7 @@ class EmbeddedPostgres:
         scratch = self._directory.make("pgdata.new")
         self._initdb = self._popen(
             *("initdb", "-D", str(scratch), "-U", superuser.NAME, "--auth=trust"),
-            *("--encoding=UTF8", "--locale=C", "--no-data-checksums"),
+            *("--encoding=UTF8", "--locale=C", "--data-checksums"),
             *("--no-sync", "--no-instructions"),
         )
 
@@ -224,11 +224,14 @@ class EmbeddedPostgres:
         if self._ephemeral:
             return
         room = room_at(self._directory.path)
-        balance(self._directory.path, room)
+        give_ballast_up(self._directory.path, room)
         is_low = room.is_low(was_low=self._is_low)
-        if is_low != self._is_low and self._server is not None:
-            self._configure(room)
-            self._server.send_signal(signal.SIGHUP)
+        if self._server is not None:
+            # Not before the server runs: on some file systems it takes a while.
+            take_ballast(self._directory.path, room)
+            if is_low != self._is_low:
+                self._configure(room)
+                self._server.send_signal(signal.SIGHUP)
         self._is_low = is_low
 
     def _ensured_password(self, place: list[str]) -> str:

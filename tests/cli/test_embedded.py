@@ -16,6 +16,8 @@ import pytest
 from storage import preflight
 from storage.embedded import EmbeddedPostgres, binaries, data_directory, orphans
 from storage.embedded.account import Account, CannotStart, choose_account
+from storage.embedded.configuration import configuration
+from storage.embedded.disk import Room
 from storage.embedded.server import running_dsn
 
 Start = Callable[..., EmbeddedPostgres]
@@ -60,6 +62,19 @@ async def test_it_listens_on_a_private_socket_only(data: Path, start: Start) -> 
     assert _mode(data) == (0o710 if os.geteuid() == 0 else 0o700)
     assert await _ask(server, "fsync") == "on"
     assert await _ask(server, "synchronous_commit") == "on"
+
+
+async def test_it_notices_what_a_disk_garbles(data: Path, start: Start) -> None:
+    assert await _ask(start(data), "data_checksums") == "on"
+
+
+@pytest.mark.parametrize(
+    ("free_mib", "wal_mib"), [(10, 64), (700, 175), (4096, 1024), (1 << 20, 2048)]
+)
+def test_its_log_fits_the_disk(free_mib: int, wal_mib: int) -> None:
+    room = Room(1 << 42, free_mib << 20)
+    text = configuration(60, room.wal_bytes, ephemeral=False)
+    assert f"\nmax_wal_size = {wal_mib}MB\n" in text
 
 
 async def test_an_ephemeral_one_needs_no_directory_and_leaves_none(start: Start) -> None:
