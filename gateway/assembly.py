@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import AsyncIterator, Callable
 from datetime import datetime
+from secrets import token_bytes
 from typing import TYPE_CHECKING
 
 from gateway.operations import clock as clocks
@@ -18,6 +19,8 @@ from gateway.operations.sns.signing import Signer
 from gateway.operations.sns.topic_cache import TopicCache
 from gateway.operations.wakeups import Wakeups
 from gateway.supplied_keys import supplied_key
+from protocol.receipts import SECRET_BYTES
+from storage import receipt_secrets
 from storage import settings as stored_settings
 from storage.database import Database
 from storage.fifo import FifoLanes
@@ -41,7 +44,9 @@ async def open_engine(
     try:
         async with database.transaction() as tx:
             clock = await stored_settings.clock(tx)
+            secret = await receipt_secrets.agree_on(tx, token_bytes(SECRET_BYTES))
         engine.clock.move(clock.ahead_seconds, clock.moves)
+        engine.receipts.use(secret)
         yield engine
     finally:
         engine.stopping = True

@@ -1,33 +1,43 @@
 """Receipt handles: opaque to clients, and all that we need to find the message again.
 
 A handle is a prefix of four letters that tells its kind and version, then URL-safe base64 of the
-packed fields and a checksum. Whole groups of three bytes need no padding, so no character wants
+packed fields and a check. Whole groups of three bytes need no padding, so no character wants
 escaping in JSON, XML or a URL.
+
+Version 2 checks with a secret: nobody but us can make a handle. Version 1 checked with CRC32, which
+anybody can compute.
 """
 
 from binascii import Error as Base64Error
 from binascii import a2b_base64, b2a_base64
+from collections.abc import Callable
+from hashlib import blake2b
+from hmac import compare_digest
 from struct import Struct
 from typing import NamedTuple
 from zlib import crc32
 
+from protocol import names
 from protocol.errors import Malformed
 
-_STANDARD = "QGS1"
-_FIFO = "QGF1"
+_STANDARD = "QGS"
+_FIFO = "QGF"
+_PREFIX_LENGTH = 4
 _FIELDS = Struct(">IQII")
-_CHECK = Struct(">I")
-_CHECKED_FIELDS = Struct(">IQIII")
-_STANDARD_LENGTH = len(_STANDARD) + (_FIELDS.size + _CHECK.size) // 3 * 4
+_CRC = Struct(">I")
+_TAG_BYTES = 10
 _LONGEST = 1024
+_LAST_SEQUENCE = 2**63 - 1
+_LAST_COUNT = 2**31 - 1
 
-# Different seeds, so that a handle of one kind is never taken for the other.
-_STANDARD_SEED = crc32(_STANDARD.encode())
-_FIFO_SEED = crc32(_FIFO.encode())
+SECRET_BYTES = 32
+"""Of the secret of version 2."""
 
 _TO_URL = bytes.maketrans(b"+/", b"-_")
 # The plain alphabet must not pass for ours: a handle has one spelling.
 _FROM_URL = bytes.maketrans(b"-_+/", b"+/!!")
+
+_Check = Callable[[bytes], bytes]
 
 
 class StandardReceipt(NamedTuple):
@@ -45,53 +55,105 @@ class FifoReceipt(NamedTuple):
     received_at: int
 
 
-def encode_standard(queue_id: int, sequence: int, receive_count: int, received_at: int) -> str:
-    """36 characters. All numbers are unsigned; the sequence has 64 bits, the others 32.
+class Handles:
+    """Writes and reads the handles of one version; made by ``keyed`` and ``unkeyed``."""
 
-    `received_at` is the second of the receive: the twelve hours of a message count from it.
-    """
-    fields = _FIELDS.pack(queue_id, sequence, receive_count, received_at)
-    check = _CHECK.pack(crc32(fields, _STANDARD_SEED))
-    return _STANDARD + b2a_base64(fields + check, newline=False).translate(_TO_URL).decode("ascii")
+    __slots__ = ("_check_bytes", "_check_fifo", "_check_standard", "_fifo", "_length", "_standard")
 
+    def __init__(self, version: int, check_standard: _Check, check_fifo: _Check) -> None:
+        # They differ, so that a handle of one kind is never taken for the other.
+        self._check_standard = check_standard
+        self._check_fifo = check_fifo
+        self._check_bytes = len(check_standard(b""))
+        self._standard = f"{_STANDARD}{version}"
+        self._fifo = f"{_FIFO}{version}"
+        self._length = _PREFIX_LENGTH + (_FIELDS.size + self._check_bytes) // 3 * 4
 
-def encode_fifo(
-    queue_id: int, group_id: str, sequence: int, receive_count: int, received_at: int
-) -> str:
-    """At most 208 characters for a group id as SQS allows it."""
-    fields = _FIELDS.pack(queue_id, sequence, receive_count, received_at) + group_id.encode()
-    check = _CHECK.pack(crc32(fields, _FIFO_SEED))
-    encoded = b2a_base64(check + fields, newline=False).translate(_TO_URL)
-    return _FIFO + encoded.rstrip(b"=").decode("ascii")
+    def encode_standard(
+        self, queue_id: int, sequence: int, receive_count: int, received_at: int
+    ) -> str:
+        """44 characters, 36 of version 1.
 
+        `received_at` is the second of the receive: the twelve hours of a message count from it.
+        """
+        fields = _FIELDS.pack(queue_id, sequence, receive_count, received_at)
+        encoded = b2a_base64(fields + self._check_standard(fields), newline=False)
+        return self._standard + encoded.translate(_TO_URL).decode("ascii")
 
-def decode(handle: str) -> StandardReceipt | FifoReceipt:
-    """The receipt that was made into exactly this handle. Raises Malformed for every other text."""
-    if len(handle) == _STANDARD_LENGTH and handle.startswith(_STANDARD):
-        raw = _unpacked(handle[4:])
-        queue_id, sequence, receive_count, received_at, check = _CHECKED_FIELDS.unpack(raw)
-        if crc32(raw[:20], _STANDARD_SEED) != check:
+    def encode_fifo(
+        self, queue_id: int, group_id: str, sequence: int, receive_count: int, received_at: int
+    ) -> str:
+        """At most 215 characters for a group id as SQS allows it."""
+        fields = _FIELDS.pack(queue_id, sequence, receive_count, received_at) + group_id.encode()
+        encoded = b2a_base64(self._check_fifo(fields) + fields, newline=False).translate(_TO_URL)
+        return self._fifo + encoded.rstrip(b"=").decode("ascii")
+
+    def decode(self, handle: str) -> StandardReceipt | FifoReceipt:
+        """The receipt that was made into exactly this handle. Raises Malformed for other texts.
+
+        Every field is in the range of what is stored, whoever computed the check.
+        """
+        if len(handle) == self._length and handle.startswith(self._standard):
+            raw = _unpacked(handle[_PREFIX_LENGTH:])
+            fields = raw[: _FIELDS.size]
+            if not compare_digest(self._check_standard(fields), raw[_FIELDS.size :]):
+                raise _malformed()
+            receipt = StandardReceipt._make(_FIELDS.unpack(fields))
+            _check_ranges(receipt)
+            return receipt
+        if len(handle) <= _LONGEST and handle.startswith(self._fifo):
+            return self._decode_fifo(handle)
+        raise _malformed()
+
+    def _decode_fifo(self, handle: str) -> FifoReceipt:
+        text = handle[_PREFIX_LENGTH:]
+        raw = _unpacked(text + "=" * (-len(text) % 4))
+        check, fields = raw[: self._check_bytes], raw[self._check_bytes :]
+        if len(fields) < _FIELDS.size or not compare_digest(self._check_fifo(fields), check):
             raise _malformed()
-        return StandardReceipt(queue_id, sequence, receive_count, received_at)
-    if len(handle) <= _LONGEST and handle.startswith(_FIFO):
-        return _decode_fifo(handle)
-    raise _malformed()
+        queue_id, sequence, receive_count, received_at = _FIELDS.unpack_from(fields)
+        try:
+            group_id = fields[_FIELDS.size :].decode()
+        except UnicodeDecodeError:
+            raise _malformed() from None
+        receipt = FifoReceipt(queue_id, group_id, sequence, receive_count, received_at)
+        _check_ranges(receipt)
+        # The last base64 character may have bits that mean nothing: there is one spelling.
+        if not names.is_fifo_id(group_id) or self.encode_fifo(*receipt) != handle:
+            raise _malformed()
+        return receipt
 
 
-def _decode_fifo(handle: str) -> FifoReceipt:
-    raw = _unpacked(handle[4:] + "=" * (-len(handle) % 4))
-    if len(raw) < _CHECK.size + _FIELDS.size:
+def keyed(secret: bytes) -> Handles:
+    """Handles that only who knows the secret can make."""
+    return Handles(2, _tag(secret, b"standard"), _tag(secret, b"fifo"))
+
+
+def unkeyed() -> Handles:
+    """Handles as they were before there was a secret."""
+    return Handles(1, _crc(b"QGS1"), _crc(b"QGF1"))
+
+
+def _tag(secret: bytes, kind: bytes) -> _Check:
+    # Copying one that has the key is half the price of making one.
+    copy = blake2b(digest_size=_TAG_BYTES, key=secret, person=kind).copy
+
+    def tag(fields: bytes) -> bytes:
+        state = copy()
+        state.update(fields)
+        return state.digest()
+
+    return tag
+
+
+def _crc(kind: bytes) -> _Check:
+    seed = crc32(kind)
+    return lambda fields: _CRC.pack(crc32(fields, seed))
+
+
+def _check_ranges(receipt: StandardReceipt | FifoReceipt) -> None:
+    if not (0 < receipt.sequence <= _LAST_SEQUENCE and 0 < receipt.receive_count <= _LAST_COUNT):
         raise _malformed()
-    queue_id, sequence, receive_count, received_at = _FIELDS.unpack_from(raw, _CHECK.size)
-    try:
-        group_id = raw[_CHECK.size + _FIELDS.size :].decode()
-    except UnicodeDecodeError:
-        raise _malformed() from None
-    # The last base64 character may have bits that mean nothing; comparing with our own spelling
-    # covers these and the checksum.
-    if encode_fifo(queue_id, group_id, sequence, receive_count, received_at) != handle:
-        raise _malformed()
-    return FifoReceipt(queue_id, group_id, sequence, receive_count, received_at)
 
 
 def _unpacked(text: str) -> bytes:

@@ -77,7 +77,12 @@ def _finish_receive(context: Context, members: Members, received: Any) -> Member
         return {}
     want = wire.wanted(members, is_query=context.is_query)
     now = context.engine.clock.seconds()
-    return {"Messages": [wire.received_members(message, want, now) for message in received]}
+    handle_of = context.engine.receipts.handle_of
+    return {
+        "Messages": [
+            wire.received_members(message, want, handle_of(message, now)) for message in received
+        ]
+    }
 
 
 def _start_delete(context: Context, members: Members, reply: Reply) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 from gateway.faces.refusals import failed_entry
 from gateway.operations import message_attributes
-from gateway.operations.messages import ReceiveMessage, receipt_handle_of, system_of
+from gateway.operations.messages import ReceiveMessage, system_of
 from gateway.operations.sending import SendMessage, Sent
 from protocol import names
 from protocol.attribute_values import with_bytes
@@ -154,12 +154,12 @@ def to_receive(members: Members) -> ReceiveMessage:
     )
 
 
-def received_members(message: Received, want: Wanted, received_at: int) -> Members:
+def received_members(message: Received, want: Wanted, receipt_handle: str) -> Members:
     """One message as ReceiveMessage shows it."""
     digest = message.body_md5
     members: Members = {
         "MessageId": str(message.message_id),
-        "ReceiptHandle": receipt_handle_of(message, received_at),
+        "ReceiptHandle": receipt_handle,
         "MD5OfBody": digest.hex() if digest is not None else md5_of_body(message.body),
         "Body": message.body,
     }

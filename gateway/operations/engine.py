@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from gateway.operations.limits import LIMITS, Limits
 from storage.errors import Unavailable
+from gateway.operations.receipt_handles import ReceiptHandles
 
 if TYPE_CHECKING:
     from gateway.operations.clock import Clock
@@ -60,6 +61,7 @@ class Engine:
     publish: PublishLane
     signer: Signer
     rules: Rules
+    receipts: ReceiptHandles = field(default_factory=ReceiptHandles)
     limits: Limits = LIMITS
     stopping: bool = False
     """Set when the gateway drains: long polls end, and no new one waits."""

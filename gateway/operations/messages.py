@@ -16,8 +16,7 @@ import orjson
 
 from gateway.operations.identifiers import bad_id
 from gateway.operations.receiving import Receiving, Reply
-from protocol import names, receipts
-from protocol.errors import Malformed
+from protocol import names
 from protocol.receipts import FifoReceipt
 from storage.deletes import ArchivingDelete, Delete
 from storage.errors import (
@@ -117,29 +116,11 @@ def check_visibility(seconds: int, most: int) -> None:
         )
 
 
-def receipt_handle_of(message: Received, received_at: int) -> str:
-    """The opaque text by which whoever received the message at that second deletes it."""
-    if message.group_id is not None:
-        return receipts.encode_fifo(
-            message.queue_id,
-            message.group_id,
-            message.sequence,
-            message.receive_count,
-            received_at,
-        )
-    return receipts.encode_standard(
-        message.queue_id, message.sequence, message.receive_count, received_at
-    )
-
-
-def _receipt(queue: Queue, handle: str | None) -> Any:
+def _receipt(engine: Engine, queue: Queue, handle: str | None) -> Any:
     if not handle:
         raise MissingParameter("ReceiptHandle")
-    try:
-        receipt = receipts.decode(handle)
-    except Malformed:
-        raise ReceiptHandleIsInvalid(handle) from None
-    if receipt.queue_id != queue.queue_id or isinstance(receipt, FifoReceipt) != queue.is_fifo:
+    receipt = engine.receipts.read(queue, handle, engine.clock.seconds())
+    if receipt is None:
         raise ReceiptHandleIsInvalid(handle)
     return receipt
 
@@ -152,7 +133,7 @@ def delete_message(
     On a FIFO queue a receipt whose timeout has run out is refused (docs/contract/sqs.md 2.6). A
     queue that archives keeps the message in its archive, in the same transaction.
     """
-    receipt = _receipt(queue, receipt_handle)
+    receipt = _receipt(engine, queue, receipt_handle)
     if queue.is_fifo:
         assert receipt_handle is not None
         _delete_fifo(engine, queue, [(receipt_handle, receipt)], lambda r: reply(_only(r)))
@@ -183,7 +164,7 @@ def delete_messages(
     engine: Engine, caller: Caller, queue: Queue, handles: list[str | None], reply: Reply
 ) -> None:
     """Delete a batch; the reply is list[Rejected | None], one for each handle."""
-    outcomes, good = _receipts(queue, handles)
+    outcomes, good = _receipts(engine, queue, handles)
     if not good:
         reply(outcomes)
     elif queue.is_fifo:
@@ -202,13 +183,13 @@ def delete_messages(
 
 
 def _receipts(
-    queue: Queue, handles: list[str | None]
+    engine: Engine, queue: Queue, handles: list[str | None]
 ) -> tuple[list[Rejected | None], list[tuple[str, Any]]]:
     outcomes: list[Rejected | None] = []
     good = []
     for handle in handles:
         try:
-            receipt = _receipt(queue, handle)
+            receipt = _receipt(engine, queue, handle)
         except Rejected as refusal:
             outcomes.append(refusal)
         else:
@@ -296,7 +277,7 @@ def change_message_visibilities(
 def _visibility_row(
     engine: Engine, queue: Queue, handle: str | None, seconds: int | None
 ) -> tuple[str, Any, int]:
-    receipt = _receipt(queue, handle)
+    receipt = _receipt(engine, queue, handle)
     if seconds is None:
         raise MissingParameter("VisibilityTimeout")
     most = engine.limits.visibility_timeout_seconds

@@ -17,7 +17,6 @@ from gateway.operations.messages import (
     answered,
     delete_message,
     delete_messages,
-    receipt_handle_of,
     receive_message,
 )
 from gateway.operations.messages_by_id import change_visibility_by_id, delete_by_ids
@@ -69,7 +68,7 @@ class Calls:
             await self._send(queue, body, **ids)
 
     async def delete(self, queue: Queue, *messages: Received) -> None:
-        handles = [receipt_handle_of(message, 0) for message in messages]
+        handles = [self.engine.receipts.handle_of(message, 0) for message in messages]
         if len(handles) == 1:
             await answered(delete_message, self.engine, self.caller, queue, handles[0])
         else:

@@ -17,7 +17,6 @@ from gateway.operations.messages import (
     change_message_visibility,
     delete_message,
     delete_messages,
-    receipt_handle_of,
     receive_message,
     system_of,
 )
@@ -68,7 +67,7 @@ class Calls:
         """The handle of the next message."""
         request = ReceiveMessage(wait_seconds=0, **more)
         [message] = await answered(receive_message, self.engine, self.caller, queue, request)
-        return receipt_handle_of(message, self.engine.clock.seconds())
+        return self.engine.receipts.handle_of(message, self.engine.clock.seconds())
 
     async def delete(self, queue: Queue, handle: str | None) -> None:
         await answered(delete_message, self.engine, self.caller, queue, handle)

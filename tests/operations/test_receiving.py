@@ -20,7 +20,6 @@ from gateway.operations.messages import (
     answered,
     change_message_visibility,
     delete_message,
-    receipt_handle_of,
     receive_message,
 )
 from gateway.operations.queue_cache import QueueCache
@@ -214,7 +213,7 @@ async def test_visibility_zero_wakes_a_long_poll(
     [message] = await poll(queue)
     waiting = asyncio.ensure_future(poll(queue))
     await _parked(engine)
-    handle = receipt_handle_of(message, engine.clock.seconds())
+    handle = engine.receipts.handle_of(message, engine.clock.seconds())
     await answered(change_message_visibility, engine, caller, queue, handle, 0)
     [again] = await waiting
     assert again.receive_count == 2
@@ -229,7 +228,7 @@ async def test_a_delete_lets_the_next_of_a_group_through(
     [first] = await poll(queue, max_messages=1)
     waiting = asyncio.ensure_future(poll(queue))
     await _parked(engine)
-    handle = receipt_handle_of(first, engine.clock.seconds())
+    handle = engine.receipts.handle_of(first, engine.clock.seconds())
     await answered(delete_message, engine, caller, queue, handle)
     assert _bodies(await waiting) == ["2"]
 
@@ -364,7 +363,7 @@ async def test_a_waiting_poll_obeys_a_redrive_policy_that_was_set_meanwhile(
     policy = f'{{"deadLetterTargetArn":"{dead.arn}","maxReceiveCount":1}}'
     change = SetQueueAttributes(queue, {"RedrivePolicy": policy})
     await set_queue_attributes(engine, caller, change)
-    handle = receipt_handle_of(message, engine.clock.seconds())
+    handle = engine.receipts.handle_of(message, engine.clock.seconds())
     await answered(change_message_visibility, engine, caller, queue, handle, 0)
     assert await waiting == []
     assert _bodies(await poll(dead)) == ["a"]

@@ -13,7 +13,6 @@ from gateway.operations.messages import (
     answered,
     change_message_visibility,
     delete_message,
-    receipt_handle_of,
     receive_message,
 )
 from gateway.operations.moves import StartMessageMoveTask, start_message_move_task
@@ -163,7 +162,7 @@ class Simulation:
             message.receive_count += 1
             message.was_received = True
             message.visible_at = now + timedelta(seconds=hidden)
-            text = receipt_handle_of(given, self.world.clock.seconds())
+            text = self.world.receipts.handle_of(given, self.world.clock.seconds())
             model.handles.append(Handle(model, message, message.receive_count, text))
 
     def _some_handle(self, model: ModelQueue) -> Handle | None:

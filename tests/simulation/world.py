@@ -16,6 +16,7 @@ from gateway.operations.limits import LIMITS
 from gateway.operations.looking import connect
 from gateway.operations.messages import answered
 from gateway.operations.queue_cache import QueueCache
+from gateway.operations.receipt_handles import ReceiptHandles
 from gateway.operations.series import Series
 from gateway.operations.sns.signing import Signer
 from gateway.operations.sns.topic_cache import TopicCache
@@ -57,6 +58,7 @@ class World:
     def __init__(self, dsn: str) -> None:
         self.dsn = dsn
         self.clock = StandingClock()
+        self.receipts = ReceiptHandles()
         self.engines: list[Engine] = []
         self.observer = Database(dsn, application="observer")
 
@@ -82,6 +84,7 @@ class World:
             publish=PublishLane(database, self.clock.now, standard.lower_marks),
             signer=Signer(database),
             rules=Rules(purge_interval_seconds=0, queue_recreate_seconds=0),
+            receipts=self.receipts,
         )
         connect(engine)
         return engine
