@@ -14,6 +14,8 @@ from scheduler import all_workers
 from scheduler.delivery.attempts import DeliveryOptions, Sign
 from scheduler.delivery.deliver import Deliver
 from scheduler.fire import FireOptions, FireSchedules
+from scheduler.keep_time import KeepTime
+from scheduler.worker import Worker
 
 if TYPE_CHECKING:
     from gateway.config import Settings
@@ -41,13 +43,14 @@ def workers_for(
     """Every worker that the settings ask for, on the engine's database and clock. Any number of
     processes may run them."""
     workers: list[Background] = [
+        Worker(KeepTime(engine.database, engine.series.clock)),
         *all_workers(
             engine.database,
             engine.clock.now,
             engine.wakeups.arrived,
             queue_recreate_seconds=engine.rules.queue_recreate_seconds,
             outbox_days=engine.rules.outbox_days,
-        )
+        ),
     ]
     if settings.delivery_enabled:
         deliver = Deliver(

@@ -75,8 +75,18 @@ class _ProcessNumbers(Collector):
             ("db_pool_idle", idle, "Idle connections of the pool."),
             ("db_pool_active", size - idle, "Connections of the pool in use."),
             ("queuegate_parked_receives", self._engine.wakeups.parked_count(), "Long polls."),
+            (
+                "queuegate_clock_behind_seconds",
+                series.clock.behind_seconds,
+                "How far the clock of the database is behind what it was; added up over processes.",
+            ),
         ):
             yield GaugeMetricFamily(name, text, value=value)
+        yield CounterMetricFamily(
+            "queuegate_clock_steps_back",
+            "Times that the clock of the database was found behind what it was.",
+            series.clock.step_count,
+        )
         yield CounterMetricFamily(
             "db_pool_acquire_timeouts",
             "Waits for a connection in vain.",

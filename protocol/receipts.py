@@ -95,12 +95,15 @@ class Handles:
         """
         if len(handle) == self._length and handle.startswith(self._standard):
             raw = _unpacked(handle[_PREFIX_LENGTH:])
-            fields = raw[: _FIELDS.size]
-            if not compare_digest(self._check_standard(fields), raw[_FIELDS.size :]):
+            queue_id, sequence, receive_count, received_at = _FIELDS.unpack_from(raw)
+            check = self._check_standard(raw[: _FIELDS.size])
+            if (
+                not compare_digest(check, raw[_FIELDS.size :])
+                or not 0 < sequence <= _LAST_SEQUENCE
+                or not 0 < receive_count <= _LAST_COUNT
+            ):
                 raise _malformed()
-            receipt = StandardReceipt._make(_FIELDS.unpack(fields))
-            _check_ranges(receipt)
-            return receipt
+            return StandardReceipt(queue_id, sequence, receive_count, received_at)
         if len(handle) <= _LONGEST and handle.startswith(self._fifo):
             return self._decode_fifo(handle)
         raise _malformed()
@@ -117,9 +120,13 @@ class Handles:
         except UnicodeDecodeError:
             raise _malformed() from None
         receipt = FifoReceipt(queue_id, group_id, sequence, receive_count, received_at)
-        _check_ranges(receipt)
-        # The last base64 character may have bits that mean nothing: there is one spelling.
-        if not names.is_fifo_id(group_id) or self.encode_fifo(*receipt) != handle:
+        if (
+            not 0 < sequence <= _LAST_SEQUENCE
+            or not 0 < receive_count <= _LAST_COUNT
+            or not names.is_fifo_id(group_id)
+            # The last base64 character may have bits that mean nothing: there is one spelling.
+            or self.encode_fifo(*receipt) != handle
+        ):
             raise _malformed()
         return receipt
 
@@ -149,11 +156,6 @@ def _tag(secret: bytes, kind: bytes) -> _Check:
 def _crc(kind: bytes) -> _Check:
     seed = crc32(kind)
     return lambda fields: _CRC.pack(crc32(fields, seed))
-
-
-def _check_ranges(receipt: StandardReceipt | FifoReceipt) -> None:
-    if not (0 < receipt.sequence <= _LAST_SEQUENCE and 0 < receipt.receive_count <= _LAST_COUNT):
-        raise _malformed()
 
 
 def _unpacked(text: str) -> bytes:

@@ -128,6 +128,24 @@ class ScheduleSeries:
         self.paused_count += count
 
 
+class ClockSeries:
+    """The clock of the database."""
+
+    __slots__ = ("behind_seconds", "step_count")
+
+    def __init__(self) -> None:
+        self.behind_seconds = 0.0
+        self.step_count = 0
+
+    def stands_behind(self, seconds: float) -> None:
+        """It is so far behind what it was once; 0: it is not."""
+        self.behind_seconds = seconds
+
+    def stepped_back(self) -> None:
+        """It was found behind."""
+        self.step_count += 1
+
+
 class Series:
     """All numbers of this process.
 
@@ -141,6 +159,7 @@ class Series:
         self.flushes: dict[str, Histogram] = {}
         self.deliveries = DeliverySeries()
         self.schedules = ScheduleSeries()
+        self.clock = ClockSeries()
         self.requests: dict[tuple[str, str, str, int], int] = {}
         """(method, path, action or "", status) -> requests."""
         self.request_seconds: dict[tuple[str, str, str], Histogram] = {}

@@ -126,12 +126,12 @@ WITH RECURSIVE heads AS (
   WHERE h.place < $3::int
 ), outdated AS MATERIALIZED (
   SELECT h.queue_id, CASE WHEN q.is_live
-    THEN coalesce($1::timestamptz, clock_timestamp()) - make_interval(days => q.archive_days) END AS before
+    THEN coalesce($1::timestamptz, present()) - make_interval(days => q.archive_days) END AS before
   FROM heads AS h LEFT JOIN LATERAL (
     SELECT x.archive_days, x.deleted_at IS NULL AS is_live FROM queues AS x
     WHERE x.queue_id = h.queue_id OFFSET 0) AS q ON true
   WHERE NOT coalesce(q.is_live, false) OR h.archived_at
-    < coalesce($1::timestamptz, clock_timestamp()) - make_interval(days => q.archive_days)
+    < coalesce($1::timestamptz, present()) - make_interval(days => q.archive_days)
 )
 SELECT (SELECT max(h.queue_id) FROM heads AS h) AS last_queue_id,
   (SELECT count(*) FROM heads)::int AS looked_at,

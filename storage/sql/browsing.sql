@@ -24,7 +24,7 @@ SELECT CASE WHEN is_called THEN last_value ELSE 0 END FROM fifo_sequence
 -- params: now, queue_id, retention, after_sequence, until_sequence, as_of, group_id, sent_since_ms, sent_until_ms, min_receives, max_receives, state, message_ids, looked_at, limit, most_bytes
 -- A dead letter counts as sent when it came, though its place is that of its number.
 WITH clock AS MATERIALIZED (
-  SELECT coalesce($1::timestamptz, clock_timestamp()) AS now
+  SELECT coalesce($1::timestamptz, present()) AS now
 ), wanted AS MATERIALIZED (
   SELECT x.tid, x.sequence, x.state, row_number() OVER w AS position,
     sum(x.size) OVER w - x.size AS bytes_before
@@ -79,7 +79,7 @@ ORDER BY r.sequence
 -- Whether and how often a message was received says the row of its group. One that the group has
 -- passed by is gone.
 WITH clock AS MATERIALIZED (
-  SELECT coalesce($1::timestamptz, clock_timestamp()) AS now
+  SELECT coalesce($1::timestamptz, present()) AS now
 ), wanted AS MATERIALIZED (
   SELECT x.*, row_number() OVER w AS position, sum(x.size) OVER w - x.size AS bytes_before
   FROM (

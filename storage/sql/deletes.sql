@@ -65,7 +65,7 @@ WITH archiving AS MATERIALIZED (
 ), archived AS (
   INSERT INTO message_archive (queue_id, sequence, archived_at, sent_at, first_received_at,
     receive_count, message_id, body_md5, sender_id, body, attributes, system)
-  SELECT g.queue_id, g.sequence, coalesce($1::timestamptz, clock_timestamp()), g.sent_at,
+  SELECT g.queue_id, g.sequence, coalesce($1::timestamptz, present()), g.sent_at,
     g.first_received_at, g.receive_count, g.message_id, g.body_md5, g.sender_id, g.body,
     g.attributes, g.system
   FROM gone AS g WHERE g.queue_id = ANY(ARRAY(SELECT archiving.queue_id FROM archiving))
@@ -85,7 +85,7 @@ WITH gone AS (
 ), archived AS (
   INSERT INTO message_archive (queue_id, sequence, archived_at, sent_at, first_received_at,
     receive_count, message_id, body_md5, sender_id, body, attributes, system)
-  SELECT g.queue_id, g.sequence, coalesce($1::timestamptz, clock_timestamp()), g.sent_at,
+  SELECT g.queue_id, g.sequence, coalesce($1::timestamptz, present()), g.sent_at,
     g.first_received_at, g.receive_count, g.message_id, g.body_md5, g.sender_id, g.body,
     g.attributes, g.system
   FROM gone AS g WHERE (SELECT q.is_archiving FROM queues AS q WHERE q.queue_id = $2::int)

@@ -8,7 +8,7 @@ INSERT INTO deliveries (subscription_id, kind, is_raw, due_at, created_at, messa
   region, topic_name, endpoint, body)
 SELECT i.subscription_id, i.kind, i.is_raw, clock.now, clock.now, i.message_id, i.account_id,
   i.region, i.topic_name, i.endpoint, i.body
-FROM (SELECT coalesce($1::timestamptz, clock_timestamp()) AS now) AS clock,
+FROM (SELECT coalesce($1::timestamptz, present()) AS now) AS clock,
   unnest($2::uuid[], $3::text[], $4::boolean[], $5::uuid[], $6::text[], $7::text[], $8::text[],
          $9::text[], $10::text[])
     AS i (subscription_id, kind, is_raw, message_id, account_id, region, topic_name, endpoint, body)
@@ -30,7 +30,7 @@ WITH RECURSIVE heads AS (
   WHERE h.place < $3
 )
 SELECT h.subscription_id,
-  date_part('epoch', h.due_at - coalesce($1::timestamptz, clock_timestamp())) AS due_in
+  date_part('epoch', h.due_at - coalesce($1::timestamptz, present())) AS due_in
 FROM heads AS h ORDER BY h.place
 
 -- name: find_policies
@@ -50,7 +50,7 @@ FROM unnest($1::uuid[]) AS i (subscription_id),
 -- In how many seconds the next delivery of each may begin; negative: since when. Their rows are held,
 -- those that another worker holds are left out: it is about to begin some.
 SELECT s.subscription_id, coalesce(date_part('epoch',
-    s.throttled_until - coalesce($1::timestamptz, clock_timestamp())), -3600) AS free_in
+    s.throttled_until - coalesce($1::timestamptz, present())), -3600) AS free_in
 FROM subscriptions AS s
 WHERE s.subscription_id = ANY($2::uuid[])
 ORDER BY s.subscription_id
@@ -60,7 +60,7 @@ FOR NO KEY UPDATE SKIP LOCKED
 -- params: now, subscription_ids, free_in
 -- The next delivery of each may begin in so many seconds.
 UPDATE subscriptions AS s
-SET throttled_until = coalesce($1::timestamptz, clock_timestamp())
+SET throttled_until = coalesce($1::timestamptz, present())
   + ($3::float8[])[array_position($2::uuid[], s.subscription_id)] * interval '1 second'
 WHERE s.subscription_id = ANY($2::uuid[])
 
@@ -71,7 +71,7 @@ WHERE s.subscription_id = ANY($2::uuid[])
 -- `held_ids` are those that this very process still works on, whatever the clock says.
 -- The update goes by ctid through an array, as in `messages.receive`.
 WITH clock AS MATERIALIZED (
-  SELECT coalesce($1::timestamptz, clock_timestamp()) AS now
+  SELECT coalesce($1::timestamptz, present()) AS now
 ), picked AS MATERIALIZED (
   SELECT p.ctid AS place, p.delivery_id, p.is_leased
   FROM clock, unnest($2::uuid[], $3::int[]) AS s (subscription_id, max),
@@ -110,7 +110,7 @@ SET is_leased = false, attempted_at = clock.now,
         * interval '1 second',
     last_status = ($5::int[])[array_position($2::bigint[], d.delivery_id)],
     last_error = ($6::text[])[array_position($2::bigint[], d.delivery_id)]
-FROM (SELECT coalesce($1::timestamptz, clock_timestamp()) AS now) AS clock
+FROM (SELECT coalesce($1::timestamptz, present()) AS now) AS clock
 WHERE d.delivery_id = ANY($2::bigint[]) AND d.is_leased
   AND d.attempt_count = ($3::int[])[array_position($2::bigint[], d.delivery_id)]
 
@@ -118,7 +118,7 @@ WHERE d.delivery_id = ANY($2::bigint[]) AND d.is_leased
 -- params: now, delivery_ids, attempt_counts
 -- Ends leases whose attempts were broken off: due at once, and counted like leases that ran out.
 UPDATE deliveries AS d
-SET is_leased = false, due_at = coalesce($1::timestamptz, clock_timestamp()),
+SET is_leased = false, due_at = coalesce($1::timestamptz, present()),
     lost_count = d.lost_count + 1
 WHERE d.delivery_id = ANY($2::bigint[]) AND d.is_leased
   AND d.attempt_count = ($3::int[])[array_position($2::bigint[], d.delivery_id)]

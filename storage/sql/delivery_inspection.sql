@@ -32,7 +32,7 @@ SELECT
   (SELECT CASE WHEN e.counted < $2 THEN e.counted ELSE greatest(e.counted, (
      SELECT c.reltuples FROM pg_class AS c WHERE c.oid = 'deliveries_exhausted'::regclass)) END
    FROM exhausted AS e)::bigint AS exhausted,
-  coalesce(greatest(date_part('epoch', coalesce($1::timestamptz, clock_timestamp())
+  coalesce(greatest(date_part('epoch', coalesce($1::timestamptz, present())
     - (SELECT min(h.created_at) FROM heads AS h)), 0), 0) AS oldest_pending_seconds
 
 -- name: list_some
@@ -42,7 +42,7 @@ SELECT
 SELECT d.delivery_id, d.subscription_id, d.kind, d.state, d.is_leased, d.is_raw, d.due_at,
   d.created_at, d.attempted_at, d.attempt_count, d.lost_count, d.last_status, d.last_error,
   d.message_id, d.account_id, d.region, d.topic_name, d.endpoint, NULL::text AS body
-FROM deliveries AS d, (SELECT coalesce($1::timestamptz, clock_timestamp()) AS now) AS clock
+FROM deliveries AS d, (SELECT coalesce($1::timestamptz, present()) AS now) AS clock
 WHERE ($2::text IS NULL OR d.state = $2)
   AND (NOT $3::boolean OR (d.state = 'pending' AND (d.last_error IS NOT NULL OR d.lost_count > 0
     OR d.due_at < clock.now - interval '1 minute')))
@@ -68,7 +68,7 @@ SELECT d.endpoint, count(*) FILTER (WHERE d.state = 'pending') AS pending,
   coalesce(sum(d.lost_count), 0)::bigint AS lost,
   (array_agg(d.last_error ORDER BY d.attempted_at DESC)
     FILTER (WHERE d.last_error IS NOT NULL))[1] AS last_error
-FROM deliveries AS d, (SELECT coalesce($1::timestamptz, clock_timestamp()) AS now) AS clock
+FROM deliveries AS d, (SELECT coalesce($1::timestamptz, present()) AS now) AS clock
 WHERE $2::text IS NULL OR (d.account_id = $2 AND d.region = $3 AND d.topic_name = $4)
 GROUP BY d.endpoint
 ORDER BY count(*) DESC, d.endpoint LIMIT $5
@@ -78,7 +78,7 @@ ORDER BY count(*) DESC, d.endpoint LIMIT $5
 -- The next exhausted deliveries are due at once, with all their attempts before them; without ids all
 -- of them, or all of a topic. Answers which.
 UPDATE deliveries AS d
-SET state = 'pending', due_at = coalesce($1::timestamptz, clock_timestamp()), attempt_count = 0,
+SET state = 'pending', due_at = coalesce($1::timestamptz, present()), attempt_count = 0,
     lost_count = 0
 WHERE d.delivery_id = ANY(ARRAY(
   SELECT e.delivery_id FROM deliveries AS e

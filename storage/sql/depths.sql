@@ -2,7 +2,7 @@
 -- params: now, most
 -- Total from the deltas, hidden from bounded index counts; visible is what is left.
 WITH clock AS MATERIALIZED (
-  SELECT coalesce($1::timestamptz, clock_timestamp()) AS now
+  SELECT coalesce($1::timestamptz, present()) AS now
 ), chosen AS MATERIALIZED (
   SELECT q.queue_id, q.queue_name, q.is_fifo FROM queues AS q
   WHERE q.deleted_at IS NULL ORDER BY q.queue_id LIMIT $2

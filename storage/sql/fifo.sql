@@ -22,7 +22,7 @@ FROM fifo_send($1, $2, $3, ($4::text)::uuid[], $5, ($6::text)::uuid[], $7, $8, $
 -- Caller 0 names groups that were ready but had nothing to hand out (`fifo_refresh`).
 -- What is decided here stands in the rows that are locked, not in the older snapshot.
 WITH clock AS MATERIALIZED (
-  SELECT coalesce($1::timestamptz, clock_timestamp()) AS now
+  SELECT coalesce($1::timestamptz, present()) AS now
 ), found AS MATERIALIZED (
   SELECT q.callers, q.base, c.*
   FROM clock, (
@@ -101,7 +101,7 @@ FROM found AS x WHERE x.k IS NULL
 -- nothing has to be ranked or gathered. The head of a group is the first element of d_seq, if it
 -- was delivered before.
 WITH clock AS MATERIALIZED (
-  SELECT coalesce($1::timestamptz, clock_timestamp()) AS now
+  SELECT coalesce($1::timestamptz, present()) AS now
 ), found AS MATERIALIZED (
   SELECT c.*, CASE WHEN c.tid IS NOT NULL
     THEN q.base + row_number() OVER (PARTITION BY q.queue_id, c.tid IS NULL) ELSE 0 END AS caller
@@ -163,7 +163,7 @@ FROM found AS x WHERE x.tid IS NULL
 -- params: now, queue_ids
 -- The queues that have a group ready, held or not.
 SELECT q.queue_id
-FROM (SELECT coalesce($1::timestamptz, clock_timestamp()) AS now) AS clock,
+FROM (SELECT coalesce($1::timestamptz, present()) AS now) AS clock,
   unnest($2::int[]) AS q (queue_id)
 WHERE EXISTS (
   SELECT 1 FROM fifo_groups AS f
@@ -199,7 +199,7 @@ WITH gone AS MATERIALIZED (
 ), archived AS (
   INSERT INTO message_archive (queue_id, sequence, archived_at, sent_at, first_received_at,
     receive_count, message_id, group_id, deduplication_id, sender_id, body, attributes, system)
-  SELECT i.queue_id, i.sequence, coalesce($1::timestamptz, clock_timestamp()), m.sent_at,
+  SELECT i.queue_id, i.sequence, coalesce($1::timestamptz, present()), m.sent_at,
     g.first_received_at, i.receive_count, m.message_id, i.group_id, m.deduplication_id,
     m.sender_id, m.body, m.attributes, m.system
   FROM gone, unnest($2::int[], $3::text[], $4::bigint[], $5::int[])
@@ -220,7 +220,7 @@ SELECT gone.done, gone.expired FROM gone
 -- params: now, queue_ids, group_ids, sequences, default_retention
 -- Positions (from 1) of messages that are past the retention of their queue, or no longer there.
 SELECT i.position
-FROM (SELECT coalesce($1::timestamptz, clock_timestamp()) AS now) AS clock,
+FROM (SELECT coalesce($1::timestamptz, present()) AS now) AS clock,
   unnest($2::int[], $3::text[], $4::bigint[])
     WITH ORDINALITY AS i (queue_id, group_id, sequence, position), LATERAL (
   SELECT coalesce((x.attributes ->> 'MessageRetentionPeriod')::int, $5::int) AS retention
@@ -250,7 +250,7 @@ WITH l AS MATERIALIZED (
     FROM fifo_groups AS g
     WHERE g.queue_id = i.queue_id AND g.group_id = i.group_id FOR NO KEY UPDATE) AS f
 ), clock AS MATERIALIZED (
-  SELECT coalesce($1::timestamptz, clock_timestamp()) AS now FROM (SELECT count(*) FROM l) AS c
+  SELECT coalesce($1::timestamptz, present()) AS now FROM (SELECT count(*) FROM l) AS c
 ), n AS MATERIALIZED (
   SELECT l.queue_id, l.group_id, l.head_seq, l.d_seq, l.d_rc, l.d_until, l.ss, l.cs, l.ps, k.ku
   FROM clock, l, LATERAL (
@@ -292,7 +292,7 @@ WITH l AS MATERIALIZED (
     WHERE g.queue_id = i.queue_id AND g.group_id = i.group_id FOR NO KEY UPDATE) AS f
 ), n AS MATERIALIZED (
   SELECT l.queue_id, l.group_id, l.head_seq, k.*
-  FROM l, (SELECT coalesce($1::timestamptz, clock_timestamp()) AS now) AS clock, LATERAL (
+  FROM l, (SELECT coalesce($1::timestamptz, present()) AS now) AS clock, LATERAL (
     SELECT array_agg(d.rc - d.mine::int ORDER BY d.place) AS kr,
       array_agg(CASE WHEN d.mine THEN clock.now ELSE d.until END ORDER BY d.place) AS ku,
       array_agg(CASE WHEN d.mine AND d.first_rc THEN NULL ELSE d.first END ORDER BY d.place) AS kf
@@ -314,7 +314,7 @@ SET d_rc = excluded.d_rc, d_until = excluded.d_until, d_first = excluded.d_first
 -- params: now, queue_id, most
 -- How many messages are in flight, counted up to about `most` in groups whose head is.
 SELECT coalesce(sum(x.busy), 0)::int
-FROM (SELECT coalesce($1::timestamptz, clock_timestamp()) AS now) AS clock, LATERAL (
+FROM (SELECT coalesce($1::timestamptz, present()) AS now) AS clock, LATERAL (
   SELECT (SELECT count(*) FROM unnest(f.d_until) AS u (until) WHERE u.until > clock.now) AS busy
   FROM fifo_groups AS f
   WHERE f.queue_id = $2::int AND f.ready_at > '-infinity' AND f.ready_at > clock.now
@@ -327,7 +327,7 @@ FROM (SELECT coalesce($1::timestamptz, clock_timestamp()) AS now) AS clock, LATE
 -- their head was given back). Delayed: only on a queue with DelaySeconds, looking at up to
 -- `most_messages` from the ends of `most_groups` groups, those that are delayed as a whole first.
 WITH clock AS MATERIALIZED (
-  SELECT coalesce($1::timestamptz, clock_timestamp()) AS now
+  SELECT coalesce($1::timestamptz, present()) AS now
 ), hidden AS (
   -- In a subquery of its own, or all groups are sorted before the limit.
   SELECT g.d_until FROM clock, LATERAL (
@@ -374,7 +374,7 @@ SELECT q.queue_id,
   (SELECT ceil(date_part('epoch', f.ready_at - clock.now) * 1000)::bigint FROM fifo_groups AS f
    WHERE f.queue_id = q.queue_id AND f.ready_at > '-infinity' AND f.ready_at > clock.now
    ORDER BY f.ready_at LIMIT 1) AS in_ms
-FROM (SELECT coalesce($1::timestamptz, clock_timestamp()) AS now) AS clock,
+FROM (SELECT coalesce($1::timestamptz, present()) AS now) AS clock,
   unnest($2::int[]) AS q (queue_id)
 
 -- name: last_sequence
@@ -426,7 +426,7 @@ SELECT fifo_expire($1, $2, $3, $4)
 WITH gone AS (
   DELETE FROM fifo_dedup AS d WHERE d.ctid = ANY(ARRAY(
     SELECT f.ctid FROM fifo_dedup AS f
-    WHERE f.expires_at <= coalesce($1::timestamptz, clock_timestamp())
+    WHERE f.expires_at <= coalesce($1::timestamptz, present())
     ORDER BY f.expires_at LIMIT $2::int FOR UPDATE SKIP LOCKED))
   RETURNING 1
 )
@@ -438,7 +438,7 @@ SELECT count(*)::int FROM gone
 WITH gone AS (
   DELETE FROM fifo_attempts AS d WHERE d.ctid = ANY(ARRAY(
     SELECT f.ctid FROM fifo_attempts AS f
-    WHERE f.expires_at <= coalesce($1::timestamptz, clock_timestamp())
+    WHERE f.expires_at <= coalesce($1::timestamptz, present())
     ORDER BY f.expires_at LIMIT $2::int FOR UPDATE SKIP LOCKED))
   RETURNING 1
 )
@@ -462,7 +462,7 @@ SELECT fifo_move($1, $2, $3, $4, $5, $6, $7, $8)
 -- Locks groups that are ready and names what a move task may take from them: as a receive would,
 -- the prefix of each without messages in flight, delayed or past their retention.
 SELECT m.group_id, m.sequence, m.message_id, m.system::jsonb ->> 'DeadLetterQueueSourceArn'
-FROM (SELECT coalesce($1::timestamptz, clock_timestamp()) AS now) AS clock, LATERAL (
+FROM (SELECT coalesce($1::timestamptz, present()) AS now) AS clock, LATERAL (
   SELECT g.group_id, w.sequence, w.message_id, w.system
   FROM (
     SELECT f.queue_id, f.group_id, f.head_seq, f.d_seq, f.d_until
@@ -487,7 +487,7 @@ INSERT INTO fifo_attempts AS a (queue_id, attempt_id, expires_at, group_ids, seq
   receive_counts, untils)
 VALUES ($2::int, $3::text, '-infinity', '{}', '{}', '{}', '{}')
 ON CONFLICT (queue_id, attempt_id) DO UPDATE SET expires_at = a.expires_at
-RETURNING a.expires_at > coalesce($1::timestamptz, clock_timestamp()) AS valid, a.group_ids,
+RETURNING a.expires_at > coalesce($1::timestamptz, present()) AS valid, a.group_ids,
   a.sequences, a.receive_counts, a.untils
 
 -- name: repeat_attempt
@@ -500,7 +500,7 @@ WITH l AS MATERIALIZED (
   WHERE f.queue_id = $2::int AND f.group_id = ANY($3::text[])
   ORDER BY f.group_id FOR NO KEY UPDATE
 ), clock AS MATERIALIZED (
-  SELECT coalesce($1::timestamptz, clock_timestamp()) AS now FROM (SELECT count(*) FROM l) AS c
+  SELECT coalesce($1::timestamptz, present()) AS now FROM (SELECT count(*) FROM l) AS c
 ), same AS MATERIALIZED (
   SELECT count(*) = cardinality($4::bigint[]) AS same
   FROM unnest($3::text[], $4::bigint[], $5::int[], $6::timestamptz[])
@@ -557,6 +557,6 @@ SET group_ids = $4::text[], sequences = $5::bigint[], receive_counts = $6::int[]
           WHERE g.queue_id = $2::int AND g.group_id = e.group_id OFFSET 0) AS f
       ORDER BY e.place),
     expires_at = CASE WHEN $7::boolean
-      THEN coalesce($1::timestamptz, clock_timestamp()) + interval '5 minutes'
+      THEN coalesce($1::timestamptz, present()) + interval '5 minutes'
       ELSE a.expires_at END
 WHERE a.queue_id = $2::int AND a.attempt_id = $3::text

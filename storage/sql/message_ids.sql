@@ -6,7 +6,7 @@
 -- Hides a message of a standard queue for so long, or shows it, whoever holds it and whether or not
 -- it was ever received. Answers the instant, or no row when it is gone.
 UPDATE messages AS m
-SET visible_at = coalesce($1::timestamptz, clock_timestamp()) + $4::int * interval '1 second'
+SET visible_at = coalesce($1::timestamptz, present()) + $4::int * interval '1 second'
 WHERE m.queue_id = $2::int AND m.sequence = $3::bigint
 RETURNING m.visible_at
 
@@ -16,7 +16,7 @@ RETURNING m.visible_at
 -- Reads the groups whose head is in flight or delayed; only when something is missing there, also
 -- those that are ready: they have messages in flight when only their head was given back.
 WITH clock AS MATERIALIZED (
-  SELECT coalesce($1::timestamptz, clock_timestamp()) AS now
+  SELECT coalesce($1::timestamptz, present()) AS now
 ), held AS MATERIALIZED (
   SELECT d.sequence, g.group_id, d.receive_count
   FROM clock, LATERAL (

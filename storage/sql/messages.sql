@@ -14,7 +14,7 @@
 -- its own place: copies of what was published to a topic share one. Sequences are drawn in the order
 -- of the entries, so they come back in it. is_async: this commit does not wait for the disk.
 WITH clock AS MATERIALIZED (
-  SELECT coalesce($1::timestamptz, clock_timestamp()) AS now
+  SELECT coalesce($1::timestamptz, present()) AS now
 ), live AS MATERIALIZED (
   -- OFFSET keeps the partial index of live names out: it would be read from end to end.
   SELECT q.queue_id
@@ -54,7 +54,7 @@ FROM clock
 -- The update goes by ctid through an array: a join was planned as a scan of the table when it had
 -- been prepared on an empty one.
 WITH clock AS MATERIALIZED (
-  SELECT coalesce($1::timestamptz, clock_timestamp()) AS now
+  SELECT coalesce($1::timestamptz, present()) AS now
 ), picked AS MATERIALIZED (
   SELECT p.ctid FROM clock,
     unnest($2::int[], $3::int[], $4::timestamptz[], $5::timestamptz[], $6::int[])
@@ -96,7 +96,7 @@ RETURNING m.queue_id, m.sequence, m.message_id, m.receive_count, m.body, m.sende
 -- 0 shows it at once. A handle of an earlier receive changes nothing. Answers the sequences that
 -- were changed. A sequence is one message's alone, whatever its queue.
 UPDATE messages AS m
-SET visible_at = coalesce($1::timestamptz, clock_timestamp())
+SET visible_at = coalesce($1::timestamptz, present())
   + ($5::bigint[])[array_position($3::bigint[], m.sequence)] * interval '1 millisecond'
 WHERE m.ctid = ANY(ARRAY(
     SELECT (SELECT k.ctid FROM messages AS k
@@ -110,7 +110,7 @@ RETURNING m.sequence
 -- params: now, queue_id, sequences, receive_counts
 -- Undoes receives whose caller went away before the answer: visible at once, and not counted.
 UPDATE messages AS m
-SET visible_at = coalesce($1::timestamptz, clock_timestamp()),
+SET visible_at = coalesce($1::timestamptz, present()),
     receive_count = m.receive_count - 1,
     first_received_at = CASE WHEN m.receive_count = 1 THEN NULL ELSE m.first_received_at END
 WHERE m.queue_id = $2::int AND m.sequence = ANY($3::bigint[])
@@ -133,7 +133,7 @@ WITH live AS MATERIALIZED (
 ), moved AS (
   INSERT INTO messages (queue_id, sequence, visible_at, sent_at, first_received_at, receive_count,
     message_id, body_md5, sender_id, body, attributes, system, arrival)
-  SELECT $3::int, t.sequence, coalesce($1::timestamptz, clock_timestamp()), t.sent_at,
+  SELECT $3::int, t.sequence, coalesce($1::timestamptz, present()), t.sent_at,
     t.first_received_at, t.receive_count - 1, t.message_id, t.body_md5, t.sender_id, t.body, t.attributes,
     (coalesce(t.system, '{}')::jsonb
       || jsonb_build_object('DeadLetterQueueSourceArn', $4::text))::text,
@@ -155,7 +155,7 @@ SELECT count(*)::int FROM moved
 -- message becomes visible (NULL: nothing hidden or delayed).
 SELECT q.queue_id, n.visible_at <= clock.now AS ready,
   ceil(date_part('epoch', n.visible_at - clock.now) * 1000)::bigint AS in_ms
-FROM (SELECT coalesce($1::timestamptz, clock_timestamp()) AS now) AS clock,
+FROM (SELECT coalesce($1::timestamptz, present()) AS now) AS clock,
   unnest($2::int[], $3::timestamptz[], $4::int[]) AS q (queue_id, mark, retention),
   LATERAL (
     SELECT least(

@@ -9,7 +9,7 @@ INSERT INTO move_tasks (task_id, source_queue_id, source_arn, destination_arn, m
 SELECT $2, $3, $4, $5, $6, 'RUNNING', $7, clock.now, clock.now,
   CASE WHEN $8::boolean THEN (SELECT last_value FROM fifo_sequence)
     ELSE (SELECT last_value FROM message_sequence) END
-FROM (SELECT coalesce($1::timestamptz, clock_timestamp()) AS now) AS clock
+FROM (SELECT coalesce($1::timestamptz, present()) AS now) AS clock
 ON CONFLICT (source_queue_id) WHERE status = 'RUNNING' DO NOTHING
 RETURNING task_id, source_queue_id, source_arn, destination_arn, max_per_second, status,
   failure_reason, to_move_count, moved_count, started_at
@@ -51,7 +51,7 @@ ORDER BY started_at DESC, task_id LIMIT $2
 -- passed over. A task that would wait longer than any pause stems from a clock that was moved back.
 SELECT t.task_id, t.source_queue_id, t.source_arn, t.destination_arn, t.max_per_second,
   t.last_sequence, t.end_sequence, clock.now - t.started_at AS age
-FROM (SELECT coalesce($1::timestamptz, clock_timestamp()) AS now) AS clock, move_tasks AS t
+FROM (SELECT coalesce($1::timestamptz, present()) AS now) AS clock, move_tasks AS t
 WHERE t.status = 'RUNNING' AND (t.next_batch_at <= clock.now
   OR t.next_batch_at > clock.now + make_interval(secs => $2))
 ORDER BY t.next_batch_at, t.task_id LIMIT 1
@@ -65,7 +65,7 @@ FOR NO KEY UPDATE OF t SKIP LOCKED
 -- without one, or whose queue is gone, stays. Answers how many it looked at and the last of them,
 -- the queues that got messages with how many, and how many stayed for either reason.
 WITH clock AS MATERIALIZED (
-  SELECT coalesce($1::timestamptz, clock_timestamp()) AS now
+  SELECT coalesce($1::timestamptz, present()) AS now
 ), picked AS MATERIALIZED (
   SELECT m.ctid AS place, m.sequence,
     CASE WHEN $6::int IS NULL THEN m.system::jsonb ->> 'DeadLetterQueueSourceArn' END AS home_arn
@@ -127,12 +127,12 @@ SET moved_count = moved_count + $4, last_sequence = $5,
   next_batch_at = CASE WHEN max_per_second IS NULL THEN clock.now
     ELSE least(greatest(next_batch_at, clock.now - make_interval(secs => $6)), clock.now)
       + $4::float / max_per_second * interval '1 second' END
-FROM (SELECT coalesce($1::timestamptz, clock_timestamp()) AS now) AS clock
+FROM (SELECT coalesce($1::timestamptz, present()) AS now) AS clock
 WHERE source_queue_id = $2 AND task_id = $3
 
 -- name: finish
 -- params: now, source_queue_id, task_id, status, failure_reason
 -- Ends a running task, whose row the caller holds: nobody moves a batch for it any more.
 UPDATE move_tasks
-SET status = $4, failure_reason = $5, finished_at = coalesce($1::timestamptz, clock_timestamp())
+SET status = $4, failure_reason = $5, finished_at = coalesce($1::timestamptz, present())
 WHERE source_queue_id = $2 AND task_id = $3

@@ -10,7 +10,7 @@ INSERT INTO outbox (account_id, region, protocol, destination, kind, topic_arn, 
   message_id, subject, body, attributes, created_at)
 SELECT i.account_id, i.region, i.protocol, i.destination, i.kind, i.topic_arn, i.subscription_arn,
        i.message_id::uuid, i.subject, i.body, i.attributes,
-       coalesce($1::timestamptz, clock_timestamp())
+       coalesce($1::timestamptz, present())
 FROM unnest($2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[],
             $9::text[], $10::text[], $11::text[], $12::text[])
   WITH ORDINALITY AS i (account_id, region, protocol, destination, kind, topic_arn,
@@ -73,7 +73,7 @@ SELECT (SELECT count(*) FROM gone), (SELECT max(outbox_id) FROM picked)
 -- Deletes the oldest messages that are older than that; answers how many.
 WITH picked AS MATERIALIZED (
   SELECT outbox_id FROM outbox
-  WHERE created_at < coalesce($1::timestamptz, clock_timestamp()) - make_interval(days => $2::int)
+  WHERE created_at < coalesce($1::timestamptz, present()) - make_interval(days => $2::int)
   ORDER BY created_at LIMIT $3 FOR UPDATE SKIP LOCKED
 ), gone AS (
   DELETE FROM outbox WHERE outbox_id = ANY(ARRAY(SELECT outbox_id FROM picked)) RETURNING 1

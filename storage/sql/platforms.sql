@@ -7,7 +7,7 @@
 -- The new application, or no row when there is one of that name.
 INSERT INTO platform_applications (account_id, region, platform, application_name, attributes,
   created_at)
-VALUES ($2, $3, $4, $5, $6::jsonb, coalesce($1::timestamptz, clock_timestamp()))
+VALUES ($2, $3, $4, $5, $6::jsonb, coalesce($1::timestamptz, present()))
 ON CONFLICT (account_id, region, platform, application_name) DO NOTHING
 RETURNING application_id, account_id, region, platform, application_name, attributes
 
@@ -43,7 +43,7 @@ ORDER BY application_id LIMIT $4
 -- params: now, endpoint_id, application_id, token, attributes
 -- Answers the id, or no row when the application has an endpoint with that token.
 INSERT INTO platform_endpoints (endpoint_id, application_id, token, attributes, created_at)
-VALUES ($2, $3, $4, $5::jsonb, coalesce($1::timestamptz, clock_timestamp()))
+VALUES ($2, $3, $4, $5::jsonb, coalesce($1::timestamptz, present()))
 ON CONFLICT (application_id, token) DO NOTHING
 RETURNING endpoint_id
 

@@ -8,13 +8,13 @@ SELECT
    ORDER BY m.sequence LIMIT 1) AS oldest_at,
   (SELECT m.sent_at FROM messages AS m WHERE m.queue_id = $2::int
    ORDER BY m.sequence DESC LIMIT 1) AS newest_at,
-  coalesce($1::timestamptz, clock_timestamp()) AS now
+  coalesce($1::timestamptz, present()) AS now
 
 -- name: fifo
 -- params: now, queue_id, most_groups
 -- The same over the groups, which have their messages in order: two probes of each. Of more than
 -- `most_groups` groups those count that have been ready the longest.
-SELECT min(first.sent_at) AS oldest_at, max(last.sent_at) AS newest_at, coalesce($1::timestamptz, clock_timestamp()) AS now
+SELECT min(first.sent_at) AS oldest_at, max(last.sent_at) AS newest_at, coalesce($1::timestamptz, present()) AS now
 FROM (
   SELECT g.queue_id, g.group_id FROM fifo_groups AS g
   WHERE g.queue_id = $2::int AND g.ready_at > '-infinity'

@@ -42,7 +42,7 @@ FOR NO KEY UPDATE
 INSERT INTO queues (account_id, region, queue_name, is_fifo, attributes, tags, dead_letter_arn,
   created_at, modified_at, is_archiving, archive_days)
 SELECT $2, $3, $4, $5, $6::jsonb, $7::jsonb, $8, clock.now, clock.now, $9, $10
-FROM (SELECT coalesce($1::timestamptz, clock_timestamp()) AS now) AS clock
+FROM (SELECT coalesce($1::timestamptz, present()) AS now) AS clock
 ON CONFLICT (account_id, region, queue_name) WHERE deleted_at IS NULL DO NOTHING
 RETURNING queue_id, account_id, region, queue_name, is_fifo, attributes, tags,
   created_at, modified_at, is_archiving, archive_days
@@ -54,13 +54,13 @@ RETURNING queue_id, account_id, region, queue_name, is_fifo, attributes, tags,
 SELECT EXISTS (
   SELECT 1 FROM queues
   WHERE account_id = $2 AND region = $3 AND queue_name = $4 AND deleted_at IS NOT NULL
-    AND deleted_at > coalesce($1::timestamptz, clock_timestamp()) - make_interval(secs => $5::int)
-    AND deleted_at < coalesce($1::timestamptz, clock_timestamp()) + make_interval(secs => $5::int))
+    AND deleted_at > coalesce($1::timestamptz, present()) - make_interval(secs => $5::int)
+    AND deleted_at < coalesce($1::timestamptz, present()) + make_interval(secs => $5::int))
 
 -- name: delete
 -- params: now, queue_id
 -- Answers the id, or no row when the queue is not live. From the commit on no send finds it.
-UPDATE queues SET deleted_at = coalesce($1::timestamptz, clock_timestamp())
+UPDATE queues SET deleted_at = coalesce($1::timestamptz, present())
 WHERE queue_id = $2 AND deleted_at IS NULL
 RETURNING queue_id
 
@@ -79,7 +79,7 @@ ORDER BY queue_name LIMIT $5
 -- stands in a column of its own, so that ListDeadLetterSourceQueues has an index.
 UPDATE queues
 SET attributes = $3::jsonb, dead_letter_arn = $4,
-  modified_at = coalesce($1::timestamptz, clock_timestamp())
+  modified_at = coalesce($1::timestamptz, present())
 WHERE queue_id = $2
 
 -- name: set_tags
@@ -105,9 +105,9 @@ FROM queue_deltas AS d WHERE d.queue_id = $1
 -- params: now, queue_id, seconds
 -- Notes that a purge begins, unless one began less than `seconds` ago: then no row. Bounded on both
 -- sides, like deleted_recently.
-UPDATE queues SET purged_at = coalesce($1::timestamptz, clock_timestamp())
+UPDATE queues SET purged_at = coalesce($1::timestamptz, present())
 WHERE queue_id = $2 AND deleted_at IS NULL AND (purged_at IS NULL
-  OR abs(date_part('epoch', coalesce($1::timestamptz, clock_timestamp()) - purged_at)) >= $3::int)
+  OR abs(date_part('epoch', coalesce($1::timestamptz, present()) - purged_at)) >= $3::int)
 RETURNING queue_id
 
 -- name: last_sequence
@@ -136,7 +136,7 @@ SELECT
     SELECT 1 FROM messages AS m
     WHERE m.queue_id = $2 AND m.receive_count = 0 AND m.visible_at > clock.now
     LIMIT $3) AS hidden) AS delayed
-FROM (SELECT coalesce($1::timestamptz, clock_timestamp()) AS now) AS clock
+FROM (SELECT coalesce($1::timestamptz, present()) AS now) AS clock
 
 -- name: count_fresh_visible
 -- params: now, queue_id, limit
@@ -144,7 +144,7 @@ FROM (SELECT coalesce($1::timestamptz, clock_timestamp()) AS now) AS clock
 SELECT count(*) FROM (
   SELECT 1 FROM messages AS m
   WHERE m.queue_id = $2 AND m.receive_count = 0
-    AND m.visible_at <= coalesce($1::timestamptz, clock_timestamp())
+    AND m.visible_at <= coalesce($1::timestamptz, present())
   LIMIT $3) AS visible
 
 -- name: purge_batch

@@ -8,7 +8,7 @@
 INSERT INTO replays AS r (subscription_id, topic_id, status, starting_at, ending_at, base_url,
   begun_sequence, begun_at, due_at)
 SELECT $2, $3, 'Pending', $4, $5, $6, nextval('topic_sequence'), clock.now, clock.now
-FROM (SELECT coalesce($1::timestamptz, clock_timestamp()) AS now) AS clock
+FROM (SELECT coalesce($1::timestamptz, present()) AS now) AS clock
 ON CONFLICT (subscription_id) DO UPDATE
 SET status = 'Pending', failure_reason = NULL, starting_at = excluded.starting_at,
   ending_at = excluded.ending_at, base_url = excluded.base_url,
@@ -39,7 +39,7 @@ SELECT r.subscription_id, r.topic_id, r.starting_at, r.ending_at, r.base_url, r.
 FROM replays AS r
 JOIN subscriptions AS s ON s.subscription_id = r.subscription_id
 JOIN topics AS t ON t.topic_id = r.topic_id
-WHERE r.due_at <= coalesce($1::timestamptz, clock_timestamp()) AND s.is_confirmed
+WHERE r.due_at <= coalesce($1::timestamptz, present()) AND s.is_confirmed
 ORDER BY r.due_at LIMIT 1 FOR KEY SHARE OF s SKIP LOCKED FOR NO KEY UPDATE OF r SKIP LOCKED
 
 -- name: hold_topic
@@ -52,7 +52,7 @@ SELECT pg_advisory_xact_lock(hashtextextended('', -1 - $1::bigint))
 -- params: now
 -- With the topic held: what is published to it later has a higher number and is archived later.
 SELECT CASE WHEN q.is_called THEN q.last_value ELSE 0 END AS upto_sequence,
-  coalesce($1::timestamptz, clock_timestamp()) AS upto_at
+  coalesce($1::timestamptz, present()) AS upto_at
 FROM topic_sequence AS q
 
 -- name: extend
@@ -111,7 +111,7 @@ ORDER BY x.sequence
 -- Notes how far the replay is; others that are due come first now.
 UPDATE replays
 SET last_sequence = $3, replayed_count = replayed_count + $4,
-  due_at = coalesce($1::timestamptz, clock_timestamp())
+  due_at = coalesce($1::timestamptz, present())
 WHERE subscription_id = $2
 
 -- name: settle
@@ -127,7 +127,7 @@ SET last_sequence = greatest(r.last_sequence, r.upto_sequence),
       least(r.ending_at, c.now + (c.now - r.begun_at), c.now + interval '1 minute'))
     WHEN $3 OR c.now >= c.finished_at + interval '1 minute' THEN NULL
     ELSE c.now + greatest(c.now - c.finished_at, interval '1 second') END
-FROM (SELECT coalesce($1::timestamptz, clock_timestamp()) AS now) AS clock, LATERAL (
+FROM (SELECT coalesce($1::timestamptz, present()) AS now) AS clock, LATERAL (
   SELECT o.subscription_id, clock.now, coalesce(o.finished_at, clock.now) AS finished_at,
     o.finished_at IS NOT NULL OR o.ending_at IS NULL OR o.upto_at > o.ending_at OR $3 AS is_over
   FROM replays AS o WHERE o.subscription_id = $2) AS c
@@ -139,5 +139,5 @@ WHERE r.subscription_id = c.subscription_id
 UPDATE replays
 SET status = CASE WHEN finished_at IS NULL THEN 'Failed' ELSE status END,
   failure_reason = CASE WHEN finished_at IS NULL THEN $3 END,
-  finished_at = coalesce(finished_at, $1::timestamptz, clock_timestamp()), due_at = NULL
+  finished_at = coalesce(finished_at, $1::timestamptz, present()), due_at = NULL
 WHERE subscription_id = $2

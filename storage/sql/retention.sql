@@ -20,7 +20,7 @@ WITH RECURSIVE heads AS (
   FROM heads AS h
   JOIN queues AS q ON q.queue_id = h.queue_id AND q.deleted_at IS NULL,
   LATERAL (SELECT coalesce((q.attributes ->> 'MessageRetentionPeriod')::int, $4) AS retention) AS r
-  WHERE h.sent_at <= coalesce($1::timestamptz, clock_timestamp()) - make_interval(secs => r.retention)
+  WHERE h.sent_at <= coalesce($1::timestamptz, present()) - make_interval(secs => r.retention)
 )
 SELECT (SELECT max(heads.queue_id) FROM heads) AS last_queue_id,
   (SELECT count(*) FROM heads)::int AS looked_at,
@@ -45,7 +45,7 @@ WITH RECURSIVE heads AS (
   FROM heads AS h
   JOIN queues AS q ON q.queue_id = h.queue_id AND q.deleted_at IS NULL,
   LATERAL (SELECT coalesce((q.attributes ->> 'MessageRetentionPeriod')::int, $4) AS retention) AS r
-  WHERE h.ready_at <= coalesce($1::timestamptz, clock_timestamp()) - make_interval(secs => r.retention)
+  WHERE h.ready_at <= coalesce($1::timestamptz, present()) - make_interval(secs => r.retention)
 )
 SELECT (SELECT max(heads.queue_id) FROM heads) AS last_queue_id,
   (SELECT count(*) FROM heads)::int AS looked_at,
@@ -64,7 +64,7 @@ WITH old AS MATERIALIZED (
     SELECT o.ctid AS place, o.sent_at FROM messages AS o
     WHERE o.queue_id = q.queue_id ORDER BY o.sequence LIMIT $4) AS w
   WHERE w.sent_at
-    <= coalesce($1::timestamptz, clock_timestamp()) - make_interval(secs => q.retention)
+    <= coalesce($1::timestamptz, present()) - make_interval(secs => q.retention)
 ), picked AS MATERIALIZED (
   SELECT m.ctid AS place FROM messages AS m
   WHERE m.ctid = ANY(ARRAY(SELECT old.place FROM old))
@@ -104,7 +104,7 @@ SELECT count(*)::int FROM taken
 -- params: now, after_queue_id, limit, seconds
 -- Deleted queues, and whether they have blocked their name for long enough.
 SELECT q.queue_id, q.is_fifo,
-  q.deleted_at <= coalesce($1::timestamptz, clock_timestamp()) - make_interval(secs => $4) AS is_due
+  q.deleted_at <= coalesce($1::timestamptz, present()) - make_interval(secs => $4) AS is_due
 FROM queues AS q
 WHERE q.deleted_at IS NOT NULL AND q.queue_id > $2
 ORDER BY q.queue_id LIMIT $3

@@ -6,7 +6,7 @@
 -- Whether something is due, a schedule or an invocation to repeat, and in how many seconds the next
 -- thing behind that will be: two probes of a partial index and two of another.
 WITH clock AS MATERIALIZED (
-  SELECT coalesce($1::timestamptz, clock_timestamp()) AS now
+  SELECT coalesce($1::timestamptz, present()) AS now
 )
 SELECT
   EXISTS (
@@ -36,7 +36,7 @@ SELECT s.schedule_id, s.account_id, s.region, g.group_name, s.schedule_name, s.t
 FROM (
   SELECT d.*, clock.now AS claimed_at,
     sum(d.target_bytes) OVER (ORDER BY d.due_at, d.schedule_id) - d.target_bytes AS bytes_before
-  FROM (SELECT coalesce($1::timestamptz, clock_timestamp()) AS now OFFSET 0) AS clock,
+  FROM (SELECT coalesce($1::timestamptz, present()) AS now OFFSET 0) AS clock,
   LATERAL (
     SELECT o.* FROM schedules AS o
     WHERE o.is_active AND o.due_at IS NOT NULL AND o.due_at <= clock.now

@@ -34,7 +34,7 @@ FOR SHARE
 INSERT INTO schedule_groups (account_id, region, group_name, tags, client_token, created_at,
   modified_at)
 SELECT $2, $3, $4, $5::json, $6, clock.now, clock.now
-FROM (SELECT coalesce($1::timestamptz, clock_timestamp()) AS now) AS clock
+FROM (SELECT coalesce($1::timestamptz, present()) AS now) AS clock
 ON CONFLICT (account_id, region, group_name) DO NOTHING
 RETURNING group_id, account_id, region, group_name, tags, is_deleting, client_token, created_at,
   modified_at
@@ -52,14 +52,14 @@ ORDER BY group_name LIMIT $5
 -- params: now, group_id, tags
 -- Replaces all tags; the caller holds the row. json, not jsonb: they are read back in their order.
 UPDATE schedule_groups
-SET tags = $3::json, modified_at = coalesce($1::timestamptz, clock_timestamp())
+SET tags = $3::json, modified_at = coalesce($1::timestamptz, present())
 WHERE group_id = $2
 
 -- name: mark_deleting
 -- params: now, group_id
 -- For a group with more schedules than one transaction should remove; a worker goes on from here.
 UPDATE schedule_groups
-SET is_deleting = true, modified_at = coalesce($1::timestamptz, clock_timestamp())
+SET is_deleting = true, modified_at = coalesce($1::timestamptz, present())
 WHERE group_id = $2
 
 -- name: find_deleting

@@ -22,7 +22,7 @@ FROM unnest($2::bigint[], $3::text[], $4::text[], $5::text[], $6::text[], $7::ti
 SELECT i.invocation_id, i.schedule_id, i.account_id, i.region, i.group_name, i.schedule_name,
   i.target, i.scheduled_for, i.execution_id::text AS execution_id, i.attempt_count, i.max_attempts,
   i.dead_letter, i.expires_at, clock.now AS claimed_at
-FROM (SELECT coalesce($1::timestamptz, clock_timestamp()) AS now OFFSET 0) AS clock,
+FROM (SELECT coalesce($1::timestamptz, present()) AS now OFFSET 0) AS clock,
 LATERAL (
   SELECT d.* FROM schedule_invocations AS d
   WHERE d.due_at <= clock.now

@@ -4,7 +4,7 @@
 -- name: present
 -- params: now
 -- The instant that a change of a schedule goes by: hosts have clocks of their own.
-SELECT coalesce($1::timestamptz, clock_timestamp())
+SELECT coalesce($1::timestamptz, present())
 
 -- name: wait_briefly
 -- params:
@@ -20,7 +20,7 @@ INSERT INTO schedules (account_id, region, group_id, schedule_name, is_active, n
   spec, created_at, modified_at)
 SELECT $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20::json,
   $21::text::json, octet_length($21::text), $22::json, $23::json, clock.now, clock.now
-FROM (SELECT coalesce($1::timestamptz, clock_timestamp()) AS now) AS clock
+FROM (SELECT coalesce($1::timestamptz, present()) AS now) AS clock
 ON CONFLICT (account_id, region, coalesce(group_id, 0), schedule_name) DO NOTHING
 RETURNING schedule_id
 
@@ -56,7 +56,7 @@ SET is_active = $3, next_fire_at = $4, due_at = $5, catchup = $6, catchup_limit 
   ends_at = $12, max_attempts = $13, max_age_seconds = $14, client_token = $15, target_kind = $16,
   timing = $17::json, target = $18::text::json, target_bytes = octet_length($18::text),
   dead_letter = $19::json, spec = $20::json,
-  failure_count = 0, modified_at = coalesce($1::timestamptz, clock_timestamp())
+  failure_count = 0, modified_at = coalesce($1::timestamptz, present())
 WHERE schedule_id = $2
 
 -- name: set_state
@@ -65,7 +65,7 @@ WHERE schedule_id = $2
 -- they had paused would be paused again by the next one.
 UPDATE schedules
 SET is_active = $3, next_fire_at = $4, due_at = $5, failure_count = 0,
-  modified_at = coalesce($1::timestamptz, clock_timestamp())
+  modified_at = coalesce($1::timestamptz, present())
 WHERE schedule_id = $2
 
 -- name: delete

@@ -32,7 +32,7 @@ SELECT s.subscription_id, s.position, s.topic_id, s.protocol, s.endpoint, s.acco
   s.is_native, s.created_at, t.account_id AS topic_account_id, t.topic_name, t.is_pattern
 FROM subscriptions AS s JOIN topics AS t ON t.topic_id = s.topic_id
 WHERE s.subscription_id = $1
-  AND (s.is_confirmed OR s.token_expires_at > coalesce($2::timestamptz, clock_timestamp()))
+  AND (s.is_confirmed OR s.token_expires_at > coalesce($2::timestamptz, present()))
 
 -- name: find_by_token
 -- params: token, now
@@ -42,7 +42,7 @@ SELECT s.subscription_id, s.position, s.topic_id, s.protocol, s.endpoint, s.acco
   s.is_native, s.created_at, t.account_id AS topic_account_id, t.topic_name, t.is_pattern
 FROM subscriptions AS s JOIN topics AS t ON t.topic_id = s.topic_id
 WHERE s.token = $1
-  AND (s.is_confirmed OR s.token_expires_at > coalesce($2::timestamptz, clock_timestamp()))
+  AND (s.is_confirmed OR s.token_expires_at > coalesce($2::timestamptz, present()))
 
 -- name: find_by_endpoint
 -- params: topic_id, protocol, endpoint
@@ -59,7 +59,7 @@ WHERE s.topic_id = $1 AND s.protocol = $2 AND s.endpoint = $3
 -- Makes room for a new subscription where nobody confirmed the old one in time.
 DELETE FROM subscriptions
 WHERE topic_id = $2 AND protocol = $3 AND endpoint = $4 AND NOT is_confirmed
-  AND token_expires_at <= coalesce($1::timestamptz, clock_timestamp())
+  AND token_expires_at <= coalesce($1::timestamptz, present())
 
 -- name: create
 -- params: now, subscription_id, topic_id, protocol, endpoint, account_id, region, attributes, is_confirmed, is_native, token, token_seconds
@@ -71,13 +71,13 @@ INSERT INTO subscriptions (subscription_id, topic_id, protocol, endpoint, accoun
   token_expires_at, created_at)
 SELECT $2, $3, $4, $5, $6, $7, $8::jsonb, $9, $9, $9 AND NOT $10, $10, $11,
   clock.now + make_interval(secs => $12::int), clock.now
-FROM (SELECT coalesce($1::timestamptz, clock_timestamp()) AS now) AS clock
+FROM (SELECT coalesce($1::timestamptz, present()) AS now) AS clock
 
 -- name: renew_token
 -- params: now, subscription_id, token_seconds
 -- The token of a pending subscription, which from now on is good for so many seconds.
 UPDATE subscriptions
-SET token_expires_at = coalesce($1::timestamptz, clock_timestamp())
+SET token_expires_at = coalesce($1::timestamptz, present())
   + make_interval(secs => $3::int)
 WHERE subscription_id = $2 AND NOT is_confirmed
 RETURNING token
@@ -111,7 +111,7 @@ RETURNING topics.topic_id
 -- Before it is deleted: keeps what `restore` needs for so many seconds.
 INSERT INTO ended_subscriptions (token, expires_at, subscription_id, topic_id, protocol, endpoint,
   account_id, region, attributes, is_native)
-SELECT $3, coalesce($1::timestamptz, clock_timestamp()) + make_interval(secs => $4::int),
+SELECT $3, coalesce($1::timestamptz, present()) + make_interval(secs => $4::int),
   s.subscription_id, s.topic_id, s.protocol, s.endpoint, s.account_id, s.region, s.attributes,
   s.is_native
 FROM subscriptions AS s WHERE s.subscription_id = $2
@@ -120,7 +120,7 @@ FROM subscriptions AS s WHERE s.subscription_id = $2
 -- params: now, token
 -- What the link of an UnsubscribeConfirmation can still bring back, or no row.
 SELECT topic_id, region FROM ended_subscriptions
-WHERE token = $2 AND expires_at > coalesce($1::timestamptz, clock_timestamp())
+WHERE token = $2 AND expires_at > coalesce($1::timestamptz, present())
 
 -- name: restore
 -- params: now, token, was_authenticated, authenticate_on_unsubscribe
@@ -128,14 +128,14 @@ WHERE token = $2 AND expires_at > coalesce($1::timestamptz, clock_timestamp())
 -- meanwhile, that subscription is confirmed instead: the token came to the same endpoint.
 WITH ended AS (
   DELETE FROM ended_subscriptions
-  WHERE token = $2 AND expires_at > coalesce($1::timestamptz, clock_timestamp())
+  WHERE token = $2 AND expires_at > coalesce($1::timestamptz, present())
   RETURNING subscription_id, topic_id, protocol, endpoint, account_id, region, attributes, is_native
 )
 INSERT INTO subscriptions AS s (subscription_id, topic_id, protocol, endpoint, account_id, region,
   attributes, is_confirmed, was_authenticated, authenticate_on_unsubscribe, is_native, token,
   created_at)
 SELECT e.subscription_id, e.topic_id, e.protocol, e.endpoint, e.account_id, e.region, e.attributes,
-  true, $3, $4, e.is_native, $2, coalesce($1::timestamptz, clock_timestamp())
+  true, $3, $4, e.is_native, $2, coalesce($1::timestamptz, present())
 FROM ended AS e
 ON CONFLICT (topic_id, protocol, endpoint) DO UPDATE
 SET is_confirmed = true,
@@ -172,7 +172,7 @@ SELECT s.subscription_id, s.position, s.topic_id, s.protocol, s.endpoint, s.acco
   s.is_native, s.created_at, t.account_id AS topic_account_id, t.topic_name, t.is_pattern
 FROM subscriptions AS s JOIN topics AS t ON t.topic_id = s.topic_id
 WHERE s.account_id = $2 AND s.region = $3 AND s.position > $4 AND NOT t.is_pattern
-  AND (s.is_confirmed OR s.token_expires_at > coalesce($1::timestamptz, clock_timestamp()))
+  AND (s.is_confirmed OR s.token_expires_at > coalesce($1::timestamptz, present()))
 ORDER BY s.position LIMIT $5
 
 -- name: page_of_topic
@@ -184,7 +184,7 @@ SELECT s.subscription_id, s.position, s.topic_id, s.protocol, s.endpoint, s.acco
   s.is_native, s.created_at, t.account_id AS topic_account_id, t.topic_name, t.is_pattern
 FROM subscriptions AS s JOIN topics AS t ON t.topic_id = s.topic_id
 WHERE s.topic_id = $2 AND s.position > $3
-  AND (s.is_confirmed OR s.token_expires_at > coalesce($1::timestamptz, clock_timestamp()))
+  AND (s.is_confirmed OR s.token_expires_at > coalesce($1::timestamptz, present()))
 ORDER BY s.position LIMIT $4
 
 -- name: page_of_queue
@@ -204,7 +204,7 @@ DELETE FROM subscriptions
 WHERE subscription_id = ANY(ARRAY(
   SELECT s.subscription_id FROM subscriptions AS s
   WHERE NOT s.is_confirmed
-    AND s.token_expires_at <= coalesce($1::timestamptz, clock_timestamp())
+    AND s.token_expires_at <= coalesce($1::timestamptz, present())
   ORDER BY s.token_expires_at LIMIT $2 FOR UPDATE SKIP LOCKED))
 RETURNING topic_id
 
@@ -214,6 +214,6 @@ RETURNING topic_id
 DELETE FROM ended_subscriptions
 WHERE token = ANY(ARRAY(
   SELECT e.token FROM ended_subscriptions AS e
-  WHERE e.expires_at <= coalesce($1::timestamptz, clock_timestamp())
+  WHERE e.expires_at <= coalesce($1::timestamptz, present())
   ORDER BY e.expires_at LIMIT $2 FOR UPDATE SKIP LOCKED))
 RETURNING topic_id

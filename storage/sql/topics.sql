@@ -71,7 +71,7 @@ FOR NO KEY UPDATE
 -- The new topic, or no row when there is one of that name: of many creators at once one succeeds.
 INSERT INTO topics (account_id, region, topic_name, is_fifo, is_pattern, attributes, tags,
   data_protection_policy, created_at)
-VALUES ($2, $3, $4, $5, $6, $7::jsonb, $8::json, $9, coalesce($1::timestamptz, clock_timestamp()))
+VALUES ($2, $3, $4, $5, $6, $7::jsonb, $8::json, $9, coalesce($1::timestamptz, present()))
 ON CONFLICT (account_id, region, topic_name, is_pattern) DO NOTHING
 RETURNING topic_id, account_id, region, topic_name, is_fifo, attributes, tags,
   subscriptions_deleted, created_at
@@ -112,7 +112,7 @@ UPDATE topics SET data_protection_policy = $2 WHERE topic_id = $1
 -- params: now, topic_id
 -- How many are confirmed, and how many still can be.
 SELECT count(*) FILTER (WHERE s.is_confirmed),
-  count(*) FILTER (WHERE s.token_expires_at > coalesce($1::timestamptz, clock_timestamp()))
+  count(*) FILTER (WHERE s.token_expires_at > coalesce($1::timestamptz, present()))
 FROM subscriptions AS s WHERE s.topic_id = $2
 
 -- name: oldest_archived_at
@@ -140,7 +140,7 @@ WITH RECURSIVE archives AS (
   FROM archives AS h
   LEFT JOIN topics AS t ON t.topic_id = h.topic_id,
   LATERAL (
-    SELECT coalesce($1::timestamptz, clock_timestamp()) - make_interval(
+    SELECT coalesce($1::timestamptz, present()) - make_interval(
       days => ((t.attributes ->> 'ArchivePolicy')::jsonb ->> 'MessageRetentionPeriod')::int
     ) AS upto) AS c,
   LATERAL (
@@ -173,7 +173,7 @@ SELECT count(*)::int FROM gone
 WITH gone AS (
   DELETE FROM topic_dedup AS d WHERE d.ctid = ANY(ARRAY(
     SELECT o.ctid FROM topic_dedup AS o
-    WHERE o.expires_at <= coalesce($1::timestamptz, clock_timestamp())
+    WHERE o.expires_at <= coalesce($1::timestamptz, present())
     ORDER BY o.expires_at LIMIT $2 FOR UPDATE SKIP LOCKED))
   RETURNING d.topic_id
 )

@@ -8,6 +8,7 @@ from struct import pack, unpack
 from typing import NamedTuple
 
 _CRC_BYTES = 4
+_TAG_BYTES = 10
 _FIELDS_BYTES = 20
 
 
@@ -25,10 +26,12 @@ def fields_of(handle: str) -> Fields:
     """Read a handle of either version without checking it."""
     raw = urlsafe_b64decode(handle[4:] + "=" * (-len(handle) % 4))
     if handle.startswith("QGS"):
-        return Fields(*unpack(">IQII", raw[:_FIELDS_BYTES]))
-    check = _CRC_BYTES if handle.startswith("QGF1") else 10
-    end = check + _FIELDS_BYTES
-    return Fields(*unpack(">IQII", raw[check:end]), raw[end:])
+        queue_id, sequence, receive_count, received_at = unpack(">IQII", raw[:_FIELDS_BYTES])
+        return Fields(queue_id, sequence, receive_count, received_at)
+    start = _CRC_BYTES if handle.startswith("QGF1") else _TAG_BYTES
+    end = start + _FIELDS_BYTES
+    queue_id, sequence, receive_count, received_at = unpack(">IQII", raw[start:end])
+    return Fields(queue_id, sequence, receive_count, received_at, raw[end:])
 
 
 def old_handle(fields: Fields) -> str:
