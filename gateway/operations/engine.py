@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from gateway.operations.limits import LIMITS, Limits
-from storage.errors import Unavailable
 from gateway.operations.receipt_handles import ReceiptHandles
+from storage.errors import Unavailable
 
 if TYPE_CHECKING:
     from gateway.operations.clock import Clock
