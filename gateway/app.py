@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, MutableMapping
 from time import perf_counter
 from typing import Any, Protocol
 
+from gateway.connections import WAITS
 from gateway.faces.aws import AwsFace, Request, Response
 from gateway.operations.identifiers import new_id
 from gateway.request_heads import forwarded_scheme
@@ -64,7 +65,8 @@ class App:
         """One request."""
         if scope["type"] != "http":
             return
-        path: str = scope["path"]
+        # As it came: what a proxy in front lets through by its path must not be a page for us.
+        path = scope["raw_path"].decode("latin-1")
         if path == "/":
             await self._answer_aws(scope, receive, send)
         elif is_page(path):
@@ -106,7 +108,7 @@ class App:
                 request = self._request(scope, body, request_id, started)
                 answer = self._aws.answer(request)
                 if _may_wait(request):
-                    response = await _unless_gone(answer, receive)
+                    response = await _unless_gone(answer, scope, receive)
                 else:
                     response = await answer
             status, action = response.status, response.action
@@ -135,7 +137,7 @@ class App:
             if body is None:
                 response = rest.too_large(request, self._max_body_bytes)
             elif rest.may_wait(request):
-                response = await _unless_gone(rest.answer(request), receive)
+                response = await _unless_gone(rest.answer(request), scope, receive)
             else:
                 response = await rest.answer(request)
             status, template = response.status, response.action
@@ -168,7 +170,10 @@ class App:
         )
 
     async def _body(self, scope: Scope, receive: Receive) -> bytes | None:
-        """The whole body; None when it is larger than we take."""
+        """The whole body; None when it is larger than we take, or says that it will be."""
+        announced = next((v for name, v in scope["headers"] if name == b"content-length"), b"0")
+        if int(announced) > self._max_body_bytes:
+            return None
         parts = []
         size = 0
         while True:
@@ -196,8 +201,10 @@ def _may_wait(request: Request) -> bool:
     return b"ReceiveMessage" in request.query or b"ReceiveMessage" in request.body
 
 
-async def _unless_gone(answer: Awaitable[Response], receive: Receive) -> Response:
+async def _unless_gone(answer: Awaitable[Response], scope: Scope, receive: Receive) -> Response:
     """The response, unless the client goes away first: then the work is cancelled."""
+    if WAITS in scope:
+        scope[WAITS]()
     work = asyncio.ensure_future(answer)
     watch = asyncio.ensure_future(receive())
     try:

@@ -1,26 +1,24 @@
 """The hot path: a complete ``POST /`` in one read goes from bytes to a lane without ASGI.
 
-Uvicorn's protocol stays in charge of everything that is unusual in any way: other methods and
+``gateway/connections.py`` is in charge of everything that is unusual in any way: other methods and
 paths, chunked or partial bodies, Expect, Upgrade, pipelining, closing connections. This class takes
-only what it recognises completely, and hands the rest over untouched. Decoding, operations and
-encoding are those of the ordinary path (``gateway/hot_routes.py``); no task and no future is made.
+only what it recognises completely, and leaves the rest to it. Decoding, operations and encoding are
+those of the ordinary path (``gateway/hot_routes.py``); no task and no future is made.
 Measured in tests/bench/README.md.
 """
 
 from __future__ import annotations
 
 import logging
-from asyncio import Transport
-from asyncio.events import TimerHandle
-from collections import deque
 from time import perf_counter
 from typing import Any
 
-from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 
 from gateway import hot_routes
 from gateway.app import log_access
 from gateway.auth import Authenticator
+from gateway.connections import HttpConnection
 from gateway.faces.aws import AwsFace, Members
 from gateway.hot_routes import Asked, Route
 from gateway.operations.identifiers import new_id
@@ -35,13 +33,10 @@ _log = logging.getLogger("queuegate.aws")
 
 _START = b"POST / HTTP/1.1\r\n"
 _LONGEST_HEAD = 16_384
-_MOST_HEAD_BYTES = 65_536
-_HEAD_TOO_LARGE = b"content-length: 0\r\nconnection: close\r\n\r\n"
 _LENGTH_DIGITS = 10
 _JSON = b"application/x-amz-json"
 _FORM = b"application/x-www-form-urlencoded"
 _PUBLISH = b"Action=Publish"
-_MOST_HELD_BYTES = 1_048_576
 
 
 class FastPath:
@@ -137,117 +132,68 @@ def protocol_class(
     fast_path: FastPath, base: type[FastProtocol] | None = None
 ) -> type[FastProtocol]:
     """The protocol class of this process, for uvicorn's ``http`` setting."""
-    return type("Protocol", (base or FastProtocol,), {"shared": fast_path})
+    return type(
+        "Protocol", (base or FastProtocol,), {"shared": fast_path, "heads": fast_path.heads}
+    )
 
 
-class FastProtocol(HttpToolsProtocol):
+class FastProtocol(HttpConnection):
     """One connection."""
 
     shared: FastPath
-    reading_seconds = 60.0
-    """How long a request may take from its first byte to its last; so long may a new connection
-    stay silent."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
         self._exchange: Exchange | None = None
-        self._parsing = False
-        self._in_head = False
-        self._head_bytes = 0
         self._closing = False
-        self._reading_since = 0.0
-        self._reading_timer: TimerHandle | None = None
-        self._held: deque[bytes] = deque()
-        self._held_bytes = 0
         self._active_at = 0.0
         self._defaults: object = None
         self._head = b""
 
-    # From the transport
-
-    def connection_made(self, transport: Transport) -> None:  # type: ignore[override]
-        """A new connection: its first request should come."""
-        super().connection_made(transport)
-        self._begin_reading()
-
     def data_received(self, data: bytes) -> None:
-        """Take a whole request of the common kind; leave everything else to uvicorn."""
-        if self._exchange is not None or self._held or self.pipeline:
+        """Take a whole request of the common kind; leave everything else to the ordinary path."""
+        if self._exchange is not None or self._held or self._unanswered:
             self._hold(data)
         else:
             self._read(data)
 
     def _read(self, data: bytes) -> None:
-        if data.startswith(_START) and not self._parsing:
-            cycle = self.cycle
-            if (
-                (cycle is None or cycle.response_complete)
-                and not self._closing
-                and self.flow.write_paused is False
-                and self._take(data)
-            ):
-                return
-        if not self._reading_since and (self.cycle is None or self.cycle.response_complete):
-            # Not only where a message begins: empty lines before it keep a connection open, too.
-            self._begin_reading()
-        super().data_received(data)
-        if self._in_head:
-            self._head_bytes += len(data)
-            if self._head_bytes > _MOST_HEAD_BYTES:
-                self._refuse_head()
-        if self.pipeline and not self.transport.is_closing():
-            # Uvicorn has stopped reading; we go on and hold what comes (``_hold``).
-            self.flow.resume_reading()
-
-    def _refuse_head(self) -> None:
-        """Every line of a head costs: whoever does not come to its end is hung up on."""
-        if not self._is_reading_behind():
-            self.transport.write(STATUS_LINE[431] + _HEAD_TOO_LARGE)
-        self.transport.close()
-
-    def _hold(self, data: bytes) -> None:
-        """A pipelined request waits until the one before it is answered.
-
-        We keep on reading: it must be noticed when the client of a receive goes away. One that
-        floods us behind a receive is hung up on; behind anything else it is made to wait.
-        """
-        self._held.append(data)
-        self._held_bytes += len(data)
-        if self._held_bytes <= _MOST_HELD_BYTES:
+        if (
+            data.startswith(_START)
+            and self._body is None
+            and not self._head_begun
+            and not self._closing
+            and self.flow.write_paused is False
+            and self._take(data)
+        ):
             return
-        exchange = self._exchange
-        if exchange is None or exchange.receiving is None:
-            self.flow.pause_reading()
-        else:
-            self._abandon()
-            self.transport.abort()
+        super()._read(data)
 
-    def eof_received(self) -> bool | None:  # type: ignore[override]
-        """The client sends no more. What it asked for is still answered, but for a receive: nobody
-        can tell whether its client still listens, and messages must not be leased for one that
-        has gone."""
+    def _is_busy(self) -> bool:
+        return self._exchange is not None or self._unanswered
+
+    def _is_receiving(self) -> bool:
         exchange = self._exchange
-        if exchange is None or exchange.receiving is not None:
-            return None
-        self._closing = True
-        return True
+        return self._waits if exchange is None else exchange.receiving is not None
+
+    def _answer_last(self) -> None:
+        if self._exchange is not None:
+            self._closing = True
+        else:
+            super()._answer_last()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Whatever was leased for this client is given back."""
-        self._abandon()
-        if self._reading_timer is not None:
-            self._reading_timer.cancel()
-            self._reading_timer = None
-        super().connection_lost(exc)
-
-    def _abandon(self) -> None:
         exchange = self._exchange
         if exchange is not None:
-            self._exchange = None
-            self.shared.series.active_requests -= 1
-            if exchange.receiving is not None:
-                exchange.receiving.cancel()
-        self._held.clear()
+            self._abandon(exchange)
+        super().connection_lost(exc)
+
+    def _abandon(self, exchange: Exchange) -> None:
+        self._exchange = None
+        self.shared.series.active_requests -= 1
+        if exchange.receiving is not None:
+            exchange.receiving.cancel()
 
     def shutdown(self) -> None:
         """The server drains: finish what is in flight, then close."""
@@ -255,58 +201,6 @@ class FastProtocol(HttpToolsProtocol):
             self._closing = True
         else:
             super().shutdown()
-
-    def on_message_begin(self) -> None:
-        """Uvicorn's parser is inside a message: what comes next belongs to it."""
-        self._parsing = self._in_head = True
-        self._head_bytes = 0
-        self._begin_reading()
-        super().on_message_begin()
-
-    def on_headers_complete(self) -> None:
-        """What comes next is the body."""
-        self._in_head = False
-        super().on_headers_complete()
-
-    def on_message_complete(self) -> None:
-        """The message ended."""
-        self._parsing = False
-        self._reading_since = 0.0
-        super().on_message_complete()
-
-    def on_response_complete(self) -> None:
-        """Uvicorn has answered: what was held behind its pipeline is read."""
-        super().on_response_complete()
-        if self._held and not self.pipeline:
-            self.loop.call_soon(self._release_held)
-
-    def _begin_reading(self) -> None:
-        """One timer serves many requests: those on the fast path only move the stamp."""
-        self._reading_since = self.loop.time()
-        if self._reading_timer is None:
-            self._reading_timer = self.loop.call_later(self.reading_seconds, self._check_reading)
-
-    def _check_reading(self) -> None:
-        """Close a connection whose request does not come to its end."""
-        self._reading_timer = None
-        since = self._reading_since
-        if not since:
-            return
-        now = self.loop.time()
-        if self._is_reading_behind():
-            since = self._reading_since = now
-        left = since + self.reading_seconds - now
-        if left > 0.0:
-            self._reading_timer = self.loop.call_later(left, self._check_reading)
-        else:
-            self.transport.close()
-
-    def _is_reading_behind(self) -> bool:
-        """Whether an unanswered request is before the one that is being read: then we wait."""
-        cycle = self.cycle
-        if cycle is None or cycle.response_complete:
-            return False
-        return bool(self.pipeline) or not cycle.more_body
 
     def timeout_keep_alive_handler(self) -> None:
         """Close an idle connection; one timer serves many fast requests."""
@@ -448,14 +342,3 @@ class FastProtocol(HttpToolsProtocol):
         if self._held:
             # Not from within the answer to the request before: a long pipeline would nest.
             self.loop.call_soon(self._release_held)
-
-    def _release_held(self) -> None:
-        """What came behind the answered request; until now newer data queues up behind it."""
-        if self._exchange is not None or self.pipeline:
-            return
-        data = b"".join(self._held)
-        self._held.clear()
-        self._held_bytes = 0
-        if data and not self.transport.is_closing():
-            self.flow.resume_reading()
-            self._read(data)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import sys
+import time
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +29,28 @@ def configure(settings: Settings) -> None:
     logging.getLogger("asyncio").setLevel(logging.WARNING)
     # It reports each attempt to reach a lost database with a traceback; /readyz says it in a line.
     logging.getLogger("asyncpg.pool").setLevel(logging.ERROR)
+
+
+class Seldom:
+    """A warning that strangers can provoke: one line in so many seconds, which says how many there
+    were since the line before."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._next_at = 0.0
+        self._unsaid = 0
+
+    def warn(self, log: logging.Logger, text: str, *arguments: object) -> None:
+        """Write the line, or count it."""
+        now = time.monotonic()
+        if now < self._next_at:
+            self._unsaid += 1
+            return
+        self._next_at = now + self._seconds
+        if self._unsaid:
+            text += f" ({self._unsaid} more since the last such line)"
+            self._unsaid = 0
+        log.warning(text, *arguments)
 
 
 class JsonLines(logging.Formatter):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from gateway.fast_path import Exchange, FastPath, FastProtocol, protocol_class
 from gateway.request_heads import RequestHeads
@@ -81,10 +81,10 @@ class TracedProtocol(FastProtocol):
         self._incoming = headers
         return super()._start(shared, route, headers, members, started)
 
-    def _abandon(self) -> None:
-        exchange: Any = self._exchange
-        super()._abandon()
-        if exchange is not None and exchange.span is not None:
+    def _abandon(self, exchange: Exchange) -> None:
+        super()._abandon(exchange)
+        assert isinstance(exchange, TracedExchange)
+        if exchange.span is not None:
             spans.answered(exchange.span, spans.ABANDONED)
 
     def _answered(self, exchange: Exchange, status: int) -> None:

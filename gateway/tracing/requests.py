@@ -34,7 +34,7 @@ class TracedApp:
             await self._app(scope, receive, send)
             return
         parent = parent_of(scope["headers"])
-        method, route = scope["method"], _route(scope["path"])
+        method, route = scope["method"], _route(scope["raw_path"].decode("latin-1"))
         name = spans.request_name(method, route)
         span = self._tracing.request(parent, name, perf_counter())
         # Whatever this task was made from, the request is its own.
