@@ -10,6 +10,10 @@ _COMPATIBLE = ipaddress.IPv6Network("::/96")
 _UNICAST = ipaddress.IPv6Network("2000::/3")
 # Of the protocols themselves, and the metadata service of one cloud; old Pythons know a part only.
 _ASSIGNMENTS = ipaddress.IPv4Network("192.0.0.0/24")
+# Public by number only: relays of 6to4, which nobody runs for us, and Azure's own services, which
+# every machine there reaches without leaving it.
+_RELAYS = ipaddress.IPv4Network("192.88.99.0/24")
+_AZURE = ipaddress.IPv4Address("168.63.129.16")
 _DOCUMENTATION = ipaddress.IPv6Network("3fff::/20")
 
 
@@ -17,9 +21,9 @@ def is_private(ip: str) -> bool:
     """Whether a request to this address would stay inside; true of what is not an address, too.
 
     Loopback, private and shared (RFC 1918, RFC 6598, RFC 4193), link-local with the metadata
-    services of clouds, multicast, unspecified, reserved and documentation ranges; and every IPv6
-    form that carries such an IPv4 address: mapped, compatible, NAT64 and 6to4. Teredo and NAT64 of
-    a site are always inside.
+    services of clouds, Azure's address of its own services, relays of 6to4, multicast, unspecified,
+    reserved and documentation ranges; and every IPv6 form that carries such an IPv4 address:
+    mapped, compatible, NAT64 and 6to4. Teredo and NAT64 of a site are always inside.
     """
     try:
         address = ipaddress.ip_address(ip)
@@ -32,8 +36,9 @@ def is_private(ip: str) -> bool:
 
 def _is_inside(address: ipaddress.IPv4Address) -> bool:
     # 100.64.0.0/10 is neither global nor private to `ipaddress`.
-    is_special = address.is_multicast or address.is_reserved or address in _ASSIGNMENTS
-    return not address.is_global or is_special
+    is_special = address.is_multicast or address.is_reserved or address == _AZURE
+    is_special = is_special or address in _ASSIGNMENTS or address in _RELAYS
+    return is_special or not address.is_global
 
 
 def _is_inside_6(address: ipaddress.IPv6Address) -> bool:
