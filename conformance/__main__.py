@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from conformance import clients, reporting, serving
 from conformance.cases import CASES
+from conformance.java_http import running as java_http
 from conformance.running import Run, run
 from protocol.detect import SERVICES
 
@@ -72,11 +73,12 @@ def main() -> int:
             print(f"official clients against {endpoint}")
             tasks = [pool.submit(run, p, os.environ, endpoint, arguments.case) for p in wanted]
             runs = [task.result() for task in tasks]
+            failed = 0 if arguments.client or arguments.case else java_http.run(endpoint)
     except serving.DidNotStart as error:
         print(f"conformance: {error}", file=sys.stderr)
         return 1
     print(f"\nreport: {reporting.write(runs)}")
-    return _verdict(runs, whole=not arguments.case)
+    return _verdict(runs, whole=not arguments.case) or failed
 
 
 if __name__ == "__main__":
