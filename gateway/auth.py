@@ -1,8 +1,10 @@
 """Headers and parameters -> Caller: who asks, in which account and region.
 
-Two settings: ``none`` takes everybody, ``presence`` (the default) wants credentials to be there.
-Neither looks at the signature. The account comes from the access key, by configuration or because
-it has 12 digits; the region comes from the scope of the signature. Either has a default.
+Two settings: ``none`` takes everybody, ``presence`` (the default) wants credentials to be there and
+does not verify them: a header Authorization with any value, or a presigned query. What begins like
+a signature must be readable as one, or its account would be a guess. The account comes from the
+access key, by configuration or because it has 12 digits; the region comes from the scope of the
+signature. Either has a default.
 """
 
 from __future__ import annotations
@@ -12,12 +14,15 @@ from collections.abc import Mapping
 
 from gateway.operations.caller import Caller
 from protocol import sigv4
+from protocol.detect import scope_service
 from protocol.errors import Malformed
-from storage.errors import AccessDenied
+from storage.errors import AccessDenied, IncompleteSignature
 
 _TWELVE_DIGITS = re.compile(r"[0-9]{12}").fullmatch
 _MOST = 10_000
 _LONGEST_HEAD = 512
+_HEX = b"0123456789abcdefABCDEF"
+_SIGNATURE_DIGITS = 64
 
 
 class Authenticator:
@@ -34,9 +39,9 @@ class Authenticator:
         # Where nobody needs credentials, nobody is refused for having none.
         self._nobody = Caller(account_id, region, account_id, is_anonymous=self._required)
         self._callers: dict[tuple[str, str], Caller] = {}
-        self.by_head: dict[bytes, Caller] = {}
-        """Caller by the first part of an Authorization header, up to its signed headers. Only short
-        ones that name a caller: whatever else clients think of is not worth remembering."""
+        self.by_head: dict[bytes, tuple[Caller, str | None]] = {}
+        """Caller and service by an Authorization header without its signature. Only short ones:
+        whatever else clients think of is not worth remembering."""
 
     def caller(
         self,
@@ -46,17 +51,19 @@ class Authenticator:
         *,
         may_be_anonymous: bool = False,
     ) -> Caller:
-        """The caller of a request; AccessDenied when credentials are needed and absent."""
+        """The caller of a request; AccessDenied when credentials are needed and absent,
+        IncompleteSignature when they begin like a signature and are none."""
         try:
-            credential = (
-                sigv4.parse_authorization(authorization)
-                if authorization
-                else sigv4.parse_presigned(params)
-            )
+            if not authorization:
+                credential = sigv4.parse_presigned(params)
+            elif authorization.startswith(sigv4.ALGORITHM):
+                credential = sigv4.parse_authorization(authorization)
+            else:
+                return self._anonymous
         except Malformed:
-            # Any value will do where signatures are not verified; a name in it counts.
-            claim = sigv4.claimed(authorization)
-            return self._anonymous if claim is None else self._known(*claim)
+            if self._required:
+                raise IncompleteSignature(_INCOMPLETE) from None
+            return self._anonymous
         if credential is None:
             if self._required and not may_be_anonymous:
                 raise AccessDenied(f"Access to the resource {resource} is denied.")
@@ -76,19 +83,30 @@ class Authenticator:
             self._callers[(access_key, region)] = known
         return known
 
-    def fast_caller(self, authorization: bytes) -> Caller | None:
-        """The caller by the bytes of the header, for the fast path; None: take the long way."""
-        head, found, _ = authorization.partition(b", SignedHeaders=")
-        if not found:
+    def fast_caller(self, authorization: bytes, service: str) -> Caller | None:
+        """The caller by the bytes of the header, for the fast path; None: take the long way, as
+        whoever signed for another service must."""
+        head, _, signature = authorization.rpartition(b"Signature=")
+        if len(signature) != _SIGNATURE_DIGITS or signature.translate(None, _HEX):
             return None
-        caller = self.by_head.get(head)
-        if caller is None:
-            try:
-                caller = self.caller(authorization.decode("latin-1"), {})
-            except AccessDenied:
+        known = self.by_head.get(head)
+        if known is None:
+            text = authorization.decode("latin-1")
+            if not text.startswith(sigv4.ALGORITHM):
                 return None
-            if caller is not self._anonymous and len(head) <= _LONGEST_HEAD:
+            try:
+                known = self.caller(text, {}), scope_service(text)
+            except IncompleteSignature:
+                return None
+            if known[0] is not self._anonymous and len(head) <= _LONGEST_HEAD:
                 if len(self.by_head) >= _MOST:
                     self.by_head.clear()
-                self.by_head[head] = caller
-        return caller
+                self.by_head[head] = known
+        return known[0] if known[1] == service else None
+
+
+_INCOMPLETE = (
+    "The credentials begin like a signature and cannot be read as one: it needs Credential with "
+    "its scope, SignedHeaders and Signature; in a query X-Amz-Algorithm, X-Amz-Credential, "
+    "X-Amz-Date, X-Amz-Expires, X-Amz-SignedHeaders and X-Amz-Signature."
+)

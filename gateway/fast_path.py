@@ -266,7 +266,8 @@ class FastProtocol(HttpConnection):
         members: Members,
         started: float,
     ) -> bool:
-        caller = shared.authenticator.fast_caller(headers.get(b"authorization", b""))
+        service = route.wire.service.name
+        caller = shared.authenticator.fast_caller(headers.get(b"authorization", b""), service)
         if caller is None:
             return False
         asked = Asked(shared.engine, caller, headers, shared.base_url)

@@ -70,14 +70,12 @@ def detect(
         "application/x-amz-json"
     ):
         return _detect_json(target or "", headers.get("authorization", ""), path_queue)
-    scope = _scope_service(headers.get("authorization", ""))
+    scope = scope_service(headers.get("authorization", ""))
     if scope == "scheduler" or (scope is None and path.startswith(_REST_PATHS)):
         return Detected("scheduler", "rest", None)
     params = _merged_params(method, query, headers, body)
     service = (
-        scope
-        or _scope_service(params.get("X-Amz-Credential", ""))
-        or _by_params(params, path_queue)
+        scope or scope_service(params.get("X-Amz-Credential", "")) or _by_params(params, path_queue)
     )
     if service == "scheduler":
         return Detected("scheduler", "rest", None, params)
@@ -97,14 +95,14 @@ def _detect_json(target: str, authorization: str, path_queue: QueueAddress | Non
     # The scope nearly always agrees with the target: then it need not be taken apart.
     if named is not None and f"/{named}/aws4_request" in authorization:
         return Detected(named, "json", name or None, _NO_PARAMS, path_queue)
-    service = _scope_service(authorization) or named or "sqs"
+    service = scope_service(authorization) or named or "sqs"
     if service == "scheduler":
         return Detected("scheduler", "rest", None)
     action = name if name and service == named else None
     return Detected(service, "json", action, _NO_PARAMS, path_queue)
 
 
-def _scope_service(text: str) -> str | None:
+def scope_service(text: str) -> str | None:
     """The service in `.../<region>/<service>/aws4_request` if it is one of ours: a wrong one is
     no hint.
     """

@@ -154,6 +154,10 @@ class AccessDenied(Rejected):
     """No credentials where some are needed, or not this caller's."""
 
 
+class IncompleteSignature(Rejected):
+    """Credentials that begin like a signature and cannot be read as one."""
+
+
 class RequestTooLarge(Rejected):
     """The request's body exceeds the gateway's limit."""
 

@@ -40,6 +40,7 @@ SQS: Mapping[type[Rejected], AwsError] = {
         (errors.MalformedInput, "SerializationException"),
         (errors.UnknownAction, "UnknownOperationException"),
         (errors.AccessDenied, "AccessDeniedException"),
+        (errors.IncompleteSignature, "IncompleteSignatureException"),
         (errors.RequestTooLarge, "InvalidParameterValueException"),
     )
 }
@@ -71,6 +72,7 @@ SNS: Mapping[type[Rejected], AwsError] = {
         (errors.MalformedInput, "SerializationException"),
         (errors.UnknownAction, "UnknownOperationException"),
         (errors.AccessDenied, "MissingAuthenticationTokenException"),
+        (errors.IncompleteSignature, "IncompleteSignatureException"),
         (errors.RequestTooLarge, "InvalidParameterException"),
     )
 }
@@ -86,6 +88,7 @@ SCHEDULER: Mapping[type[Rejected], AwsError] = {
         (errors.MalformedInput, "SerializationException"),
         (errors.UnknownAction, "UnknownOperationException"),
         (errors.AccessDenied, "MissingAuthenticationTokenException"),
+        (errors.IncompleteSignature, "IncompleteSignatureException"),
         (errors.RequestTooLarge, "ValidationException"),
     )
 }
@@ -97,6 +100,7 @@ STS: Mapping[type[Rejected], AwsError] = {
         (errors.MalformedInput, "SerializationException"),
         (errors.UnknownAction, "UnknownOperationException"),
         (errors.AccessDenied, "MissingAuthenticationTokenException"),
+        (errors.IncompleteSignature, "IncompleteSignatureException"),
         (errors.RequestTooLarge, "InvalidParameterValueException"),
     )
 }
@@ -143,6 +147,7 @@ REST: Mapping[type[Rejected], int] = {
     errors.MalformedInput: 400,
     errors.UnknownAction: 404,
     errors.AccessDenied: 403,
+    errors.IncompleteSignature: 400,
     errors.RequestTooLarge: 413,
     errors.InvalidParameter: 400,
     errors.ParameterValueInvalid: 400,

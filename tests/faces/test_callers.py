@@ -1,14 +1,27 @@
-"""Who a request comes from where nobody verifies signatures: what its header claims."""
+"""Who a request comes from where nobody verifies signatures: what its credentials claim."""
 
 from __future__ import annotations
 
 import pytest
 
 from gateway.auth import Authenticator
+from storage.errors import AccessDenied, IncompleteSignature
+from tests.faces.clients import authorization
 
-_AUTHENTICATOR = Authenticator(
-    mode="presence", accounts={"AKIAACME": "111122223333"}, account_id="000000000000", region="r"
-)
+
+def _authenticator(mode: str = "presence") -> Authenticator:
+    accounts = {"AKIAACME": "111122223333"}
+    return Authenticator(mode=mode, accounts=accounts, account_id="000000000000", region="r")
+
+
+PRESIGNED = {
+    "X-Amz-Algorithm": "AWS4-HMAC-SHA256",
+    "X-Amz-Credential": "222222222222/20260101/eu-west-1/sqs/aws4_request",
+    "X-Amz-Date": "20260101T000000Z",
+    "X-Amz-Expires": "60",
+    "X-Amz-SignedHeaders": "host",
+    "X-Amz-Signature": "0" * 64,
+}
 
 
 @pytest.mark.parametrize(
@@ -16,21 +29,43 @@ _AUTHENTICATOR = Authenticator(
     [
         ("any", "000000000000", "r"),
         ("Bearer 222222222222", "000000000000", "r"),
-        ("AWS4-HMAC-SHA256 Credential=222222222222", "222222222222", "r"),
-        ("AWS4-HMAC-SHA256 Credential=222222222222, Signature=0", "222222222222", "r"),
-        ("AWS4-HMAC-SHA256 Credential=AKIAACME/20260101", "111122223333", "r"),
-        (
-            "AWS4-HMAC-SHA256 Credential=222222222222/20260101/eu-west-1/sqs/aws4_request",
-            "222222222222",
-            "eu-west-1",
-        ),
-        ("AWS4-HMAC-SHA256 Credential=", "000000000000", "r"),
-        ("AWS4-HMAC-SHA256 Credential=" + "k" * 200, "000000000000", "r"),
+        (authorization("222222222222", "eu-west-1"), "222222222222", "eu-west-1"),
+        (authorization("AKIAACME"), "111122223333", "us-east-1"),
+        (authorization("AKIAOTHER"), "000000000000", "us-east-1"),
     ],
 )
-def test_a_header_that_is_no_signature_still_names_its_account(
-    header: str, account: str, region: str
-) -> None:
-    """People write such headers by hand; landing in another account would mix tenants."""
-    caller = _AUTHENTICATOR.caller(header, {})
+def test_a_header_names_an_account(header: str, account: str, region: str) -> None:
+    caller = _authenticator().caller(header, {})
     assert (caller.account_id, caller.region) == (account, region)
+
+
+def test_so_does_a_presigned_query() -> None:
+    caller = _authenticator().caller("", PRESIGNED)
+    assert (caller.account_id, caller.region) == ("222222222222", "eu-west-1")
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        "AWS4-HMAC-SHA256",
+        "AWS4-HMAC-SHA256 x",
+        "AWS4-HMAC-SHA256 Credential=222222222222",
+        "AWS4-HMAC-SHA256 Credential=222222222222, Signature=0",
+        "AWS4-HMAC-SHA256 Credential=222222222222/20260101/eu-west-1/sqs/aws4_request",
+        "AWS4-HMAC-SHA256 Credential=" + "k" * 200,
+    ],
+)
+def test_half_a_signature_names_nobody(header: str) -> None:
+    """Landing in another account would mix tenants."""
+    with pytest.raises(IncompleteSignature):
+        _authenticator().caller(header, {})
+    assert _authenticator("none").caller(header, {}).account_id == "000000000000"
+
+
+@pytest.mark.parametrize("name", PRESIGNED)
+def test_a_presigned_query_needs_all_its_parts(name: str) -> None:
+    params = {other: value for other, value in PRESIGNED.items() if other != name}
+    with pytest.raises((AccessDenied, IncompleteSignature)):
+        _authenticator().caller("", params)
+    with pytest.raises((AccessDenied, IncompleteSignature)):
+        _authenticator().caller("", {name: PRESIGNED[name]})

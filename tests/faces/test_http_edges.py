@@ -99,14 +99,10 @@ ODD_SCOPES = {
 
 
 @pytest.mark.parametrize("kind", ODD_SCOPES)
-def test_odd_credentials_are_nobodys(server: Server, kind: str) -> None:
-    """Where signatures are not verified any value will do: the default account answers."""
+def test_odd_credentials_are_refused(server: Server, kind: str) -> None:
     key, region = ODD_SCOPES[kind]
-    with Sqs("json", server.url, "000000000000") as sqs:
-        expected = sqs.create("odd-credentials")
     presigned = {
-        "Action": "GetQueueUrl",
-        "QueueName": "odd-credentials",
+        "Action": "ListQueues",
         "X-Amz-Algorithm": "AWS4-HMAC-SHA256",
         "X-Amz-Credential": f"{key}/20260101/{region}/sqs/aws4_request",
         "X-Amz-Date": "20260101T000000Z",
@@ -114,19 +110,20 @@ def test_odd_credentials_are_nobodys(server: Server, kind: str) -> None:
         "X-Amz-SignedHeaders": "host",
         "X-Amz-Signature": "0" * 64,
     }
-    assert expected in fetch(server.url, "/?" + urlencode(presigned)).text
+    answer = fetch(server.url, "/?" + urlencode(presigned))
+    assert (answer.status, "IncompleteSignature" in answer.text) == (400, True)
     if "\x00" in key + region:
         return
     with Connection(server.url) as connection:
         headers = {
             "Host": connection.host,
-            "X-Amz-Target": "AmazonSQS.GetQueueUrl",
+            "X-Amz-Target": "AmazonSQS.ListQueues",
             "Content-Type": "application/x-amz-json-1.0",
             "Authorization": authorization(key, region),
         }
-        body = json.dumps({"QueueName": "odd-credentials"}).encode()
-        connection.send(request_bytes("POST", "/", headers, body))
-        assert json.loads(connection.answer().body) == {"QueueUrl": expected}
+        connection.send(request_bytes("POST", "/", headers, b"{}"))
+        answer = connection.answer()
+        assert (answer.status, "IncompleteSignature" in answer.text) == (400, True)
 
 
 # Behind a poll

@@ -22,26 +22,46 @@ def _authenticator() -> Authenticator:
 def test_callers_by_their_header() -> None:
     authenticator = _authenticator()
     header = authorization("123456789012").encode()
-    assert authenticator.fast_caller(header) is authenticator.fast_caller(header)
+    caller = authenticator.fast_caller(header, "sqs")
+    assert caller is not None
+    assert caller.account_id == "123456789012"
+    assert authenticator.fast_caller(header, "sqs") is caller
     assert len(authenticator.by_head) == 1
 
 
-@pytest.mark.parametrize("key", ["k" * 600, "no key", "k" * 128 + "/" * 600])
-def test_odd_callers_are_not_remembered(key: str) -> None:
+def test_who_signed_for_another_service_takes_the_long_way() -> None:
     authenticator = _authenticator()
-    caller = authenticator.fast_caller(authorization(key).encode())
-    assert caller is not None
-    assert caller.account_id == "000000000000"
-    assert not authenticator.by_head
+    for service in ("scheduler", "sns", "other"):
+        header = authorization("123456789012", service=service).encode()
+        for _ in range(2):
+            assert authenticator.fast_caller(header, "sqs") is None
+
+
+def test_what_is_no_signature_takes_the_long_way() -> None:
+    authenticator = _authenticator()
+    header = authorization("123456789012").encode()
+    for _ in range(2):
+        for odd in (header[:-1], header + b"0", header[:-1] + b"x", header + b" ", b"any", b""):
+            assert authenticator.fast_caller(odd, "sqs") is None
+        assert authenticator.fast_caller(header, "sqs") is not None
 
 
 def test_a_long_header_of_a_known_caller_is_not_remembered() -> None:
     authenticator = _authenticator()
     header = authorization("123456789012").replace(", ", ", " + "Other=x, " * 100, 1)
-    caller = authenticator.fast_caller(header.encode())
+    caller = authenticator.fast_caller(header.encode(), "sqs")
     assert caller is not None
     assert caller.account_id == "123456789012"
     assert not authenticator.by_head
+
+
+def test_names_of_headers_make_room_for_new_ones() -> None:
+    heads = RequestHeads()
+    for number in range(20_000):
+        heads.read(b"Host: a\r\nX-%d: v" % number)
+    names = heads._kinds
+    assert len(names) <= 4096
+    assert b"X-19999" in names
 
 
 def test_wanted_attributes() -> None:

@@ -281,10 +281,16 @@ def test_a_presigned_query_has_credentials(query_sqs: Sqs) -> None:
         assert abroad.arn("orders") == f"arn:aws:sqs:eu-west-1:{sqs.account}:orders"
 
 
-@pytest.mark.parametrize("value", ["anything", "Bearer abc", "AWS4-HMAC-SHA256 x", "AWS key:sig"])
+@pytest.mark.parametrize("value", ["anything", "Bearer abc", "AWS3 x", "AWS key:sig"])
 def test_any_credentials_do_where_only_presence_counts(sqs: Sqs, value: str) -> None:
     answer = sqs.ask("ListQueues", {"QueueNamePrefix": "none"}, headers={"Authorization": value})
     assert answer.status == 200
+
+
+def test_half_a_signature_is_refused(sqs: Sqs) -> None:
+    headers = {"Authorization": "AWS4-HMAC-SHA256 Credential=222222222222"}
+    refused = Refused(sqs.ask("ListQueues", {}, headers=headers))
+    assert (refused.status, refused.code) == (400, "IncompleteSignature")
 
 
 @pytest.mark.parametrize("wire", ["json", "json-long", "query"])

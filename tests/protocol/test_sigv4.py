@@ -161,6 +161,8 @@ def test_any_text_in_a_header_is_malformed(text: str) -> None:
         {"X-Amz-Algorithm": "none"},
         {"X-Amz-Credential": "A/B"},
         {"X-Amz-SignedHeaders": ""},
+        {"X-Amz-Date": ""},
+        {"X-Amz-Date": "yesterday"},
         {"X-Amz-Signature": "short"},
     ],
 )
@@ -170,6 +172,11 @@ def test_other_signed_urls_are_malformed(change: dict[str, str]) -> None:
     assert sigv4.parse_presigned(params) is not None
     with pytest.raises(Malformed):
         sigv4.parse_presigned(params | change)
+
+
+def test_a_signature_alone_is_malformed() -> None:
+    with pytest.raises(Malformed):
+        sigv4.parse_presigned({"Action": "PurgeQueue", "X-Amz-Signature": "1"})
 
 
 def test_url_without_a_signature_claims_nothing() -> None:
