@@ -19,7 +19,13 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from gateway.log_lines import Seldom
 from gateway.request_bodies import Body
-from gateway.request_heads import BadMessage, Head, RequestHeads, may_begin_head
+from gateway.request_heads import (
+    CONTROL_CHARACTER,
+    BadMessage,
+    Head,
+    RequestHeads,
+    may_begin_head,
+)
 
 _log = logging.getLogger("queuegate.http")
 
@@ -59,7 +65,9 @@ class _AnswerTransport:
         self._connection = connection
 
     def write(self, data: bytes) -> None:
-        self._connection.transport.write(data)
+        # Whoever still wanted to go on when the message was refused has nobody to tell.
+        if not self._connection.is_dropping():
+            self._connection.transport.write(data)
 
     def close(self) -> None:
         self._connection.end()
@@ -113,7 +121,9 @@ class HttpConnection(HttpToolsProtocol):
         """The client sends no more. What it asked for is still answered, but for a receive: nobody
         can tell whether its client still listens, and messages must not be leased for one that
         has gone."""
-        if self._is_dropping() or not self._is_busy() or self._is_receiving():
+        # Between an answer and what is held behind it nothing is busy for a moment.
+        is_owing = self._is_busy() or bool(self._held)
+        if self.is_dropping() or not is_owing or self._is_receiving():
             return None
         self._client_ended = True
         if not self._held:
@@ -130,7 +140,7 @@ class HttpConnection(HttpToolsProtocol):
 
     def shutdown(self) -> None:
         """The server drains: finish what is in flight, then close."""
-        if self._is_dropping():
+        if self.is_dropping():
             self.transport.close()
         else:
             super().shutdown()
@@ -157,7 +167,7 @@ class HttpConnection(HttpToolsProtocol):
     def on_response_complete(self) -> None:
         """Uvicorn has answered: what was held behind it is read."""
         super().on_response_complete()
-        if self._is_dropping():
+        if self.is_dropping():
             return
         self._unanswered = self._waits = False
         if self._body is not None and self.expect_100_continue:
@@ -174,7 +184,7 @@ class HttpConnection(HttpToolsProtocol):
         We keep on reading: it must be noticed when the client of a receive goes away. One that
         floods us behind a receive is hung up on; behind anything else it is made to wait.
         """
-        if self._is_dropping():
+        if self.is_dropping():
             self._drop(data)
             return
         self._held.append(data)
@@ -207,7 +217,7 @@ class HttpConnection(HttpToolsProtocol):
         """Read on where the last data ended."""
         self._unset_keepalive_if_required()
         try:
-            while data and not self._is_dropping():
+            while data and not self.is_dropping():
                 data = self._read_head(data) if self._body is None else self._read_body(data)
                 if data and self._unanswered:
                     self._hold(data)
@@ -238,7 +248,7 @@ class HttpConnection(HttpToolsProtocol):
         if end < 0:
             new = begun[max(before - 1, 0) :].removeprefix(b"\n")
             if new.count(b"\n") != new.count(b"\r\n"):
-                raise BadMessage("A line of the head does not end with CR and LF.")
+                raise BadMessage(CONTROL_CHARACTER)
             return b""
         head, rest = bytes(begun[:end]), bytes(begun[end + 4 :])
         begun.clear()
@@ -325,12 +335,12 @@ class HttpConnection(HttpToolsProtocol):
     def _peer(self) -> str:
         return "{}:{}".format(*self.client) if self.client else "a client"
 
-    def _is_dropping(self) -> bool:
+    def is_dropping(self) -> bool:
         return self._dropped_bytes >= 0
 
     def end(self) -> None:
         """Close behind the last answer, when the client can have read it."""
-        if self._is_dropping() or self.transport.is_closing():
+        if self.is_dropping() or self.transport.is_closing():
             return
         if self._body is None and not self._held and not self._head_begun:
             self.transport.close()
@@ -343,6 +353,9 @@ class HttpConnection(HttpToolsProtocol):
         A close with something unread is a reset, and a reset makes the client's system forget the
         answer.
         """
+        if self._client_ended:
+            self.transport.close()
+            return
         self._dropped_bytes = 0
         self._unanswered = True
         self._body = None

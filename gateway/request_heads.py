@@ -68,6 +68,8 @@ _LONGEST_FIRST_WORD = 8
 _CONTROLS = bytes({*range(0x20), 0x7F} - {0x09})
 _BLANKS = b" \t"
 
+CONTROL_CHARACTER = "The request has a control character where none may be."
+
 _OTHER = b""
 _STRANGE = b"?"
 _NO_TOKEN = b"!"
@@ -113,7 +115,7 @@ def check_lines(lines: bytes) -> None:
     """Check the lines of a head or of trailers, without the empty one: BadMessage."""
     ends = lines.count(b"\r\n")
     if len(lines.translate(None, _CONTROLS)) != len(lines) - 2 * ends:
-        raise BadMessage("The request has a control character where none may be.")
+        raise BadMessage(CONTROL_CHARACTER)
 
 
 class RequestHeads:
