@@ -6,15 +6,19 @@ The AWS face and its fast path never meet Starlette; whatever else is asked goes
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 from collections.abc import Awaitable, Callable, MutableMapping
 from time import perf_counter
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
+from gateway.admission import Admission
 from gateway.connections import WAITS
 from gateway.faces.aws import AwsFace, Request, Response
 from gateway.operations.identifiers import new_id
+from gateway.page_paths import is_page, page_label
 from gateway.request_heads import forwarded_scheme
+from storage.errors import AccessDenied, Rejected, RequestTooLarge
 
 _log = logging.getLogger("queuegate.http")
 
@@ -24,6 +28,18 @@ Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 Asgi = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 _ABANDONED = 499
+_NATIVE = "/v1/"
+
+
+class Options(NamedTuple):
+    """What a gateway is told. A URL that is None is where the request was sent."""
+
+    base_url: str | None
+    """Where whoever asks for a queue's URL reaches us."""
+    links_url: str | None
+    """Where whoever gets a message does."""
+    max_body_bytes: int
+    access_log: bool
 
 
 class Rest(Protocol):
@@ -34,47 +50,61 @@ class Rest(Protocol):
 
     async def answer(self, request: Request) -> Response: ...
 
-    def too_large(self, request: Request, most: int) -> Response: ...
+    def turned_away(self, request: Request, refusal: Rejected) -> Response: ...
 
 
 class App:
-    """Looks at the path: operations' pages to their router, ``/v1`` to the native API, everything
-    else to AWS."""
+    """Looks at who asks (``Admission``), then at the path: operations' pages to their router,
+    ``/v1`` to the native API, everything else to AWS."""
 
     def __init__(
         self,
         aws: AwsFace,
         make_pages: Callable[[], Asgi],
         make_rest: Callable[[], Rest],
-        *,
-        base_url: str | None,
-        max_body_bytes: int,
-        access_log: bool,
+        admission: Admission,
+        options: Options,
     ) -> None:
         self._aws = aws
         self._make_pages = make_pages
         self._pages: Asgi | None = None
         self._make_rest = make_rest
         self._rest: Rest | None = None
-        self._base_url = base_url
-        self._max_body_bytes = max_body_bytes
-        self._access_log = access_log
+        self._admission = admission
+        self._base_url = options.base_url
+        self._links_url = options.links_url
+        self._max_body_bytes = options.max_body_bytes
+        self._access_log = options.access_log
         self._series = aws.engine.series
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One request."""
         if scope["type"] != "http":
             return
+        verdict = self._admission.judge(scope)
+        if verdict.headers is not None:
+            send = _with_headers(send, verdict.headers)
+            if verdict.is_preflight:
+                await _send(send, Response(204, [], b""), False)
+                return
         # As it came: what a proxy in front lets through by its path must not be a page for us.
         path = scope["raw_path"].decode("latin-1")
-        if path == "/":
-            await self._answer_aws(scope, receive, send)
-        elif is_page(path):
-            await self._answer_page(scope, receive, send)
+        if is_page(path):
+            if verdict.reason:
+                await self._turn_away_from_page(scope, send, verdict.reason)
+            else:
+                await self._answer_page(scope, receive, send)
         elif path.startswith(_NATIVE):
-            await self._answer_rest(scope, receive, send)
+            await self._answer_rest(scope, receive, send, verdict.reason)
         else:
-            await self._answer_aws(scope, receive, send)
+            await self._answer_aws(scope, receive, send, verdict.reason)
+
+    async def _turn_away_from_page(self, scope: Scope, send: Send, reason: str) -> None:
+        started = perf_counter()
+        headers = [(b"content-type", b"application/json")]
+        body = json.dumps({"error": reason}).encode()
+        await _send(send, Response(403, headers, body), scope["method"] == "HEAD")
+        self._series.answered(scope["method"], _label(scope), "", 403, started)
 
     async def _answer_page(self, scope: Scope, receive: Receive, send: Send) -> None:
         started = perf_counter()
@@ -92,20 +122,19 @@ class App:
         try:
             await self._pages(scope, receive, watching)
         finally:
-            self._series.answered(scope["method"], page_label(scope["path"]), "", status, started)
+            self._series.answered(scope["method"], _label(scope), "", status, started)
 
-    async def _answer_aws(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _answer_aws(self, scope: Scope, receive: Receive, send: Send, reason: str) -> None:
         request_id = new_id()
         started = perf_counter()
         self._series.active_requests += 1
         status, action = _ABANDONED, ""
         try:
-            body = await self._body(scope, receive)
+            body = None if reason else await self._body(scope, receive)
+            request = self._request(scope, body or b"", request_id, started)
             if body is None:
-                request = self._request(scope, b"", request_id, started)
-                response = self._aws.too_large(request, self._max_body_bytes)
+                response = self._aws.turned_away(request, self._refusal(reason))
             else:
-                request = self._request(scope, body, request_id, started)
                 answer = self._aws.answer(request)
                 if _may_wait(request):
                     response = await _unless_gone(answer, scope, receive)
@@ -121,7 +150,7 @@ class App:
             if self._access_log:
                 log_access(request_id, scope["method"], action, status, started)
 
-    async def _answer_rest(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _answer_rest(self, scope: Scope, receive: Receive, send: Send, reason: str) -> None:
         rest = self._rest
         if rest is None:
             # Not at start, like the pages.
@@ -131,11 +160,11 @@ class App:
         self._series.active_requests += 1
         status, template = _ABANDONED, _NATIVE
         try:
-            body = await self._body(scope, receive)
+            body = None if reason else await self._body(scope, receive)
             request = self._request(scope, body or b"", request_id, started)
             request.path = scope["raw_path"].decode("latin-1")
             if body is None:
-                response = rest.too_large(request, self._max_body_bytes)
+                response = rest.turned_away(request, self._refusal(reason))
             elif rest.may_wait(request):
                 response = await _unless_gone(rest.answer(request), scope, receive)
             else:
@@ -150,6 +179,15 @@ class App:
             if self._access_log:
                 log_access(request_id, scope["method"], template, status, started)
 
+    def _refusal(self, reason: str) -> Rejected:
+        """Of a request whose body was not read."""
+        if reason:
+            return AccessDenied(reason)
+        return RequestTooLarge(
+            f"The request body is larger than the {self._max_body_bytes} bytes that this endpoint "
+            "takes."
+        )
+
     def _request(self, scope: Scope, body: bytes, request_id: str, started: float) -> Request:
         headers = {name.decode("latin-1"): v.decode("latin-1") for name, v in scope["headers"]}
         base_url = self._base_url
@@ -157,6 +195,7 @@ class App:
             host = headers.get("host") or "{}:{}".format(*(scope.get("server") or ("localhost", 0)))
             scheme = forwarded_scheme(headers.get("x-forwarded-proto", "")) or scope["scheme"]
             base_url = f"{scheme}://{host}"
+        links_url = base_url if self._links_url is None else self._links_url
         return Request(
             scope["method"],
             scope["path"],
@@ -164,6 +203,7 @@ class App:
             headers,
             body,
             base_url,
+            links_url,
             request_id,
             started,
             scope["raw_path"],
@@ -219,6 +259,19 @@ async def _unless_gone(answer: Awaitable[Response], scope: Scope, receive: Recei
         work.cancel()
 
 
+def _with_headers(send: Send, more: list[tuple[bytes, bytes]]) -> Send:
+    async def sending(message: MutableMapping[str, Any]) -> None:
+        if message["type"] == "http.response.start":
+            message = {**message, "headers": [*message["headers"], *more]}
+        await send(message)
+
+    return sending
+
+
+def _label(scope: Scope) -> str:
+    return page_label(scope["raw_path"].decode("latin-1"))
+
+
 async def _send(send: Send, response: Response, head_only: bool) -> None:
     headers = response.headers
     if response.status != 204:
@@ -239,21 +292,3 @@ def log_access(request_id: str, method: str, action: str, status: int, started: 
             "duration_ms": round((perf_counter() - started) * 1000, 3),
         },
     )
-
-
-_NATIVE = "/v1/"
-_PAGES = ("/livez", "/readyz", "/metrics", "/v1/cert")
-_CERTIFICATES = "/SimpleNotificationService"
-_PAGE_PREFIXES = ("/_admin/", "/_aws/", _CERTIFICATES)
-
-
-def is_page(path: str) -> bool:
-    """Whether the path is one of the operations' pages and not AWS's."""
-    return path in _PAGES or path.startswith(_PAGE_PREFIXES)
-
-
-def page_label(path: str) -> str:
-    """The path as a label: of bounded cardinality."""
-    if path.startswith(_CERTIFICATES):
-        return _CERTIFICATES
-    return path if path in _PAGES else "/_admin"

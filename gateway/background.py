@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
 from gateway.assembly import open_engine
+from gateway.listening import links_url
 from gateway.operations.schedules.dispatch import Dispatcher
 from gateway.tracing.opening import open_tracing
 from protocol import envelopes
@@ -69,7 +70,7 @@ def workers_for(
 
 
 def _firing(engine: Engine, settings: Settings, tracing: Tracing | None) -> FireSchedules:
-    dispatcher = Dispatcher(engine, settings.base_url or f"http://localhost:{settings.port}")
+    dispatcher = Dispatcher(engine, links_url(settings) or f"http://localhost:{settings.port}")
     fire = FireSchedules(
         engine.database,
         engine.clock.now,

@@ -20,6 +20,7 @@ from gateway.setting_values import (
     choice,
     directory,
     format_accounts,
+    format_list,
     fraction,
     host_and_port,
     host_name,
@@ -31,7 +32,9 @@ from gateway.setting_values import (
     parse_base_url,
     parse_collector_url,
     parse_database_url,
+    parse_hosts,
     parse_log_level,
+    parse_origins,
     parse_region,
 )
 
@@ -117,6 +120,22 @@ class Settings:
         parse_base_url,
         allowed="http://host[:port] or https://host[:port], without a path",
         explanation="Start of queue URLs in answers. Unset: scheme and host of each request.",
+    )
+    allowed_hosts: tuple[str, ...] = setting(
+        (),
+        "QUEUEGATE_ALLOWED_HOSTS",
+        parse_hosts,
+        allowed="host names, separated by commas",
+        explanation="More names that a gateway on loopback answers to, with their sub-domains.",
+        write=format_list,
+    )
+    allowed_origins: tuple[str, ...] = setting(
+        (),
+        "QUEUEGATE_ALLOWED_ORIGINS",
+        parse_origins,
+        allowed="scheme://host[:port] of pages, separated by commas, or *",
+        explanation="Web pages that may ask this gateway from a browser, beside its own.",
+        write=format_list,
     )
     database_url: str | None = setting(
         None,
@@ -407,7 +426,7 @@ class Settings:
         values: dict[str, str] = {}
         for item in fields(self):
             value = getattr(self, item.name)
-            if value is not None and value != {}:
+            if value not in (None, {}, ()):
                 values[variable_of(item).names[0]] = variable_of(item).write(value)
         return values
 

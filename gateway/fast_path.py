@@ -16,6 +16,7 @@ from typing import Any
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 
 from gateway import hot_routes
+from gateway.admission import Admission
 from gateway.app import log_access
 from gateway.auth import Authenticator
 from gateway.connections import HttpConnection
@@ -46,9 +47,10 @@ class FastPath:
         self,
         aws: AwsFace,
         authenticator: Authenticator,
+        admission: Admission,
         *,
         access_log: bool,
-        base_url: str | None = None,
+        links_url: str | None = None,
     ) -> None:
         self.engine = aws.engine
         self.series = aws.engine.series
@@ -56,7 +58,8 @@ class FastPath:
         self.access_log = access_log
         self.heads = RequestHeads()
         self.exchange: type[Exchange] = Exchange
-        self.base_url = base_url
+        self.hosts = admission.hosts
+        self.links_url = links_url
         seconds: dict[str, Histogram] = {}
         self.by_target = hot_routes.routes_by_target(seconds)
         self.by_action = hot_routes.routes_by_action(seconds)
@@ -227,7 +230,7 @@ class FastProtocol(HttpConnection):
             return False
         shared = self.shared
         headers = shared.heads.read(data[len(_START) : end])
-        if headers is None:
+        if headers is None or headers[b"host"] not in shared.hosts:
             return False
         length = headers.get(b"content-length", b"")
         if (
@@ -270,7 +273,7 @@ class FastProtocol(HttpConnection):
         caller = shared.authenticator.fast_caller(headers.get(b"authorization", b""), service)
         if caller is None:
             return False
-        asked = Asked(shared.engine, caller, headers, shared.base_url)
+        asked = Asked(shared.engine, caller, headers, shared.links_url)
         context = route.find(asked, members)
         if context is None:
             return False

@@ -27,8 +27,8 @@ class Asked(NamedTuple):
     engine: Engine
     caller: Caller
     headers: Headers
-    base_url: str | None
-    """The configured one."""
+    links_url: str | None
+    """Where links in messages lead; None: to where this request was sent."""
 
 
 Find = Callable[[Asked, Members], Any]
@@ -113,7 +113,7 @@ def _find_topic(asked: Asked, members: Members) -> aws_sns_messages.TopicContext
     if audience is None or audience.topic.region != asked.caller.region:
         return None
     headers = asked.headers
-    base_url = asked.base_url
+    base_url = asked.links_url
     if base_url is None:
         forwarded = headers.get(b"x-forwarded-proto", b"").decode("latin-1")
         scheme = forwarded_scheme(forwarded) or "http"

@@ -4,8 +4,15 @@ from __future__ import annotations
 
 import errno
 import socket
+from typing import TYPE_CHECKING
+
+from gateway.setting_values import is_loopback
+
+if TYPE_CHECKING:
+    from gateway.config import Settings
 
 _BACKLOG = 2048
+_ANY = frozenset({"0.0.0.0", "::", ""})
 
 
 class CannotListen(Exception):
@@ -57,8 +64,22 @@ def reserve(host: str, port: int) -> socket.socket:
 def url_of(sock: socket.socket, host: str) -> str:
     """The URL by which a client on this machine reaches the socket."""
     port = sock.getsockname()[1]
-    name = "localhost" if host in {"0.0.0.0", "::", ""} else host
+    name = "localhost" if host in _ANY else host
     return f"http://[{name}]:{port}" if ":" in name else f"http://{name}:{port}"
+
+
+def links_url(settings: Settings) -> str | None:
+    """Where links in messages of SNS lead, which everybody gets who subscribes; None: to wherever
+    the request that caused one was sent, which on loopback is one of our names.
+
+    Beyond loopback a publisher's Host is what the publisher likes, so it is the base URL or the
+    address that we listen on, which for every interface is the name of this machine.
+    """
+    if settings.base_url is not None or is_loopback(settings.host):
+        return settings.base_url
+    is_any = settings.host in _ANY
+    name = socket.gethostname() if is_any else settings.host
+    return f"http://[{name}]:{settings.port}" if ":" in name else f"http://{name}:{settings.port}"
 
 
 def _explained(error: OSError, host: str, port: int) -> str:

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 
 import uvicorn
 
-from gateway.app import App
+from gateway.admission import Admission
+from gateway.app import App, Options
 from gateway.assembly import open_engine
 from gateway.auth import Authenticator
 from gateway.background import workers_for
@@ -21,6 +22,7 @@ from gateway.disk import watching
 from gateway.faces import aws_scheduler, aws_sns, aws_sqs, aws_sts
 from gateway.faces.aws import AwsFace, Binding
 from gateway.fast_path import FastPath, FastProtocol, protocol_class
+from gateway.listening import links_url
 from gateway.metrics import Metrics
 from gateway.tracing.opening import open_tracing
 
@@ -101,16 +103,17 @@ async def run(
 
             return _rest(RestFace(engine, authenticator), tracing)
 
+        admission = _admission(settings)
+        links = links_url(settings)
         app = App(
             aws,
             make_pages,
             make_rest,
-            base_url=settings.base_url,
-            max_body_bytes=settings.max_body_bytes,
-            access_log=settings.access_log,
+            admission,
+            Options(settings.base_url, links, settings.max_body_bytes, settings.access_log),
         )
         fast_path = FastPath(
-            aws, authenticator, access_log=settings.access_log, base_url=settings.base_url
+            aws, authenticator, admission, access_log=settings.access_log, links_url=links
         )
         served, protocol = _served(app, fast_path, tracing)
         server = _Server(_uvicorn_config(settings, served, protocol), on_ready)
@@ -140,6 +143,15 @@ def _bindings(tracing: Tracing | None) -> _Bindings:
     from gateway.tracing.requests import traced_bindings
 
     return traced_bindings(bindings)
+
+
+def _admission(settings: Settings) -> Admission:
+    return Admission(
+        host=settings.host,
+        base_url=settings.base_url,
+        hosts=settings.allowed_hosts,
+        origins=settings.allowed_origins,
+    )
 
 
 def _rest(rest: Rest, tracing: Tracing | None) -> Rest:

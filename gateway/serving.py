@@ -20,8 +20,9 @@ from typing import Any, TypeVar
 from gateway import log_lines
 from gateway.banner import banner
 from gateway.config import Settings, child_environment, process_environment
-from gateway.listening import CannotListen, bind, reserve
+from gateway.listening import CannotListen, bind, links_url, reserve
 from gateway.privileges import give_up_root, remaining_risk
+from gateway.setting_values import is_loopback
 from gateway.supervisor import Supervisor
 from storage.embedded import CannotStart, EmbeddedPostgres
 
@@ -31,6 +32,7 @@ _log = logging.getLogger("queuegate.start")
 _CONNECTIONS_BESIDE_POOL = 15
 _CONNECTIONS_IN_RESERVE = 20
 _RUNTIME_PREFIX = "queuegate-run-"
+_log = logging.getLogger("queuegate.server")
 
 
 _Result = TypeVar("_Result")
@@ -298,6 +300,25 @@ def _announce(settings: Settings, sock: socket.socket) -> None:
     # Whoever read our output may be gone; that is no reason to stop serving.
     with contextlib.suppress(OSError):
         print(banner(settings, sock), flush=True)
+    if not is_loopback(settings.host):
+        _warn_of_strangers(replace(settings, port=sock.getsockname()[1]))
+
+
+def _warn_of_strangers(settings: Settings) -> None:
+    """Say what whoever reaches a port beyond loopback may do."""
+    _log.warning(
+        "listening on %s without verifying signatures (QUEUEGATE_AUTH=%s): whoever reaches port %d "
+        "may read and change everything",
+        settings.host,
+        settings.auth,
+        settings.port,
+    )
+    if settings.base_url is None:
+        _log.warning(
+            "links in messages of SNS lead to %s: set QUEUEGATE_BASE_URL to where their receivers "
+            "reach this gateway",
+            links_url(settings),
+        )
 
 
 def _refused() -> type[Exception]:

@@ -6,7 +6,7 @@ An empty BadValue means that the list of allowed values says enough; otherwise i
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -99,6 +99,32 @@ def parse_base_url(text: str) -> str:
     if not right_scheme or parts.path not in {"", "/"} or parts.query or parts.fragment:
         raise BadValue
     return f"{parts.scheme}://{parts.netloc}"
+
+
+def parse_hosts(text: str) -> tuple[str, ...]:
+    """Host names or addresses without ports, separated by commas; in lower case."""
+    names = [part.strip().lower().rstrip(".") for part in text.split(",")]
+    if not all(
+        re.fullmatch(r"\[[0-9a-f:.]+\]|[0-9a-z_-]+(\.[0-9a-z_-]+)*", name) for name in names
+    ):
+        raise BadValue
+    return tuple(names)
+
+
+def parse_origins(text: str) -> tuple[str, ...]:
+    """Origins of web pages, separated by commas, or * for those of all; in lower case."""
+    origins = [part.strip().lower() for part in text.split(",")]
+    if not all(
+        origin == "*" or re.fullmatch(r"[a-z][a-z0-9+.-]*://[0-9a-z._\[\]:-]+", origin)
+        for origin in origins
+    ):
+        raise BadValue
+    return tuple(origins)
+
+
+def format_list(values: Iterable[str]) -> str:
+    """The text from which these values are parsed again."""
+    return ",".join(values)
 
 
 def parse_collector_url(text: str) -> str:

@@ -61,6 +61,9 @@ class Request:
     headers: Mapping[str, str]
     body: bytes
     base_url: str
+    """How the client reaches us."""
+    links_url: str
+    """How everybody does: where links in messages lead."""
     request_id: str
     started: float = field(default_factory=perf_counter)
     raw_path: bytes = b""
@@ -184,17 +187,17 @@ class AwsFace:
             text = "We encountered an internal error. Please try again."
             return _error(request, detected, refusals.internal(detected.service), text)
 
-    def too_large(self, request: Request, most: int) -> Response:
-        """The refusal of a body that was not read to its end: 413 in the form of the wire."""
+    def turned_away(self, request: Request, refusal: Rejected) -> Response:
+        """The refusal of a request whose body was not read to its end, in the form of the wire."""
         is_json = "x-amz-target" in request.headers
         detected = Detected("sqs", "json" if is_json else "query", None)
         if "/scheduler/aws4_request" in request.headers.get("authorization", ""):
             detected = Detected("scheduler", "rest", None)
-        text = f"The request body is larger than the {most} bytes that this endpoint takes."
-        response = refuse(request, detected, RequestTooLarge(text))
-        response.status = 413
-        # What the client still sends is not read: the connection cannot be used again.
-        response.headers.append((b"connection", b"close"))
+        response = refuse(request, detected, refusal)
+        if isinstance(refusal, RequestTooLarge):
+            response.status = 413
+            # What the client still sends is dropped: the connection cannot be used again.
+            response.headers.append((b"connection", b"close"))
         return response
 
     async def _answer(self, request: Request, detected: Detected) -> Response:

@@ -147,7 +147,7 @@ async def _to_topic(call: Call, pair: HotPublish, member: str) -> Members:
     arn = checked_topic_arn(call.caller, topic_arn_of(call.members), member)
     audience = await call.engine.topics.find(arn.account_id, arn.region, arn.resource)
     publisher = Publisher(
-        call.caller, call.request.base_url, call.request.headers.get("x-amzn-trace-id")
+        call.caller, call.request.links_url, call.request.headers.get("x-amzn-trace-id")
     )
     context = TopicContext(call.engine, publisher, audience)
     result = await answered(pair.start, context, call.members)

@@ -14,7 +14,7 @@ async def subscribe(call: Call) -> Members:
         members.get("TopicArn"),
         members.get("Protocol"),
         members.get("Endpoint"),
-        call.request.base_url,
+        call.request.links_url,
         members.get("Attributes") or {},
         bool(members.get("ReturnSubscriptionArn")),
     )
@@ -32,7 +32,7 @@ async def confirm_subscription(call: Call) -> Members:
 
 async def unsubscribe(call: Call) -> None:
     request = subscription_endings.Unsubscribe(
-        call.members.get("SubscriptionArn"), call.request.base_url
+        call.members.get("SubscriptionArn"), call.request.links_url
     )
     await subscription_endings.unsubscribe(call.engine, call.caller, request)
 
@@ -49,7 +49,7 @@ async def set_subscription_attributes(call: Call) -> None:
         members.get("SubscriptionArn"),
         members.get("AttributeName"),
         members.get("AttributeValue"),
-        call.request.base_url,
+        call.request.links_url,
     )
     await subscriptions.set_subscription_attributes(call.engine, call.caller, request)
 

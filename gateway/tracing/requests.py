@@ -6,7 +6,7 @@ from collections.abc import Mapping, MutableMapping
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
-from gateway.app import is_page, page_label
+from gateway.page_paths import is_page, page_label
 from gateway.tracing import spans
 from gateway.tracing.parents import parent_of
 from gateway.tracing.spans import CURRENT, Noting
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from gateway.app import Asgi, Receive, Rest, Scope, Send
     from gateway.faces.aws import Binding, Call, Members, Request, Response
     from gateway.tracing.spans import Tracing
+    from storage.errors import Rejected
 
 _BROKEN = 500
 _NATIVE = "/v1"
@@ -85,9 +86,9 @@ class TracedRest:
         """The response to any request."""
         return _named(request, await self._rest.answer(request))
 
-    def too_large(self, request: Request, most: int) -> Response:
-        """The refusal of a body that was not read to its end."""
-        return _named(request, self._rest.too_large(request, most))
+    def turned_away(self, request: Request, refusal: Rejected) -> Response:
+        """The refusal of a request whose body was not read to its end."""
+        return _named(request, self._rest.turned_away(request, refusal))
 
 
 def _named(request: Request, response: Response) -> Response:

@@ -14,6 +14,7 @@ import pytest
 import uvicorn
 from uvicorn.server import ServerState
 
+from gateway.admission import Admission
 from gateway.auth import Authenticator
 from gateway.faces.aws import AwsFace
 from gateway.fast_path import FastPath, protocol_class
@@ -44,8 +45,9 @@ class _Listening:
     def __init__(self, seconds: float) -> None:
         engine = SimpleNamespace(series=Series(), queues=SimpleNamespace(by_url={}))
         authenticator = Authenticator(mode="none", accounts={}, account_id="0", region="r")
+        admission = Admission(host="127.0.0.1")
         aws = AwsFace(cast(Any, engine), authenticator, {})
-        base: Any = protocol_class(FastPath(aws, authenticator, access_log=False))
+        base: Any = protocol_class(FastPath(aws, authenticator, admission, access_log=False))
         self.protocol = type("Limited", (base,), {"reading_seconds": seconds})
         self.gate = asyncio.Event()
         self.state = ServerState()

@@ -35,6 +35,7 @@ from storage.errors import (
     MalformedInput,
     QueueDoesNotExist,
     Rejected,
+    RequestTooLarge,
     Unavailable,
 )
 
@@ -100,13 +101,13 @@ class RestFace:
         response.action = place.template if place is not None else UNKNOWN
         return response
 
-    def too_large(self, request: Request, most: int) -> Response:
-        """The refusal of a body that was not read to its end."""
+    def turned_away(self, request: Request, refusal: Rejected) -> Response:
+        """The refusal of a request whose body was not read to its end."""
         found = self._router.find(request.path)
-        text = f"The request body is larger than the {most} bytes that this gateway takes."
-        response = _refused(413, text)
-        # What the client still sends is not read: the connection cannot be used again.
-        response.headers.append((b"connection", b"close"))
+        response = _refused(refusals.rest_status(refusal), refusals.rest_text(refusal))
+        if isinstance(refusal, RequestTooLarge):
+            # What the client still sends is dropped: the connection cannot be used again.
+            response.headers.append((b"connection", b"close"))
         response.headers.append((b"x-request-id", request.request_id.encode()))
         response.action = found[0].template if found else UNKNOWN
         return response
@@ -134,6 +135,7 @@ class RestFace:
             self._engine,
             caller,
             request.base_url,
+            request.links_url,
             decode_path(endpoint.path_params, raw) if endpoint.path_params else None,
             decode_query(endpoint.query, request.query),
             self._body(endpoint, request.body),

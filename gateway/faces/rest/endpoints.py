@@ -51,6 +51,8 @@ class Call:
     engine: Engine
     caller: Caller
     base_url: str
+    links_url: str
+    """Where links in messages lead."""
     path: Any
     """An instance of ``path_params``; None without."""
     query: Any

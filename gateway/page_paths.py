@@ -1,0 +1,20 @@
+"""Which paths are pages for operators. Paths are compared as they came: an encoded one is another,
+for us as for the rules of a proxy in front."""
+
+from __future__ import annotations
+
+_PAGES = ("/livez", "/readyz", "/metrics", "/v1/cert")
+_CERTIFICATES = "/SimpleNotificationService"
+_PAGE_PREFIXES = ("/_admin/", "/_aws/", _CERTIFICATES)
+
+
+def is_page(path: str) -> bool:
+    """Whether the path is one of the operations' pages and not AWS's."""
+    return path in _PAGES or path.startswith(_PAGE_PREFIXES)
+
+
+def page_label(path: str) -> str:
+    """The path as a label: of bounded cardinality."""
+    if path.startswith(_CERTIFICATES):
+        return _CERTIFICATES
+    return path if path in _PAGES else "/_admin"

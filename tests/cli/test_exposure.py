@@ -1,0 +1,55 @@
+"""What a gateway says at its start and of those who send it nonsense."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.cli.processes import Gateway
+from tests.faces.connections import Connection
+
+
+class Logged(Gateway):
+    """A gateway whose stderr goes into a file."""
+
+    def __init__(self, path: Path, *arguments: str, **more: str) -> None:
+        self.path = path
+        with path.open("w") as self.log:
+            super().__init__("--ephemeral", *arguments, **more)
+
+    def __enter__(self) -> Logged:
+        return self
+
+    def lines(self, text: str) -> list[str]:
+        return [line for line in self.path.read_text().splitlines() if text in line]
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_a_port_that_others_reach_is_told_of(tmp_path: Path, workers: str) -> None:
+    with Logged(tmp_path / "log", "--host", "0.0.0.0", "--workers", workers) as gateway:
+        port = gateway.port
+    [line] = gateway.lines("without verifying signatures")
+    assert f"port {port} " in line
+    assert '"level": "warning"' in line
+    [line] = gateway.lines("QUEUEGATE_BASE_URL")
+    assert f":{port}" in line
+
+
+def test_a_port_that_nobody_else_reaches_is_not(tmp_path: Path) -> None:
+    with Logged(tmp_path / "log") as gateway:
+        pass
+    assert not gateway.lines("without verifying signatures")
+    assert not gateway.lines("QUEUEGATE_BASE_URL")
+
+
+def test_nonsense_fills_no_log(tmp_path: Path) -> None:
+    with Logged(tmp_path / "log") as gateway:
+        for _ in range(50):
+            with Connection(gateway.url) as connection:
+                connection.send(b"nonsense\r\n\r\n")
+                assert connection.answer().status == 400
+    lines = gateway.lines("Invalid HTTP request")
+    # One in ten seconds: fewer than requests, however slow this machine is.
+    assert 1 <= len(lines) < 40
+    assert "from 127.0.0.1:" in lines[0]
