@@ -55,15 +55,6 @@ def test_a_long_header_of_a_known_caller_is_not_remembered() -> None:
     assert not authenticator.by_head
 
 
-def test_names_of_headers_make_room_for_new_ones() -> None:
-    heads = RequestHeads()
-    for number in range(20_000):
-        heads.read(b"Host: a\r\nX-%d: v" % number)
-    names = heads._kinds
-    assert len(names) <= 4096
-    assert b"X-19999" in names
-
-
 def test_wanted_attributes() -> None:
     def want(*names: str) -> sqs_messages.Wanted:
         return sqs_messages.wanted({"MessageAttributeNames": list(names)}, is_query=False)
@@ -107,5 +98,7 @@ def test_header_names() -> None:
         name = b"X-%d" % number
         assert heads.read(b"Host: h\r\n%b: v\r\n%b: v" % (name, name * 100)) == {b"host": b"h"}
     known = heads._kinds
-    assert len(known) == 4096
+    assert len(known) <= 4096
+    # What somebody made up makes room for what comes later.
+    assert b"X-4999" in known
     assert max(map(len, known)) <= 64

@@ -338,6 +338,8 @@ def run(server: Quiet, seed: int, pairs: int) -> int:
             print(f"seed {seed}, pair {number}: different\n{case}\nin one write: {one.answers}")
             print(f"in pieces:    {pieces.answers}\n{complaints}")
             return number
+        if (number + 1) % 1000 == 0:
+            print(f"{number + 1} pairs alike", flush=True)
     return pairs
 
 
@@ -350,7 +352,6 @@ def main() -> int:
     print(f"seed {seed}", flush=True)
     with tempfile.TemporaryDirectory() as folder, Quiet(Path(folder) / "log") as server:
         alike = run(server, seed, arguments.pairs)
-    print(f"{alike} pairs alike")
     return 0 if alike == arguments.pairs else 1
 
 
