@@ -57,13 +57,18 @@ _ONCE = frozenset(
         b"sec-fetch-dest",
     }
 )
-_METHODS = frozenset({b"GET", b"HEAD", b"POST", b"PUT", b"PATCH", b"DELETE", b"OPTIONS", b"TRACE"})
+# Those of HTTP and WebDAV: faces refuse in their own words what they have no use for, and metrics
+# have a label for each.
+_METHODS = frozenset(
+    b"GET HEAD POST PUT PATCH DELETE OPTIONS TRACE "
+    b"PROPFIND PROPPATCH MKCOL COPY MOVE LOCK UNLOCK SEARCH REPORT".split()
+)
 _TOKEN = re.compile(rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+").fullmatch
 _PATH = re.compile(rb'/[!"$-~]*').fullmatch
 _ABSOLUTE = re.compile(rb'https?://([^/?]+)(/[!"$-~]*)?', re.IGNORECASE).fullmatch
 _HOST = re.compile(rb"(?:\[[0-9A-Fa-f:.]{2,45}\]|[0-9A-Za-z._-]{1,255})(?::[0-9]{1,5})?").fullmatch
-_FIRST_WORD = re.compile(rb"[A-Z]{1,7}(?: |\Z)").match
-_LONGEST_FIRST_WORD = 8
+_FIRST_WORD = re.compile(rb"[A-Z]{1,9}(?: |\Z)").match
+_LONGEST_FIRST_WORD = 10
 # Everything below the space but TAB, and DEL: of these only the line ends may be in a head.
 _CONTROLS = bytes({*range(0x20), 0x7F} - {0x09})
 _BLANKS = b" \t"

@@ -204,7 +204,7 @@ def test_keys_that_are_no_account_share_the_default_one(sqs: Sqs) -> None:
 # The URLs that clients get
 
 
-@pytest.mark.parametrize("host", ["queues.example:8080", "localhost", "10.0.0.1:9324", "[::1]:1"])
+@pytest.mark.parametrize("host", ["queues.localhost:8080", "localhost", "127.0.0.1:1", "[::1]:1"])
 def test_urls_follow_the_host_of_the_request(sqs: Sqs, host: str) -> None:
     answer = sqs.ask("CreateQueue", {"QueueName": "orders"}, headers={"Host": host})
     wanted = f"http://{host}/{sqs.account}/orders"
@@ -219,10 +219,10 @@ def test_urls_follow_the_host_of_the_request(sqs: Sqs, host: str) -> None:
     [("https", "https"), ("HTTPS , http", "https"), ("javascript", "http"), ("", "http")],
 )
 def test_urls_follow_a_proxys_scheme(sqs: Sqs, forwarded: str, scheme: str) -> None:
-    headers = {"X-Forwarded-Proto": forwarded, "Host": "queues.example"}
+    headers = {"X-Forwarded-Proto": forwarded, "Host": "queues.localhost"}
     answer = sqs.ask("CreateQueue", {"QueueName": "orders"}, headers=headers)
     url = sqs.decode("CreateQueue", answer)["QueueUrl"]
-    assert url == f"{scheme}://queues.example/{sqs.account}/orders"
+    assert url == f"{scheme}://queues.localhost/{sqs.account}/orders"
 
 
 def test_urls_follow_the_setting_before_the_request() -> None:

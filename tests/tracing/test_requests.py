@@ -154,7 +154,7 @@ def test_an_action_that_nobody_knows_has_a_span_without_its_name(
     server: Server, collector: Collector
 ) -> None:
     trace, parent, header = caller()
-    headers = {"Host": "x", "X-Amz-Target": "AmazonSQS.Secret", "traceparent": header}
+    headers = {"Host": "localhost", "X-Amz-Target": "AmazonSQS.Secret", "traceparent": header}
     headers |= {"Content-Type": "application/x-amz-json-1.0", "Authorization": "x"}
     with Connection(server.url) as connection:
         connection.send(request_bytes("POST", "/", headers, b"{}"))
@@ -168,7 +168,7 @@ def test_other_services_are_named_too(server: Server, collector: Collector) -> N
     trace, parent, header = caller()
     members = {"Action": "GetCallerIdentity", "Version": "2011-06-15"}
     headers = {
-        "Host": "x",
+        "Host": "localhost",
         "Authorization": authorization(new_account(), service="sts"),
         "Content-Type": "application/x-www-form-urlencoded",
         "traceparent": header,
@@ -186,7 +186,9 @@ def test_pages_have_spans_named_by_their_route(server: Server, collector: Collec
     trace, parent, header = caller()
     with Connection(server.url) as connection:
         for path in ("/livez?x=secret", "/_admin/clock"):
-            connection.send(request_bytes("GET", path, {"Host": "x", "traceparent": header}, b""))
+            connection.send(
+                request_bytes("GET", path, {"Host": "localhost", "traceparent": header}, b"")
+            )
             assert connection.answer().status == 200
     spans = collector.some(2, trace_id=trace, parent_id=parent)
     assert {span.name for span in spans} == {"GET /livez", "GET /_admin"}
@@ -196,7 +198,7 @@ def test_pages_have_spans_named_by_their_route(server: Server, collector: Collec
 def test_methods_that_nobody_knows_are_not_repeated(server: Server, collector: Collector) -> None:
     trace, parent, header = caller()
     with Connection(server.url) as connection:
-        headers = {"Host": "x", "traceparent": header}
+        headers = {"Host": "localhost", "traceparent": header}
         connection.send(request_bytes("PROPFIND", "/", headers, b""))
         assert connection.answer().status >= 400
     span = collector.one(trace_id=trace, parent_id=parent)
@@ -244,7 +246,7 @@ def test_at_a_half_some_are_sampled_and_some_are_not() -> None:
         trace, _, header = caller()
         with Connection(server.url) as connection:
             connection.send(
-                request_bytes("GET", "/readyz", {"Host": "x", "traceparent": header}, b"")
+                request_bytes("GET", "/readyz", {"Host": "localhost", "traceparent": header}, b"")
             )
             assert connection.answer().status == 200
         collector.some(1, trace_id=trace)
