@@ -65,6 +65,7 @@ class Databases:
             self._run(self._shared.execute(self._emptying))
         except (asyncpg.PostgresError, asyncpg.InterfaceError):
             # Some tests end every connection of their database, and this one with them.
+            self._shared.terminate()
             self._shared = self._run(asyncpg.connect(self.shared))
             self._run(self._shared.execute(self._emptying))
 

@@ -54,8 +54,14 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ignored = shutil.ignore_patterns("__pycache__")
         shutil.copytree(cluster.ROOT / folder, tree / folder, ignore=ignored)
     target = tmp_path_factory.mktemp("installed")
-    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-build-isolation"]
-    subprocess.run([*pip, "--target", str(target), str(tree)], check=True)
+    building = "import sys; from setuptools import build_meta; build_meta.build_wheel(sys.argv[1])"
+    wheels = tmp_path_factory.mktemp("wheels")
+    subprocess.run(
+        [sys.executable, "-c", building, str(wheels)], check=True, cwd=tree, capture_output=True
+    )
+    [wheel] = wheels.iterdir()
+    with zipfile.ZipFile(wheel) as found:
+        found.extractall(target)
     return target
 
 
