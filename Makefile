@@ -7,6 +7,9 @@ VENV ?= .venv
 PY := $(VENV)/bin/python
 # Each worker takes a stretch of the tests, so that it starts few of the gateways that several share.
 PARALLEL := -n auto --dist worksteal
+# Where it is set, as in many images, each process compiles all that it imports, which takes longer
+# than most tests: nothing that uv installs has been compiled yet.
+unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .PHONY: help serve test check format bench conformance sns-validator simulate faults fuzz openapi-check \

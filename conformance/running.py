@@ -104,5 +104,4 @@ def _environment(environ: Mapping[str, str], endpoint: str) -> dict[str, str]:
         "AWS_CONFIG_FILE": "/dev/null",
         "AWS_SHARED_CREDENTIALS_FILE": "/dev/null",
         "AWS_EC2_METADATA_DISABLED": "true",
-        "PYTHONDONTWRITEBYTECODE": "1",
     }
