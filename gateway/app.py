@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, MutableMapping
 from time import perf_counter
 from typing import Any, Protocol
 
-from gateway.faces.aws import AwsFace, Request, Response
+from gateway.faces.aws import AwsFace, Request, Response, most_bytes
 from gateway.operations.identifiers import new_id
 from gateway.request_heads import forwarded_scheme
 
@@ -86,7 +86,8 @@ class App:
 
         if self._pages is None:
             # Not at start: a gateway that is up in half a second loads no router first.
-            self._pages = self._make_pages()
+            made = await asyncio.to_thread(self._make_pages)
+            self._pages = self._pages or made
         try:
             await self._pages(scope, receive, watching)
         finally:
@@ -98,10 +99,11 @@ class App:
         self._series.active_requests += 1
         status, action = _ABANDONED, ""
         try:
-            body = await self._body(scope, receive)
+            most = min(self._max_body_bytes, most_bytes(_named_action(scope)))
+            body = await self._body(scope, receive, most)
             if body is None:
                 request = self._request(scope, b"", request_id, started)
-                response = self._aws.too_large(request, self._max_body_bytes)
+                response = self._aws.too_large(request, most)
             else:
                 request = self._request(scope, body, request_id, started)
                 answer = self._aws.answer(request)
@@ -122,14 +124,16 @@ class App:
     async def _answer_rest(self, scope: Scope, receive: Receive, send: Send) -> None:
         rest = self._rest
         if rest is None:
-            # Not at start, like the pages.
-            rest = self._rest = self._make_rest()
+            # Not at start, like the pages; and what it imports takes a tenth of a second, in which
+            # nobody else shall wait.
+            made = await asyncio.to_thread(self._make_rest)
+            rest = self._rest = self._rest or made
         request_id = new_id()
         started = perf_counter()
         self._series.active_requests += 1
         status, template = _ABANDONED, _NATIVE
         try:
-            body = await self._body(scope, receive)
+            body = await self._body(scope, receive, self._max_body_bytes)
             request = self._request(scope, body or b"", request_id, started)
             request.path = scope["raw_path"].decode("latin-1")
             if body is None:
@@ -167,7 +171,7 @@ class App:
             scope["raw_path"],
         )
 
-    async def _body(self, scope: Scope, receive: Receive) -> bytes | None:
+    async def _body(self, scope: Scope, receive: Receive, most: int) -> bytes | None:
         """The whole body; None when it is larger than we take."""
         parts = []
         size = 0
@@ -177,11 +181,20 @@ class App:
                 raise _Gone
             part = message.get("body", b"")
             size += len(part)
-            if size > self._max_body_bytes:
+            if size > most:
                 return None
             parts.append(part)
             if not message.get("more_body"):
                 return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+def _named_action(scope: Scope) -> str | None:
+    """The action of X-Amz-Target; None where only the body tells."""
+    for name, value in scope["headers"]:
+        if name == b"x-amz-target":
+            action: bytes = value.rpartition(b".")[2]
+            return action.decode("latin-1")
+    return None
 
 
 class _Gone(Exception):
@@ -193,7 +206,10 @@ def _may_wait(request: Request) -> bool:
     target = request.headers.get("x-amz-target")
     if target is not None:
         return target.endswith("ReceiveMessage")
-    return b"ReceiveMessage" in request.query or b"ReceiveMessage" in request.body
+    if b"ReceiveMessage" in request.query:
+        return True
+    # Nor is a long poll long: an action of another name need not be searched for it.
+    return len(request.body) <= most_bytes("ReceiveMessage") and b"ReceiveMessage" in request.body
 
 
 async def _unless_gone(answer: Awaitable[Response], receive: Receive) -> Response:

@@ -348,12 +348,21 @@ class FastProtocol(HttpToolsProtocol):
         try:
             if target is not None:
                 route = shared.by_target.get(target)
-                if route is None or not content_type.startswith(_JSON):
+                if (
+                    route is None
+                    or len(body) > route.most_bytes
+                    or not content_type.startswith(_JSON)
+                ):
                     return False
                 members = route.wire.decode(route.action, body)
             else:
                 # Forms that begin otherwise are rare, and nobody's hot path.
-                if not content_type.startswith(_FORM) or not body.startswith(_PUBLISH):
+                # Long ones are decoded with others having their turn in between.
+                if (
+                    not content_type.startswith(_FORM)
+                    or not body.startswith(_PUBLISH)
+                    or len(body) > query_wire.LONG_FORM
+                ):
                     return False
                 params = query_wire.parse_form(body)
                 route = shared.by_action.get(params["Action"])

@@ -8,6 +8,7 @@ import gc
 import logging
 import signal
 import socket
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
@@ -30,6 +31,9 @@ if TYPE_CHECKING:
     from gateway.tracing.spans import Tracing
 
 _log = logging.getLogger("queuegate.server")
+
+_SWITCH_SECONDS = 0.001
+"""How long a thread beside the event loop may hold it up at a time (``sys.setswitchinterval``)."""
 
 
 class _Server(uvicorn.Server):
@@ -180,6 +184,7 @@ def _uvicorn_config(settings: Settings, app: Asgi, protocol: type[FastProtocol])
 
 async def _serve(engine: Engine, server: _Server, sock: socket.socket) -> None:
     loop = asyncio.get_running_loop()
+    sys.setswitchinterval(_SWITCH_SECONDS)
 
     def stop() -> None:
         if not engine.stopping:

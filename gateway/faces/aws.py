@@ -15,6 +15,8 @@ from typing import Any, Protocol
 from gateway.faces import refusals
 from gateway.operations.caller import Caller
 from gateway.operations.engine import Engine
+from gateway.operations.limits import LIMITS
+from gateway.operations.turns import in_turns
 from protocol import (
     aws_errors,
     constraints,
@@ -24,7 +26,7 @@ from protocol import (
     rest_json_wire,
 )
 from protocol.aws_errors import AwsError
-from protocol.detect import NOT_ON_QUEUE_PATH, SERVICES, Detected, detect
+from protocol.detect import NOT_ON_QUEUE_PATH, SERVICES, Detected, detect, has_form
 from protocol.errors import Malformed
 from protocol.queue_urls import QueueAddress, queue_from_url
 from protocol.scheduler_shapes import ROUTES, RULES, SCHEDULER
@@ -46,6 +48,15 @@ Members = dict[str, Any]
 
 WITHOUT_CREDENTIALS = frozenset({"ConfirmSubscription", "Unsubscribe"})
 """SNS: what the links in messages to web hooks ask for."""
+
+_MOST_BYTES = {
+    "SendMessage": LIMITS.message_request_bytes,
+    "SendMessageBatch": LIMITS.message_request_bytes,
+    "Publish": LIMITS.message_request_bytes,
+    "PublishBatch": LIMITS.message_request_bytes,
+    "CreateSchedule": LIMITS.schedule_request_bytes,
+    "UpdateSchedule": LIMITS.schedule_request_bytes,
+}
 
 _MOST_URLS = 50_000
 _LONGEST_URL = 512
@@ -125,6 +136,13 @@ class Call:
 Binding = Callable[[Call], Awaitable[Members | None]]
 
 
+def most_bytes(action: str | None) -> int:
+    """The longest body of an action that makes sense; None: of any."""
+    if action is None:
+        return LIMITS.message_request_bytes
+    return _MOST_BYTES.get(action, LIMITS.request_bytes)
+
+
 class Callers(Protocol):
     """Who makes a request, from its credentials (``gateway.auth.Authenticator``)."""
 
@@ -156,9 +174,14 @@ class AwsFace:
         # Only the parameters of a form can be refused before it is known what is asked.
         detected = Detected("sqs", "query", None)
         try:
-            detected = detect(
-                request.method, request.path, request.query, request.headers, request.body
-            )
+            form: bytes | Mapping[str, str] = request.body
+            if len(request.body) > query_wire.LONG_FORM and has_form(
+                request.method, request.headers, request.body
+            ):
+                form = await in_turns(query_wire.read_form(request.body))
+            detected = detect(request.method, request.path, request.query, request.headers, form)
+            if len(request.body) > most_bytes(detected.action):
+                return self.too_large(request, most_bytes(detected.action), detected)
             if detected.wire == "rest":
                 return await self._answer_rest(request, detected)
             if request.method not in ("GET", "POST"):
@@ -184,13 +207,17 @@ class AwsFace:
             text = "We encountered an internal error. Please try again."
             return _error(request, detected, refusals.internal(detected.service), text)
 
-    def too_large(self, request: Request, most: int) -> Response:
-        """The refusal of a body that was not read to its end: 413 in the form of the wire."""
-        is_json = "x-amz-target" in request.headers
-        detected = Detected("sqs", "json" if is_json else "query", None)
-        if "/scheduler/aws4_request" in request.headers.get("authorization", ""):
-            detected = Detected("scheduler", "rest", None)
-        text = f"The request body is larger than the {most} bytes that this endpoint takes."
+    def too_large(self, request: Request, most: int, detected: Detected | None = None) -> Response:
+        """The refusal of a body that is longer than ``most``: 413 in the form of the wire.
+
+        ``detected`` None: it was not read to its end, so that only the head tells what was asked.
+        """
+        if detected is None:
+            is_json = "x-amz-target" in request.headers
+            detected = Detected("sqs", "json" if is_json else "query", None)
+            if "/scheduler/aws4_request" in request.headers.get("authorization", ""):
+                detected = Detected("scheduler", "rest", None)
+        text = f"The request body is larger than the {most} bytes that are taken here."
         response = refuse(request, detected, RequestTooLarge(text))
         response.status = 413
         # What the client still sends is not read: the connection cannot be used again.
@@ -218,7 +245,8 @@ class AwsFace:
         ):
             raise _unknown_action(detected)
         if is_json:
-            members = json_wire.decode(action.input, request.body)
+            await in_turns(json_wire.count_values(request.body))
+            members = json_wire.decode(action.input, request.body, is_counted=True)
         else:
             members = query_wire.decode(action.input, detected.params)
         call = Call(self.engine, caller, members, request, detected)
@@ -246,7 +274,10 @@ class AwsFace:
             return _no_route(request, detected, found.methods)
         detected.action = found.route.action
         action = SCHEDULER.actions[found.route.action]
-        members = rest_json_wire.decode(action, found, request.query, request.body)
+        if len(request.body) > most_bytes(action.name):
+            return self.too_large(request, most_bytes(action.name), detected)
+        await in_turns(json_wire.count_values(request.body))
+        members = rest_json_wire.decode(action, found, request.query, request.body, is_counted=True)
         breaches = constraints.refusal(action.input, members, RULES)
         if breaches is not None:
             raise ScheduleInvalid(breaches)

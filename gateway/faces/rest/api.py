@@ -5,6 +5,7 @@ Imported when the first request for it comes: what it needs is not loaded at the
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Mapping
 from functools import cached_property
@@ -201,7 +202,9 @@ class RestFace:
         )
 
     async def _get_document(self, call: Call) -> Answer:
-        return Answer(200, self._document | {"servers": [{"url": call.base_url}]})
+        # Made at the first request for it, which takes a while.
+        document = await asyncio.to_thread(lambda: self._document)
+        return Answer(200, document | {"servers": [{"url": call.base_url}]})
 
     @cached_property
     def _document(self) -> dict[str, Any]:
