@@ -21,6 +21,9 @@ class Waiting(Protocol):
 
 W = TypeVar("W", bound=Waiting)
 
+_Party = tuple[Hashable, Hashable]
+"""(account, queue)."""
+
 
 class Turns(Generic[W]):
     """Entries by whose they are. ``party_of(entry)`` is (account, queue), anything hashable.
@@ -28,12 +31,13 @@ class Turns(Generic[W]):
     ``count`` and ``size_bytes`` are those of all entries, gone ones included.
     """
 
-    def __init__(self, party_of: Callable[[W], tuple[Hashable, Hashable]]) -> None:
+    def __init__(self, party_of: Callable[[W], _Party]) -> None:
         self._party_of = party_of
-        self._queues: dict[tuple[Hashable, Hashable], deque[W]] = {}
-        self._accounts: dict[Hashable, deque[tuple[Hashable, Hashable]]] = {}
+        self._queues: dict[_Party, deque[W]] = {}
+        self._accounts: dict[Hashable, deque[_Party]] = {}
         """Account -> its parties, in turn. The accounts are in turn, too: the first is next."""
-        self._sizes: dict[tuple[Hashable, Hashable], int] = {}
+        self._sizes: dict[_Party, int] = {}
+        self._is_first_due = False
         self.count = 0
         self.size_bytes = 0
 
@@ -65,32 +69,43 @@ class Turns(Generic[W]):
         return len(self._queues.get(party, ())), self._sizes.get(party, 0)
 
     def take(self, most_entries: int, most_bytes: int) -> list[W]:
-        """The next flush. Only a first entry may be larger than ``most_bytes``.
+        """The next flush. An entry larger than ``most_bytes`` goes by itself.
 
-        Whose entry does not fit is the first in the flush after it.
+        Where several queues wait, a flush has a quarter of that: it is short, and what is longer
+        lets the others pass once. Whose entry was passed over is first in the next flush.
         """
+        if len(self._queues) > 1:
+            most_bytes //= 4
         batch: list[W] = []
         size = 0
-        passed: list[tuple[Hashable, Hashable]] = []
+        passed: list[_Party] = []
         while self._accounts and len(batch) < most_entries:
-            account = next(iter(self._accounts))
-            parties = self._accounts.pop(account)
-            party = parties.popleft()
+            party = self._next_party()
             entry = self._queues[party][0]
-            if batch and not entry.gone and size + entry.size_bytes > most_bytes:
-                passed.append(party)
-            else:
+            is_due = not batch and self._is_first_due
+            if entry.gone or is_due or size + entry.size_bytes <= most_bytes:
+                if self._drop_first(party):
+                    self._accounts.setdefault(party[0], deque()).append(party)
                 if not entry.gone:
                     batch.append(entry)
                     size += entry.size_bytes
-                if self._drop_first(party):
-                    parties.append(party)
-            if parties:
-                self._accounts[account] = parties
+            else:
+                passed.append(party)
+        self._is_first_due = bool(passed)
         self._put_first(passed)
-        return batch
+        # Nothing but long ones is there.
+        return batch or (self.take(most_entries, most_bytes) if passed else [])
 
-    def _drop_first(self, party: tuple[Hashable, Hashable]) -> bool:
+    def _next_party(self) -> _Party:
+        """The party whose turn it is, taken out; its account goes behind the others."""
+        account = next(iter(self._accounts))
+        parties = self._accounts.pop(account)
+        party = parties.popleft()
+        if parties:
+            self._accounts[account] = parties
+        return party
+
+    def _drop_first(self, party: _Party) -> bool:
         """Whether there are more of the party."""
         queue = self._queues[party]
         entry = queue.popleft()
@@ -101,10 +116,10 @@ class Turns(Generic[W]):
             del self._queues[party], self._sizes[party]
         return bool(queue)
 
-    def _put_first(self, passed: list[tuple[Hashable, Hashable]]) -> None:
+    def _put_first(self, passed: list[_Party]) -> None:
         if not passed:
             return
-        first: dict[Hashable, deque[tuple[Hashable, Hashable]]] = {}
+        first: dict[Hashable, deque[_Party]] = {}
         for party in passed:
             first.setdefault(party[0], deque()).append(party)
         for account, parties in first.items():
@@ -115,7 +130,7 @@ class Turns(Generic[W]):
         """Take out those that have been in line since ``than`` or longer."""
         old: list[W] = []
         for account, parties in list(self._accounts.items()):
-            left: deque[tuple[Hashable, Hashable]] = deque()
+            left: deque[_Party] = deque()
             for party in parties:
                 queue = self._queues[party]
                 has_more = True
