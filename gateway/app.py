@@ -13,7 +13,9 @@ from typing import Any, Protocol
 
 from gateway.faces.aws import AwsFace, Request, Response, most_bytes
 from gateway.operations.identifiers import new_id
+from gateway.operations.traffic import Reading
 from gateway.request_heads import forwarded_scheme
+from storage.errors import RequestTooLarge, Unavailable
 
 _log = logging.getLogger("queuegate.http")
 
@@ -33,7 +35,7 @@ class Rest(Protocol):
 
     async def answer(self, request: Request) -> Response: ...
 
-    def too_large(self, request: Request, most: int) -> Response: ...
+    def not_read(self, request: Request, error: RequestTooLarge | Unavailable) -> Response: ...
 
 
 class App:
@@ -98,12 +100,13 @@ class App:
         started = perf_counter()
         self._series.active_requests += 1
         status, action = _ABANDONED, ""
+        reading = Reading(self._series.traffic)
         try:
             most = min(self._max_body_bytes, most_bytes(_named_action(scope)))
-            body = await self._body(scope, receive, most)
-            if body is None:
+            body = await _body(receive, reading, most)
+            if not isinstance(body, bytes):
                 request = self._request(scope, b"", request_id, started)
-                response = self._aws.too_large(request, most)
+                response = self._aws.not_read(request, body)
             else:
                 request = self._request(scope, body, request_id, started)
                 answer = self._aws.answer(request)
@@ -116,6 +119,7 @@ class App:
         except _Gone:
             _log.debug("%s: the client went away", request_id)
         finally:
+            reading.end()
             self._series.active_requests -= 1
             self._series.answered(scope["method"], "/", action, status, started)
             if self._access_log:
@@ -132,12 +136,14 @@ class App:
         started = perf_counter()
         self._series.active_requests += 1
         status, template = _ABANDONED, _NATIVE
+        reading = Reading(self._series.traffic)
         try:
-            body = await self._body(scope, receive, self._max_body_bytes)
-            request = self._request(scope, body or b"", request_id, started)
+            body = await _body(receive, reading, self._max_body_bytes)
+            content = body if isinstance(body, bytes) else b""
+            request = self._request(scope, content, request_id, started)
             request.path = scope["raw_path"].decode("latin-1")
-            if body is None:
-                response = rest.too_large(request, self._max_body_bytes)
+            if not isinstance(body, bytes):
+                response = rest.not_read(request, body)
             elif rest.may_wait(request):
                 response = await _unless_gone(rest.answer(request), receive)
             else:
@@ -147,6 +153,7 @@ class App:
         except _Gone:
             _log.debug("%s: the client went away", request_id)
         finally:
+            reading.end()
             self._series.active_requests -= 1
             self._series.answered(scope["method"], template, "", status, started)
             if self._access_log:
@@ -171,21 +178,24 @@ class App:
             scope["raw_path"],
         )
 
-    async def _body(self, scope: Scope, receive: Receive, most: int) -> bytes | None:
-        """The whole body; None when it is larger than we take."""
-        parts = []
-        size = 0
-        while True:
-            message = await receive()
-            if message["type"] == "http.disconnect":
-                raise _Gone
-            part = message.get("body", b"")
-            size += len(part)
-            if size > most:
-                return None
-            parts.append(part)
-            if not message.get("more_body"):
-                return parts[0] if len(parts) == 1 else b"".join(parts)
+
+async def _body(
+    receive: Receive, reading: Reading, most: int
+) -> bytes | RequestTooLarge | Unavailable:
+    """The whole body, or why it was not read to its end."""
+    parts = []
+    while True:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise _Gone
+        part = message.get("body", b"")
+        if not reading.add(len(part)):
+            return Unavailable("Too many bytes of requests and answers are under way.")
+        if reading.size_bytes > most:
+            return RequestTooLarge(f"The request body is larger than the {most} bytes taken here.")
+        parts.append(part)
+        if not message.get("more_body"):
+            return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
 def _named_action(scope: Scope) -> str | None:

@@ -212,6 +212,19 @@ class Settings:
         (1_048_576, 134_217_728),
         "Largest request body. A full batch is 1 MiB of text; its encoding can multiply that.",
     )
+    max_buffered_bytes: int = _number(
+        268_435_456,
+        "QUEUEGATE_MAX_BUFFERED_BYTES",
+        (16_777_216, 1 << 39),
+        "Bytes of requests, and of answers that are not read, that a process holds. Above: 503.",
+    )
+    max_clients: int | None = setting(
+        None,
+        "QUEUEGATE_MAX_CLIENTS",
+        integer(1, 1_000_000),
+        allowed="a whole number from 1 to 1000000",
+        explanation="Connections of a process. Unset: what its limit of open files leaves.",
+    )
     shutdown_deadline_seconds: int = _number(
         10,
         "QUEUEGATE_SHUTDOWN_DEADLINE",

@@ -20,6 +20,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.registry import Collector
 
 from gateway.operations.series import DeliverySeries, Histogram, QueueSeries, ScheduleSeries, Series
+from gateway.operations.traffic import Traffic
 from storage import depths
 from storage.delivery_inspection import Gauges
 
@@ -62,6 +63,7 @@ class _ProcessNumbers(Collector):
         numbers = self._numbers
         series = numbers.series
         yield from _http(series)
+        yield from _traffic(series.traffic)
         yield from _queues(series.shown_queues())
         yield _histogram(
             "queue_coalescer_flush_batch_size",
@@ -85,6 +87,25 @@ class _ProcessNumbers(Collector):
             "Waits for a connection in vain.",
             numbers.acquire_timeouts,
         )
+
+
+def _traffic(traffic: Traffic) -> Iterator[Metric]:
+    for name, value, text in (
+        ("queuegate_connections", traffic.connections, "Open connections of clients."),
+        (
+            "queuegate_buffered_bytes",
+            traffic.held_bytes,
+            "Bytes of requests under way and of answers that are not read.",
+        ),
+    ):
+        yield GaugeMetricFamily(name, text, value=value)
+    for name, value, text in (
+        ("connections_refused", traffic.refused_clients, "Connections above the most."),
+        ("requests_refused", traffic.refused_requests, "Requests without room for their bytes."),
+        ("unread_answers_closed", traffic.unread_closed, "Connections closed: nobody read."),
+        ("open_files_exhausted", traffic.file_errors, "Looks that found no file descriptor."),
+    ):
+        yield CounterMetricFamily(f"queuegate_{name}", text, value)
 
 
 def _http(series: Series) -> Iterator[Metric]:

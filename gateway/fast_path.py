@@ -16,11 +16,12 @@ from collections import deque
 from time import perf_counter
 from typing import Any
 
-from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 
 from gateway import hot_routes
 from gateway.app import log_access
 from gateway.auth import Authenticator
+from gateway.connections import CountedProtocol
 from gateway.faces.aws import AwsFace, Members
 from gateway.hot_routes import Asked, Route
 from gateway.operations.identifiers import new_id
@@ -57,6 +58,7 @@ class FastPath:
     ) -> None:
         self.engine = aws.engine
         self.series = aws.engine.series
+        self.traffic = aws.engine.series.traffic
         self.authenticator = authenticator
         self.access_log = access_log
         self.heads = RequestHeads()
@@ -137,10 +139,11 @@ def protocol_class(
     fast_path: FastPath, base: type[FastProtocol] | None = None
 ) -> type[FastProtocol]:
     """The protocol class of this process, for uvicorn's ``http`` setting."""
-    return type("Protocol", (base or FastProtocol,), {"shared": fast_path})
+    bound = {"shared": fast_path, "traffic": fast_path.traffic}
+    return type("Protocol", (base or FastProtocol,), bound)
 
 
-class FastProtocol(HttpToolsProtocol):
+class FastProtocol(CountedProtocol):
     """One connection."""
 
     shared: FastPath
@@ -213,7 +216,8 @@ class FastProtocol(HttpToolsProtocol):
         """
         self._held.append(data)
         self._held_bytes += len(data)
-        if self._held_bytes <= _MOST_HELD_BYTES:
+        self.traffic.hold(len(data))
+        if self._held_bytes <= _MOST_HELD_BYTES and not self.traffic.is_full:
             return
         exchange = self._exchange
         if exchange is None or exchange.receiving is None:
@@ -247,7 +251,12 @@ class FastProtocol(HttpToolsProtocol):
             self.shared.series.active_requests -= 1
             if exchange.receiving is not None:
                 exchange.receiving.cancel()
+        self._drop_held()
+
+    def _drop_held(self) -> None:
         self._held.clear()
+        self.traffic.hold(-self._held_bytes)
+        self._held_bytes = 0
 
     def shutdown(self) -> None:
         """The server drains: finish what is in flight, then close."""
@@ -333,7 +342,7 @@ class FastProtocol(HttpToolsProtocol):
             return False
         shared = self.shared
         headers = shared.heads.read(data[len(_START) : end])
-        if headers is None:
+        if headers is None or shared.traffic.is_full:
             return False
         length = headers.get(b"content-length", b"")
         if (
@@ -463,8 +472,7 @@ class FastProtocol(HttpToolsProtocol):
         if self._exchange is not None or self.pipeline:
             return
         data = b"".join(self._held)
-        self._held.clear()
-        self._held_bytes = 0
+        self._drop_held()
         if data and not self.transport.is_closing():
             self.flow.resume_reading()
             self._read(data)

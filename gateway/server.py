@@ -18,10 +18,12 @@ from gateway.app import App
 from gateway.assembly import open_engine
 from gateway.auth import Authenticator
 from gateway.background import workers_for
+from gateway.connections import look_for_files, room_for_clients
 from gateway.faces import aws_scheduler, aws_sns, aws_sqs, aws_sts
 from gateway.faces.aws import AwsFace, Binding
 from gateway.fast_path import FastPath, FastProtocol, protocol_class
 from gateway.metrics import Metrics
+from gateway.operations.traffic import Traffic
 from gateway.tracing.opening import open_tracing
 
 if TYPE_CHECKING:
@@ -39,9 +41,12 @@ _SWITCH_SECONDS = 0.001
 class _Server(uvicorn.Server):
     """Uvicorn without its signal handlers: ours must run before connections are drained."""
 
-    def __init__(self, config: uvicorn.Config, on_ready: Callable[[], None]) -> None:
+    def __init__(
+        self, config: uvicorn.Config, on_ready: Callable[[], None], on_tick: Callable[[], None]
+    ) -> None:
         super().__init__(config)
         self._on_ready = on_ready
+        self._on_tick = on_tick
         self._stop_wanted = asyncio.Event()
 
     def stop(self) -> None:
@@ -52,6 +57,7 @@ class _Server(uvicorn.Server):
     async def main_loop(self) -> None:
         """Once a second, for the date header, where uvicorn ticks ten times as often."""
         while not await self.on_tick(0):
+            self._on_tick()
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._stop_wanted.wait(), 1.0)
 
@@ -91,6 +97,13 @@ async def run(
             region=settings.region,
         )
         aws = AwsFace(engine, authenticator, _bindings(tracing))
+        traffic = engine.series.traffic = Traffic(
+            most_bytes=settings.max_buffered_bytes,
+            most_clients=room_for_clients(
+                settings.max_clients,
+                settings.max_database_connections + settings.delivery_concurrency,
+            ),
+        )
         metrics = Metrics(engine, settings.runtime_dir, worker_number)
 
         def make_pages() -> Asgi:
@@ -115,7 +128,11 @@ async def run(
             aws, authenticator, access_log=settings.access_log, base_url=settings.base_url
         )
         served, protocol = _served(app, fast_path, tracing)
-        server = _Server(_uvicorn_config(settings, served, protocol), on_ready)
+        server = _Server(
+            _uvicorn_config(settings, served, protocol),
+            on_ready,
+            lambda: look_for_files(traffic, sock.fileno()),
+        )
         workers = workers_for(engine, settings, tracing) if worker_number == 0 else []
         async with metrics.shared():
             for number, worker in enumerate(workers):

@@ -180,8 +180,7 @@ class AwsFace:
             ):
                 form = await in_turns(query_wire.read_form(request.body))
             detected = detect(request.method, request.path, request.query, request.headers, form)
-            if len(request.body) > most_bytes(detected.action):
-                return self.too_large(request, most_bytes(detected.action), detected)
+            _check_length(request, detected.action)
             if detected.wire == "rest":
                 return await self._answer_rest(request, detected)
             if request.method not in ("GET", "POST"):
@@ -197,6 +196,8 @@ class AwsFace:
             return await self._answer(request, detected)
         except Malformed as error:
             return refuse(request, detected, MalformedInput(str(error)))
+        except RequestTooLarge as refusal:
+            return _too_large(request, detected, refusal)
         except Rejected as refusal:
             return refuse(request, detected, refusal)
         except Unavailable as error:
@@ -207,19 +208,20 @@ class AwsFace:
             text = "We encountered an internal error. Please try again."
             return _error(request, detected, refusals.internal(detected.service), text)
 
-    def too_large(self, request: Request, most: int, detected: Detected | None = None) -> Response:
-        """The refusal of a body that is longer than ``most``: 413 in the form of the wire.
+    def not_read(self, request: Request, error: RequestTooLarge | Unavailable) -> Response:
+        """The refusal of a body that was not read to its end, in the form of the wire.
 
-        ``detected`` None: it was not read to its end, so that only the head tells what was asked.
+        Only the head tells what was asked.
         """
-        if detected is None:
-            is_json = "x-amz-target" in request.headers
-            detected = Detected("sqs", "json" if is_json else "query", None)
-            if "/scheduler/aws4_request" in request.headers.get("authorization", ""):
-                detected = Detected("scheduler", "rest", None)
-        text = f"The request body is larger than the {most} bytes that are taken here."
-        response = refuse(request, detected, RequestTooLarge(text))
-        response.status = 413
+        is_json = "x-amz-target" in request.headers
+        detected = Detected("sqs", "json" if is_json else "query", None)
+        if "/scheduler/aws4_request" in request.headers.get("authorization", ""):
+            detected = Detected("scheduler", "rest", None)
+        if isinstance(error, Unavailable):
+            kind = refusals.unavailable(detected.service)
+            response = _error(request, detected, kind, str(error))
+        else:
+            response = _too_large(request, detected, error)
         # What the client still sends is not read: the connection cannot be used again.
         response.headers.append((b"connection", b"close"))
         return response
@@ -274,8 +276,7 @@ class AwsFace:
             return _no_route(request, detected, found.methods)
         detected.action = found.route.action
         action = SCHEDULER.actions[found.route.action]
-        if len(request.body) > most_bytes(action.name):
-            return self.too_large(request, most_bytes(action.name), detected)
+        _check_length(request, action.name)
         await in_turns(json_wire.count_values(request.body))
         members = rest_json_wire.decode(action, found, request.query, request.body, is_counted=True)
         breaches = constraints.refusal(action.input, members, RULES)
@@ -286,6 +287,18 @@ class AwsFace:
         body = rest_json_wire.encode(action.output, result or {})
         headers = _headers(request.request_id, rest_json_wire.CONTENT_TYPE)
         return Response(200, headers, body, action.name)
+
+
+def _check_length(request: Request, action: str | None) -> None:
+    most = most_bytes(action)
+    if len(request.body) > most:
+        raise RequestTooLarge(f"The request body is larger than the {most} bytes taken here.")
+
+
+def _too_large(request: Request, detected: Detected, refusal: RequestTooLarge) -> Response:
+    response = refuse(request, detected, refusal)
+    response.status = 413
+    return response
 
 
 def _no_route(request: Request, detected: Detected, methods: tuple[str, ...]) -> Response:

@@ -13,6 +13,8 @@ from copy import copy
 from time import perf_counter
 from typing import TYPE_CHECKING
 
+from gateway.operations.traffic import Traffic
+
 if TYPE_CHECKING:
     from storage.model import Queue, Received, Topic
 
@@ -150,6 +152,7 @@ class Series:
         self.copies_kept = 0
         self.copies_dropped = 0
         self.active_requests = 0
+        self.traffic = Traffic()
         self._used_before: dict[int, int] = {}
 
     def _of(self, queue: Queue) -> QueueSeries:

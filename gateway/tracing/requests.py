@@ -10,6 +10,7 @@ from gateway.app import is_page, page_label
 from gateway.tracing import spans
 from gateway.tracing.parents import parent_of
 from gateway.tracing.spans import CURRENT, Noting
+from storage.errors import RequestTooLarge, Unavailable
 
 if TYPE_CHECKING:
     from gateway.app import Asgi, Receive, Rest, Scope, Send
@@ -85,9 +86,9 @@ class TracedRest:
         """The response to any request."""
         return _named(request, await self._rest.answer(request))
 
-    def too_large(self, request: Request, most: int) -> Response:
+    def not_read(self, request: Request, error: RequestTooLarge | Unavailable) -> Response:
         """The refusal of a body that was not read to its end."""
-        return _named(request, self._rest.too_large(request, most))
+        return _named(request, self._rest.not_read(request, error))
 
 
 def _named(request: Request, response: Response) -> Response:

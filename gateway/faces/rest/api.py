@@ -36,6 +36,7 @@ from storage.errors import (
     MalformedInput,
     QueueDoesNotExist,
     Rejected,
+    RequestTooLarge,
     Unavailable,
 )
 
@@ -92,8 +93,7 @@ class RestFace:
             response = _refused(refusals.rest_status(refusal), refusals.rest_text(refusal))
         except Unavailable as error:
             _log.warning("%s %s: %s", request.request_id, request.path, error)
-            response = _refused(503, f"{error} Try again in a moment.")
-            response.headers.append((b"retry-after", b"1"))
+            response = _unavailable(error)
         except Exception:  # noqa: BLE001 - the outermost handler: bugs become a 500 without detail
             _log.exception("%s %s %s failed", request.request_id, request.method, request.path)
             response = _refused(500, "We encountered an internal error. Please try again.")
@@ -101,11 +101,13 @@ class RestFace:
         response.action = place.template if place is not None else UNKNOWN
         return response
 
-    def too_large(self, request: Request, most: int) -> Response:
+    def not_read(self, request: Request, error: RequestTooLarge | Unavailable) -> Response:
         """The refusal of a body that was not read to its end."""
         found = self._router.find(request.path)
-        text = f"The request body is larger than the {most} bytes that this gateway takes."
-        response = _refused(413, text)
+        if isinstance(error, Unavailable):
+            response = _unavailable(error)
+        else:
+            response = _refused(413, str(error))
         # What the client still sends is not read: the connection cannot be used again.
         response.headers.append((b"connection", b"close"))
         response.headers.append((b"x-request-id", request.request_id.encode()))
@@ -213,6 +215,12 @@ class RestFace:
 
 def _refused(status: int, text: str) -> Response:
     return Response(status, [_JSON], msgspec.json.encode({"error": text}))
+
+
+def _unavailable(error: Unavailable) -> Response:
+    response = _refused(503, f"{error} Try again in a moment.")
+    response.headers.append((b"retry-after", b"1"))
+    return response
 
 
 def _queue_asked(place: Place | None, raw: Mapping[str, str]) -> str | None:
