@@ -10,6 +10,7 @@ import signal
 import socket
 import sys
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import TYPE_CHECKING
 
 import uvicorn
@@ -97,13 +98,7 @@ async def run(
             region=settings.region,
         )
         aws = AwsFace(engine, authenticator, _bindings(tracing))
-        traffic = engine.series.traffic = Traffic(
-            most_bytes=settings.max_buffered_bytes,
-            most_clients=room_for_clients(
-                settings.max_clients,
-                settings.max_database_connections + settings.delivery_concurrency,
-            ),
-        )
+        engine.series.traffic = _traffic(settings)
         metrics = Metrics(engine, settings.runtime_dir, worker_number)
 
         def make_pages() -> Asgi:
@@ -128,11 +123,8 @@ async def run(
             aws, authenticator, access_log=settings.access_log, base_url=settings.base_url
         )
         served, protocol = _served(app, fast_path, tracing)
-        server = _Server(
-            _uvicorn_config(settings, served, protocol),
-            on_ready,
-            lambda: look_for_files(traffic, sock.fileno()),
-        )
+        look = partial(look_for_files, engine.series.traffic, sock.fileno())
+        server = _Server(_uvicorn_config(settings, served, protocol), on_ready, look)
         workers = workers_for(engine, settings, tracing) if worker_number == 0 else []
         async with metrics.shared():
             for number, worker in enumerate(workers):
@@ -142,6 +134,14 @@ async def run(
             finally:
                 for worker in workers:
                     await worker.stop()
+
+
+def _traffic(settings: Settings) -> Traffic:
+    own_files = settings.max_database_connections + settings.delivery_concurrency
+    return Traffic(
+        most_bytes=settings.max_buffered_bytes,
+        most_clients=room_for_clients(settings.max_clients, own_files),
+    )
 
 
 _Bindings = Mapping[str, Mapping[str, Binding]]
