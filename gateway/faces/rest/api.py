@@ -25,12 +25,16 @@ from gateway.faces.rest import (
     schedules,
     whole_numbers,
 )
+from gateway.faces.rest.counting import check_parts
 from gateway.faces.rest.documenting import openapi_document
 from gateway.faces.rest.endpoints import Answer, Answered, Call, Endpoint
 from gateway.faces.rest.explaining import explained
 from gateway.faces.rest.parameters import decode_path, decode_query, unquoted
 from gateway.faces.rest.routing import Place, Router
 from gateway.operations.engine import Engine
+from gateway.operations.limits import LIMITS
+from gateway.operations.turns import in_turns
+from protocol.errors import Malformed
 from storage.errors import (
     AccessDenied,
     MalformedInput,
@@ -139,7 +143,7 @@ class RestFace:
             request.base_url,
             decode_path(endpoint.path_params, raw) if endpoint.path_params else None,
             decode_query(endpoint.query, request.query),
-            self._body(endpoint, request.body),
+            await self._body(endpoint, request.body),
             request.headers,
             request.request_id,
         )
@@ -155,13 +159,15 @@ class RestFace:
                 "looked at; an access key of twelve digits in it names the account."
             ) from None
 
-    def _body(self, endpoint: Endpoint, body: bytes) -> Any:
+    async def _body(self, endpoint: Endpoint, body: bytes) -> Any:
         if endpoint.body is None or (endpoint.body_is_optional and not body):
             return None
         if not body:
             raise MalformedInput("The request has no body: JSON is expected.")
+        _check_length(endpoint, body)
         decoder = self._decoders[endpoint.name]
         try:
+            await in_turns(check_parts(body))
             # The decoder takes over texts that nobody looks into as they are.
             body.decode()
             try:
@@ -170,6 +176,8 @@ class RestFace:
                 if not whole_numbers.was_the_fault(error):
                     raise
                 return decoder.decode(whole_numbers.rewritten(endpoint.body, body))
+        except Malformed as error:
+            raise MalformedInput(str(error)) from None
         except UnicodeDecodeError as error:
             raise MalformedInput(f"The body is not UTF-8: byte {error.start}.") from None
         except msgspec.ValidationError as error:
@@ -215,6 +223,12 @@ class RestFace:
 
 def _refused(status: int, text: str) -> Response:
     return Response(status, [_JSON], msgspec.json.encode({"error": text}))
+
+
+def _check_length(endpoint: Endpoint, body: bytes) -> None:
+    most = LIMITS.request_bytes
+    if len(body) > most and not endpoint.carries_messages:
+        raise RequestTooLarge(f"The request body is larger than the {most} bytes taken here.")
 
 
 def _unavailable(error: Unavailable) -> Response:
