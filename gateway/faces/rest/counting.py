@@ -65,7 +65,7 @@ def check_parts(body: bytes) -> Generator[None, None, None]:
     rest = len(body)
     headers: list[bytes] = []
     for number, part in enumerate(parts):
-        if number % _PARTS_AT_ONCE == 0:
+        if number % _PARTS_AT_ONCE == 0 or len(part) > SHORT:
             yield
         rest -= _note(part, headers)
     if rest > LIMITS.request_bytes:
@@ -73,15 +73,17 @@ def check_parts(body: bytes) -> Generator[None, None, None]:
             f"There are {rest} bytes beside messages and headers; {LIMITS.request_bytes} are the "
             "most."
         )
-    yield from json_wire.count_values(b",".join(headers))
+    yield
+    yield from json_wire.count_values(headers[0] if len(headers) == 1 else b",".join(headers))
 
 
 def _note(part: bytes, headers: list[bytes]) -> int:
     """Add the headers of a part; the bytes of these and of its message."""
-    if not part.lstrip().startswith(b"{"):
+    if part[:SHORT].lstrip()[:1] != b"{":
         return 0
     found = _part.decode(part)
+    size = memoryview(found.message).nbytes
     if found.headers:
         headers.append(bytes(found.headers))
-    size = len(bytes(found.message)) + len(bytes(found.headers))
+        size += len(headers[-1])
     return size + (_note(bytes(found.target), headers) if found.target else 0)
