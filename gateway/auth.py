@@ -102,7 +102,8 @@ class Authenticator:
                 if len(self.by_head) >= _MOST:
                     self.by_head.clear()
                 self.by_head[head] = known
-        return known[0] if known[1] == service else None
+        caller, signed_for = known
+        return caller if signed_for == service else None
 
 
 _INCOMPLETE = (

@@ -278,8 +278,8 @@ class FastProtocol(HttpConnection):
         members: Members,
         started: float,
     ) -> bool:
-        service = route.wire.service.name
-        caller = shared.authenticator.fast_caller(headers.get(b"authorization", b""), service)
+        authorization = headers.get(b"authorization", b"")
+        caller = shared.authenticator.fast_caller(authorization, route.service)
         if caller is None:
             return False
         asked = Asked(shared.engine, caller, headers, shared.links_url)

@@ -50,10 +50,21 @@ class Wire(NamedTuple):
 class Route:
     """One hot action on one wire."""
 
-    __slots__ = ("action", "count_key", "find", "most_bytes", "name", "pair", "seconds", "wire")
+    __slots__ = (
+        "action",
+        "count_key",
+        "find",
+        "most_bytes",
+        "name",
+        "pair",
+        "seconds",
+        "service",
+        "wire",
+    )
 
     def __init__(self, wire: Wire, name: str, pair: Any, find: Find, seconds: Histogram) -> None:
         self.wire = wire
+        self.service = wire.service.name
         self.name = name
         self.action = wire.service.actions[name]
         self.pair = pair

@@ -77,7 +77,6 @@ CONTROL_CHARACTER = "The request has a control character where none may be."
 
 _OTHER = b""
 _STRANGE = b"?"
-_NO_TOKEN = b"!"
 
 
 class BadMessage(Exception):
@@ -160,7 +159,7 @@ class RequestHeads:
                 if name.lower() == b"connection" and value.strip().lower() == b"keep-alive":
                     continue
                 return None
-            if kind in found or kind == _NO_TOKEN:
+            if kind in found:
                 return None
             found[kind] = value.strip()
         return found if b"host" in found else None
@@ -202,7 +201,9 @@ class RequestHeads:
         for line in lines:
             name, colon, value = line.partition(b":")
             kind = self._kinds.get(name)
-            if not colon or (self._kind(name) if kind is None else kind) == _NO_TOKEN:
+            if kind is None:
+                kind = self._kind(name)
+            if not colon or (kind == _STRANGE and _TOKEN(name) is None):
                 raise BadMessage("A line of the head is no header.")
             name, value = name.lower(), value.strip(_BLANKS)
             if name in _ONCE:
@@ -216,10 +217,8 @@ class RequestHeads:
         lower = name.lower()
         if lower in self._needed:
             kind = lower
-        elif _TOKEN(name) is None:
-            kind = _NO_TOKEN
         else:
-            kind = _STRANGE if lower in _UNUSUAL else _OTHER
+            kind = _STRANGE if lower in _UNUSUAL or _TOKEN(name) is None else _OTHER
         if len(name) <= _LONGEST_NAME:
             if len(self._kinds) >= _MOST_NAMES:
                 # Whatever somebody made up has to make room for what clients send all day.

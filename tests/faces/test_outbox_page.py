@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from datetime import datetime
 from typing import Any
@@ -235,10 +236,9 @@ def test_bad_requests(reader: Reader) -> None:
 def test_pages_have_one_label_in_metrics(reader: Reader, server: Server) -> None:
     reader.ask("GET", "/_admin/outbox/4711")
     reader.ask("PUT", "/_admin/sms/opted-out/15550147")
-    text = server.metrics()
-    assert 'path="/_admin"' in text
-    assert "4711" not in text
-    assert "15550147" not in text
+    paths = set(re.findall(r'path="([^"]*)"', server.metrics()))
+    assert "/_admin" in paths
+    assert not any("4711" in path or "15550147" in path for path in paths)
 
 
 PARTS = st.text(max_size=20) | st.sampled_from(["1", "-1", "\x00", "sms", "9" * 25, "💥"])

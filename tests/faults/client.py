@@ -12,7 +12,7 @@ from tests.waiting import take_turns
 
 _AUTHORIZATION = (
     "AWS4-HMAC-SHA256 Credential=AKIDEXAMPLE/20260101/us-east-1/{}/aws4_request, "
-    "SignedHeaders=host;x-amz-date, Signature=00"
+    f"SignedHeaders=host;x-amz-date, Signature={'0' * 64}"
 )
 _TARGETS = {"sqs": "AmazonSQS", "sns": "AmazonSNS"}
 _DEADLINE_SECONDS = 40.0

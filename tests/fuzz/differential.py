@@ -269,7 +269,7 @@ class Quiet(Server):
 
     def __init__(self, path: Path) -> None:
         with path.open("w") as self.log:
-            super().__init__()
+            super().__init__(QUEUEGATE_LOG_LEVEL="error")
         self._log_path = path
 
     def __enter__(self) -> Quiet:

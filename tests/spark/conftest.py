@@ -174,10 +174,16 @@ def make_queue() -> Callable[..., str]:
     return make
 
 
+def be_quick(environment: pytest.MonkeyPatch) -> None:
+    """Let sessions that are started now be made for tests."""
+    environment.setenv("SPARK_CONF_DIR", str(QUICK))
+    environment.setenv("PYSPARK_PYTHON", str(QUICK / "python"))
+
+
 @pytest.fixture
 def quick_spark(monkeypatch: pytest.MonkeyPatch) -> None:
     """A session that this test starts elsewhere has the settings of the shared one."""
-    monkeypatch.setenv("SPARK_CONF_DIR", str(QUICK))
+    be_quick(monkeypatch)
 
 
 @pytest.fixture(autouse=True)
@@ -199,8 +205,7 @@ def spark(clock_file: Path) -> Iterator[SparkSession]:
     from pyspark.sql import SparkSession
 
     with pytest.MonkeyPatch.context() as environment:
-        environment.setenv("SPARK_CONF_DIR", str(QUICK))
-        environment.setenv("PYSPARK_PYTHON", str(QUICK / "python"))
+        be_quick(environment)
         session = (
             SparkSession.builder.master("local[2]")
             .appName("queuegate-tests")
