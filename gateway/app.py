@@ -227,7 +227,9 @@ async def _body(
 ) -> bytes | RequestTooLarge | Unavailable:
     """The whole body, or why it was not read to its end: what says that it will be too large is
     not begun."""
-    too_large = RequestTooLarge(f"The request body is larger than the {most} bytes taken here.")
+    too_large = RequestTooLarge(
+        f"The request body is larger than the {most} bytes that this endpoint takes."
+    )
     announced = next((v for name, v in scope["headers"] if name == b"content-length"), b"0")
     if int(announced) > most:
         return too_large

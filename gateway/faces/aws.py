@@ -297,7 +297,9 @@ class AwsFace:
 def _check_length(request: Request, action: str | None) -> None:
     most = most_bytes(action)
     if len(request.body) > most:
-        raise RequestTooLarge(f"The request body is larger than the {most} bytes taken here.")
+        raise RequestTooLarge(
+            f"The request body is larger than the {most} bytes that this endpoint takes."
+        )
 
 
 def _too_large(request: Request, detected: Detected, refusal: RequestTooLarge) -> Response:

@@ -230,7 +230,9 @@ def _refused(status: int, text: str) -> Response:
 def _check_length(endpoint: Endpoint, body: bytes) -> None:
     most = LIMITS.request_bytes
     if len(body) > most and not endpoint.carries_messages:
-        raise RequestTooLarge(f"The request body is larger than the {most} bytes taken here.")
+        raise RequestTooLarge(
+            f"The request body is larger than the {most} bytes that this endpoint takes."
+        )
 
 
 def _unavailable(error: Unavailable) -> Response:
