@@ -64,8 +64,8 @@ _METHODS = frozenset(
     b"PROPFIND PROPPATCH MKCOL COPY MOVE LOCK UNLOCK SEARCH REPORT".split()
 )
 _TOKEN = re.compile(rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+").fullmatch
-_PATH = re.compile(rb'/[!"$-~]*').fullmatch
-_ABSOLUTE = re.compile(rb'https?://([^/?]+)(/[!"$-~]*)?', re.IGNORECASE).fullmatch
+_PATH = re.compile(rb"/[!-~]*").fullmatch
+_ABSOLUTE = re.compile(rb"https?://([^/?#]+)(/[!-~]*)?", re.IGNORECASE).fullmatch
 _HOST = re.compile(rb"(?:\[[0-9A-Fa-f:.]{2,45}\]|[0-9A-Za-z._-]{1,255})(?::[0-9]{1,5})?").fullmatch
 _FIRST_WORD = re.compile(rb"[A-Z]{1,9}(?: |\Z)").match
 _LONGEST_FIRST_WORD = 10

@@ -210,7 +210,6 @@ FIRST_LINES = {
     "a tab": b"POST\t/ HTTP/1.1",
     "a blank behind": b"POST / HTTP/1.1 ",
     "no path": b"POST x HTTP/1.1",
-    "a fragment": b"POST /#x HTTP/1.1",
     "not ASCII": b"POST /\xc3\xa9 HTTP/1.1",
     "another host": b"POST http://elsewhere/ HTTP/1.1",
     "the preface of HTTP/2": b"PRI * HTTP/2.0",
