@@ -60,7 +60,7 @@ _ONCE = frozenset(
 # Those of HTTP and WebDAV: faces refuse in their own words what they have no use for, and metrics
 # have a label for each.
 _METHODS = frozenset(
-    b"GET HEAD POST PUT PATCH DELETE OPTIONS TRACE "
+    b"GET HEAD POST PUT PATCH DELETE OPTIONS TRACE QUERY "
     b"PROPFIND PROPPATCH MKCOL COPY MOVE LOCK UNLOCK SEARCH REPORT".split()
 )
 _TOKEN = re.compile(rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+").fullmatch

@@ -54,10 +54,9 @@ os.environ.update(
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Say what is only for the soak, and which tests share what one process has.
+    """Say what is only for the soak, and which tests share the one session of Spark.
 
-    `-n` with `--dist loadgroup` gives all tests of a group to one worker: there is one session of
-    Spark, and one moto. Each worker has a gateway of its own, whose clock its tests may move.
+    Each worker has a gateway of its own, whose clock its tests may move.
     """
     for item in items:
         fixtures = getattr(item, "fixturenames", ())
@@ -67,9 +66,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if item.get_closest_marker("delta") is not None:
             item.add_marker(pytest.mark.soak)
         if "spark" in fixtures:
-            item.add_marker(pytest.mark.xdist_group("spark"))
-        elif is_moto:
-            item.add_marker(pytest.mark.xdist_group("moto"))
+            item.add_marker(pytest.mark.session)
 
 
 def _stop(process: subprocess.Popen[str]) -> None:
