@@ -77,8 +77,11 @@ def check_parts(body: bytes) -> Generator[None, None, None]:
     yield from json_wire.count_values(headers[0] if len(headers) == 1 else b",".join(headers))
 
 
-def _note(part: bytes, headers: list[bytes]) -> int:
-    """Add the headers of a part; the bytes of these and of its message."""
+def _note(part: bytes, headers: list[bytes], *, is_target: bool = False) -> int:
+    """Add the headers of a part; the bytes of these and of its message.
+
+    A schedule has both in its ``target``, which has no target of its own: each look reads it all.
+    """
     if part[:SHORT].lstrip()[:1] != b"{":
         return 0
     found = _part.decode(part)
@@ -86,4 +89,6 @@ def _note(part: bytes, headers: list[bytes]) -> int:
     if found.headers:
         headers.append(bytes(found.headers))
         size += len(headers[-1])
-    return size + (_note(bytes(found.target), headers) if found.target else 0)
+    if found.target and not is_target:
+        size += _note(bytes(found.target), headers, is_target=True)
+    return size

@@ -88,3 +88,12 @@ def test_what_is_no_json_says_so(server: Server, path: str) -> None:
     body = _encoded(_message({"a": 1})) + b"}"
     status, text = _post(server, path, body)
     assert (status, "The body is not JSON" in text) == (400, True)
+
+
+def test_only_a_schedules_own_target_is_looked_into(server: Server) -> None:
+    """Each look reads all that is left: thousands of targets in targets would take seconds."""
+    body: object = _message({}, FILLER * (REQUEST_BYTES // len(FILLER) + 1))
+    for _ in range(2):
+        body = {"target": body}
+    status, text = _post(server, "/v1/schedules", _encoded(body))
+    assert (status, "bytes beside messages and headers" in text) == (400, True)
