@@ -14,11 +14,12 @@ from typing import Any, NamedTuple, Protocol
 
 from gateway.admission import Admission
 from gateway.connections import WAITS
-from gateway.faces.aws import AwsFace, Request, Response
+from gateway.faces.aws import AwsFace, Request, Response, most_bytes
 from gateway.operations.identifiers import new_id
+from gateway.operations.traffic import Reading
 from gateway.page_paths import is_page, page_label
 from gateway.request_heads import forwarded_scheme
-from storage.errors import AccessDenied, Rejected, RequestTooLarge
+from storage.errors import AccessDenied, Rejected, RequestTooLarge, Unavailable
 
 _log = logging.getLogger("queuegate.http")
 
@@ -50,7 +51,7 @@ class Rest(Protocol):
 
     async def answer(self, request: Request) -> Response: ...
 
-    def turned_away(self, request: Request, refusal: Rejected) -> Response: ...
+    def turned_away(self, request: Request, refusal: Rejected | Unavailable) -> Response: ...
 
 
 class App:
@@ -118,7 +119,8 @@ class App:
 
         if self._pages is None:
             # Not at start: a gateway that is up in half a second loads no router first.
-            self._pages = self._make_pages()
+            made = await asyncio.to_thread(self._make_pages)
+            self._pages = self._pages or made
         try:
             await self._pages(scope, receive, watching)
         finally:
@@ -129,11 +131,14 @@ class App:
         started = perf_counter()
         self._series.active_requests += 1
         status, action = _ABANDONED, ""
+        reading = Reading(self._series.traffic)
         try:
-            body = None if reason else await self._body(scope, receive)
-            request = self._request(scope, body or b"", request_id, started)
-            if body is None:
-                response = self._aws.turned_away(request, self._refusal(reason))
+            most = min(self._max_body_bytes, most_bytes(_named_action(scope)))
+            body = AccessDenied(reason) if reason else await _body(scope, receive, reading, most)
+            content = body if isinstance(body, bytes) else b""
+            request = self._request(scope, content, request_id, started)
+            if not isinstance(body, bytes):
+                response = self._aws.turned_away(request, body)
             else:
                 answer = self._aws.answer(request)
                 if _may_wait(request):
@@ -145,6 +150,7 @@ class App:
         except _Gone:
             _log.debug("%s: the client went away", request_id)
         finally:
+            reading.end()
             self._series.active_requests -= 1
             self._series.answered(scope["method"], "/", action, status, started)
             if self._access_log:
@@ -153,18 +159,23 @@ class App:
     async def _answer_rest(self, scope: Scope, receive: Receive, send: Send, reason: str) -> None:
         rest = self._rest
         if rest is None:
-            # Not at start, like the pages.
-            rest = self._rest = self._make_rest()
+            # Not at start, like the pages; and what it imports takes a tenth of a second, in which
+            # nobody else shall wait.
+            made = await asyncio.to_thread(self._make_rest)
+            rest = self._rest = self._rest or made
         request_id = new_id()
         started = perf_counter()
         self._series.active_requests += 1
         status, template = _ABANDONED, _NATIVE
+        reading = Reading(self._series.traffic)
         try:
-            body = None if reason else await self._body(scope, receive)
-            request = self._request(scope, body or b"", request_id, started)
+            most = self._max_body_bytes
+            body = AccessDenied(reason) if reason else await _body(scope, receive, reading, most)
+            content = body if isinstance(body, bytes) else b""
+            request = self._request(scope, content, request_id, started)
             request.path = scope["raw_path"].decode("latin-1")
-            if body is None:
-                response = rest.turned_away(request, self._refusal(reason))
+            if not isinstance(body, bytes):
+                response = rest.turned_away(request, body)
             elif rest.may_wait(request):
                 response = await _unless_gone(rest.answer(request), scope, receive)
             else:
@@ -174,6 +185,7 @@ class App:
         except _Gone:
             _log.debug("%s: the client went away", request_id)
         finally:
+            reading.end()
             self._series.active_requests -= 1
             self._series.answered(scope["method"], template, "", status, started)
             if self._access_log:
@@ -209,24 +221,40 @@ class App:
             scope["raw_path"],
         )
 
-    async def _body(self, scope: Scope, receive: Receive) -> bytes | None:
-        """The whole body; None when it is larger than we take, or says that it will be."""
-        announced = next((v for name, v in scope["headers"] if name == b"content-length"), b"0")
-        if int(announced) > self._max_body_bytes:
-            return None
-        parts = []
-        size = 0
-        while True:
-            message = await receive()
-            if message["type"] == "http.disconnect":
-                raise _Gone
-            part = message.get("body", b"")
-            size += len(part)
-            if size > self._max_body_bytes:
-                return None
-            parts.append(part)
-            if not message.get("more_body"):
-                return parts[0] if len(parts) == 1 else b"".join(parts)
+
+async def _body(
+    scope: Scope, receive: Receive, reading: Reading, most: int
+) -> bytes | RequestTooLarge | Unavailable:
+    """The whole body, or why it was not read to its end: what says that it will be too large is
+    not begun."""
+    too_large = RequestTooLarge(
+        f"The request body is larger than the {most} bytes that this endpoint takes."
+    )
+    announced = next((v for name, v in scope["headers"] if name == b"content-length"), b"0")
+    if int(announced) > most:
+        return too_large
+    parts = []
+    while True:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise _Gone
+        part = message.get("body", b"")
+        if not reading.add(len(part)):
+            return Unavailable("Too many bytes of requests and answers are under way.")
+        if reading.size_bytes > most:
+            return too_large
+        parts.append(part)
+        if not message.get("more_body"):
+            return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+def _named_action(scope: Scope) -> str | None:
+    """The action of X-Amz-Target; None where only the body tells."""
+    for name, value in scope["headers"]:
+        if name == b"x-amz-target":
+            action: bytes = value.rpartition(b".")[2]
+            return action.decode("latin-1")
+    return None
 
 
 class _Gone(Exception):
@@ -238,7 +266,10 @@ def _may_wait(request: Request) -> bool:
     target = request.headers.get("x-amz-target")
     if target is not None:
         return target.endswith("ReceiveMessage")
-    return b"ReceiveMessage" in request.query or b"ReceiveMessage" in request.body
+    if b"ReceiveMessage" in request.query:
+        return True
+    # Nor is a long poll long: an action of another name need not be searched for it.
+    return len(request.body) <= most_bytes("ReceiveMessage") and b"ReceiveMessage" in request.body
 
 
 async def _unless_gone(answer: Awaitable[Response], scope: Scope, receive: Receive) -> Response:

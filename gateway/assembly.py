@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Hashable
 from datetime import datetime
 from secrets import token_bytes
 from typing import TYPE_CHECKING
@@ -95,7 +95,9 @@ def build_engine(settings: Settings, database: Database, tracing: Tracing | None
     )
     looking.connect(engine)
     engine.wakeups.on_topic_changed = engine.topics.forget
+    account_of = _account_of(engine)
     for lane in engine.lanes:
+        lane.account_of = account_of
         lane.observe = series.flush_observer(lane.name).observe
     if tracing is not None:
         from gateway.tracing.lanes import watch
@@ -103,6 +105,18 @@ def build_engine(settings: Settings, database: Database, tracing: Tracing | None
         for lane in engine.lanes:
             watch(tracing, lane)
     return engine
+
+
+def _account_of(engine: Engine) -> Callable[[Hashable], Hashable]:
+    """Whose a queue id is, or the ARN of a topic (``Entry.party``): accounts take turns."""
+
+    def account_of(party: Hashable) -> Hashable:
+        if isinstance(party, str):
+            return party.split(":")[4]
+        queue = engine.queues.by_id(party) if isinstance(party, int) else None
+        return queue.account_id if queue is not None else None
+
+    return account_of
 
 
 def _wakeups(database: Database, tracing: Tracing | None) -> Wakeups:

@@ -253,6 +253,7 @@ def _add_serving(command: argparse.ArgumentParser) -> None:
         help="keep the data in a temporary directory, without fsync, gone at exit",
     )
     command.add_argument("--workers", metavar="N", help="processes on the port (default: 1)")
+    command.add_argument("--max-clients", metavar="N", help="connections of a process")
     command.add_argument("--region", metavar="R", help="default region (default: us-east-1)")
     command.add_argument("--auth", metavar="MODE", help="none or presence (default: presence)")
     command.add_argument("--base-url", metavar="URL", help="start of the queue URLs in answers")

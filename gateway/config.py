@@ -8,15 +8,15 @@ drift from the code.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
-from dataclasses import Field, dataclass, field, fields
+from collections.abc import Mapping
+from dataclasses import Field, dataclass, fields
 from pathlib import Path
 from typing import Any
 
+from gateway.setting_fields import Variable, number, setting, switch
 from gateway.setting_values import (
     BadSecret,
     BadValue,
-    boolean,
     choice,
     directory,
     format_accounts,
@@ -47,60 +47,6 @@ class BadSetting(Exception):
 
 
 @dataclass(frozen=True)
-class Variable:
-    """How one field of Settings is written in the environment."""
-
-    names: tuple[str, ...]
-    parse: Callable[[str], Any]
-    allowed: str
-    explanation: str
-    secret: bool = False
-    internal: bool = False
-    write: Callable[[Any], str] = str
-
-
-def setting(
-    default: Any,
-    names: str,
-    parse: Callable[[str], Any],
-    *,
-    allowed: str,
-    explanation: str,
-    **options: Any,
-) -> Any:
-    """A field of Settings that is read from the first of these variables that is set."""
-    variable = Variable(tuple(names.split()), parse, allowed, explanation, **options)
-    shown = not variable.secret
-    if isinstance(default, dict):
-        kept = default
-        return field(
-            default_factory=lambda: dict(kept), repr=shown, metadata={"variable": variable}
-        )
-    return field(default=default, repr=shown, metadata={"variable": variable})
-
-
-def _write_boolean(value: bool) -> str:
-    return "true" if value else "false"
-
-
-def _switch(default: bool | None, names: str, explanation: str) -> Any:
-    return setting(
-        default,
-        names,
-        boolean,
-        allowed="true or false",
-        explanation=explanation,
-        write=_write_boolean,
-    )
-
-
-def _number(default: int, names: str, bounds: tuple[int, int], explanation: str) -> Any:
-    low, high = bounds
-    allowed = f"a whole number from {low} to {high}"
-    return setting(default, names, integer(low, high), allowed=allowed, explanation=explanation)
-
-
-@dataclass(frozen=True)
 class Settings:
     """What one Queuegate runs with. Immutable; durations and sizes carry their unit in the name."""
 
@@ -111,7 +57,7 @@ class Settings:
         allowed="an address or a host name",
         explanation="Address to listen on. 0.0.0.0 listens on every interface.",
     )
-    port: int = _number(
+    port: int = number(
         DEFAULT_PORT, "QUEUEGATE_PORT", (0, 65535), "Port to listen on; 0 takes a free one."
     )
     base_url: str | None = setting(
@@ -152,12 +98,12 @@ class Settings:
         allowed="a directory",
         explanation="Where the PostgreSQL that Queuegate starts keeps its data.",
     )
-    ephemeral: bool = _switch(
+    ephemeral: bool = switch(
         False,
         "QUEUEGATE_EPHEMERAL",
         "Keep the data in a temporary directory, without fsync, gone at exit. For tests.",
     )
-    workers: int = _number(1, "QUEUEGATE_WORKERS", (1, 64), "Gateway processes on the port.")
+    workers: int = number(1, "QUEUEGATE_WORKERS", (1, 64), "Gateway processes on the port.")
     region: str = setting(
         "us-east-1",
         "QUEUEGATE_REGION",
@@ -187,19 +133,19 @@ class Settings:
         explanation="Which account an access key belongs to.",
         write=format_accounts,
     )
-    default_visibility_timeout_seconds: int = _number(
+    default_visibility_timeout_seconds: int = number(
         30,
         "QUEUEGATE_DEFAULT_VISIBILITY_TIMEOUT QUEUE_DEFAULT_VISIBILITY_TIMEOUT",
         (0, 43_200),
         "VisibilityTimeout, in seconds, of queues that are created without one.",
     )
-    max_database_connections: int = _number(
+    max_database_connections: int = number(
         10,
         "QUEUEGATE_MAX_CONNECTIONS QUEUE_MAX_CONNECTIONS",
         (1, 1000),
         "Database connections per process for ordinary statements; the hot path has its own.",
     )
-    linger_ms: int = _number(
+    linger_ms: int = number(
         0,
         "QUEUEGATE_LINGER_MS QUEUE_LINGER_MS",
         (0, 1000),
@@ -219,65 +165,78 @@ class Settings:
         allowed="auto, text or json",
         explanation="Form of the log lines on stderr. auto: text on a terminal, JSON otherwise.",
     )
-    access_log: bool = _switch(False, "QUEUEGATE_ACCESS_LOG", "Log one line for each request.")
-    admin_clock: bool = _switch(
+    access_log: bool = switch(False, "QUEUEGATE_ACCESS_LOG", "Log one line for each request.")
+    admin_clock: bool = switch(
         None,
         "QUEUEGATE_ADMIN_CLOCK",
         "Allow POST /_admin/clock, which moves the clock of every queue. Unset: on when ephemeral.",
     )
-    max_body_bytes: int = _number(
+    max_body_bytes: int = number(
         8_388_608,
         "QUEUEGATE_MAX_BODY_BYTES",
         (1_048_576, 134_217_728),
         "Largest request body. A full batch is 1 MiB of text; its encoding can multiply that.",
     )
-    shutdown_deadline_seconds: int = _number(
+    max_buffered_bytes: int = number(
+        268_435_456,
+        "QUEUEGATE_MAX_BUFFERED_BYTES",
+        (16_777_216, 1 << 39),
+        "Bytes of requests, and of answers that are not read, that a process holds. Above: 503.",
+    )
+    max_clients: int | None = setting(
+        None,
+        "QUEUEGATE_MAX_CLIENTS",
+        integer(1, 1_000_000),
+        allowed="a whole number from 1 to 1000000",
+        explanation="Connections of a process. Unset: what its limit of open files leaves.",
+    )
+    shutdown_deadline_seconds: int = number(
         10,
         "QUEUEGATE_SHUTDOWN_DEADLINE",
         (0, 3600),
         "Seconds that requests in flight have to finish after SIGTERM.",
     )
-    purge_interval_seconds: int = _number(
+    purge_interval_seconds: int = number(
         60,
         "QUEUEGATE_PURGE_INTERVAL",
         (0, 60),
         "Seconds in which a second PurgeQueue is refused. SQS: 60; 0 suits tests.",
     )
-    queue_recreate_seconds: int = _number(
+    queue_recreate_seconds: int = number(
         60,
         "QUEUEGATE_QUEUE_RECREATE_SECONDS",
         (0, 60),
         "Seconds before the name of a deleted queue is free again. SQS: 60; 0 suits tests.",
     )
-    private_webhooks: bool | None = _switch(
+    private_webhooks: bool | None = switch(
         None,
         "QUEUEGATE_PRIVATE_WEBHOOKS",
         "Deliver to private addresses, too. Unset: when ephemeral, or listening on loopback only.",
     )
-    delivery_enabled: bool = _switch(
+    delivery_enabled: bool = switch(
         True,
         "QUEUE_HTTP_DELIVERY_ENABLED",
         "Deliver to web hooks from here. `queuegate worker` can do it elsewhere.",
     )
-    delivery_poll_ms: int = _number(
+    delivery_poll_ms: int = number(
         1000,
         "QUEUE_HTTP_DELIVERY_POLL_MS",
         (10, 60_000),
         "Milliseconds between looks for deliveries that nobody announced, such as retries.",
     )
-    delivery_timeout_seconds: int = _number(
+    delivery_timeout_seconds: int = number(
         15,
         "QUEUE_HTTP_DELIVERY_TIMEOUT_SECS",
         (1, 300),
         "Seconds that a web hook has to answer, from the look-up of its name on. SNS: 15.",
     )
-    delivery_batch_size: int = _number(
+    delivery_batch_size: int = number(
         256,
         "QUEUE_HTTP_DELIVERY_BATCH_SIZE",
         (1, 10_000),
         "Deliveries claimed at a time, at most.",
     )
-    delivery_concurrency: int = _number(
+    delivery_concurrency: int = number(
         256,
         "QUEUEGATE_DELIVERY_CONCURRENCY",
         (1, 10_000),
@@ -311,47 +270,47 @@ class Settings:
         allowed="http://host[:port] or https://host[:port], without a path",
         explanation="Start of the SigningCertURL in SNS messages. Unset: that of queue URLs.",
     )
-    sign_queue_envelopes: bool = _switch(
+    sign_queue_envelopes: bool = switch(
         True,
         "QUEUEGATE_SIGN_QUEUE_ENVELOPES",
         "Sign the envelopes of SNS in queues, too. A signature is 0.4 ms of CPU at first receipt.",
     )
-    outbox_days: int = _number(
+    outbox_days: int = number(
         14,
         "QUEUEGATE_OUTBOX_DAYS",
         (1, 365),
         "Days that messages stay in the outbox: what would have gone out by e-mail, SMS or push.",
     )
-    schedule_enabled: bool = _switch(
+    schedule_enabled: bool = switch(
         True,
         "QUEUE_SCHEDULE_ENABLED",
         "Fire schedules from here. `queuegate worker` can do it elsewhere.",
     )
-    schedule_poll_ms: int = _number(
+    schedule_poll_ms: int = number(
         1000,
         "QUEUE_SCHEDULE_POLL_MS",
         (10, 60_000),
         "Milliseconds between looks for due schedules that nobody announced.",
     )
-    schedule_batch_size: int = _number(
+    schedule_batch_size: int = number(
         500,
         "QUEUE_SCHEDULE_BATCH_SIZE",
         (1, 10_000),
         "Due schedules claimed at a time, at most.",
     )
-    schedule_preview_count: int = _number(
+    schedule_preview_count: int = number(
         5,
         "QUEUE_SCHEDULE_PREVIEW_COUNT",
         (0, 100),
         "How many coming times schedules and previews show in next_fires.",
     )
-    schedule_list_max: int = _number(
+    schedule_list_max: int = number(
         1000,
         "QUEUE_SCHEDULE_LIST_MAX",
         (1, 100_000),
         "Most schedules that GET /v1/schedules answers.",
     )
-    otlp_enabled: bool = _switch(
+    otlp_enabled: bool = switch(
         False,
         "QUEUEGATE_OTLP_ENABLED OTLP_ENABLED",
         "Export traces over OTLP, as protobuf over HTTP.",

@@ -15,8 +15,9 @@ from collections import deque
 from typing import Any
 
 import httptools
-from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 
+from gateway.counted_connections import CountedProtocol
 from gateway.log_lines import Seldom
 from gateway.request_bodies import Body
 from gateway.request_heads import (
@@ -76,7 +77,7 @@ class _AnswerTransport:
         return self._connection.transport.is_closing()
 
 
-class HttpConnection(HttpToolsProtocol):
+class HttpConnection(CountedProtocol):
     """One connection. ``heads`` is shared by those of a process."""
 
     heads: RequestHeads
@@ -106,9 +107,10 @@ class HttpConnection(HttpToolsProtocol):
     # From the transport
 
     def connection_made(self, transport: Transport) -> None:  # type: ignore[override]
-        """A new connection: its first request should come."""
+        """A new connection: its first request should come, unless there are too many."""
         super().connection_made(transport)
-        self._begin_reading()
+        if not transport.is_closing():
+            self._begin_reading()
 
     def data_received(self, data: bytes) -> None:
         """Read requests, unless one is unanswered."""
@@ -132,7 +134,7 @@ class HttpConnection(HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Nothing is waited for any more."""
-        self._held.clear()
+        self._drop_held()
         if self._reading_timer is not None:
             self._reading_timer.cancel()
             self._reading_timer = None
@@ -189,20 +191,25 @@ class HttpConnection(HttpToolsProtocol):
             return
         self._held.append(data)
         self._held_bytes += len(data)
-        if self._held_bytes <= _MOST_HELD_BYTES:
+        self.traffic.hold(len(data))
+        if self._held_bytes <= _MOST_HELD_BYTES and not self.traffic.is_full:
             return
         if self._is_receiving():
             self.transport.abort()
         else:
             self.flow.pause_reading()
 
+    def _drop_held(self) -> None:
+        self._held.clear()
+        self.traffic.hold(-self._held_bytes)
+        self._held_bytes = 0
+
     def _release_held(self) -> None:
         """What came behind the answered request; until now newer data queued up behind it."""
         if not self._held or self._is_busy() or self.transport.is_closing():
             return
         data = b"".join(self._held)
-        self._held.clear()
-        self._held_bytes = 0
+        self._drop_held()
         self.flow.resume_reading()
         self._read(data)
         if self._client_ended and not self._held:
@@ -359,7 +366,7 @@ class HttpConnection(HttpToolsProtocol):
         self._dropped_bytes = 0
         self._unanswered = True
         self._body = None
-        self._held.clear()
+        self._drop_held()
         self._head_begun.clear()
         self.transport.write_eof()
         self.flow.resume_reading()

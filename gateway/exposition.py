@@ -1,4 +1,7 @@
-"""Our numbers as Prometheus text. Imported at the first scrape: the library takes 20 ms to load."""
+"""Our numbers as Prometheus text. Imported at the first scrape: the library takes 20 ms to load.
+
+Everything here runs in a thread beside the event loop.
+"""
 
 from __future__ import annotations
 
@@ -17,12 +20,13 @@ from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.registry import Collector
 
 from gateway.operations.series import DeliverySeries, Histogram, QueueSeries, ScheduleSeries, Series
+from gateway.operations.traffic import Traffic
 from storage import depths
 from storage.delivery_inspection import Gauges
 from storage.embedded.disk import Room
 
 if TYPE_CHECKING:
-    from gateway.operations.engine import Engine
+    from gateway.metrics import Numbers
 
 Labels = list[str]
 
@@ -53,12 +57,14 @@ def _counter(
 class _ProcessNumbers(Collector):
     """What this process counted itself."""
 
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
+    def __init__(self, numbers: Numbers) -> None:
+        self._numbers = numbers
 
     def collect(self) -> Iterator[Metric]:
-        series = self._engine.series
+        numbers = self._numbers
+        series = numbers.series
         yield from _http(series)
+        yield from _traffic(series.traffic)
         yield from _queues(series.shown_queues())
         yield _histogram(
             "queue_coalescer_flush_batch_size",
@@ -69,12 +75,12 @@ class _ProcessNumbers(Collector):
         yield from _topics(series)
         yield from _deliveries(series.deliveries)
         yield from _schedules(series.schedules)
-        size, idle = self._engine.database.pool_counts()
+        size, idle = numbers.pool_size, numbers.pool_idle
         for name, value, text in (
             ("db_pool_size", size, "Open connections of the pool."),
             ("db_pool_idle", idle, "Idle connections of the pool."),
             ("db_pool_active", size - idle, "Connections of the pool in use."),
-            ("queuegate_parked_receives", self._engine.wakeups.parked_count(), "Long polls."),
+            ("queuegate_parked_receives", numbers.parked_receives, "Long polls."),
             (
                 "queuegate_clock_behind_seconds",
                 series.clock.behind_seconds,
@@ -90,8 +96,27 @@ class _ProcessNumbers(Collector):
         yield CounterMetricFamily(
             "db_pool_acquire_timeouts",
             "Waits for a connection in vain.",
-            self._engine.database.acquire_timeouts,
+            numbers.acquire_timeouts,
         )
+
+
+def _traffic(traffic: Traffic) -> Iterator[Metric]:
+    for name, value, text in (
+        ("queuegate_connections", traffic.connections, "Open connections of clients."),
+        (
+            "queuegate_buffered_bytes",
+            traffic.held_bytes,
+            "Bytes of requests under way and of answers that are not read.",
+        ),
+    ):
+        yield GaugeMetricFamily(name, text, value=value)
+    for name, value, text in (
+        ("connections_refused", traffic.refused_clients, "Connections above the most."),
+        ("requests_refused", traffic.refused_requests, "Requests without room for their bytes."),
+        ("unread_answers_closed", traffic.unread_closed, "Connections closed: nobody read."),
+        ("open_files_exhausted", traffic.file_errors, "Looks that found no file descriptor."),
+    ):
+        yield CounterMetricFamily(f"queuegate_{name}", text, value)
 
 
 def _http(series: Series) -> Iterator[Metric]:
@@ -313,16 +338,11 @@ def added(pages: list[bytes]) -> bytes:
     return generate_latest(registry)
 
 
-def process_registry(engine: Engine) -> CollectorRegistry:
+def process_page(numbers: Numbers) -> bytes:
     """What this process counted, and what the operating system knows of it."""
     registry = CollectorRegistry()
-    registry.register(_ProcessNumbers(engine))
+    registry.register(_ProcessNumbers(numbers))
     ProcessCollector(registry=registry)
-    return registry
-
-
-def page(registry: CollectorRegistry) -> bytes:
-    """The text of a registry."""
     return generate_latest(registry)
 
 

@@ -54,6 +54,7 @@ class FastPath:
     ) -> None:
         self.engine = aws.engine
         self.series = aws.engine.series
+        self.traffic = aws.engine.series.traffic
         self.authenticator = authenticator
         self.access_log = access_log
         self.heads = RequestHeads()
@@ -135,9 +136,8 @@ def protocol_class(
     fast_path: FastPath, base: type[FastProtocol] | None = None
 ) -> type[FastProtocol]:
     """The protocol class of this process, for uvicorn's ``http`` setting."""
-    return type(
-        "Protocol", (base or FastProtocol,), {"shared": fast_path, "heads": fast_path.heads}
-    )
+    bound = {"shared": fast_path, "heads": fast_path.heads, "traffic": fast_path.traffic}
+    return type("Protocol", (base or FastProtocol,), bound)
 
 
 class FastProtocol(HttpConnection):
@@ -230,7 +230,7 @@ class FastProtocol(HttpConnection):
             return False
         shared = self.shared
         headers = shared.heads.read(data[len(_START) : end])
-        if headers is None or headers[b"host"] not in shared.hosts:
+        if headers is None or headers[b"host"] not in shared.hosts or shared.traffic.is_full:
             return False
         length = headers.get(b"content-length", b"")
         if (
@@ -245,12 +245,21 @@ class FastProtocol(HttpConnection):
         try:
             if target is not None:
                 route = shared.by_target.get(target)
-                if route is None or not content_type.startswith(_JSON):
+                if (
+                    route is None
+                    or len(body) > route.most_bytes
+                    or not content_type.startswith(_JSON)
+                ):
                     return False
                 members = route.wire.decode(route.action, body)
             else:
                 # Forms that begin otherwise are rare, and nobody's hot path.
-                if not content_type.startswith(_FORM) or not body.startswith(_PUBLISH):
+                # Long ones are decoded with others having their turn in between.
+                if (
+                    not content_type.startswith(_FORM)
+                    or not body.startswith(_PUBLISH)
+                    or len(body) > query_wire.LONG_FORM
+                ):
                     return False
                 params = query_wire.parse_form(body)
                 route = shared.by_action.get(params["Action"])

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from gateway.faces import aws_sns_messages, aws_sqs_messages, refusals
-from gateway.faces.aws import Members
+from gateway.faces.aws import Members, most_bytes
 from gateway.operations.caller import Caller
 from gateway.operations.engine import Engine
 from gateway.operations.series import HTTP_SECONDS, Histogram
@@ -50,7 +50,17 @@ class Wire(NamedTuple):
 class Route:
     """One hot action on one wire."""
 
-    __slots__ = ("action", "count_key", "find", "name", "pair", "seconds", "service", "wire")
+    __slots__ = (
+        "action",
+        "count_key",
+        "find",
+        "most_bytes",
+        "name",
+        "pair",
+        "seconds",
+        "service",
+        "wire",
+    )
 
     def __init__(self, wire: Wire, name: str, pair: Any, find: Find, seconds: Histogram) -> None:
         self.wire = wire
@@ -60,6 +70,7 @@ class Route:
         self.pair = pair
         self.find = find
         self.count_key = ("POST", "/", name, 200)
+        self.most_bytes = most_bytes(name)
         self.seconds = seconds
 
 

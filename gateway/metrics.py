@@ -12,9 +12,9 @@ import contextlib
 import logging
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
-from gateway.operations.series import MOST_QUEUES
+from gateway.operations.series import MOST_QUEUES, Series
 from storage import delivery_inspection, depths
 from storage.delivery_inspection import Gauges
 from storage.errors import Unavailable
@@ -27,6 +27,28 @@ _log = logging.getLogger("queuegate.metrics")
 
 _REFRESH_SECONDS = 10.0
 _PATIENCE_SECONDS = 2.0
+
+
+class Numbers(NamedTuple):
+    """What this process counted, as of one moment."""
+
+    series: Series
+    pool_size: int
+    pool_idle: int
+    acquire_timeouts: int
+    parked_receives: int
+
+    @classmethod
+    def of(cls, engine: Engine) -> Numbers:
+        """Those of the engine now. Threads can read them while it goes on counting."""
+        size, idle = engine.database.pool_counts()
+        return cls(
+            engine.series.copy(),
+            size,
+            idle,
+            engine.database.acquire_timeouts,
+            engine.wakeups.parked_count(),
+        )
 
 
 class Metrics:
@@ -50,22 +72,38 @@ class Metrics:
         self._refreshing: asyncio.Task[None] | None = None
         self._pages: dict[Path, bytes] = {}
 
-    def _own(self) -> bytes:
-        from gateway import exposition
+    async def _own(self) -> bytes:
+        """Our page. In a thread, and so is all that makes text of numbers: of a thousand queues
+        that takes half a second, in which requests are served."""
+        numbers = Numbers.of(self._engine)
 
-        return exposition.page(exposition.process_registry(self._engine))
+        def rendered() -> bytes:
+            # Imported late, for it takes a while, too.
+            from gateway import exposition
+
+            return exposition.process_page(numbers)
+
+        return await asyncio.to_thread(rendered)
 
     async def render(self) -> bytes:
         """The whole page."""
-        from gateway import exposition
-
         await self._refresh()
-        others = await asyncio.gather(*[self._page_of(path) for path in self._siblings()])
-        pages = [self._own(), *[page for page in others if page]]
-        total = exposition.added(pages) if len(pages) > 1 else pages[0]
+        own, *others = await asyncio.gather(
+            self._own(), *[self._page_of(path) for path in self._siblings()]
+        )
+        pages = [own, *[page for page in others if page]]
+        found, deliveries = self._depths, self._deliveries
         room = None if self._disk is None else self._disk.room
-        total += exposition.depth_page(self._depths, self._deliveries)
-        return total + exposition.disk_page(room, refuses=bool(self._engine.refuses_sends))
+        refuses = bool(self._engine.refuses_sends)
+
+        def rendered() -> bytes:
+            from gateway import exposition
+
+            total = exposition.added(pages) if len(pages) > 1 else pages[0]
+            total += exposition.depth_page(found, deliveries)
+            return total + exposition.disk_page(room, refuses=refuses)
+
+        return await asyncio.to_thread(rendered)
 
     async def _refresh(self) -> None:
         """Ask the database, at most every ten seconds; when it is slow the page goes without."""
@@ -147,7 +185,7 @@ class Metrics:
             path.unlink(missing_ok=True)
 
     async def _tell(self, _: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        writer.write(self._own())
+        writer.write(await self._own())
         with contextlib.suppress(OSError):
             await writer.drain()
         writer.close()

@@ -8,7 +8,9 @@ import gc
 import logging
 import signal
 import socket
-from collections.abc import Callable, Iterator, Mapping
+import sys
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from functools import partial
 from typing import TYPE_CHECKING
 
 import uvicorn
@@ -17,13 +19,15 @@ from gateway.admission import Admission
 from gateway.app import App, Options
 from gateway.assembly import open_engine
 from gateway.auth import Authenticator
-from gateway.background import workers_for
+from gateway.background import Background, workers_for
+from gateway.counted_connections import look_for_files, room_for_clients
 from gateway.disk import watching
 from gateway.faces import aws_scheduler, aws_sns, aws_sqs, aws_sts
 from gateway.faces.aws import AwsFace, Binding
 from gateway.fast_path import FastPath, FastProtocol, protocol_class
 from gateway.listening import links_url
 from gateway.metrics import Metrics
+from gateway.operations.traffic import Traffic
 from gateway.tracing.opening import open_tracing
 
 if TYPE_CHECKING:
@@ -34,13 +38,19 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("queuegate.server")
 
+_SWITCH_SECONDS = 0.001
+"""How long a thread beside the event loop may hold it up at a time (``sys.setswitchinterval``)."""
+
 
 class _Server(uvicorn.Server):
     """Uvicorn without its signal handlers: ours must run before connections are drained."""
 
-    def __init__(self, config: uvicorn.Config, on_ready: Callable[[], None]) -> None:
+    def __init__(
+        self, config: uvicorn.Config, on_ready: Callable[[], None], on_tick: Callable[[], None]
+    ) -> None:
         super().__init__(config)
         self._on_ready = on_ready
+        self._on_tick = on_tick
         self._stop_wanted = asyncio.Event()
 
     def stop(self) -> None:
@@ -51,6 +61,7 @@ class _Server(uvicorn.Server):
     async def main_loop(self) -> None:
         """Once a second, for the date header, where uvicorn ticks ten times as often."""
         while not await self.on_tick(0):
+            self._on_tick()
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._stop_wanted.wait(), 1.0)
 
@@ -91,6 +102,7 @@ async def run(
             region=settings.region,
         )
         aws = AwsFace(engine, authenticator, _bindings(tracing))
+        engine.series.traffic = _traffic(settings)
         metrics = Metrics(engine, settings.runtime_dir, worker_number, disk)
 
         def make_pages() -> Asgi:
@@ -116,16 +128,30 @@ async def run(
             aws, authenticator, admission, access_log=settings.access_log, links_url=links
         )
         served, protocol = _served(app, fast_path, tracing)
-        server = _Server(_uvicorn_config(settings, served, protocol), on_ready)
+        look = partial(look_for_files, engine.series.traffic, sock.fileno())
+        server = _Server(_uvicorn_config(settings, served, protocol), on_ready, look)
         workers = workers_for(engine, settings, tracing) if worker_number == 0 else []
-        async with metrics.shared():
-            for number, worker in enumerate(workers):
-                worker.start(after_seconds=0.1 * number)
-            try:
-                await _serve(engine, server, sock)
-            finally:
-                for worker in workers:
-                    await worker.stop()
+        async with metrics.shared(), _at_work(workers):
+            await _serve(engine, server, sock)
+
+
+@contextlib.asynccontextmanager
+async def _at_work(workers: list[Background]) -> AsyncIterator[None]:
+    for number, worker in enumerate(workers):
+        worker.start(after_seconds=0.1 * number)
+    try:
+        yield
+    finally:
+        for worker in workers:
+            await worker.stop()
+
+
+def _traffic(settings: Settings) -> Traffic:
+    own_files = settings.max_database_connections + settings.delivery_concurrency
+    return Traffic(
+        most_bytes=settings.max_buffered_bytes,
+        most_clients=room_for_clients(settings.max_clients, own_files),
+    )
 
 
 _Bindings = Mapping[str, Mapping[str, Binding]]
@@ -194,6 +220,7 @@ def _uvicorn_config(settings: Settings, app: Asgi, protocol: type[FastProtocol])
 
 async def _serve(engine: Engine, server: _Server, sock: socket.socket) -> None:
     loop = asyncio.get_running_loop()
+    sys.setswitchinterval(_SWITCH_SECONDS)
 
     def stop() -> None:
         if not engine.stopping:

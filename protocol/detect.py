@@ -55,14 +55,27 @@ class Detected:
     wants_json: bool = False
 
 
+def has_form(method: str, headers: Mapping[str, str], body: bytes) -> bool:
+    """Whether the body is a form. One without a content type is taken for a form."""
+    if not body or method == "GET" or "x-amz-target" in headers:
+        return False
+    content_type = headers.get("content-type", "").lower()
+    return not content_type or content_type.startswith("application/x-www-form-urlencoded")
+
+
 def detect(
-    method: str, path: str, query: bytes, headers: Mapping[str, str], body: bytes
+    method: str,
+    path: str,
+    query: bytes,
+    headers: Mapping[str, str],
+    form: bytes | Mapping[str, str],
 ) -> Detected:
     """Decide by the scope of the signature, then X-Amz-Target, then Version and Action, then the
     path.
 
-    Header names are lower case. SQS is the answer when nothing decides. Raises Malformed for
-    parameters that cannot be decoded (`protocol.query_wire.parse_form`).
+    Header names are lower case. `form` is the body; its parameters, where it is a form that was
+    read already (`protocol.query_wire.read_form`). SQS is the answer when nothing decides. Raises
+    Malformed for parameters that cannot be decoded (`protocol.query_wire.parse_form`).
     """
     target = headers.get("x-amz-target")
     path_queue = None if path == "/" else queue_from_path(path)
@@ -73,7 +86,7 @@ def detect(
     scope = scope_service(headers.get("authorization", ""))
     if scope == "scheduler" or (scope is None and path.startswith(_REST_PATHS)):
         return Detected("scheduler", "rest", None)
-    params = _merged_params(method, query, headers, body)
+    params = _merged_params(method, query, headers, form)
     service = (
         scope or scope_service(params.get("X-Amz-Credential", "")) or _by_params(params, path_queue)
     )
@@ -114,19 +127,14 @@ def scope_service(text: str) -> str | None:
 
 
 def _merged_params(
-    method: str, query: bytes, headers: Mapping[str, str], body: bytes
+    method: str, query: bytes, headers: Mapping[str, str], form: bytes | Mapping[str, str]
 ) -> dict[str, str]:
-    """The URL's parameters and the form's; the form wins. A body without a content type is taken
-    for a form.
-    """
+    """The URL's parameters and the form's; the form wins."""
     params = parse_form(query)
-    content_type = headers.get("content-type", "").lower()
-    if (
-        body
-        and method != "GET"
-        and (not content_type or content_type.startswith("application/x-www-form-urlencoded"))
-    ):
-        params.update(parse_form(body))
+    if not isinstance(form, bytes):
+        params.update(form)
+    elif has_form(method, headers, form):
+        params.update(parse_form(form))
     return params
 
 

@@ -2,7 +2,7 @@
 
 import sys
 from binascii import b2a_base64
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from datetime import UTC, datetime
 from functools import cache
 from typing import Any
@@ -16,6 +16,15 @@ from protocol.shapes import List, Map, Scalar, ScalarKind, Shape, Structure
 # No action takes so many structures: what is longer is only counted, for its refusal.
 _MOST_STRUCTURES = 1000
 
+MOST_VALUES = 10_000
+"""Values of one body, about: commas outside of texts. The largest batch that AWS takes has 500."""
+
+# Bodies up to this length hold nobody up, whatever they are made of.
+_SHORT = 65_536
+_PIECE = 262_144
+# Texts that so many values can be, with a key for each, and what a thousand levels of nesting add.
+_MOST_QUOTES = 4 * MOST_VALUES + 8_192
+
 _Reader = Callable[[Any], Any]
 
 _TOKENS: dict[type, str] = {
@@ -28,16 +37,50 @@ _TOKENS: dict[type, str] = {
 }
 
 
-def decode(structure: Structure, body: bytes) -> dict[str, Any]:
+def count_values(body: bytes) -> Generator[None, None, None]:
+    """Raise Malformed for a body of more than MOST_VALUES values, before an object is made for
+    each of them.
+
+    A large body is looked at in pieces: in between whoever iterates can let others have their turn.
+    """
+    if len(body) <= _SHORT or body.count(b",") <= MOST_VALUES:
+        return
+    # Texts may hold any number of commas: only what is outside of them counts. Without the escapes
+    # every quotation mark that is left begins or ends a text.
+    commas = quotes = start = 0
+    in_text = False
+    while start < len(body):
+        end = start + _PIECE
+        piece = body[start:end]
+        if (len(piece) - len(piece.rstrip(b"\\"))) % 2:
+            end += 1
+            piece = body[start:end]
+        start = end
+        bare = piece.replace(rb"\\", b"").replace(rb"\"", b"")
+        quotes += bare.count(b'"')
+        if quotes <= _MOST_QUOTES:
+            parts = bare.split(b'"')
+            commas += sum([part.count(b",") for part in parts[in_text::2]])
+            in_text ^= len(parts) % 2 == 0
+        if quotes > _MOST_QUOTES or commas > MOST_VALUES:
+            raise Malformed(f"The request body has more than {MOST_VALUES} values.")
+        yield
+
+
+def decode(structure: Structure, body: bytes, *, is_counted: bool = False) -> dict[str, Any]:
     """The members that the request names, typed as `structure` says. An empty body is an empty
     request.
 
     Members that are null or unknown are left out. Integers may come as text or as integral
     floats, booleans as text; every other difference of type raises Malformed, and so does
-    anything that is not a JSON object.
+    anything that is not a JSON object, and one of too many values unless `count_values` has
+    looked at it already.
     """
     if not body:
         return {}
+    if len(body) > _SHORT and not is_counted:
+        for _ in count_values(body):
+            pass
     try:
         payload = orjson.loads(body)
     except orjson.JSONDecodeError:

@@ -1,6 +1,7 @@
 """The Query wire, inbound: forms and query strings to requests (docs/contract/protocol.md 1.3)."""
 
 from binascii import a2b_qp
+from collections.abc import Generator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,6 +12,9 @@ from protocol.shapes import STRING, List, Map, Scalar, Shape, Structure
 MAX_PARAMETERS = 4096
 _MAX_DEPTH = 10
 _SHORT = 160
+LONG_FORM = 65_536
+"""Bytes from which on decoding a form takes long enough for others to have their turn."""
+_PIECE = 65_536
 _MOST_TEXTS = 4096
 _texts: dict[bytes, str] = {}
 _FEW_ESCAPES = 48
@@ -28,14 +32,49 @@ def parse_form(encoded: bytes) -> dict[str, str]:
     params: dict[str, str] = {}
     if not encoded:
         return params
-    if encoded.count(b"&") >= MAX_PARAMETERS:
-        raise Malformed(f"The request has more than {MAX_PARAMETERS} parameters.")
+    _check_count(encoded)
     for pair in encoded.split(b"&"):
         if pair:
             name, _, value = pair.partition(b"=")
             text = _remembered(value) if len(value) <= _SHORT else _decoded(value)
             params.setdefault(_remembered(name) if len(name) <= _SHORT else _decoded(name), text)
     return params
+
+
+def read_form(encoded: bytes) -> Generator[None, None, dict[str, str]]:
+    """What `parse_form` returns; others can have their turn whenever this yields, which is after
+    64 KiB at the latest."""
+    _check_count(encoded)
+    params: dict[str, str] = {}
+    for pair in encoded.split(b"&"):
+        if pair:
+            name, _, value = pair.partition(b"=")
+            text = yield from _read_text(name)
+            params.setdefault(text, (yield from _read_text(value)))
+            yield
+    return params
+
+
+def _check_count(encoded: bytes) -> None:
+    if encoded.count(b"&") >= MAX_PARAMETERS:
+        raise Malformed(f"The request has more than {MAX_PARAMETERS} parameters.")
+
+
+def _read_text(encoded: bytes) -> Generator[None, None, str]:
+    parts = []
+    start = 0
+    while len(encoded) - start > _PIECE:
+        end = start + _PIECE
+        # An escape that the end would cut goes into the next piece.
+        cut = encoded.find(b"%", end - 2, end)
+        end = end if cut < 0 else cut
+        parts.append(_unescaped(encoded[start:end]))
+        start = end
+        yield
+    if not parts:
+        return _decoded(encoded)
+    parts.append(_unescaped(encoded[start:]))
+    return _text_of(b"".join(parts))
 
 
 def _remembered(encoded: bytes) -> str:
@@ -50,10 +89,16 @@ def _remembered(encoded: bytes) -> str:
 
 
 def _decoded(encoded: bytes) -> str:
+    return _text_of(_unescaped(encoded))
+
+
+def _unescaped(encoded: bytes) -> bytes:
     if b"+" in encoded:
         encoded = encoded.replace(b"+", b" ")
-    if b"%" in encoded:
-        encoded = _unquoted(encoded)
+    return _unquoted(encoded) if b"%" in encoded else encoded
+
+
+def _text_of(encoded: bytes) -> str:
     try:
         return encoded.decode("utf-8")
     except UnicodeDecodeError:

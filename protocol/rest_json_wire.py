@@ -64,7 +64,9 @@ def _label(route: Route, raw_path: str) -> str | None:
     return label if label and is_one else None
 
 
-def decode(action: Action, found: Found, query: bytes, body: bytes) -> dict[str, Any]:
+def decode(
+    action: Action, found: Found, query: bytes, body: bytes, *, is_counted: bool = False
+) -> dict[str, Any]:
     """The members of a request to `found.route`, typed as the action's input says.
 
     What the path or the query string carries is not looked for in the body, and unknown
@@ -79,7 +81,7 @@ def decode(action: Action, found: Found, query: bytes, body: bytes) -> dict[str,
     members = action.input.members
     result: dict[str, Any] = {}
     if route.method in ("POST", "PUT"):
-        payload = json_wire.decode(action.input, body)
+        payload = json_wire.decode(action.input, body, is_counted=is_counted)
         result = {name: value for name, value in payload.items() if name not in located}
     if route.label is not None:
         result[route.label] = _decoded(found.label.encode("latin-1"))

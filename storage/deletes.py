@@ -37,6 +37,10 @@ class Delete(Entry):
         super().__init__(reply)
         self.keys = keys
 
+    def party(self) -> int:
+        """The queue: all keys have the same."""
+        return self.keys[0][0]
+
 
 class ArchivingDelete(Delete):
     """A delete of messages that their queue archives, or whose caller asks what was there.

@@ -58,6 +58,10 @@ class FifoSend(Entry):
         self.queue_id = queue_id
         self.messages = messages
 
+    def party(self) -> int:
+        """The queue."""
+        return self.queue_id
+
 
 class FifoReceive(Entry):
     """One receive of up to ``limit`` messages. Result: list[Received] in order, maybe empty.
@@ -84,6 +88,10 @@ class FifoReceive(Entry):
         self.attempt_id = attempt_id
         self.tries = 0
 
+    def party(self) -> int:
+        """The queue."""
+        return self.queue_id
+
 
 class FifoDelete(Entry):
     """Handles of one call. Result: list of "ok", "gone" (before) or "expired" (it stays).
@@ -97,6 +105,10 @@ class FifoDelete(Entry):
     def __init__(self, handles: list[Handle], reply: Callable[[object], None]) -> None:
         super().__init__(reply)
         self.handles = handles
+
+    def party(self) -> int:
+        """The queue: all handles have the same."""
+        return self.handles[0][0]
 
 
 class ArchivingFifoDelete(FifoDelete):
@@ -120,3 +132,7 @@ class FifoChangeVisibility(Entry):
     ) -> None:
         super().__init__(reply)
         self.rows = rows
+
+    def party(self) -> int:
+        """The queue: all rows have the same."""
+        return self.rows[0][0]

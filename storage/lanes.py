@@ -9,7 +9,8 @@ entry. When the connection is lost, what was in flight is answered ``Unavailable
 whether it was committed) and what waits is kept for the next connection, within a deadline.
 
 A database that does not answer at all costs a lane its connection after ``_FLUSH_SECONDS``. What
-waits in line meanwhile is bounded: in time, in entries and in bytes.
+waits in line meanwhile is bounded: in time, in entries and in bytes. What does not fit into the
+next flush takes turns by account and queue (``storage.turns``).
 """
 
 from __future__ import annotations
@@ -19,20 +20,22 @@ import contextlib
 import logging
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Hashable, Iterable
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 import asyncpg
 
 from storage.database import Database, is_lost, is_unavailable
 from storage.errors import Rejected, Unavailable
+from storage.turns import Turns
 
 if TYPE_CHECKING:
     from storage.database import Connection
 
 _log = logging.getLogger("queuegate.lanes")
 
-_MAX_BYTES = 4 << 20
+_MAX_BYTES = 1 << 20
+"""Of a flush: whoever comes while one is under way waits for it."""
 _MOST_WAITING_BYTES = 64 << 20
 _MOST_WAITING_ENTRIES = 50_000
 _PATIENCE_SECONDS = 5.0
@@ -82,6 +85,10 @@ class Entry:
         except Exception:  # noqa: BLE001 - what is committed must not be repeated for it
             _log.exception("a caller could not take its answer")
 
+    def party(self) -> Hashable:
+        """Whose it is when entries take turns: a queue id, or the ARN of a topic."""
+        return None
+
     @property
     def replies_to(self) -> Callable[[object], None]:
         """Who gets the result."""
@@ -121,8 +128,12 @@ class Lane(Generic[E]):
         self._max_entries = max_entries
         self._linger_seconds = linger_seconds
         self._is_full = asyncio.Event()
+        # New entries, and those of a line that fits into one flush: all others are in turns.
         self._waiting: deque[E] = deque()
         self._waiting_bytes = 0
+        self._turns: Turns[E] = Turns(self._party_of)
+        self.account_of: Callable[[Hashable], Hashable] = nobody
+        """Whose queue a party is; the accounts take turns."""
         self._running = False
         self._flush_began: float | None = None
         self._watch: asyncio.TimerHandle | None = None
@@ -139,11 +150,11 @@ class Lane(Generic[E]):
         ``Unavailable`` at once when the line is full, later when it waited in vain.
         """
         waiting = self._waiting
-        if (
-            self._refusal
-            or len(waiting) >= _MOST_WAITING_ENTRIES
+        is_full = (
+            len(waiting) + self._turns.count >= _MOST_WAITING_ENTRIES
             or self._waiting_bytes >= _MOST_WAITING_BYTES
-        ):
+        )
+        if self._refusal or (is_full and self._is_full_for(entry)):
             text = self._refusal or "Too many requests wait for the database."
             asyncio.get_running_loop().call_soon(entry.reply, Unavailable(text))
             return
@@ -165,6 +176,26 @@ class Lane(Generic[E]):
         It takes the place of a look that ``submit`` takes anyway.
         """
         self._refusal = _CLOSING if self._closed else text
+
+    def _party_of(self, entry: E) -> tuple[Hashable, Hashable]:
+        party = entry.party()
+        return self.account_of(party), party
+
+    def _is_full_for(self, entry: E) -> bool:
+        """Whether a line that has all it should hold takes no more of this queue.
+
+        Whoever did not fill it has half as much room left.
+        """
+        turns = self._turns
+        turns.add(self._waiting)
+        self._waiting.clear()
+        count, size = turns.share_of(entry)
+        return (
+            count > _MOST_WAITING_ENTRIES // 2
+            or size > _MOST_WAITING_BYTES // 2
+            or turns.count >= _MOST_WAITING_ENTRIES * 3 // 2
+            or turns.size_bytes >= _MOST_WAITING_BYTES * 3 // 2
+        )
 
     def watch(
         self,
@@ -213,8 +244,8 @@ class Lane(Generic[E]):
 
     async def _run(self) -> None:
         try:
-            while self._waiting:
-                if self._linger_seconds:
+            while self._waiting or self._turns.count:
+                if self._linger_seconds and not self._turns.count:
                     await self._linger()
                 await self._run_once(self._take())
         finally:
@@ -248,29 +279,29 @@ class Lane(Generic[E]):
         """Answer those who have been in line since ``before``: nothing was done for them."""
         waiting = self._waiting
         unavailable = Unavailable("The database does not answer in time.")
+        old = self._turns.take_older(before)
         while waiting and waiting[0].submitted_at <= before:
-            entry = waiting.popleft()
+            old.append(waiting.popleft())
+        for entry in old:
             self._waiting_bytes -= entry.size_bytes
             if not entry.gone:
                 entry.reply(unavailable)
 
     def _take(self) -> list[E]:
-        waiting = self._waiting
-        if len(waiting) <= self._max_entries and self._waiting_bytes <= _MAX_BYTES:
+        waiting, turns = self._waiting, self._turns
+        if (
+            len(waiting) <= self._max_entries
+            and self._waiting_bytes <= _MAX_BYTES
+            and not turns.count
+        ):
             batch = [entry for entry in waiting if not entry.gone]
             waiting.clear()
             self._waiting_bytes = 0
             return batch
-        batch = []
-        size = 0
-        while waiting and len(batch) < self._max_entries:
-            size += waiting[0].size_bytes
-            if batch and size > _MAX_BYTES:
-                break
-            entry = waiting.popleft()
-            self._waiting_bytes -= entry.size_bytes
-            if not entry.gone:
-                batch.append(entry)
+        turns.add(waiting)
+        waiting.clear()
+        batch = turns.take(self._max_entries, _MAX_BYTES)
+        self._waiting_bytes = turns.size_bytes
         return batch
 
     async def _run_once(self, batch: list[E]) -> None:
@@ -295,9 +326,16 @@ class Lane(Generic[E]):
             await self._recover(batch, error)
         else:
             if left:
-                self._waiting.extendleft(reversed(left))
-                for entry in left:
-                    self._waiting_bytes += entry.size_bytes
+                self._put_back(left)
+
+    def _put_back(self, entries: list[E]) -> None:
+        """What a flush left is in the next one."""
+        if self._turns.count:
+            self._turns.put_back(entries)
+        else:
+            self._waiting.extendleft(reversed(entries))
+        for entry in entries:
+            self._waiting_bytes += entry.size_bytes
 
     async def _recover(self, batch: list[E], error: Exception) -> None:
         """Answer a failed flush: lost connection to all, otherwise find out whose fault it was."""

@@ -16,6 +16,7 @@ from storage.deletes import Delete
 from storage.deletes import flush as flush_deletes
 from storage.errors import QueueDoesNotExist
 from storage.lanes import RECEIVE_PLANNER, Entry, Lane
+from storage.message_entries import ChangeVisibility, Receive
 from storage.model import Received
 from storage.queries import load
 
@@ -58,6 +59,10 @@ class Send(Entry):
     ) -> None:
         super().__init__(reply, size_bytes)
         self.messages = messages
+
+    def party(self) -> int:
+        """The queue; of the copies of a topic the first."""
+        return self.messages[0][0]
 
 
 class NativeSend(Send):
@@ -105,38 +110,6 @@ class FanOut(Send):
         super().__init__(messages, reply, size_bytes)
         self.wants_sequences = wants_sequences
         self.sequences: list[int | None] = []
-
-
-class Receive(Entry):
-    """One receive of up to ``limit`` messages. Result: list[Received] by age, maybe empty."""
-
-    __slots__ = ("limit", "queue_id", "retention_seconds", "visibility_ms")
-
-    def __init__(
-        self,
-        queue_id: int,
-        limit: int,
-        visibility_ms: int,
-        retention_seconds: int,
-        reply: Callable[[object], None],
-    ) -> None:
-        super().__init__(reply)
-        self.queue_id = queue_id
-        self.limit = limit
-        self.visibility_ms = visibility_ms
-        self.retention_seconds = retention_seconds
-
-
-class ChangeVisibility(Entry):
-    """(queue_id, sequence, receive_count, visibility_ms) rows. Result: list[bool], one a row."""
-
-    __slots__ = ("rows",)
-
-    def __init__(
-        self, rows: list[tuple[int, int, int, int]], reply: Callable[[object], None]
-    ) -> None:
-        super().__init__(reply)
-        self.rows = rows
 
 
 class _Marks:

@@ -120,7 +120,7 @@ class Publication(Entry):
     With ``wants_places`` they are there when the reply comes, a list for each message.
     """
 
-    __slots__ = ("messages", "places", "wants_places")
+    __slots__ = ("messages", "places", "topic_arn", "wants_places")
 
     def __init__(
         self,
@@ -129,11 +129,17 @@ class Publication(Entry):
         size_bytes: int,
         *,
         wants_places: bool = False,
+        topic_arn: str = "",
     ) -> None:
         super().__init__(reply, size_bytes)
         self.messages = messages
+        self.topic_arn = topic_arn
         self.wants_places = wants_places
         self.places: list[list[Place]] = []
+
+    def party(self) -> str:
+        """The topic."""
+        return self.topic_arn
 
 
 class PublishLane:

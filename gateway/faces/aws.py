@@ -15,6 +15,8 @@ from typing import Any, Protocol
 from gateway.faces import refusals
 from gateway.operations.caller import Caller
 from gateway.operations.engine import Engine
+from gateway.operations.limits import LIMITS
+from gateway.operations.turns import in_turns
 from protocol import (
     aws_errors,
     constraints,
@@ -24,7 +26,7 @@ from protocol import (
     rest_json_wire,
 )
 from protocol.aws_errors import AwsError
-from protocol.detect import NOT_ON_QUEUE_PATH, SERVICES, Detected, detect
+from protocol.detect import NOT_ON_QUEUE_PATH, SERVICES, Detected, detect, has_form
 from protocol.errors import Malformed
 from protocol.queue_urls import QueueAddress, queue_from_url
 from protocol.scheduler_shapes import ROUTES, RULES, SCHEDULER
@@ -46,6 +48,15 @@ Members = dict[str, Any]
 
 WITHOUT_CREDENTIALS = frozenset({"ConfirmSubscription", "Unsubscribe"})
 """SNS: what the links in messages to web hooks ask for."""
+
+_MOST_BYTES = {
+    "SendMessage": LIMITS.message_request_bytes,
+    "SendMessageBatch": LIMITS.message_request_bytes,
+    "Publish": LIMITS.message_request_bytes,
+    "PublishBatch": LIMITS.message_request_bytes,
+    "CreateSchedule": LIMITS.schedule_request_bytes,
+    "UpdateSchedule": LIMITS.schedule_request_bytes,
+}
 
 _MOST_URLS = 50_000
 _LONGEST_URL = 512
@@ -128,6 +139,13 @@ class Call:
 Binding = Callable[[Call], Awaitable[Members | None]]
 
 
+def most_bytes(action: str | None) -> int:
+    """The longest body of an action that makes sense; None: of any."""
+    if action is None:
+        return LIMITS.message_request_bytes
+    return _MOST_BYTES.get(action, LIMITS.request_bytes)
+
+
 class Callers(Protocol):
     """Who makes a request, from its credentials (``gateway.auth.Authenticator``)."""
 
@@ -159,9 +177,13 @@ class AwsFace:
         # Only the parameters of a form can be refused before it is known what is asked.
         detected = Detected("sqs", "query", None)
         try:
-            detected = detect(
-                request.method, request.path, request.query, request.headers, request.body
-            )
+            form: bytes | Mapping[str, str] = request.body
+            if len(request.body) > query_wire.LONG_FORM and has_form(
+                request.method, request.headers, request.body
+            ):
+                form = await in_turns(query_wire.read_form(request.body))
+            detected = detect(request.method, request.path, request.query, request.headers, form)
+            _check_length(request, detected.action)
             if detected.wire == "rest":
                 return await self._answer_rest(request, detected)
             if request.method not in ("GET", "POST"):
@@ -177,6 +199,8 @@ class AwsFace:
             return await self._answer(request, detected)
         except Malformed as error:
             return refuse(request, detected, MalformedInput(str(error)))
+        except RequestTooLarge as refusal:
+            return _too_large(request, detected, refusal)
         except Rejected as refusal:
             return refuse(request, detected, refusal)
         except Unavailable as error:
@@ -187,17 +211,24 @@ class AwsFace:
             text = "We encountered an internal error. Please try again."
             return _error(request, detected, refusals.internal(detected.service), text)
 
-    def turned_away(self, request: Request, refusal: Rejected) -> Response:
-        """The refusal of a request whose body was not read to its end, in the form of the wire."""
+    def turned_away(self, request: Request, refusal: Rejected | Unavailable) -> Response:
+        """The refusal of a request whose body was not read to its end, in the form of the wire.
+
+        Only the head tells what was asked.
+        """
         is_json = "x-amz-target" in request.headers
         detected = Detected("sqs", "json" if is_json else "query", None)
         if "/scheduler/aws4_request" in request.headers.get("authorization", ""):
             detected = Detected("scheduler", "rest", None)
-        response = refuse(request, detected, refusal)
-        if isinstance(refusal, RequestTooLarge):
-            response.status = 413
-            # What the client still sends is dropped: the connection cannot be used again.
-            response.headers.append((b"connection", b"close"))
+        if isinstance(refusal, Unavailable):
+            kind = refusals.unavailable(detected.service)
+            response = _error(request, detected, kind, str(refusal))
+        elif isinstance(refusal, RequestTooLarge):
+            response = _too_large(request, detected, refusal)
+        else:
+            return refuse(request, detected, refusal)
+        # What the client still sends is dropped: the connection cannot be used again.
+        response.headers.append((b"connection", b"close"))
         return response
 
     async def _answer(self, request: Request, detected: Detected) -> Response:
@@ -221,7 +252,8 @@ class AwsFace:
         ):
             raise _unknown_action(detected)
         if is_json:
-            members = json_wire.decode(action.input, request.body)
+            await in_turns(json_wire.count_values(request.body))
+            members = json_wire.decode(action.input, request.body, is_counted=True)
         else:
             members = query_wire.decode(action.input, detected.params)
         call = Call(self.engine, caller, members, request, detected)
@@ -249,7 +281,9 @@ class AwsFace:
             return _no_route(request, detected, found.methods)
         detected.action = found.route.action
         action = SCHEDULER.actions[found.route.action]
-        members = rest_json_wire.decode(action, found, request.query, request.body)
+        _check_length(request, action.name)
+        await in_turns(json_wire.count_values(request.body))
+        members = rest_json_wire.decode(action, found, request.query, request.body, is_counted=True)
         breaches = constraints.refusal(action.input, members, RULES)
         if breaches is not None:
             raise ScheduleInvalid(breaches)
@@ -258,6 +292,20 @@ class AwsFace:
         body = rest_json_wire.encode(action.output, result or {})
         headers = _headers(request.request_id, rest_json_wire.CONTENT_TYPE)
         return Response(200, headers, body, action.name)
+
+
+def _check_length(request: Request, action: str | None) -> None:
+    most = most_bytes(action)
+    if len(request.body) > most:
+        raise RequestTooLarge(
+            f"The request body is larger than the {most} bytes that this endpoint takes."
+        )
+
+
+def _too_large(request: Request, detected: Detected, refusal: RequestTooLarge) -> Response:
+    response = refuse(request, detected, refusal)
+    response.status = 413
+    return response
 
 
 def _no_route(request: Request, detected: Detected, methods: tuple[str, ...]) -> Response:

@@ -10,6 +10,7 @@ from typing import Any
 
 from gateway.faces.refusals import failed_entry
 from gateway.operations import message_attributes
+from gateway.operations.limits import LIMITS
 from gateway.operations.messages import ReceiveMessage, system_of
 from gateway.operations.sending import SendMessage, Sent
 from protocol import names
@@ -19,6 +20,7 @@ from storage.errors import (
     BatchEntryIdsNotDistinct,
     EmptyBatchRequest,
     InvalidBatchEntryId,
+    InvalidParameterValue,
     Rejected,
     TooManyEntriesInBatchRequest,
 )
@@ -117,9 +119,10 @@ class Wanted:
     def __init__(self, system: tuple[str, ...], attributes: tuple[str, ...]) -> None:
         self.everything = "All" in system
         self.system = frozenset(system)
-        self.attributes = attributes
+        self.attributes = message_attributes.Selection(attributes) if attributes else None
 
 
+_NAME_LISTS = ("AttributeNames", "MessageSystemAttributeNames", "MessageAttributeNames")
 _MOST_WANTED = 1024
 _MOST_NAMES = 32
 _MOST_LETTERS = 2048
@@ -144,8 +147,20 @@ def wanted(members: Members, *, is_query: bool) -> Wanted:
     return found
 
 
+def check_wanted(members: Members) -> None:
+    """Refuse lists of names that no receive needs: each name is compared with each attribute."""
+    for member in _NAME_LISTS:
+        given = members.get(member)
+        if given and len(given) > LIMITS.receive_names:
+            raise InvalidParameterValue(
+                f"Value for parameter {member} is invalid. Reason: There are {len(given)} names, "
+                f"and {LIMITS.receive_names} are the most."
+            )
+
+
 def to_receive(members: Members) -> ReceiveMessage:
     """The request of ReceiveMessage."""
+    check_wanted(members)
     return ReceiveMessage(
         members.get("MaxNumberOfMessages"),
         members.get("VisibilityTimeout"),
@@ -167,8 +182,8 @@ def received_members(message: Received, want: Wanted, receipt_handle: str) -> Me
         attributes = _system_members(message, want)
         if attributes:
             members["Attributes"] = attributes
-    if want.attributes and message.attributes is not None:
-        chosen = message_attributes.select(message.attributes, want.attributes)
+    if want.attributes is not None and message.attributes is not None:
+        chosen = want.attributes.of(message.attributes)
         if chosen:
             values = with_bytes(chosen)
             members["MD5OfMessageAttributes"] = md5_of_attributes(values)

@@ -48,6 +48,14 @@ class Limits:
     confirmation_seconds: int = 2 * 24 * 3600
     endpoint_length: int = 2_048
     event_patterns: int = 2_000
+    receive_names: int = 256
+    """Of attributes in one receive, in each of its lists. AWS documents no number."""
+    request_bytes: int = 262_144
+    """Of the body of a request without a message in it."""
+    message_request_bytes: int = 6_815_744
+    """Of one with messages: a batch, of which every character may be an escape of six, and half a
+    megabyte for what is around it."""
+    schedule_request_bytes: int = 2_097_152
     schedule_groups: int = 500
 
 

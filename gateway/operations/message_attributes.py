@@ -130,20 +130,30 @@ def _base64(value: object) -> str:
     raise TypeError(type(value))
 
 
-def select(kept: str, wanted: tuple[str, ...]) -> dict[str, Any] | None:
-    """The attributes that a receive asked for by MessageAttributeNames; None when there are none.
+class Selection:
+    """The attributes that a receive asks for by MessageAttributeNames, worked out once for all of
+    its messages.
 
     ``All`` and ``.*`` mean every one, ``prefix.*`` those that begin with the prefix (the dot is not
     required); other names are exact, and unknown ones select nothing (docs/contract/sqs.md 2.5).
     """
-    values: dict[str, Any] = orjson.loads(kept)
-    if "All" in wanted or ".*" in wanted or "*" in wanted:
-        return values
-    exact = set(wanted)
-    prefixes = tuple(name[:-2] for name in wanted if name.endswith(".*"))
-    chosen = {
-        name: value
-        for name, value in values.items()
-        if name in exact or (prefixes and name.startswith(prefixes))
-    }
-    return chosen or None
+
+    __slots__ = ("_exact", "_is_everything", "_prefixes")
+
+    def __init__(self, wanted: tuple[str, ...]) -> None:
+        self._exact = frozenset(wanted)
+        self._is_everything = not self._exact.isdisjoint(("All", ".*", "*"))
+        self._prefixes = tuple([name[:-2] for name in wanted if name.endswith(".*")])
+
+    def of(self, kept: str) -> dict[str, Any] | None:
+        """Those among the attributes that a message keeps; None when there are none."""
+        values: dict[str, Any] = orjson.loads(kept)
+        if self._is_everything:
+            return values
+        exact, prefixes = self._exact, self._prefixes
+        chosen = {
+            name: value
+            for name, value in values.items()
+            if name in exact or (prefixes and name.startswith(prefixes))
+        }
+        return chosen or None

@@ -26,7 +26,7 @@ from storage.errors import (
     Rejected,
 )
 from storage.fifo import ArchivingFifoDelete, FifoChangeVisibility, FifoDelete
-from storage.messages import ChangeVisibility
+from storage.message_entries import ChangeVisibility
 from storage.model import Queue, Received
 
 if TYPE_CHECKING:

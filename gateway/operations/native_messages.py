@@ -17,6 +17,7 @@ import msgspec
 import orjson
 
 from gateway.operations import message_attributes
+from gateway.operations.limits import LIMITS
 from protocol import names
 from storage.errors import InvalidParameterValue
 
@@ -148,7 +149,10 @@ def message_of(body: str) -> bytes:
 
 
 def _is_too_deep(json_text: bytes) -> bool:
-    """Whether objects and arrays are nested deeper than allowed. What has few cannot be."""
+    """Whether objects and arrays are nested deeper than allowed. What has few cannot be, and what
+    is too long is refused for that, without a look at each bracket."""
+    if len(json_text) > LIMITS.message_bytes:
+        return False
     if json_text.count(b"[") + json_text.count(b"{") <= MOST_LEVELS:
         return False
     plain = json_text.replace(rb"\\", b"").replace(rb"\"", b"").translate(None, _NO_BRACKETS)

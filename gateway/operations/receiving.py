@@ -17,7 +17,7 @@ from storage import fifo, messages
 from storage.errors import OverLimit, QueueDoesNotExist, Unavailable
 from storage.fifo import FifoReceive
 from storage.lanes import nobody
-from storage.messages import Receive
+from storage.message_entries import Receive
 from storage.model import UNSIGNED, Queue, Received
 
 if TYPE_CHECKING:

@@ -9,8 +9,11 @@ from __future__ import annotations
 import time
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
+from copy import copy
 from time import perf_counter
 from typing import TYPE_CHECKING
+
+from gateway.operations.traffic import Traffic
 
 if TYPE_CHECKING:
     from storage.model import Queue, Received, Topic
@@ -168,6 +171,7 @@ class Series:
         self.copies_kept = 0
         self.copies_dropped = 0
         self.active_requests = 0
+        self.traffic = Traffic()
         self._used_before: dict[int, int] = {}
 
     def _of(self, queue: Queue) -> QueueSeries:
@@ -177,6 +181,14 @@ class Series:
                 return self.other
             series = self.queues[queue.queue_id] = QueueSeries(queue.name)
         return series
+
+    def copy(self) -> Series:
+        """The same numbers, for a thread to walk through while new names are added here."""
+        same = copy(self)
+        for name, value in vars(self).items():
+            if isinstance(value, dict):
+                setattr(same, name, value.copy())
+        return same
 
     def forget(self, queue_id: int) -> None:
         """The queue was deleted: its series disappear."""

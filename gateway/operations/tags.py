@@ -68,7 +68,8 @@ async def untag_queue(engine: Engine, caller: Caller, request: UntagQueue) -> No
         _check_key(key)
     async with engine.database.transaction() as tx:
         queue = await locked(tx, request.queue)
-        tags = {key: value for key, value in queue.tags.items() if key not in request.tag_keys}
+        removed = frozenset(request.tag_keys)
+        tags = {key: value for key, value in queue.tags.items() if key not in removed}
         await queues.set_tags(tx, queue.queue_id, tags)
     engine.wakeups.queue_changed(queue.queue_id)
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from gateway.app import Asgi, Receive, Rest, Scope, Send
     from gateway.faces.aws import Binding, Call, Members, Request, Response
     from gateway.tracing.spans import Tracing
-    from storage.errors import Rejected
+    from storage.errors import Rejected, Unavailable
 
 _BROKEN = 500
 _NATIVE = "/v1"
@@ -86,7 +86,7 @@ class TracedRest:
         """The response to any request."""
         return _named(request, await self._rest.answer(request))
 
-    def turned_away(self, request: Request, refusal: Rejected) -> Response:
+    def turned_away(self, request: Request, refusal: Rejected | Unavailable) -> Response:
         """The refusal of a request whose body was not read to its end."""
         return _named(request, self._rest.turned_away(request, refusal))
 

@@ -117,6 +117,9 @@ ROWS: tuple[Row, ...] = (
         tuple(Part("webhook-latency", field, None, None) for field in ("p50_ms", "p99_ms")),
         " / ",
     ),
+    _one("slowest ping beside one request of 8 MiB", "ms", "hold", "held_ms", (20, None)),
+    _one("a send beside 24 x 1 MB to another queue, p50", "ms", "noisy", "p50_ms"),
+    _one("the same, beside publishes to 10 queues", "ms", "noisy-publish", "p50_ms"),
     Row(
         "lateness of 1 / 1,000 / 50,000 schedules at one second, p99",
         "ms",

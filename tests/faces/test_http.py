@@ -282,7 +282,7 @@ def test_a_body_above_the_limit(raw: Raw, wire: str, chunked: bool) -> None:
         pass
     answer = raw.answer()
     assert answer.status == 413
-    text = "The request body is larger than the 8388608 bytes that this endpoint takes."
+    text = "The request body is larger than the 6815744 bytes that this endpoint takes."
     refused = Refused(answer)
     assert (refused.code, refused.text) == ("InvalidParameterValue", text)
     assert answer.body.startswith(b"<" if wire == "query" else b"{")

@@ -218,7 +218,7 @@ def test_the_clock_page_reads_no_large_body(server: Server, chunked: bool) -> No
         assert connection.ends()
 
 
-@pytest.mark.parametrize("count", [11, 1001, 100_000])
+@pytest.mark.parametrize("count", [11, 1001, 4000])
 def test_a_batch_of_far_too_many(json_sqs: Sqs, count: int) -> None:
     refused = json_sqs.refusal(
         "SendMessageBatch",

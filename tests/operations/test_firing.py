@@ -10,6 +10,7 @@ from uuid import uuid4
 import pytest
 
 from gateway import exposition
+from gateway.metrics import Numbers
 from gateway.operations.caller import Caller
 from gateway.operations.engine import Engine
 from gateway.operations.queues import DeleteQueue, delete_queue
@@ -610,7 +611,7 @@ async def test_fires_are_counted_and_shown(store: ScheduleStore, make_queue: Mak
     await store.add("good", queue_target(queue))
     await store.add("bad", queue_target(queue, ""), failure_threshold=1)
     await store.fire(60.3)
-    page = exposition.page(exposition.process_registry(store.engine)).decode()
+    page = exposition.process_page(Numbers.of(store.engine)).decode()
     assert 'queue_schedule_fires_total{outcome="success"} 1.0' in page
     assert 'queue_schedule_fires_total{outcome="failure"} 1.0' in page
     assert "queue_schedules_paused_total 1.0" in page

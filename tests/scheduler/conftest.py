@@ -12,7 +12,8 @@ import pytest
 from storage import queues
 from storage.database import Database
 from storage.deletes import Delete
-from storage.messages import NewMessage, Receive, Send, StandardLanes
+from storage.message_entries import Receive
+from storage.messages import NewMessage, Send, StandardLanes
 from storage.model import Counts, Queue, Received
 
 ACCOUNT = "111122223333"

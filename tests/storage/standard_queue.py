@@ -10,14 +10,8 @@ from protocol.digests import md5_of_bytes
 from storage import messages
 from storage.database import Database
 from storage.deletes import Delete
-from storage.messages import (
-    ChangeVisibility,
-    NewMessage,
-    NextVisible,
-    Receive,
-    Send,
-    StandardLanes,
-)
+from storage.message_entries import ChangeVisibility, Receive
+from storage.messages import NewMessage, NextVisible, Send, StandardLanes
 from storage.model import Received
 from tests.storage.fifo_queue import RETENTION, START, call
 

@@ -13,7 +13,8 @@ import pytest
 from storage.database import Database
 from storage.deletes import Delete
 from storage.errors import QueueDoesNotExist
-from storage.messages import ChangeVisibility, Send
+from storage.message_entries import ChangeVisibility
+from storage.messages import Send
 from storage.model import Received
 from tests.storage.fifo_queue import START, bodies, call, delete_queue
 from tests.storage.standard_queue import MovingClock, StandardQueue, make_message, make_queue

@@ -16,7 +16,8 @@ import pytest
 from storage.database import Database
 from storage.deletes import Delete
 from storage.errors import Unavailable
-from storage.messages import ChangeVisibility, Receive, Send, StandardLanes
+from storage.message_entries import ChangeVisibility, Receive
+from storage.messages import Send, StandardLanes
 from storage.model import Received
 from tests.storage.fifo_queue import RETENTION, call
 from tests.storage.standard_queue import make_message, make_queue

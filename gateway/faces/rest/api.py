@@ -5,6 +5,7 @@ Imported when the first request for it comes: what it needs is not loaded at the
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Mapping
 from functools import cached_property
@@ -24,12 +25,16 @@ from gateway.faces.rest import (
     schedules,
     whole_numbers,
 )
+from gateway.faces.rest.counting import check_parts
 from gateway.faces.rest.documenting import openapi_document
 from gateway.faces.rest.endpoints import Answer, Answered, Call, Endpoint
 from gateway.faces.rest.explaining import explained
 from gateway.faces.rest.parameters import decode_path, decode_query, unquoted
 from gateway.faces.rest.routing import Place, Router
 from gateway.operations.engine import Engine
+from gateway.operations.limits import LIMITS
+from gateway.operations.turns import in_turns
+from protocol.errors import Malformed
 from storage.errors import (
     AccessDenied,
     MalformedInput,
@@ -92,8 +97,7 @@ class RestFace:
             response = _refused(refusals.rest_status(refusal), refusals.rest_text(refusal))
         except Unavailable as error:
             _log.warning("%s %s: %s", request.request_id, request.path, error)
-            response = _refused(503, f"{error} Try again in a moment.")
-            response.headers.append((b"retry-after", b"1"))
+            response = _unavailable(error)
         except Exception:  # noqa: BLE001 - the outermost handler: bugs become a 500 without detail
             _log.exception("%s %s %s failed", request.request_id, request.method, request.path)
             response = _refused(500, "We encountered an internal error. Please try again.")
@@ -101,11 +105,14 @@ class RestFace:
         response.action = place.template if place is not None else UNKNOWN
         return response
 
-    def turned_away(self, request: Request, refusal: Rejected) -> Response:
+    def turned_away(self, request: Request, refusal: Rejected | Unavailable) -> Response:
         """The refusal of a request whose body was not read to its end."""
         found = self._router.find(request.path)
-        response = _refused(refusals.rest_status(refusal), refusals.rest_text(refusal))
-        if isinstance(refusal, RequestTooLarge):
+        if isinstance(refusal, Unavailable):
+            response = _unavailable(refusal)
+        else:
+            response = _refused(refusals.rest_status(refusal), refusals.rest_text(refusal))
+        if isinstance(refusal, RequestTooLarge | Unavailable):
             # What the client still sends is dropped: the connection cannot be used again.
             response.headers.append((b"connection", b"close"))
         response.headers.append((b"x-request-id", request.request_id.encode()))
@@ -138,7 +145,7 @@ class RestFace:
             request.links_url,
             decode_path(endpoint.path_params, raw) if endpoint.path_params else None,
             decode_query(endpoint.query, request.query),
-            self._body(endpoint, request.body),
+            await self._body(endpoint, request.body),
             request.headers,
             request.request_id,
         )
@@ -154,13 +161,15 @@ class RestFace:
                 "looked at; an access key of twelve digits in it names the account."
             ) from None
 
-    def _body(self, endpoint: Endpoint, body: bytes) -> Any:
+    async def _body(self, endpoint: Endpoint, body: bytes) -> Any:
         if endpoint.body is None or (endpoint.body_is_optional and not body):
             return None
         if not body:
             raise MalformedInput("The request has no body: JSON is expected.")
+        _check_length(endpoint, body)
         decoder = self._decoders[endpoint.name]
         try:
+            await in_turns(check_parts(body))
             # The decoder takes over texts that nobody looks into as they are.
             body.decode()
             try:
@@ -169,6 +178,8 @@ class RestFace:
                 if not whole_numbers.was_the_fault(error):
                     raise
                 return decoder.decode(whole_numbers.rewritten(endpoint.body, body))
+        except Malformed as error:
+            raise MalformedInput(str(error)) from None
         except UnicodeDecodeError as error:
             raise MalformedInput(f"The body is not UTF-8: byte {error.start}.") from None
         except msgspec.ValidationError as error:
@@ -203,7 +214,9 @@ class RestFace:
         )
 
     async def _get_document(self, call: Call) -> Answer:
-        return Answer(200, self._document | {"servers": [{"url": call.base_url}]})
+        # Made at the first request for it, which takes a while.
+        document = await asyncio.to_thread(lambda: self._document)
+        return Answer(200, document | {"servers": [{"url": call.base_url}]})
 
     @cached_property
     def _document(self) -> dict[str, Any]:
@@ -212,6 +225,20 @@ class RestFace:
 
 def _refused(status: int, text: str) -> Response:
     return Response(status, [_JSON], msgspec.json.encode({"error": text}))
+
+
+def _check_length(endpoint: Endpoint, body: bytes) -> None:
+    most = LIMITS.request_bytes
+    if len(body) > most and not endpoint.carries_messages:
+        raise RequestTooLarge(
+            f"The request body is larger than the {most} bytes that this endpoint takes."
+        )
+
+
+def _unavailable(error: Unavailable) -> Response:
+    response = _refused(503, f"{error} Try again in a moment.")
+    response.headers.append((b"retry-after", b"1"))
+    return response
 
 
 def _queue_asked(place: Place | None, raw: Mapping[str, str]) -> str | None:

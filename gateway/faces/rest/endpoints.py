@@ -105,6 +105,8 @@ class Endpoint:
     example: Any = None
     """Of the body. A dict with the one key ``examples`` holds several: {name: body}."""
     body_is_optional: bool = False
+    carries_messages: bool = False
+    """Whether the body holds messages, and so may be longer than ``Limits.request_bytes``."""
     public: bool = False
     """Whether it takes no credentials; 403 is then no answer of it."""
     is_safe: bool = True

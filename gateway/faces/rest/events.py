@@ -346,6 +346,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         _publish,
         (Answered(201, PublishedEvent, "Where the event went.", _PUBLISHED),),
         path_params=EventPath,
+        carries_messages=True,
         body=NewEvent,
         example={"message": {"order": 17}, "headers": {"color": "red"}},
     ),

@@ -203,6 +203,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
             ),
         ),
         refusals=(404, 409),
+        carries_messages=True,
         body=NewScheduleBody,
         example={
             "examples": {
@@ -261,6 +262,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         ),
         refusals=(404,),
         path_params=SchedulePath,
+        carries_messages=True,
         body=PutScheduleBody,
         example={"examples": {"queue": _TO_QUEUE, "topic": _TO_TOPIC}},
     ),
@@ -276,6 +278,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         (Answered(200, ScheduleShown, "The schedule.", _SCHEDULE),),
         refusals=(404,),
         path_params=SchedulePath,
+        carries_messages=True,
         body=PatchScheduleBody,
         example={"examples": {"pause": {"status": "paused"}, "sooner": {"every": "5 minutes"}}},
     ),

@@ -384,6 +384,7 @@ class _Publishing:
             lambda result: self._written(result, chosen, queues, entry),
             size,
             wants_places=self.wants_places,
+            topic_arn=self._audience.topic.arn,
         )
         self._engine.publish.lane.submit(entry)
 

@@ -1,0 +1,255 @@
+"""What all clients of a process may have open and under way together."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import re
+import resource
+import signal
+import tempfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+import uvicorn
+from uvicorn.server import ServerState
+
+from gateway.admission import Admission
+from gateway.auth import Authenticator
+from gateway.faces.aws import AwsFace
+from gateway.fast_path import FastPath, protocol_class
+from gateway.operations.series import Series
+from tests.cli.processes import Gateway
+from tests.faces.clients import Sqs, authorization
+from tests.faces.connections import Closed, Connection, fetch, request_bytes
+from tests.faces.servers import Server
+from tests.waiting import until, until_so
+
+MOST_BYTES = 16_777_216
+BODY_BYTES = 6_000_000
+HELD = "queuegate_buffered_bytes"
+
+REQUESTS = {
+    "json": ("/", {"X-Amz-Target": "AmazonSQS.SendMessage"}),
+    "query": ("/", {"Content-Type": "application/x-www-form-urlencoded"}),
+    "native": ("/v1/queues/q/messages", {}),
+    "scheduler": ("/schedules/s", {"Authorization": authorization("1", "r", "scheduler")}),
+}
+
+
+@pytest.fixture(scope="module")
+def small() -> Iterator[Server]:
+    """A gateway that holds no more than the least that can be configured."""
+    with Server(QUEUEGATE_MAX_BUFFERED_BYTES=str(MOST_BYTES)) as server:
+        yield server
+
+
+def _head(server: Server, face: str, size: int) -> bytes:
+    path, headers = REQUESTS[face]
+    host = {"Host": server.url.partition("://")[2], "Content-Length": str(size)}
+    return request_bytes("POST", path, {"Authorization": "any"} | headers | host)
+
+
+@contextlib.contextmanager
+def _unfinished_bodies(server: Server) -> Iterator[None]:
+    """More of them than there is room for. Whoever comes last is refused."""
+    with contextlib.ExitStack() as stack:
+        for _ in range(2):
+            connection = stack.enter_context(Connection(server.url))
+            connection.send(_head(server, "json", BODY_BYTES) + b" " * (BODY_BYTES - 1))
+        # What is read of the third one makes it too many. It is refused, and so gives room again.
+        third = stack.enter_context(Connection(server.url))
+        third.send(_head(server, "native", BODY_BYTES) + b" " * 4_000_000)
+        until(lambda: server.metric(HELD), lambda held: held > MOST_BYTES - 1_000_000)
+        yield
+
+
+@pytest.mark.parametrize("face", REQUESTS)
+def test_bodies_without_room_are_refused(small: Server, face: str) -> None:
+    with _unfinished_bodies(small), Connection(small.url) as connection:
+        connection.send(_head(small, face, BODY_BYTES))
+        with contextlib.suppress(ConnectionError):
+            connection.send(b" " * (BODY_BYTES - 1))
+        answer = connection.answer()
+        assert answer.status == 503
+        assert answer.headers["retry-after"] == "1"
+        assert answer.headers["connection"] == "close"
+        assert "under way" in answer.text
+        assert fetch(small.url, "/livez").status == 200
+    small.until(HELD, 0)
+    with Sqs("json", small.url) as sqs:
+        queue = sqs.create()
+        sqs.send(queue, "b" * 1_000_000)
+        assert len(sqs.bodies(queue)) == 1
+
+
+def _receive(server: Server, queue: str, account: str) -> bytes:
+    body = {"QueueUrl": queue, "MaxNumberOfMessages": 10, "VisibilityTimeout": 0}
+    headers = {
+        "Host": server.url.partition("://")[2],
+        "X-Amz-Target": "AmazonSQS.ReceiveMessage",
+        "Content-Type": "application/x-amz-json-1.0",
+        "Authorization": authorization(account),
+    }
+    return request_bytes("POST", "/", headers, json.dumps(body).encode())
+
+
+def test_answers_that_nobody_reads_are_no_more_than_there_is_room_for(small: Server) -> None:
+    with Sqs("json", small.url) as sqs, contextlib.ExitStack() as stack:
+        queue = sqs.create()
+        for _ in range(10):
+            sqs.send(queue, "b" * 1_000_000)
+        request = _receive(small, queue, sqs.account)
+
+        def refused_beside_another() -> bool:
+            stack.enter_context(Connection(small.url)).send(request)
+            with Sqs("json", small.url, sqs.account) as other:
+                return other.ask("GetQueueUrl", {"QueueName": "orders"}).status == 503
+
+        until(refused_beside_another)
+        assert small.metric(HELD) > MOST_BYTES
+        assert small.metric("queuegate_requests_refused_total") > 0
+        stack.close()
+        small.until(HELD, 0)
+        with Sqs("json", small.url, sqs.account) as again:
+            assert again.ask("GetQueueUrl", {"QueueName": "orders"}).status == 200
+
+
+def test_a_flood_behind_a_request_counts(small: Server) -> None:
+    """What is held behind an unanswered request is under way, too."""
+    with Sqs("json", small.url) as sqs:
+        queue = sqs.create()
+        sqs.receive(queue)
+        body = json.dumps({"QueueUrl": queue, "WaitTimeSeconds": 20}).encode()
+        request = _receive(small, queue, sqs.account)
+        head, _, _ = request.partition(b"Content-Length")
+        poll = head + b"Content-Length: %d\r\n\r\n" % len(body) + body
+        with Connection(small.url) as connection:
+            connection.send(poll)
+            small.until_parked(1)
+            connection.send(b"x" * 500_000)
+            small.until(HELD, 500_000)
+        small.until(HELD, 0)
+        small.until_parked(0)
+
+
+def test_the_most_clients() -> None:
+    with Server("--max-clients", "3") as server, contextlib.ExitStack() as stack:
+        host = {"Host": server.url.partition("://")[2]}
+        ping = request_bytes("GET", "/livez", host)
+        held = [stack.enter_context(Connection(server.url)) for _ in range(3)]
+        for connection in held:
+            connection.send(ping)
+            assert connection.answer().status == 200
+        with Connection(server.url) as fourth:
+            assert fourth.answer().status == 503
+            assert fourth.ends()
+        for connection in held:
+            connection.send(ping)
+            assert connection.answer().status == 200
+        held[0].close()
+
+        def is_taken() -> bool:
+            with Connection(server.url) as connection, contextlib.suppress(Closed, OSError):
+                connection.send(ping)
+                return connection.answer().status == 200
+            return False
+
+        until(is_taken)
+        held[1].send(request_bytes("GET", "/metrics", host))
+        assert "queuegate_connections_refused_total 0.0" not in held[1].answer().text
+
+
+class _Logged(Gateway):
+    def __init__(self, log: Path, *arguments: str, **more: str) -> None:
+        with log.open("w") as self.log:
+            super().__init__("--ephemeral", *arguments, **more)
+
+
+def test_a_process_without_file_descriptors_says_so() -> None:
+    with tempfile.TemporaryDirectory() as directory:
+        log = Path(directory, "log")
+        with _Logged(log, "--max-clients", "100000") as gateway, contextlib.ExitStack() as stack:
+            assert gateway.get("/metrics")[0] == 200
+            first = stack.enter_context(Connection(gateway.url))
+            page = request_bytes("GET", "/metrics", {"Host": first.host})
+            files = len(list(Path(f"/proc/{gateway.process.pid}/fd").iterdir()))
+            limit = (files + 5, resource.prlimit(gateway.process.pid, resource.RLIMIT_NOFILE)[1])
+            resource.prlimit(gateway.process.pid, resource.RLIMIT_NOFILE, limit)
+            for _ in range(30):
+                with contextlib.suppress(ConnectionError):
+                    stack.enter_context(Connection(gateway.url))
+
+            def times() -> float:
+                first.send(page)
+                found = re.search(
+                    r"^queuegate_open_files_exhausted_total (\S+)", first.answer().text, re.M
+                )
+                assert found is not None
+                return float(found[1])
+
+            until(times)
+            stack.close()
+            gateway.stop(signal.SIGTERM)
+        assert "no connection can be taken: Too many open files" in log.read_text()
+
+
+# Answers that nobody reads, on the protocol class alone and its own clock
+
+
+async def _large(scope: Mapping[str, Any], receive: Any, send: Any) -> None:
+    """Answers more than the system's buffers take."""
+    body = b"x" * 20_000_000
+    headers = [(b"content-length", str(len(body)).encode())]
+    await send({"type": "http.response.start", "status": 200, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
+
+
+@contextlib.asynccontextmanager
+async def _listening(seconds: float, series: Series) -> Any:
+    engine = SimpleNamespace(series=series, queues=SimpleNamespace(by_url={}))
+    authenticator = Authenticator(mode="none", accounts={}, account_id="0", region="r")
+    admission = Admission(host="127.0.0.1")
+    aws = AwsFace(cast(Any, engine), authenticator, {})
+    base: Any = protocol_class(FastPath(aws, authenticator, admission, access_log=False))
+    protocol = type("Limited", (base,), {"unread_seconds": seconds})
+    config = uvicorn.Config(cast(Any, _large), ws="none", lifespan="off", log_config=None)
+    config.load()
+    state = ServerState()
+    loop = asyncio.get_running_loop()
+    server = await loop.create_server(lambda: protocol(config, state, {}), "127.0.0.1", 0)
+    try:
+        yield await asyncio.open_connection(*server.sockets[0].getsockname())
+    finally:
+        server.close()
+        await server.wait_closed()
+
+
+async def test_an_answer_that_nobody_reads_is_given_up() -> None:
+    series = Series()
+    async with _listening(0.05, series) as (reader, writer):
+        reader._transport.pause_reading()
+        writer.write(request_bytes("GET", "/", {"Host": "h"}))
+        await until_so(lambda: series.traffic.unread_closed == 1)
+        await until_so(lambda: series.traffic.connections == 0)
+        assert series.traffic.held_bytes == 0
+        writer.close()
+
+
+async def test_an_answer_that_is_read_slowly_is_not() -> None:
+    series = Series()
+    async with _listening(40.0, series) as (reader, writer):
+        writer.write(request_bytes("GET", "/", {"Host": "h"}))
+        await reader.readuntil(b"\r\n\r\n")
+        held = []
+        for _ in range(20):
+            await reader.readexactly(1_000_000)
+            held.append(series.traffic.held_bytes)
+        assert max(held) > 0
+        await until_so(lambda: series.traffic.held_bytes == 0)
+        assert series.traffic.unread_closed == 0
+        writer.close()
