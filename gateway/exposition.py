@@ -5,7 +5,7 @@ Everything here runs in a thread beside the event loop.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
@@ -29,6 +29,17 @@ if TYPE_CHECKING:
     from gateway.metrics import Numbers
 
 Labels = list[str]
+Wants = Callable[[str], bool]
+"""Whether a scrape asked for the metric of this name."""
+
+_ENDINGS = ("", "_total", "_bucket", "_sum", "_count")
+
+
+def wanted(names: frozenset[str]) -> Wants:
+    """Those of ``?name[]=``, as metrics or as one of their samples; without any, all."""
+    if not names:
+        return lambda _: True
+    return lambda name: any(name + ending in names for ending in _ENDINGS)
 
 
 def _buckets(histogram: Histogram) -> list[tuple[str, float]]:
@@ -57,15 +68,16 @@ def _counter(
 class _ProcessNumbers(Collector):
     """What this process counted itself."""
 
-    def __init__(self, numbers: Numbers) -> None:
+    def __init__(self, numbers: Numbers, wants: Wants) -> None:
         self._numbers = numbers
+        self._wants = wants
 
     def collect(self) -> Iterator[Metric]:
         numbers = self._numbers
         series = numbers.series
         yield from _http(series)
         yield from _traffic(series.traffic)
-        yield from _queues(series.shown_queues())
+        yield from _queues(series.shown_queues(), self._wants)
         yield _histogram(
             "queue_coalescer_flush_batch_size",
             "Entries per flush of a lane.",
@@ -162,22 +174,25 @@ def _http(series: Series) -> Iterator[Metric]:
     )
 
 
-def _queues(all_series: list[QueueSeries]) -> Iterator[Metric]:
+def _queues(all_series: list[QueueSeries], wants: Wants) -> Iterator[Metric]:
     for attribute, text in (
         ("sent", "Messages committed."),
         ("received", "Messages handed out."),
         ("deleted", "Messages deleted by their receivers."),
         ("redelivered", "Messages handed out again."),
     ):
-        values = _by_name(all_series, attribute)
-        yield _counter(f"queue_messages_{attribute}", text, ["queue"], values)
+        name = f"queue_messages_{attribute}"
+        # What is not asked for is not added up either: there may be a thousand queues.
+        if wants(name):
+            yield _counter(name, text, ["queue"], _by_name(all_series, attribute))
     for attribute, name, text in (
         ("send_seconds", "queue_message_send_duration_seconds", "Time to commit a send."),
         ("receive_seconds", "queue_message_receive_duration_seconds", "Time of one look."),
         ("delete_seconds", "queue_message_delete_duration_seconds", "Time to commit a delete."),
         ("age_seconds", "queue_message_age_at_receive_seconds", "Age at the first delivery."),
     ):
-        yield _histogram(name, text, ["queue"], _histograms_by_name(all_series, attribute))
+        if wants(name):
+            yield _histogram(name, text, ["queue"], _histograms_by_name(all_series, attribute))
 
 
 def _topics(series: Series) -> Iterator[Metric]:
@@ -331,34 +346,42 @@ class _Sum(Collector):
             yield family
 
 
-def added(pages: list[bytes]) -> bytes:
+class _Only(Collector):
+    """Of several collectors the metrics that a scrape asked for."""
+
+    def __init__(self, wants: Wants, *collectors: Collector) -> None:
+        self._wants = wants
+        self._collectors = collectors
+
+    def collect(self) -> Iterator[Metric]:
+        for collector in self._collectors:
+            for metric in collector.collect():
+                if self._wants(metric.name):
+                    yield metric
+
+
+def _page(wants: Wants, *collectors: Collector) -> bytes:
+    registry = CollectorRegistry()
+    registry.register(_Only(wants, *collectors))
+    return generate_latest(registry)
+
+
+def added(pages: list[bytes], wants: Wants) -> bytes:
     """Several pages as one, sample by sample."""
-    registry = CollectorRegistry()
-    registry.register(_Sum(pages))
-    return generate_latest(registry)
+    return _page(wants, _Sum(pages))
 
 
-def process_page(numbers: Numbers) -> bytes:
+def process_page(numbers: Numbers, wants: Wants) -> bytes:
     """What this process counted, and what the operating system knows of it."""
-    registry = CollectorRegistry()
-    registry.register(_ProcessNumbers(numbers))
-    ProcessCollector(registry=registry)
-    return generate_latest(registry)
+    return _page(wants, _ProcessNumbers(numbers, wants), ProcessCollector(registry=None))
 
 
-def depth_page(found: list[depths.Depth], deliveries: Gauges | None) -> bytes:
+def depth_page(found: list[depths.Depth], deliveries: Gauges | None, wants: Wants) -> bytes:
     """The gauges of what the database holds."""
-    registry = CollectorRegistry()
-    registry.register(_Depths(found))
-    if deliveries is not None:
-        registry.register(_Pending(deliveries))
-    return generate_latest(registry)
+    pending = () if deliveries is None else (_Pending(deliveries),)
+    return _page(wants, _Depths(found), *pending)
 
 
-def disk_page(room: Room | None, *, refuses: bool) -> bytes:
+def disk_page(room: Room | None, wants: Wants, *, refuses: bool) -> bytes:
     """The gauges of the disk that is ours to watch; nothing if none is."""
-    if room is None:
-        return b""
-    registry = CollectorRegistry()
-    registry.register(_Disk(room, refuses))
-    return generate_latest(registry)
+    return b"" if room is None else _page(wants, _Disk(room, refuses))

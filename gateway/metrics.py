@@ -72,7 +72,7 @@ class Metrics:
         self._refreshing: asyncio.Task[None] | None = None
         self._pages: dict[Path, bytes] = {}
 
-    async def _own(self) -> bytes:
+    async def _own(self, names: frozenset[str] = frozenset()) -> bytes:
         """Our page. In a thread, and so is all that makes text of numbers: of a thousand queues
         that takes half a second, in which requests are served."""
         numbers = Numbers.of(self._engine)
@@ -81,15 +81,15 @@ class Metrics:
             # Imported late, for it takes a while, too.
             from gateway import exposition
 
-            return exposition.process_page(numbers)
+            return exposition.process_page(numbers, exposition.wanted(names))
 
         return await asyncio.to_thread(rendered)
 
-    async def render(self) -> bytes:
-        """The whole page."""
+    async def render(self, names: frozenset[str] = frozenset()) -> bytes:
+        """The whole page, or the metrics of these names."""
         await self._refresh()
         own, *others = await asyncio.gather(
-            self._own(), *[self._page_of(path) for path in self._siblings()]
+            self._own(names), *[self._page_of(path) for path in self._siblings()]
         )
         pages = [own, *[page for page in others if page]]
         found, deliveries = self._depths, self._deliveries
@@ -99,9 +99,10 @@ class Metrics:
         def rendered() -> bytes:
             from gateway import exposition
 
-            total = exposition.added(pages) if len(pages) > 1 else pages[0]
-            total += exposition.depth_page(found, deliveries)
-            return total + exposition.disk_page(room, refuses=refuses)
+            wants = exposition.wanted(names)
+            total = exposition.added(pages, wants) if len(pages) > 1 else pages[0]
+            total += exposition.depth_page(found, deliveries, wants)
+            return total + exposition.disk_page(room, wants, refuses=refuses)
 
         return await asyncio.to_thread(rendered)
 

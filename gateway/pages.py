@@ -89,9 +89,10 @@ class _Pages:
             return str(error)
         return ""
 
-    async def metrics(self, _: Request) -> Response:
+    async def metrics(self, request: Request) -> Response:
         """Prometheus text of all processes of this gateway."""
-        return Response(await self._metrics.render(), media_type="text/plain; version=0.0.4")
+        names = frozenset(request.query_params.getlist("name[]"))
+        return Response(await self._metrics.render(names), media_type="text/plain; version=0.0.4")
 
     async def clock(self, request: Request) -> Response:
         """GET tells where the clock stands, POST moves it (``_wanted_move``)."""

@@ -54,8 +54,8 @@ _MOST_BYTES = {
     "SendMessageBatch": LIMITS.message_request_bytes,
     "Publish": LIMITS.message_request_bytes,
     "PublishBatch": LIMITS.message_request_bytes,
-    "CreateSchedule": LIMITS.schedule_request_bytes,
-    "UpdateSchedule": LIMITS.schedule_request_bytes,
+    "CreateSchedule": LIMITS.message_request_bytes,
+    "UpdateSchedule": LIMITS.message_request_bytes,
 }
 
 _MOST_URLS = 50_000

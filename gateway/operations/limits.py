@@ -55,7 +55,6 @@ class Limits:
     message_request_bytes: int = 6_815_744
     """Of one with messages: a batch, of which every character may be an escape of six, and half a
     megabyte for what is around it."""
-    schedule_request_bytes: int = 2_097_152
     schedule_groups: int = 500
 
 

@@ -48,15 +48,15 @@ class Server(Gateway):
         instant: str = json.loads(fetch(self.url, "/_admin/clock").body)["now"]
         return instant
 
-    def metrics(self) -> str:
-        """The text of /metrics."""
-        answer = fetch(self.url, "/metrics")
+    def metrics(self, name: str = "") -> str:
+        """The text of /metrics; with a name, of that metric."""
+        answer = fetch(self.url, f"/metrics?name[]={name}" if name else "/metrics")
         assert answer.status == 200
         return answer.text
 
     def metric(self, sample: str) -> float:
         """The value of one sample, by its name and labels as written; 0 when it is absent."""
-        for line in self.metrics().splitlines():
+        for line in self.metrics(sample.partition("{")[0]).splitlines():
             if line.startswith(sample + " "):
                 return float(line.rpartition(" ")[2])
         return 0.0

@@ -21,7 +21,7 @@ def register() -> None:
     """Make both known, and `quick` the one in effect. Settings of a test's own begin with it."""
     # How long an example takes says how busy the machine is.
     patient = settings(deadline=None, derandomize=False, suppress_health_check=_TOLD_BY_LOAD)
-    quick = settings(patient, max_examples=40, database=ReadOnlyDatabase(_Kept(FOUND)))
+    quick = settings(patient, max_examples=15, database=ReadOnlyDatabase(_Kept(FOUND)))
     settings.register_profile("quick", quick)
     settings.register_profile("fuzz", patient, max_examples=400, database=_Kept(FOUND))
     settings.load_profile("quick")
@@ -31,8 +31,8 @@ _TOLD_BY_LOAD = [HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
 
 
 def few() -> settings:
-    """For tests of which an example is a request, or several: a quarter of the profile's number.
+    """For tests of which an example is a request, or several: a third of the profile's number.
 
     What they share between examples is theirs to keep apart.
     """
-    return settings(max_examples=settings().max_examples // 4)
+    return settings(max_examples=settings().max_examples // 3)

@@ -611,7 +611,8 @@ async def test_fires_are_counted_and_shown(store: ScheduleStore, make_queue: Mak
     await store.add("good", queue_target(queue))
     await store.add("bad", queue_target(queue, ""), failure_threshold=1)
     await store.fire(60.3)
-    page = exposition.process_page(Numbers.of(store.engine)).decode()
+    everything = exposition.wanted(frozenset())
+    page = exposition.process_page(Numbers.of(store.engine), everything).decode()
     assert 'queue_schedule_fires_total{outcome="success"} 1.0' in page
     assert 'queue_schedule_fires_total{outcome="failure"} 1.0' in page
     assert "queue_schedules_paused_total 1.0" in page

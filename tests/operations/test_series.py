@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +46,28 @@ async def test_the_series_of_a_deleted_queue_end_when_they_rest(
     assert sample.format("kept") in page
     assert 'queue="gone"' not in page
     assert list(engine.series.queues) == [kept.queue_id]
+
+
+async def test_a_scrape_may_name_what_it_wants(
+    metrics: Metrics, make_queue: MakeQueue, send: SendTo
+) -> None:
+    """By the name of a metric or of a sample of it, as Prometheus' library for Python has it."""
+    await send(await make_queue("named"))
+
+    async def named(*names: str) -> set[str]:
+        page = (await metrics.render(frozenset(names))).decode()
+        return set(re.findall("^# HELP (\\S+)", page, re.MULTILINE))
+
+    assert await named("queue_depth", "queue_messages_sent_total") == {
+        "queue_depth",
+        "queue_messages_sent_total",
+    }
+    assert await named("queue_message_age_at_receive_seconds_bucket", "process_open_fds") == {
+        "queue_message_age_at_receive_seconds",
+        "process_open_fds",
+    }
+    assert await named("unheard_of") == set()
+    assert {"queue_depth", "db_pool_size", "queue_messages_sent_total"} < await named()
 
 
 async def test_a_worker_that_is_asked_by_its_sibling_forgets_too(
