@@ -10,10 +10,11 @@ PARALLEL := -n auto --dist worksteal
 # Where it is set, as in many images, each process compiles all that it imports, which takes longer
 # than most tests: nothing that uv installs has been compiled yet.
 unexport PYTHONDONTWRITEBYTECODE
+test faults soak-faults fuzz simulate conformance test-spark soak-spark: export TMPDIR := $(shell .ci/scratch)
 
 .DEFAULT_GOAL := help
-.PHONY: help serve test check format bench conformance sns-validator simulate faults fuzz openapi-check \
-	deploy-check spark-zip check-spark test-spark soak-spark bench-spark environments lock clean
+.PHONY: help serve test check format bench conformance sns-validator simulate faults soak-faults fuzz \
+	openapi-check deploy-check spark-zip check-spark test-spark soak-spark bench-spark environments lock clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -21,8 +22,8 @@ help: ## List the targets
 serve: $(VENV)/.ready-run ## Start the gateway with its own PostgreSQL (ARGS="--port 4566")
 	@exec $(VENV)/bin/queuegate serve $(ARGS)
 
-test: $(VENV)/.ready-dev ## Run the tests (ARGS="tests/faces -k batch")
-	@exec $(PY) -m pytest $(PARALLEL) --durations 50 --durations-min 1 $(ARGS)
+test: $(VENV)/.ready-dev ## Run the tests (ARGS="tests/faces -k batch"); check and faults have the others
+	@exec $(PY) -m pytest $(PARALLEL) --durations 50 --durations-min 1 $(or $(ARGS),-m "not faults" --ignore tests/tidy)
 
 check: $(VENV)/.ready-dev ## Format, lint, types and the tests of the code's own rules
 	$(VENV)/bin/ruff format --check .
@@ -46,7 +47,10 @@ sns-validator: $(VENV)/.ready-dev ## Let the npm package check our signatures (s
 simulate: $(VENV)/.ready-dev ## Random clients, crashes and clock jumps against a model (SEED=n STEPS=m)
 	@exec $(PY) -m tests.simulation $(if $(SEED),--seed $(SEED)) $(if $(STEPS),--steps $(STEPS)) $(ARGS)
 
-faults: $(VENV)/.ready-dev ## kill -9 under load, lost connections; then count what is there (the long form)
+faults: $(VENV)/.ready-dev ## kill -9 under load, lost connections; then count what is there
+	@exec $(PY) -m pytest $(PARALLEL) tests/faults $(ARGS)
+
+soak-faults: $(VENV)/.ready-dev ## The same with long loads, again and again
 	@QUEUEGATE_TEST_FAULTS=long exec $(PY) -m pytest tests/faults tests/storage/test_fifo_audit.py $(ARGS)
 
 fuzz: $(VENV)/.ready-dev ## Draw requests and values anew for ten minutes (ARGS="--minutes 60", "--seed 7")

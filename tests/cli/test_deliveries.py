@@ -87,7 +87,7 @@ async def count(dsn: str, state: str) -> int:
 @pytest.fixture(scope="module")
 def served() -> Iterator[tuple[Path, str]]:
     """(data directory, DSN) of a gateway that runs and delivers nothing."""
-    parent = Path(tempfile.mkdtemp(prefix="queuegate-test-", dir="/tmp"))
+    parent = Path(tempfile.mkdtemp(prefix="queuegate-test-"))
     parent.chmod(0o755)
     data = parent / "data"
     with Gateway("--data", str(data), QUEUE_HTTP_DELIVERY_ENABLED="false"):

@@ -134,14 +134,13 @@ async def test_a_stale_process_id_of_somebody_else_is_no_obstacle(data: Path, st
 
 
 @pytest.mark.parametrize("torn", [b"", b"\xff\xfe\x00" * 9, b"12\xff\n\xff\n", b"9" * 99])
-async def test_a_torn_lock_file_is_no_obstacle(data: Path, start: Start, torn: bytes) -> None:
-    start(data).stop()
-    file = data / "pgdata" / "postmaster.pid"
+async def test_a_torn_lock_file_is_no_obstacle(used_data: Path, start: Start, torn: bytes) -> None:
+    file = used_data / "pgdata" / "postmaster.pid"
     file.write_bytes(torn)
     if os.geteuid() == 0:
-        os.chown(file, (data / "pgdata").stat().st_uid, -1)
-    assert running_dsn(data) is None
-    assert await _ask(start(data), "listen_addresses") == ""
+        os.chown(file, (used_data / "pgdata").stat().st_uid, -1)
+    assert running_dsn(used_data) is None
+    assert await _ask(start(used_data), "listen_addresses") == ""
 
 
 def test_an_interrupted_initdb_is_repeated(data: Path, start: Start) -> None:
@@ -184,10 +183,9 @@ def test_a_file_in_place_of_the_directory_is_refused(data: Path) -> None:
         EmbeddedPostgres(data)
 
 
-def test_a_broken_cluster_is_refused_with_the_servers_reason(data: Path, start: Start) -> None:
-    start(data).stop()
-    (data / "pgdata" / "PG_VERSION").write_text("9.6\n")
-    server = EmbeddedPostgres(data)
+def test_a_broken_cluster_is_refused_with_the_servers_reason(used_data: Path, start: Start) -> None:
+    (used_data / "pgdata" / "PG_VERSION").write_text("9.6\n")
+    server = EmbeddedPostgres(used_data)
     try:
         server.start()
         with pytest.raises(CannotStart, match=r"did not start: .*incompatible"):

@@ -89,31 +89,27 @@ def give_back(data: Path) -> None:
 )
 @pytest.mark.parametrize("plant", [os.symlink, os.link], ids=["symbolic", "hard"])
 def test_links_in_the_data_directory_lead_root_nowhere(
-    data: Path, victim: Path, name: str, plant: Callable[[Path, Path], None]
+    used_data: Path, victim: Path, name: str, plant: Callable[[Path, Path], None]
 ) -> None:
-    with running(data):
-        pass
-    give_back(data)
+    give_back(used_data)
     # Long enough to be moved out of the way.
-    os.truncate(data / "postgres.log", 9 << 20)
-    (data / name).unlink(missing_ok=True)
-    plant(victim, data / name)
-    with running(data):
+    os.truncate(used_data / "postgres.log", 9 << 20)
+    (used_data / name).unlink(missing_ok=True)
+    plant(victim, used_data / name)
+    with running(used_data):
         pass
     assert as_it_was(victim)
 
 
 @pytest.mark.parametrize("name", ["queuegate.conf", "postmaster.pid", "queuegate.conf.new"])
 def test_links_among_postgres_own_files_lead_root_nowhere(
-    data: Path, victim: Path, name: str
+    used_data: Path, victim: Path, name: str
 ) -> None:
-    with running(data):
-        pass
-    give_back(data)
-    (data / "pgdata" / name).unlink(missing_ok=True)
-    (data / "pgdata" / name).symlink_to(victim)
+    give_back(used_data)
+    (used_data / "pgdata" / name).unlink(missing_ok=True)
+    (used_data / "pgdata" / name).symlink_to(victim)
     # PostgreSQL itself may stumble over it, as the account that made it.
-    with contextlib.suppress(CannotStart), running(data):
+    with contextlib.suppress(CannotStart), running(used_data):
         pass
     assert as_it_was(victim)
 
@@ -126,16 +122,14 @@ def test_a_pipe_in_place_of_the_lock_file_holds_nobody_up(data: Path) -> None:
     assert holder_of(data) == ""
 
 
-def test_a_lock_file_ends_no_process_of_somebody_else(data: Path) -> None:
-    with running(data):
-        pass
-    pgdata = data / "pgdata"
+def test_a_lock_file_ends_no_process_of_somebody_else(used_data: Path) -> None:
+    pgdata = used_data / "pgdata"
     # Looks like a server of this directory, and is root's.
     other = subprocess.Popen(
         [sys.executable, "-c", "input()", "-D", str(pgdata), "end"], stdin=subprocess.PIPE
     )
     (pgdata / "postmaster.pid").write_text(f"{other.pid}\n")
-    with running(data):
+    with running(used_data):
         assert other.poll() is None
     other.communicate(b"\n")
     assert other.returncode == 0
@@ -172,14 +166,12 @@ def test_a_directory_that_can_be_replaced_is_refused(data: Path) -> None:
         EmbeddedPostgres(data)
 
 
-def test_a_second_name_is_not_handed_over(data: Path, victim: Path) -> None:
-    with running(data):
-        pass
-    os.link(victim, data / "pgdata" / "mine")
+def test_a_second_name_is_not_handed_over(used_data: Path, victim: Path) -> None:
+    os.link(victim, used_data / "pgdata" / "mine")
     account = Account(OWN_ID, OWN_ID, "queuegate", switch=True)
     with pytest.raises(CannotStart, match="mine has another name elsewhere"):
-        hand_over_data(data, account)
-    (data / "pgdata" / "mine").unlink()
+        hand_over_data(used_data, account)
+    (used_data / "pgdata" / "mine").unlink()
     assert as_it_was(victim)
 
 

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -87,19 +88,14 @@ def test_a_second_gateway_on_the_same_data_is_refused(data: Path) -> None:
 def test_ephemeral_data_is_gone_at_exit() -> None:
     with Gateway("--ephemeral") as gateway:
         assert "ephemeral" in gateway.printed
-        owner = [
-            path for path in Path("/tmp").glob("queuegate-ephemeral-*") if _is_of(path, gateway)
-        ]
-        assert len(owner) == 1
+        [owner] = _directories_of(gateway)
         gateway.stop(signal.SIGTERM)
-        assert not owner[0].exists()
+        assert not owner.exists()
 
 
 def test_ephemeral_data_of_a_killed_gateway_is_swept_by_the_next() -> None:
     with Gateway("--ephemeral") as gateway:
-        (left,) = [
-            path for path in Path("/tmp").glob("queuegate-ephemeral-*") if _is_of(path, gateway)
-        ]
+        [left] = _directories_of(gateway)
         gateway.stop(signal.SIGKILL)
     with Gateway("--ephemeral") as gateway:
         assert not left.exists()
@@ -116,6 +112,12 @@ def test_a_worker_that_dies_is_replaced(data: Path) -> None:
         # The stop waits for the replacement too, so it must have become a child in good order.
         assert gateway.stop(signal.SIGTERM) == 0
         assert survivor not in children(gateway.process.pid)
+
+
+def _directories_of(gateway: Gateway) -> list[Path]:
+    """Where the gateway keeps what is gone with it."""
+    found = Path(tempfile.gettempdir()).glob("queuegate-ephemeral-*")
+    return [path for path in found if _is_of(path, gateway)]
 
 
 def _is_of(path: Path, gateway: Gateway) -> bool:

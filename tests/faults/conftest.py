@@ -26,7 +26,7 @@ def data() -> Iterator[Path]:
 
     pytest's own directories are closed to others, and as root PostgreSQL runs as somebody else.
     """
-    parent = Path(tempfile.mkdtemp(prefix="queuegate-fault-", dir="/tmp"))
+    parent = Path(tempfile.mkdtemp(prefix="queuegate-fault-"))
     parent.chmod(0o755)
     yield parent / "data"
     shutil.rmtree(parent, ignore_errors=True)

@@ -13,8 +13,8 @@ from tests.faults.client import Client, Unanswered, clients
 _VISIBILITY_SECONDS = 2
 _DRAIN_SECONDS = 45.0
 _COUNTERS = ("", "NotVisible", "Delayed")
-# `make faults` sets it. `make test` kills once, where that kills again and again, and waits for a
-# quarter of the promises before: what happens at a kill does not depend on how many there were.
+# `make soak-faults` sets it. `make faults` kills once, where that kills again and again, and waits
+# for a quarter of the promises before: what happens at a kill does not depend on how many they are.
 _IS_LONG = os.environ.get("QUEUEGATE_TEST_FAULTS") == "long"
 
 

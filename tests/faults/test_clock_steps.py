@@ -85,7 +85,7 @@ def postgres() -> Iterator[FakedPostgres]:
     if not LIBRARIES:
         pytest.skip("libfaketime is not installed (Debian: apt-get install faketime)")
     # Short, and open to the account that PostgreSQL runs as.
-    with tempfile.TemporaryDirectory(prefix="queuegate-clock-", dir="/tmp") as directory:
+    with tempfile.TemporaryDirectory(prefix="queuegate-clock-") as directory:
         Path(directory).chmod(0o755)
         running = FakedPostgres(Path(directory))
         yield running

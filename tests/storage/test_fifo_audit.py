@@ -25,8 +25,8 @@ SEND = load("fifo")["send"].text
 PROCESSES = 3
 SENDERS = 4
 RECEIVERS = 5
-# The long form is `make faults`.
-BATCHES = 250 if os.environ.get("QUEUEGATE_TEST_FAULTS") == "long" else 80
+# The long form is `make soak-faults`.
+BATCHES = 250 if os.environ.get("QUEUEGATE_TEST_FAULTS") == "long" else 40
 GROUPS = ("hot", "hot", "hot", "warm", "warm", "a", "b", "c", "d", "e", "f", "g", "h")
 RETENTION = 1_209_600
 
