@@ -200,6 +200,9 @@ class NewDelivery(NamedTuple):
     endpoint: str
     body: str
     """The message, or its envelope without the signature (``protocol.envelopes``)."""
+    attributes: str | None = None
+    """Those of the message, as a queue keeps them, for the dead letter of a raw delivery whose
+    subscription has a redrive policy; None of any other."""
 
 
 class NewOutboxMessage(NamedTuple):
