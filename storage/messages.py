@@ -335,14 +335,13 @@ class StandardLanes:
                 continue
             taken |= keys
             now_entries.append(entry)
-        # The same receipt twice in one batch: the later entry counts, as if they came one by one.
-        latest = {row[:3]: row for entry in now_entries for row in entry.rows}
+        # The same message twice in one batch: the later entry counts, as if they came one by one.
+        latest = {row[:2]: row for entry in now_entries for row in entry.rows}
         rows = sorted(latest.values())
         records = await connection.fetch(_CHANGE_VISIBILITY, self._now(), *zip(*rows, strict=True))
         changed = {sequence for (sequence,) in records}
-        counts = {row[1]: row[2] for row in rows}
         for entry in now_entries:
-            entry.reply([row[1] in changed and counts[row[1]] == row[2] for row in entry.rows])
+            entry.reply([row[1] in changed for row in entry.rows])
         return left
 
 

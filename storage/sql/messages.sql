@@ -91,10 +91,10 @@ RETURNING m.queue_id, m.sequence, m.message_id, m.receive_count, m.body, m.sende
   m.body_md5
 
 -- name: change_visibility
--- params: now, queue_ids, sequences, receive_counts, visibilities_ms
--- Hides each message until now + visibility, whether or not its timeout has run out, as AWS does;
--- 0 shows it at once. A handle of an earlier receive changes nothing. Answers the sequences that
--- were changed. A sequence is one message's alone, whatever its queue.
+-- params: now, queue_ids, sequences, visibilities_ms
+-- Hides each message until now + visibility, whether or not its timeout has run out or somebody has
+-- received it since, as AWS does; 0 shows it at once. Answers the sequences that were changed. A
+-- sequence is one message's alone, whatever its queue.
 UPDATE messages AS m
 SET visible_at = coalesce($1::timestamptz, present())
   + ($4::bigint[])[array_position($3::bigint[], m.sequence)] * interval '1 millisecond'
@@ -103,7 +103,6 @@ WHERE m.ctid = ANY(ARRAY(
             WHERE k.queue_id = i.queue_id AND k.sequence = i.sequence)
     FROM unnest($2::int[], $3::bigint[]) AS i (queue_id, sequence)))
   AND m.receive_count > 0
-  AND m.receive_count = ($4::int[])[array_position($3::bigint[], m.sequence)]
 RETURNING m.sequence
 
 -- name: release
