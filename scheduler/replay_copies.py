@@ -10,7 +10,7 @@ from uuid import uuid4
 
 import orjson
 
-from protocol import envelopes, filter_policies
+from protocol import envelopes, filter_policies, sequence_numbers
 from protocol.attribute_values import with_bytes
 from protocol.digests import md5_of_bytes
 from protocol.envelopes import Published
@@ -78,7 +78,7 @@ class CopyMaker:
             kept.message,
             kept.published_at,
             kept.subject,
-            f"{kept.sequence:020d}",
+            sequence_numbers.of_topic(kept.sequence),
             values,
         )
         envelope = envelopes.notification(published, base_url=self._replay.asked.base_url)

@@ -14,7 +14,7 @@ import orjson
 from gateway.operations import message_attributes
 from gateway.operations.identifiers import bad_id, new_id
 from gateway.operations.message_attributes import Values
-from protocol import names
+from protocol import names, sequence_numbers
 from protocol.digests import content_based_id, md5_of_bytes
 from storage.errors import (
     BatchRequestTooLong,
@@ -230,7 +230,9 @@ def _send_fifo(
             engine.series.sent(queue, fresh, started)
         reply(
             [
-                checked.sent._replace(message_id=message_id, sequence_number=f"{sequence:020d}")
+                checked.sent._replace(
+                    message_id=message_id, sequence_number=sequence_numbers.of_queue(sequence)
+                )
                 for checked, (message_id, sequence, _) in zip(good, result, strict=True)
             ]
         )

@@ -10,6 +10,7 @@ from datetime import timedelta
 
 import pytest
 
+from protocol import sequence_numbers
 from scheduler.collect_topics import TrimArchives
 from scheduler.replay import ReplayArchives
 from storage import queues, replays, subscriptions
@@ -70,7 +71,7 @@ async def test_envelope_is_the_original_one(archive: ArchiveStore, queue: Queue)
     assert json.loads(message["body"]) == {
         "Type": "Notification",
         "MessageId": str(message_id),
-        "SequenceNumber": f"{kept['sequence']:020d}",
+        "SequenceNumber": sequence_numbers.of_topic(kept["sequence"]),
         "TopicArn": f"arn:aws:sns:{REGION}:{ACCOUNT}:news.fifo",
         "Subject": "about",
         "Message": "hello",

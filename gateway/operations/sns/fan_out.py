@@ -12,7 +12,7 @@ import orjson
 from gateway.operations.identifiers import new_id
 from gateway.operations.queue_cache import QueueName
 from gateway.operations.sns.topic_cache import Audience, Target
-from protocol import envelopes, filter_policies
+from protocol import envelopes, filter_policies, sequence_numbers
 from protocol.digests import md5_of_bytes
 from protocol.envelopes import Notification, Published, Signing
 from storage.fifo import FifoMessage, dedup_key
@@ -185,7 +185,7 @@ class CopyMaker:
                 text,
                 outgoing.published_at,
                 outgoing.subject,
-                None if self._sequence is None else f"{self._sequence:020d}",
+                None if self._sequence is None else sequence_numbers.of_topic(self._sequence),
                 outgoing.attributes,
             )
             signing = origin.queue_signing if in_queue else origin.signing

@@ -36,6 +36,7 @@ from gateway.operations.sns.preparing import (
     origin_of,
 )
 from gateway.operations.sns.topic_cache import Audience, Target
+from protocol import sequence_numbers
 from protocol.digests import content_based_id
 from storage.errors import (
     BatchRequestTooLong,
@@ -440,5 +441,5 @@ class _Publishing:
 
 
 def _published(outcome: Written, places: Sequence[tuple[Queue, int]]) -> Published:
-    number = None if outcome.sequence is None else f"{outcome.sequence:020d}"
+    number = None if outcome.sequence is None else sequence_numbers.of_topic(outcome.sequence)
     return Published(outcome.message_id, number, places)
