@@ -214,7 +214,7 @@ class NewOutboxMessage(NamedTuple):
     destination: str
     """Phone number, e-mail address or ARN."""
     kind: str
-    """Notification, SubscriptionConfirmation or VerificationCode."""
+    """Notification, SubscriptionConfirmation, VerificationCode, or Invocation of a schedule."""
     topic_arn: str | None
     subscription_arn: str | None
     message_id: str

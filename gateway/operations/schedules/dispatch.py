@@ -19,6 +19,7 @@ from gateway.operations.schedules.fired_messages import (
     attribute_values,
     attributes_of,
     filled,
+    kept_message,
     message_for,
     own_deduplication_id,
     text_of,
@@ -55,7 +56,8 @@ _CODES = {"QueueDoesNotExist": "AWS.SimpleQueueService.NonExistentQueue"}
 
 
 class Ready(NamedTuple):
-    """A message that is ready to be written: for a queue, or prepared for a topic."""
+    """A message that is ready to be written: for a queue, prepared for a topic, or, with neither,
+    for the outbox."""
 
     message: Message
     queue: Queue | None
@@ -71,8 +73,7 @@ class Ready(NamedTuple):
         """The queues that it may go to."""
         if self.prepared is not None:
             return self.prepared.queues
-        assert self.queue is not None
-        return {_name_of(self.queue): self.queue}
+        return {} if self.queue is None else {_name_of(self.queue): self.queue}
 
 
 class _Gone(Exception):

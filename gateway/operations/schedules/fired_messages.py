@@ -15,6 +15,7 @@ from protocol import arns, names
 from protocol.digests import content_based_id, md5_of_bytes
 from storage.errors import InvalidMessageContents, InvalidParameterValue, MissingParameter
 from storage.fifo import FifoMessage, dedup_key
+from storage.model import NewOutboxMessage
 from storage.publishing import Copies, Message
 
 if TYPE_CHECKING:
@@ -154,6 +155,25 @@ def message_for(fire: Fire, queue: Queue) -> Message:
         md5_of_bytes(encoded),
     )
     return Message(message_id, None, lambda _: Copies(standard=[row]))
+
+
+def kept_message(fire: Fire) -> Message:
+    """What a target gets that we cannot invoke: it is kept in the outbox."""
+    target, message_id = fire.target, new_id()
+    row = NewOutboxMessage(
+        fire.account_id,
+        fire.region,
+        target["protocol"],
+        target["arn"],
+        "Invocation",
+        None,
+        None,
+        message_id,
+        None,
+        text_of(fire),
+        None,
+    )
+    return Message(message_id, None, lambda _: Copies(outbox=[row]))
 
 
 def _checked(text: str, attribute_bytes: int, queue: Queue) -> bytes:
