@@ -41,6 +41,16 @@ class Queue:
     """Whether what its receivers delete is kept in ``message_archive``."""
     archive_days: int | None
     """For how many days it is kept; None: until somebody deletes it."""
+    grouped_from: datetime | None = None
+    """From when on ``deduplication_per_group`` counts; None: it always did."""
+
+    def deduplicates_per_group(self, at: datetime) -> bool:
+        """Whether an id that comes at that instant is new unless its own group has had it. After a
+        change of the scope the whole queue counts for five minutes more, as long as what it has
+        seen (docs/contract/sqs.md 2.7)."""
+        return self.deduplication_per_group and (
+            self.grouped_from is None or at >= self.grouped_from
+        )
 
 
 UNSIGNED = bytes(16)

@@ -228,7 +228,9 @@ class Dispatcher:
             queue = queues[target["account_id"], target["region"], target["queue_name"]]
             if queue is None:
                 raise QueueDoesNotExist
-            return Ready(message_for(fire, queue), queue, None)
+            return Ready(message_for(fire, queue, self._engine.clock.instant()), queue, None)
+        if target["kind"] == "outbox":
+            return Ready(kept_message(fire), None, None)
         audience = await self._audience(fire)
         deduplication_id = target.get("deduplication_id")
         if deduplication_id is None and fire.group_name is None and audience.topic.is_fifo:

@@ -114,9 +114,9 @@ def attribute_values(stored: str | None) -> dict[str, Mapping[str, Any]] | None:
     return dict(values)
 
 
-def message_for(fire: Fire, queue: Queue) -> Message:
-    """The message of a fire for its queue. Raises a refusal when the queue cannot take it: it was
-    changed since the schedule was made."""
+def message_for(fire: Fire, queue: Queue, now: datetime) -> Message:
+    """The message of a fire for its queue, sent now. Raises a refusal when the queue cannot take
+    it: it was changed since the schedule was made."""
     text = text_of(fire)
     stored, attribute_bytes = attributes_of(fire)
     encoded = _checked(text, attribute_bytes, queue)
@@ -130,7 +130,7 @@ def message_for(fire: Fire, queue: Queue) -> Message:
         if group_id is None:
             raise MissingParameter("MessageGroupId")
         deduplication_id = _deduplication_id(fire, queue, text)
-        scope = group_id if queue.deduplication_per_group else None
+        scope = group_id if queue.deduplicates_per_group(now) else None
         ordered = FifoMessage(
             message_id,
             group_id,

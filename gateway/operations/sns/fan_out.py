@@ -223,7 +223,10 @@ class CopyMaker:
         outgoing, origin = self.outgoing, self._origin
         assert outgoing.group_id is not None
         assert outgoing.deduplication_id is not None
-        scope = outgoing.group_id if queue.deduplication_per_group else None
+        is_grouped = queue.deduplication_per_group and queue.deduplicates_per_group(
+            outgoing.published_at
+        )
+        scope = outgoing.group_id if is_grouped else None
         message = FifoMessage(
             new_id(),
             outgoing.group_id,
