@@ -193,6 +193,8 @@ class Subscription:
     is_pattern: bool
     """It is to a pattern of routing keys, which is the name in the ARNs."""
     created_at: datetime
+    user_name: str
+    """Of whoever subscribed; the account where that was not written down."""
 
 
 class NewDelivery(NamedTuple):

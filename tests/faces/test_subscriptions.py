@@ -29,7 +29,7 @@ ACTIONS = (
 )
 INVALID = "Invalid parameter: "
 IN_ATTRIBUTES = f"{INVALID}Attributes Reason: "
-PRINCIPAL = "arn:aws:iam::{}:root"
+PRINCIPAL = "arn:aws:iam::{0}:user/{0}"
 
 
 @pytest.fixture

@@ -64,7 +64,7 @@ async def hook(subscriber: Subscriber, topic: str) -> str:
 
 async def test_order_of_a_queues_attributes(subscriber: Subscriber, topic: str, queue: str) -> None:
     assert list((await subscriber.get(queue)).items()) == [
-        ("SubscriptionPrincipal", f"arn:aws:iam::{ACCOUNT}:root"),
+        ("SubscriptionPrincipal", f"arn:aws:iam::{ACCOUNT}:user/{ACCOUNT}"),
         ("Owner", ACCOUNT),
         ("RawMessageDelivery", "false"),
         ("TopicArn", topic),

@@ -147,6 +147,7 @@ class _New:
             region=topic.region,
             attributes=attributes,
             token=None if self.is_own else new_token(),
+            user_name=self.caller.user_name,
         )
         await subscriptions.create(tx, now, new, token_seconds=limits.confirmation_seconds)
 
