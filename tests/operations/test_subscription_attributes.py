@@ -206,7 +206,12 @@ REFUSED = [
         "",
         "FilterPolicyScope: Invalid value []. Please use either MessageBody or MessageAttributes",
     ),
-    ("FilterPolicy", "blue", "FilterPolicy: failed to parse JSON"),
+    (
+        "FilterPolicy",
+        "blue",
+        "FilterPolicy: failed to parse JSON. unexpected character, expected a JSON value.\n"
+        ' at [Source: (String)"blue"; line: 1, column: 1]',
+    ),
     ("RedrivePolicy", "blue", "RedrivePolicy: failed to parse JSON."),
     ("RedrivePolicy", "[]", "RedrivePolicy: failed to parse JSON."),
     ("RedrivePolicy", "[" * 5000, "RedrivePolicy: failed to parse JSON."),

@@ -43,6 +43,7 @@ from storage.errors import (
     InvalidParameter,
     PriorEntryRefused,
     Rejected,
+    ValidationFailed,
 )
 from storage.messages import FanOut, NewMessage
 from storage.model import Queue
@@ -129,13 +130,16 @@ def publish_messages(
     outcomes: list[Published | Rejected] = []
     good: list[Outgoing] = []
     total = 0
-    for request in requests:
+    for number, request in enumerate(requests, 1):
         if request.message == "":
             outcomes.append(InvalidParameter("Empty message"))
             if audience.topic.is_fifo:
                 closed.add(request.group_id)
             continue
-        outgoing = check(engine, audience, request)
+        try:
+            outgoing = check(engine, audience, request)
+        except ValidationFailed as refusal:
+            raise refusal.within(f"publishBatchRequestEntries.{number}.member") from None
         total += outgoing.size_bytes
         if closed and request.group_id in closed:
             outcomes.append(PriorEntryRefused(request.group_id or ""))
