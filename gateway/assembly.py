@@ -91,6 +91,8 @@ def build_engine(settings: Settings, database: Database, tracing: Tracing | None
             settings.outbox_days,
             settings.schedule_preview_count,
             settings.schedule_list_max,
+            settings.region,
+            settings.queue_urls == "host",
         ),
     )
     looking.connect(engine)

@@ -2,9 +2,9 @@
 
 Two settings: ``none`` takes everybody, ``presence`` (the default) wants credentials to be there and
 does not verify them: a header Authorization with any value, or a presigned query. What begins like
-a signature must be readable as one, or its account would be a guess. The account comes from the
-access key, by configuration or because it has 12 digits; the region comes from the scope of the
-signature. Either has a default.
+a signature must be readable as one, or its account would be a guess: a header with either setting,
+a query where credentials are wanted. The account comes from the access key, by configuration or
+because it has 12 digits; the region comes from the scope of the signature. Either has a default.
 """
 
 from __future__ import annotations
@@ -52,16 +52,18 @@ class Authenticator:
         may_be_anonymous: bool = False,
     ) -> Caller:
         """The caller of a request; AccessDenied when credentials are needed and absent,
-        IncompleteSignature when they begin like a signature and are none."""
+        IncompleteSignature when they begin like a signature and are none
+        (docs/contract/protocol.md 1.2)."""
+        if authorization and not authorization.startswith(sigv4.ALGORITHM):
+            return self._anonymous
+        credential: sigv4.Credential | None
         try:
-            if not authorization:
-                credential = sigv4.parse_presigned(params)
-            elif authorization.startswith(sigv4.ALGORITHM):
+            if authorization:
                 credential = sigv4.parse_authorization(authorization)
             else:
-                return self._anonymous
+                credential = sigv4.parse_presigned(params)
         except Malformed:
-            if self._required:
+            if authorization or self._required:
                 raise IncompleteSignature(_INCOMPLETE) from None
             return self._anonymous
         if credential is None:
@@ -76,7 +78,7 @@ class Authenticator:
             account_id = self._accounts.get(access_key)
             if account_id is None:
                 account_id = access_key if _TWELVE_DIGITS(access_key) else self._account_id
-            known = Caller(account_id, region or self._region, account_id)
+            known = Caller(account_id, region or self._region, account_id, access_key=access_key)
             if len(self._callers) >= _MOST:
                 self._callers.clear()
                 self.by_head.clear()
@@ -98,7 +100,7 @@ class Authenticator:
                 known = self.caller(text, {}), scope_service(text)
             except IncompleteSignature:
                 return None
-            if known[0] is not self._anonymous and len(head) <= _LONGEST_HEAD:
+            if len(head) <= _LONGEST_HEAD:
                 if len(self.by_head) >= _MOST:
                     self.by_head.clear()
                 self.by_head[head] = known

@@ -67,6 +67,14 @@ class Settings:
         allowed="http://host[:port] or https://host[:port], without a path",
         explanation="Start of queue URLs in answers. Unset: scheme and host of each request.",
     )
+    queue_urls: str = setting(
+        "path",
+        "QUEUEGATE_QUEUE_URLS",
+        choice("path", "host"),
+        allowed="path or host",
+        explanation="Where queue URLs name a region. path: /queue/<region>/… unless it is that of "
+        "QUEUEGATE_REGION; host: sqs.<region>.<host>, as on AWS.",
+    )
     allowed_hosts: tuple[str, ...] = setting(
         (),
         "QUEUEGATE_ALLOWED_HOSTS",

@@ -19,6 +19,7 @@ from starlette.routing import Route
 from gateway.operations.caller import Caller
 from gateway.operations.sns import outbox, sms
 from protocol.names import invalid_characters
+from protocol.scheduler_target_shapes import SERVICES, UNIVERSAL
 from storage.errors import AccessDenied, Rejected, Unavailable
 from storage.outbox import OutboxFilter, OutboxMessage
 
@@ -32,8 +33,8 @@ _WHOLE_NUMBER = re.compile(r"[0-9]{1,18}")
 _FILTERS = ("account", "region", "protocol", "destination", "topic_arn", "kind")
 _PAGING = ("after_id", "limit")
 _CHOICES = {
-    "kind": ("Notification", "SubscriptionConfirmation", "VerificationCode"),
-    "protocol": ("application", "email", "email-json", "firehose", "lambda", "sms"),
+    "kind": ("Invocation", "Notification", "SubscriptionConfirmation", "VerificationCode"),
+    "protocol": tuple(sorted({"application", "email", "email-json", "sms", UNIVERSAL, *SERVICES})),
 }
 _MOST_MESSAGES = 1_000
 _DEFAULT_MESSAGES = 100

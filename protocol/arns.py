@@ -103,9 +103,9 @@ def subscription_arn(topic: str, subscription_id: UUID) -> str:
     return f"{topic}:{subscription_id}"
 
 
-def root_arn(account_id: str) -> str:
-    """The owner of an account: AWS's name for whoever uses its own credentials."""
-    return f"arn:aws:iam::{account_id}:root"
+def user_arn(account_id: str, user_name: str) -> str:
+    """A user of an account: whom SNS and STS show as the one who signed."""
+    return f"arn:aws:iam::{account_id}:user/{user_name}"
 
 
 def schedule_arn(region: str, account_id: str, group: str, name: str) -> str:

@@ -21,9 +21,9 @@ _NO_VALUE = "Member must not be null"
 class Rule:
     """The bounds of a shape; None means that there is none.
 
-    `least` and `most` bound an integer itself, and the length of a text (in characters) or of a
-    list. `pattern` is that of the model, for the whole text and with the ASCII meaning of its
-    classes. `values` are the texts of an enumeration; `required` are members of a structure.
+    `least` and `most` bound an integer itself, and the length of a text (in characters), of a list
+    or of a map. `pattern` is that of the model, for the whole text and with the ASCII meaning of
+    its classes. `values` are the texts of an enumeration; `required` are members of a structure.
     """
 
     least: int | None = None
@@ -50,7 +50,7 @@ def refusal(shape: Shape, value: Any, rules: Rules) -> str | None:
 def violations(shape: Shape, value: Any, rules: Rules, path: str = "") -> Iterator[str]:
     """Each breach in a decoded value, in the order of the members; paths are in lower camel case.
 
-    The elements of a list that is too long are not looked at.
+    The elements of a list or map that is too long are not looked at.
     """
     rule = rules.get(shape)
     faults = [*_faults(rule, value)] if rule is not None else []
@@ -62,7 +62,7 @@ def violations(shape: Shape, value: Any, rules: Rules, path: str = "") -> Iterat
     elif isinstance(shape, List) and not faults:
         for number, item in enumerate(value, 1):
             yield from violations(shape.item, item, rules, f"{path}.{number}.member")
-    elif isinstance(shape, Map):
+    elif isinstance(shape, Map) and not faults:
         for key, item in value.items():
             yield from violations(shape.value, item, rules, f"{path}.{key}.member")
 
@@ -84,7 +84,7 @@ def _member_violations(
 def _faults(rule: Rule, value: Any) -> Iterator[str]:
     if isinstance(value, int):
         measure, unit = value, "value"
-    elif isinstance(value, str | list):
+    elif isinstance(value, str | list | dict):
         measure, unit = len(value), "length"
     else:
         return
@@ -99,7 +99,7 @@ def _faults(rule: Rule, value: Any) -> Iterator[str]:
 
 
 def _shown(value: Any) -> str:
-    text = f"[{len(value)} elements]" if isinstance(value, list) else str(value)
+    text = f"[{len(value)} elements]" if isinstance(value, list | dict) else str(value)
     if len(text) > _LONGEST_VALUE:
         text = text[:_LONGEST_VALUE] + "..."
     return f"'{text}'"

@@ -84,7 +84,8 @@ class DeliveryPlan:
 
 
 def parse_topic(text: str) -> str:
-    """The DeliveryPolicy of a topic as it is stored and read back.
+    """The DeliveryPolicy of a topic as it is stored and read back: what was given, and
+    disableSubscriptionOverrides (docs/contract/sns.md 3.6).
 
     "" stands for itself: it takes the policy away. Malformed, with a text that starts with the name
     of the attribute, when the policy breaks a rule.
@@ -170,8 +171,9 @@ class _Default(NamedTuple):
 def _effective_topic(stored: str | None, default: _Default | None = None) -> _Section:
     default = default or _DEFAULT
     http = _topic(_loaded(stored)).get("http", {}) if stored else {}
+    retry = http.get("defaultHealthyRetryPolicy")
     effective = {
-        "defaultHealthyRetryPolicy": http.get("defaultHealthyRetryPolicy") or default.retry,
+        "defaultHealthyRetryPolicy": default.retry if retry is None else _filled(retry),
         "disableSubscriptionOverrides": http.get("disableSubscriptionOverrides", False),
     }
     if "defaultThrottlePolicy" in http:
@@ -216,12 +218,13 @@ def _topic(value: Any) -> _Section:
 
 def _topic_http(value: Any, where: str) -> _Section:
     parsers = {
-        "defaultHealthyRetryPolicy": _retry_policy,
+        "defaultHealthyRetryPolicy": _given_retry_policy,
         "disableSubscriptionOverrides": _boolean,
         "defaultThrottlePolicy": _throttle_policy,
         "defaultRequestPolicy": _request_policy,
     }
     sections = _members(value, where, parsers)
+    sections["disableSubscriptionOverrides"] = bool(sections["disableSubscriptionOverrides"])
     return {name: section for name, section in sections.items() if section is not None}
 
 
@@ -254,6 +257,11 @@ def _members(value: Any, where: str, parsers: Mapping[str, _Parser]) -> _Section
 
 
 def _retry_policy(value: Any, where: str) -> _Section:
+    return _filled(_given_retry_policy(value, where))
+
+
+def _given_retry_policy(value: Any, where: str) -> _Section:
+    """The members that are there, which are a policy together with the defaults of the others."""
     parsers = {
         "minDelayTarget": _number(1, LONGEST_DELAY_SECONDS),
         "maxDelayTarget": _number(1, LONGEST_DELAY_SECONDS),
@@ -263,8 +271,9 @@ def _retry_policy(value: Any, where: str) -> _Section:
         "numMinDelayRetries": _number(0, MOST_RETRIES),
         "backoffFunction": _backoff_function,
     }
-    given = _members(value, where, parsers)
-    policy = _with_defaults({_FIELDS[key]: item for key, item in given.items() if item is not None})
+    members = _members(value, where, parsers)
+    given = {key: item for key, item in members.items() if item is not None}
+    policy = _with_defaults(given)
     if policy.min_delay_target > policy.max_delay_target:
         raise _refusal(where, "has a minDelayTarget greater than its maxDelayTarget")
     if policy.num_backoff_retries < 0:
@@ -273,16 +282,20 @@ def _retry_policy(value: Any, where: str) -> _Section:
             "has more numNoDelayRetries, numMinDelayRetries and numMaxDelayRetries together than "
             "numRetries",
         )
-    return _as_section(policy)
+    return given
+
+
+def _filled(given: _Section) -> _Section:
+    return _as_section(_with_defaults(given))
 
 
 def _with_defaults(given: Mapping[str, Any]) -> RetryPolicy:
     """A delay that was not given is the default, or the one that was, if that lies beyond it."""
-    policy = replace(RetryPolicy(), **given)
+    policy = replace(RetryPolicy(), **{_FIELDS[key]: item for key, item in given.items()})
     low, high = policy.min_delay_target, policy.max_delay_target
-    if low > high and "max_delay_target" not in given:
+    if low > high and "maxDelayTarget" not in given:
         return replace(policy, max_delay_target=low)
-    if low > high and "min_delay_target" not in given:
+    if low > high and "minDelayTarget" not in given:
         return replace(policy, min_delay_target=high)
     return policy
 

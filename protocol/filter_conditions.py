@@ -164,7 +164,7 @@ def _is_number(value: Any) -> bool:
 
 
 def _exact(value: Any) -> Any:
-    """What stands for a scalar of the policy. More than 5 decimals are taken, and all compared."""
+    """What stands for a scalar of the policy. More than 5 decimals are taken, and not compared."""
     if _is_number(value) and not -_LARGEST_NUMBER <= value <= _LARGEST_NUMBER:
         refuse("Value must be between -1.0E9 and 1.0E9, inclusive")
     return token(value)

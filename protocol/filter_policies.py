@@ -23,6 +23,7 @@ _Rule = Callable[[Subject], bool]
 _LARGEST_BYTES = 256 * 1024
 _MOST_KEYS = 5
 _MOST_COMBINATIONS = 150
+_MOST_SHOWN = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +35,8 @@ class FilterPolicy:
 
 
 def parse(text: str, scope: Scope) -> FilterPolicy:
-    """Raises Malformed, with the first line of AWS's text after "Invalid parameter: ".
+    """Raises Malformed with AWS's text after "Invalid parameter: "; its second line, which says
+    where, is there for what is no JSON only.
 
     The policy `{}` matches everything. Of two equal keys in an object the last one counts, as
     AWS's matcher (EventBridge ruler) and LocalStack have it.
@@ -49,11 +51,20 @@ def _read(text: str) -> dict[str, Any]:
         refuse(f"Filter policy can not be larger than {_LARGEST_BYTES} bytes")
     try:
         policy = orjson.loads(text)
-    except orjson.JSONDecodeError:
-        refuse("failed to parse JSON")
+    except orjson.JSONDecodeError as error:
+        refuse(f"failed to parse JSON. {_place(text, error)}")
     if not isinstance(policy, dict):
         refuse("Filter is not an object")
     return policy
+
+
+def _place(text: str, error: orjson.JSONDecodeError) -> str:
+    """Where a policy stops being JSON, as AWS's parser says it: a sentence and a line."""
+    source = "".join(each if each.isprintable() else "?" for each in text[:_MOST_SHOWN])
+    left = len(text) - len(source)
+    rest = f"[truncated {left} chars]" if left else ""
+    line, column = error.lineno, error.colno
+    return f'{error.msg}.\n at [Source: (String)"{source}"{rest}; line: {line}, column: {column}]'
 
 
 class _Compiler:

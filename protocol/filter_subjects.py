@@ -27,7 +27,8 @@ PRESENT: Final[Found] = frozenset({OPAQUE})
 # Neither absent nor present: what a body without paths has everywhere. Known by identity.
 UNREADABLE: Final[Found] = frozenset({OPAQUE})
 
-_NOT_PLAIN = frozenset({bool, list, dict})
+_DECIMALS = 5
+_NOT_PLAIN = frozenset({bool, float, list, dict})
 # Fewer items are sooner looked at one by one.
 _FEW = 8
 # A longer path is compared with the keys that are there: to cut it at every dot, again in every
@@ -52,8 +53,8 @@ class Subject(dict[str, Found]):
 def prepare_attributes(values: Mapping[str, Mapping[str, Any]]) -> Subject:
     """Message attributes in their wire form, `{name: {"DataType", "StringValue"|"BinaryValue"}}`.
 
-    Values that cannot be read (Binary, a Number that is none, a String.Array that is no JSON
-    array) are present, and match nothing else.
+    Values that cannot be read (Binary, a Number that is none, a String.Array that is neither a
+    JSON array nor a number) are present, and match nothing else.
     """
     return _Attributes(values)
 
@@ -64,7 +65,9 @@ def prepare_body(text: str) -> Subject:
 
 
 def token(scalar: Any) -> Any:
-    """What stands for a scalar of JSON in `Found`."""
+    """What stands for a scalar of JSON in `Found`. Numbers are compared to five decimals."""
+    if type(scalar) is float:
+        return round(scalar, _DECIMALS)
     if scalar is True:
         return TRUE
     return FALSE if scalar is False else scalar
@@ -92,15 +95,20 @@ def _found_in_attribute(attribute: Mapping[str, Any]) -> Found:
     if base_type == "String":
         return frozenset((value,))
     # A double tells apart all numbers that a policy may have: 10 digits and 5 decimals.
-    return frozenset((float(value),)) if base_type == "Number" and is_number(value) else PRESENT
+    if base_type == "Number" and is_number(value):
+        return frozenset((token(float(value)),))
+    return PRESENT
 
 
 def _found_in_array(text: str) -> Found:
-    """An empty array is an attribute that is there, unlike one in a body."""
+    """An empty array is an attribute that is there, unlike one in a body. A number alone counts as
+    an array of one: LocalStack chose so, nothing recorded says it (docs/contract/sns.md 3.7)."""
     try:
         array = orjson.loads(text)
     except orjson.JSONDecodeError:
         return PRESENT
+    if type(array) in (int, float):
+        array = [array]
     return (_spread(array)[0] or PRESENT) if isinstance(array, list) else PRESENT
 
 

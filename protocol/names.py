@@ -22,8 +22,8 @@ _FIFO_TOPIC: _Matcher = re.compile(r"[A-Za-z0-9_-]{1,251}\.fifo").fullmatch
 _BATCH_ID: _Matcher = re.compile(r"[A-Za-z0-9_-]{1,80}").fullmatch
 # Letters, digits and punctuation are all of ASCII between the space and the delete character.
 _FIFO_ID: _Matcher = re.compile(r"[!-~]{1,128}").fullmatch
-# AWS takes Latin letters with marks too, although its documentation does not say so.
-_ATTRIBUTE_NAME: _Matcher = re.compile(r"[A-Za-z0-9_.\u00c0-\u017f-]+").fullmatch
+_ATTRIBUTE_NAME: _Matcher = re.compile(r"[A-Za-z0-9_.-]+").fullmatch
+_TOPIC_LABEL: _Matcher = re.compile(r"[ -~]+").fullmatch
 _NUMBER: _Matcher = re.compile(
     r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]{1,4})?"
 ).fullmatch
@@ -101,6 +101,15 @@ def data_type_fault(data_type: str) -> TypeFault | None:
     if len(data_type.encode(errors="replace")) >= 256:
         return "length"
     return None if _ATTRIBUTE_NAME(label) is not None else "characters"
+
+
+def is_topic_data_type(data_type: str) -> bool:
+    """Whether SNS takes the DataType: its labels may have blanks, and dots anywhere
+    (docs/contract/sns.md 3.5); which other characters is inferred."""
+    if data_type in _BASE_TYPES:
+        return True
+    base, _, label = data_type.partition(".")
+    return base in _BASE_TYPES and len(data_type) < 256 and _TOPIC_LABEL(label) is not None
 
 
 def base_type(data_type: str) -> str:

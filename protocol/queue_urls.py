@@ -7,21 +7,27 @@ from urllib.parse import unquote
 
 _ACCOUNT = re.compile(r"[0-9]{12}")
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,80}")
+_REGION = re.compile(r"[a-z0-9-]{1,64}")
 _LONGEST = 2048
+_AWS_REGION = r"[a-z]{2,8}(?:-[a-z]{2,16}){1,3}-[0-9]{1,2}"
+_IN_HOST = re.compile(rf"(?:[^./]+\.)?sqs\.({_AWS_REGION})\.|({_AWS_REGION})\.queue\.")
+_OWN_HOST = re.compile(rf"sqs\.{_AWS_REGION}\.")
+_WITHOUT_SUBDOMAINS = re.compile(r"[0-9.]+(:[0-9]*)?|\[.*")
 
 
 class QueueAddress(NamedTuple):
-    """`account_id` None: the caller's own."""
+    """`account_id` None: the caller's own; `region` None: the caller's."""
 
     account_id: str | None
     name: str
+    region: str | None = None
 
 
 def queue_from_url(url_or_name: str) -> QueueAddress | None:
     """The queue that a QueueUrl parameter means, or None if it cannot mean any.
 
-    Only the last two segments of the path count, so URLs survive proxies, renames and every host
-    style: `https://sqs.<region>.amazonaws.com/<account>/<name>`,
+    Of the path its end counts, and of the host nothing but a region, so URLs survive proxies,
+    renames and every host style: `https://sqs.<region>.amazonaws.com/<account>/<name>`,
     `http://host:port/queue/<region>/<account>/<name>`. A bare name is accepted, as by AWS.
     """
     return _cached_url(url_or_name) if len(url_or_name) <= _LONGEST else None
@@ -32,8 +38,42 @@ def _cached_url(text: str) -> QueueAddress | None:
     _, has_host, rest = text.partition("://")
     if not has_host:
         return _last_two(text)
-    _, has_path, path = rest.partition("/")
-    return _last_two(path) if has_path else None
+    host, has_path, path = rest.partition("/")
+    address = _last_two(path) if has_path else None
+    if address is None or address.region is not None:
+        return address
+    return address._replace(region=region_of_host(host))
+
+
+def region_of_host(host: str) -> str | None:
+    """The region in `sqs.<region>.<anything>` and `<region>.queue.<anything>`."""
+    match = _IN_HOST.match(host)
+    return None if match is None else match[1] or match[2]
+
+
+def queue_url(
+    base_url: str,
+    region: str,
+    address: QueueAddress,
+    *,
+    home_region: str,
+    by_host: bool,
+) -> str:
+    """The URL of a queue in a region; it leads back to that queue (`queue_from_url`), whoever asks.
+
+    `base_url` is scheme and host. With `by_host` the host names the region as AWS's do, if it can
+    have sub-domains and the region is like one of AWS's; else the path does, unless the region is
+    `home_region`.
+    """
+    path = f"{address.account_id}/{address.name}"
+    scheme, _, host = base_url.partition("://")
+    if by_host and not _WITHOUT_SUBDOMAINS.fullmatch(host):
+        named = f"sqs.{region}.{_OWN_HOST.sub('', host, count=1)}"
+        if region_of_host(named) == region:
+            return f"{scheme}://{named}/{path}"
+    if region == (region_of_host(host) or home_region):
+        return f"{base_url}/{path}"
+    return f"{base_url}/queue/{region}/{path}"
 
 
 def queue_from_path(path: str) -> QueueAddress | None:
@@ -58,7 +98,9 @@ def _last_two(path: str) -> QueueAddress | None:
     before, _, name = path.rpartition("/")
     if _NAME.fullmatch(name) is None:
         return None
-    parent = before.rpartition("/")[2]
+    before, _, parent = before.rpartition("/")
     if _ACCOUNT.fullmatch(parent) is not None:
-        return QueueAddress(parent, name)
+        before, _, region = before.rpartition("/")
+        is_named = before.rpartition("/")[2] == "queue" and _REGION.fullmatch(region)
+        return QueueAddress(parent, name, region if is_named else None)
     return QueueAddress(None, name) if parent in ("", "queue") else None

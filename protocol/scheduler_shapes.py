@@ -2,10 +2,10 @@
 (docs/contract/scheduler.md 4.1 and 4.2).
 
 Member names are those of the service model. A test compares all of it with the model. Parameters
-for targets that Queuegate cannot reach (ECS, Kinesis and others) have no members here: that they
-are there at all is what counts.
+of targets that are neither queues nor topics are in scheduler_target_shapes.py.
 """
 
+from protocol import scheduler_target_shapes
 from protocol.constraints import Rule
 from protocol.rest_json_wire import Route
 from protocol.shapes import (
@@ -59,16 +59,6 @@ _TAG_VALUE = _text()
 _RESOURCE = _text()
 
 _WINDOW = Structure({"Mode": _WINDOW_MODE, "MaximumWindowInMinutes": _WINDOW_MINUTES})
-OTHER_PARAMETERS = (
-    "EcsParameters",
-    "EventBridgeParameters",
-    "EventBridgePutEventsV2Parameters",
-    "EventBridgePutRawEventsParameters",
-    "KinesisParameters",
-    "SageMakerPipelineParameters",
-)
-"""Members of a target that belong to kinds of targets that there are none of here."""
-
 _TARGET = Structure(
     {
         "Arn": _TARGET_ARN,
@@ -78,7 +68,7 @@ _TARGET = Structure(
             {"MaximumEventAgeInSeconds": _EVENT_AGE, "MaximumRetryAttempts": _RETRIES}
         ),
         "Input": _INPUT,
-        **{name: Structure({}) for name in OTHER_PARAMETERS},
+        **scheduler_target_shapes.PARAMETERS,
         "SqsParameters": Structure({"MessageGroupId": _MESSAGE_GROUP}),
     }
 )
@@ -205,6 +195,7 @@ _REQUIRED: dict[str, tuple[str, ...]] = {
 }
 
 RULES: dict[Shape, Rule] = {
+    **scheduler_target_shapes.RULES,
     **{SCHEDULER.actions[name].input: Rule(required=names) for name, names in _REQUIRED.items()},
     _NAME: Rule(1, 64, _NAME_PATTERN),
     _TOKEN: Rule(1, 64, "[a-zA-Z0-9-_]+"),

@@ -62,7 +62,7 @@ _MESSAGE: _Members = {
     "MessageGroupId": STRING,
 }
 _PUBLISHED = Structure(_texts("MessageId", "Id", "SequenceNumber"))
-_FAILED = Structure({**_texts("Id", "Code", "Message"), "SenderFault": BOOLEAN})
+_FAILED = Structure({**_texts("Code", "Message"), "SenderFault": BOOLEAN, "Id": STRING})
 
 
 def _listed(structure: _Members) -> List:

@@ -10,7 +10,7 @@ from uuid import uuid4
 
 import orjson
 
-from protocol import envelopes, filter_policies
+from protocol import envelopes, filter_policies, sequence_numbers
 from protocol.attribute_values import with_bytes
 from protocol.digests import md5_of_bytes
 from protocol.envelopes import Published
@@ -59,12 +59,10 @@ class CopyMaker:
         if not self._passes(kept, values):
             return None
         body = kept.message if self._is_raw else self._envelope(kept, values)
-        fault = self._fault(body, values)
-        if fault is None:
-            return Copy(self._queue, kept, body, kept.attributes if self._is_raw else None)
-        if self.dead_letter_queue is None:
+        queue = self._queue if self._can_take(body, values) else self.dead_letter_queue
+        if queue is None:
             return None
-        return Copy(self.dead_letter_queue, kept, body, _reasons(kept, fault))
+        return Copy(queue, kept, body, kept.attributes if self._is_raw else None)
 
     def _passes(self, kept: Kept, values: Mapping[str, Any]) -> bool:
         if self._policy is None:
@@ -80,24 +78,20 @@ class CopyMaker:
             kept.message,
             kept.published_at,
             kept.subject,
-            f"{kept.sequence:020d}",
+            sequence_numbers.of_topic(kept.sequence),
             values,
         )
         envelope = envelopes.notification(published, base_url=self._replay.asked.base_url)
         return envelope.to(self._subscription_arn)
 
-    def _fault(self, body: str, values: Mapping[str, Any]) -> str | None:
-        """Why the queue cannot take the copy: as for what is published."""
+    def _can_take(self, body: str, values: Mapping[str, Any]) -> bool:
+        """Whether the queue takes the copy: as for what is published."""
         size = len(body.encode())
         if self._is_raw:
             if len(values) > _MOST_RAW_ATTRIBUTES:
-                return (
-                    f"Number of message attributes [{len(values)}] exceeds the allowed maximum "
-                    f"[{_MOST_RAW_ATTRIBUTES}]."
-                )
+                return False
             size += sum([_size(name, value) for name, value in values.items()])
-        most = self._queue.maximum_message_size_bytes
-        return f"Message must be shorter than {most} bytes." if size > most else None
+        return size <= self._queue.maximum_message_size_bytes
 
 
 def _policy(text: str | None, *, by_body: bool) -> FilterPolicy | None:
@@ -111,18 +105,6 @@ def _size(name: str, value: Mapping[str, Any]) -> int:
     if payload is None:
         payload = value.get("StringValue", "").encode()
     return len(name.encode()) + len(value["DataType"].encode()) + len(payload)
-
-
-def _reasons(kept: Kept, fault: str) -> str:
-    reasons = {
-        "RequestID": kept.message_id,
-        "ErrorCode": "InvalidParameterValue",
-        "ErrorMessage": fault,
-    }
-    attributes = {
-        name: {"DataType": "String", "StringValue": text} for name, text in reasons.items()
-    }
-    return orjson.dumps(attributes).decode()
 
 
 async def send(tx: Transaction, now: datetime | None, copies: list[Copy]) -> dict[int, int]:

@@ -87,7 +87,8 @@ class Failure(NamedTuple):
 async def insert(tx: Transaction, now: datetime | None, rows: list[NewDelivery]) -> None:
     """Write requests that are due at once; after the commit tell ``wakeups.deliveries_written``."""
     if rows:
-        await tx.execute(_INSERT, now, *(list(column) for column in zip(*rows, strict=True)))
+        *columns, attributes = (list(column) for column in zip(*rows, strict=True))
+        await tx.execute(_INSERT, now, *columns, attributes if any(attributes) else None)
 
 
 async def find_heads(
@@ -169,9 +170,11 @@ async def give_back(tx: Transaction, now: datetime | None, leases: Sequence[Leas
         await tx.execute(_GIVE_BACK, now, *_columns(leases))
 
 
-async def hold(tx: Transaction, leases: Sequence[Lease]) -> set[int]:
-    """The ids of those that are still ours, held until the transaction ends."""
-    return {row["delivery_id"] for row in await tx.fetch(_HOLD, *_columns(leases))}
+async def hold(tx: Transaction, leases: Sequence[Lease]) -> dict[int, str | None]:
+    """Those that are still ours, held until the transaction ends: id -> message attributes, as
+    ``NewDelivery`` has them."""
+    rows = await tx.fetch(_HOLD, *_columns(leases))
+    return {row["delivery_id"]: row["attributes"] for row in rows}
 
 
 def _columns(leases: Sequence[Lease]) -> tuple[list[int], list[int]]:

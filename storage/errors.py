@@ -179,10 +179,16 @@ class ValidationFailed(Rejected):
     def __init__(
         self, member: str, value: str = "null", constraint: str = "Member must not be null"
     ) -> None:
+        self._what = value, constraint
+        self._member = member
         super().__init__(
             f"1 validation error detected: Value {value} at '{member}' failed to satisfy "
             f"constraint: {constraint}"
         )
+
+    def within(self, path: str) -> ValidationFailed:
+        """The same of a member of what is at that path."""
+        return ValidationFailed(f"{path}.{self._member}", *self._what)
 
 
 class NotFound(Rejected):

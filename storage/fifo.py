@@ -47,6 +47,7 @@ __all__ = [
     "move",
     "move_to_dead_letter",
     "next_ready",
+    "prior_counts",
     "purge",
     "release",
     "set_delay",
@@ -55,6 +56,7 @@ __all__ = [
 
 _SQL = load("fifo")
 _RELEASE = _SQL["release"].text
+_PRIOR_COUNTS = _SQL["prior_counts"].text
 _COUNTS = _SQL["counts"].text
 _NEXT_READY = _SQL["next_ready"].text
 _LAST_SEQUENCE = _SQL["last_sequence"].text
@@ -78,6 +80,15 @@ async def release(tx: Transaction, now: datetime | None, messages: list[Received
     """Give back messages that were leased for a caller who has gone: visible at once, uncounted."""
     rows = [(m.queue_id, m.group_id, m.sequence, m.receive_count) for m in messages]
     await tx.execute(_RELEASE, now, *zip(*rows, strict=True))
+
+
+async def prior_counts(tx: Transaction, received: list[Received]) -> dict[int, int]:
+    """As ``storage.messages.prior_counts``; 0 for those that nothing moved."""
+    await probe_by_key(tx)
+    groups = [message.group_id for message in received]
+    sequences = [message.sequence for message in received]
+    rows = await tx.fetch(_PRIOR_COUNTS, received[0].queue_id, groups, sequences)
+    return {row["sequence"]: row["prior_count"] for row in rows}
 
 
 async def move_to_dead_letter(

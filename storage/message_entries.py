@@ -32,13 +32,11 @@ class Receive(Entry):
 
 
 class ChangeVisibility(Entry):
-    """(queue_id, sequence, receive_count, visibility_ms) rows. Result: list[bool], one a row."""
+    """(queue_id, sequence, visibility_ms) rows. Result: list[bool], one a row."""
 
     __slots__ = ("rows",)
 
-    def __init__(
-        self, rows: list[tuple[int, int, int, int]], reply: Callable[[object], None]
-    ) -> None:
+    def __init__(self, rows: list[tuple[int, int, int]], reply: Callable[[object], None]) -> None:
         super().__init__(reply)
         self.rows = rows
 

@@ -18,6 +18,7 @@ from storage.errors import QueueDoesNotExist
 from storage.lanes import RECEIVE_PLANNER, Entry, Lane
 from storage.message_entries import ChangeVisibility, Receive
 from storage.model import Received
+from storage.planning import probe_by_key
 from storage.queries import load
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ _RECEIVE = _SQL["receive"].text
 _CHANGE_VISIBILITY = _SQL["change_visibility"].text
 _RELEASE = _SQL["release"].text
 _MOVE_TO_DEAD_LETTER = _SQL["move_to_dead_letter"].text
+_PRIOR_COUNTS = _SQL["prior_counts"].text
 _NEXT_VISIBLE = _SQL["next_visible"].text
 
 _BEGINNING = datetime(2000, 1, 1, tzinfo=UTC)
@@ -333,14 +335,13 @@ class StandardLanes:
                 continue
             taken |= keys
             now_entries.append(entry)
-        # The same receipt twice in one batch: the later entry counts, as if they came one by one.
-        latest = {row[:3]: row for entry in now_entries for row in entry.rows}
+        # The same message twice in one batch: the later entry counts, as if they came one by one.
+        latest = {row[:2]: row for entry in now_entries for row in entry.rows}
         rows = sorted(latest.values())
         records = await connection.fetch(_CHANGE_VISIBILITY, self._now(), *zip(*rows, strict=True))
         changed = {sequence for (sequence,) in records}
-        counts = {row[1]: row[2] for row in rows}
         for entry in now_entries:
-            entry.reply([row[1] in changed and counts[row[1]] == row[2] for row in entry.rows])
+            entry.reply([row[1] in changed for row in entry.rows])
         return left
 
 
@@ -451,6 +452,15 @@ async def move_to_dead_letter(
         _MOVE_TO_DEAD_LETTER, now, source_id, target_id, source_arn, *zip(*keys, strict=True)
     )
     return moved
+
+
+async def prior_counts(tx: Transaction, received: list[Received]) -> dict[int, int]:
+    """By sequence, how often messages of one queue were received before a redrive policy moved them
+    there; those that none moved are missing."""
+    await probe_by_key(tx)
+    sequences = [message.sequence for message in received]
+    rows = await tx.fetch(_PRIOR_COUNTS, received[0].queue_id, sequences)
+    return {row["sequence"]: row["prior_count"] for row in rows}
 
 
 class NextVisible(NamedTuple):

@@ -41,6 +41,16 @@ class Queue:
     """Whether what its receivers delete is kept in ``message_archive``."""
     archive_days: int | None
     """For how many days it is kept; None: until somebody deletes it."""
+    grouped_from: datetime | None = None
+    """From when on ``deduplication_per_group`` counts; None: it always did."""
+
+    def deduplicates_per_group(self, at: datetime) -> bool:
+        """Whether an id that comes at that instant is new unless its own group has had it. After a
+        change of the scope the whole queue counts for five minutes more, as long as what it has
+        seen (docs/contract/sqs.md 2.7)."""
+        return self.deduplication_per_group and (
+            self.grouped_from is None or at >= self.grouped_from
+        )
 
 
 UNSIGNED = bytes(16)
@@ -183,6 +193,8 @@ class Subscription:
     is_pattern: bool
     """It is to a pattern of routing keys, which is the name in the ARNs."""
     created_at: datetime
+    user_name: str
+    """Of whoever subscribed; the account where that was not written down."""
 
 
 class NewDelivery(NamedTuple):
@@ -200,6 +212,9 @@ class NewDelivery(NamedTuple):
     endpoint: str
     body: str
     """The message, or its envelope without the signature (``protocol.envelopes``)."""
+    attributes: str | None = None
+    """Those of the message, as a queue keeps them, for the dead letter of a raw delivery whose
+    subscription has a redrive policy; None of any other."""
 
 
 class NewOutboxMessage(NamedTuple):
@@ -211,7 +226,7 @@ class NewOutboxMessage(NamedTuple):
     destination: str
     """Phone number, e-mail address or ARN."""
     kind: str
-    """Notification, SubscriptionConfirmation or VerificationCode."""
+    """Notification, SubscriptionConfirmation, VerificationCode, or Invocation of a schedule."""
     topic_arn: str | None
     subscription_arn: str | None
     message_id: str

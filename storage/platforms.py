@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, NamedTuple
@@ -11,6 +11,7 @@ from uuid import UUID
 
 import asyncpg
 
+from storage.planning import probe_by_key
 from storage.queries import load
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ _LIST_APPLICATIONS = _SQL["list_applications"].text
 _CREATE_ENDPOINT = _SQL["create_endpoint"].text
 _FIND_ENDPOINT_BY_TOKEN = _SQL["find_endpoint_by_token"].text
 _FIND_ENDPOINT = _SQL["find_endpoint"].text
+_EXISTING_ENDPOINTS = _SQL["existing_endpoints"].text
 _LOCK_ENDPOINT = _SQL["lock_endpoint"].text
 _SET_ENDPOINT = _SQL["set_endpoint"].text
 _FIND_ENDPOINT_OF_SAME_APPLICATION = _SQL["find_endpoint_of_same_application"].text
@@ -172,6 +174,13 @@ async def find_endpoint(tx: Transaction, endpoint_id: UUID) -> PlatformEndpoint 
     """The endpoint of that id."""
     row = await tx.fetchrow(_FIND_ENDPOINT, endpoint_id)
     return None if row is None else _endpoint(row)
+
+
+async def existing_endpoints(tx: Transaction, endpoint_ids: Collection[UUID]) -> set[UUID]:
+    """Those of the endpoints that are there."""
+    await probe_by_key(tx)
+    rows = await tx.fetch(_EXISTING_ENDPOINTS, list(endpoint_ids))
+    return {row["endpoint_id"] for row in rows}
 
 
 async def lock_endpoint(tx: Transaction, endpoint_id: UUID) -> PlatformEndpoint | None:

@@ -113,6 +113,7 @@ def _queue(row: asyncpg.Record) -> Queue:
         max_receive_count=max_receive_count,
         is_archiving=row["is_archiving"],
         archive_days=row["archive_days"],
+        grouped_from=row["grouped_from"],
     )
 
 

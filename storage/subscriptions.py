@@ -48,7 +48,7 @@ _FORGET_ENDED = _SQL["forget_ended"].text
 class NewSubscription:
     """A subscription to create: ``token`` None means that it is confirmed at once.
 
-    ``account_id`` is the subscriber's; the region is that of the topic.
+    ``account_id`` and ``user_name`` are the subscriber's; the region is that of the topic.
     """
 
     subscription_id: UUID
@@ -60,6 +60,7 @@ class NewSubscription:
     attributes: Mapping[str, str]
     token: str | None
     is_native: bool = False
+    user_name: str | None = None
 
 
 class Ended(NamedTuple):
@@ -91,6 +92,7 @@ def _subscription(row: asyncpg.Record) -> Subscription:
         is_native=row["is_native"],
         is_pattern=row["is_pattern"],
         created_at=row["created_at"],
+        user_name=row["user_name"] or row["account_id"],
     )
 
 
@@ -154,6 +156,7 @@ async def create(
         new.is_native,
         new.token,
         None if new.token is None else token_seconds,
+        new.user_name,
     )
     await tell_topic_changed(tx, new.topic_id)
 

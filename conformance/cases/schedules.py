@@ -41,7 +41,7 @@ def who_the_caller_is(client: Client) -> None:
     found = client.identity()
     account = found["Account"]
     expect(len(account), 12)
-    expect(found["Arn"], f"arn:aws:iam::{account}:root")
+    expect(found["Arn"].startswith(f"arn:aws:iam::{account}:user/"), True)
     expect(found["UserId"], account)
 
 

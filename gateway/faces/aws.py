@@ -28,7 +28,7 @@ from protocol import (
 from protocol.aws_errors import AwsError
 from protocol.detect import NOT_ON_QUEUE_PATH, SERVICES, Detected, detect, has_form
 from protocol.errors import Malformed
-from protocol.queue_urls import QueueAddress, queue_from_url
+from protocol.queue_urls import QueueAddress, queue_from_url, queue_url, region_of_host
 from protocol.scheduler_shapes import ROUTES, RULES, SCHEDULER
 from storage.errors import (
     MalformedInput,
@@ -122,18 +122,31 @@ class Call:
                     queues.by_url.clear()
                 queues.by_url[key] = queue
             return queue
-        return await self.find(self.detected.path_queue)
+        address = self.detected.path_queue
+        if address is not None and address.region is None:
+            # The request went to the URL: its host may be one that names a region.
+            address = address._replace(region=region_of_host(self.request.headers.get("host", "")))
+        return await self.find(address)
 
     async def find(self, address: QueueAddress | None) -> Queue:
-        """The queue of an address in the caller's region; QueueDoesNotExist."""
+        """The queue of an address, in the caller's account and region unless it names others;
+        QueueDoesNotExist."""
         if address is None:
             raise QueueDoesNotExist
         account_id = address.account_id or self.caller.account_id
-        return await self.engine.queues.find(account_id, self.caller.region, address.name)
+        region = address.region or self.caller.region
+        return await self.engine.queues.find(account_id, region, address.name)
 
-    def queue_url(self, account_id: str, name: str) -> str:
+    def queue_url(self, region: str, account_id: str, name: str) -> str:
         """The URL under which the caller reaches us and the queue."""
-        return f"{self.request.base_url}/{account_id}/{name}"
+        rules = self.engine.rules
+        return queue_url(
+            self.request.base_url,
+            region,
+            QueueAddress(account_id, name),
+            home_region=rules.region,
+            by_host=rules.names_regions_by_host,
+        )
 
 
 Binding = Callable[[Call], Awaitable[Members | None]]

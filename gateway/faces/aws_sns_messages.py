@@ -79,9 +79,6 @@ def _start_batch(context: TopicContext, members: Members, reply: Reply) -> None:
     engine, publisher, audience = context
     entries = _checked_entries(members.get("PublishBatchRequestEntries"))
     requests = [_to_publish(entry) for entry in entries]
-    for number, request in enumerate(requests, 1):
-        if request.message is None:
-            raise ValidationFailed(f"publishBatchRequestEntries.{number}.member.message")
     publishing.publish_messages(engine, publisher, audience, requests, reply)
 
 
@@ -158,6 +155,8 @@ async def publish(call: Call) -> Members:
     """To a topic, a push endpoint or a phone number."""
     members = call.members
     given = [name for name in ("TopicArn", "TargetArn", "PhoneNumber") if members.get(name)]
+    if not given and "TopicArn" in members:
+        checked_topic_arn(call.caller, members["TopicArn"])
     if not given:
         raise InvalidParameter(_NO_TARGET)
     if topic_arn_of(members) is not None:

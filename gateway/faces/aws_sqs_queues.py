@@ -12,18 +12,18 @@ async def create_queue(call: Call) -> Members:
         members.get("QueueName"), members.get("Attributes") or {}, members.get("tags") or {}
     )
     queue = await queues.create_queue(call.engine, call.caller, request)
-    return {"QueueUrl": call.queue_url(queue.account_id, queue.name)}
+    return {"QueueUrl": call.queue_url(queue.region, queue.account_id, queue.name)}
 
 
 async def get_queue_url(call: Call) -> Members:
     members = call.members
     request = queues.GetQueueUrl(members.get("QueueName"), members.get("QueueOwnerAWSAccountId"))
     queue = await queues.get_queue_url(call.engine, call.caller, request)
-    return {"QueueUrl": call.queue_url(queue.account_id, queue.name)}
+    return {"QueueUrl": call.queue_url(queue.region, queue.account_id, queue.name)}
 
 
 def _urls(call: Call, page: queues.QueuePage) -> list[str] | None:
-    return [call.queue_url(page.account_id, name) for name in page.queue_names] or None
+    return [call.queue_url(page.region, page.account_id, name) for name in page.queue_names] or None
 
 
 async def list_queues(call: Call) -> Members:

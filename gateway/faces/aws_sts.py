@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from gateway.faces.aws import Binding, Call, Members
-from protocol.arns import root_arn
+from protocol.arns import user_arn
 
 
 async def get_caller_identity(call: Call) -> Members:
-    """Who the credentials belong to: the owner of their account, as AWS says of root credentials.
+    """Whose the credentials are: a user named like the access key (docs/contract/protocol.md 1.8).
 
     The id is the one that receivers see as SenderId.
     """
-    account_id = call.caller.account_id
+    caller = call.caller
     return {
-        "UserId": call.caller.principal,
-        "Account": account_id,
-        "Arn": root_arn(account_id),
+        "UserId": caller.principal,
+        "Account": caller.account_id,
+        "Arn": user_arn(caller.account_id, caller.user_name),
     }
 
 

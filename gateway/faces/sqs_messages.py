@@ -13,7 +13,7 @@ from gateway.operations import message_attributes
 from gateway.operations.limits import LIMITS
 from gateway.operations.messages import ReceiveMessage, system_of
 from gateway.operations.sending import SendMessage, Sent
-from protocol import names
+from protocol import names, sequence_numbers
 from protocol.attribute_values import with_bytes
 from protocol.digests import md5_of_attributes, md5_of_body
 from storage.errors import (
@@ -203,7 +203,7 @@ def _system_members(message: Received, want: Wanted) -> dict[str, str]:
     if message.group_id is not None:
         attributes["MessageGroupId"] = message.group_id
         attributes["MessageDeduplicationId"] = message.deduplication_id or ""
-        attributes["SequenceNumber"] = f"{message.sequence:020d}"
+        attributes["SequenceNumber"] = sequence_numbers.of_queue(message.sequence)
     if want.everything:
         return attributes
     return {name: value for name, value in attributes.items() if name in want.system}

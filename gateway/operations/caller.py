@@ -9,7 +9,8 @@ from dataclasses import dataclass
 class Caller:
     """The namespace of a request: account from the credential, region from the signing scope.
 
-    ``principal`` is the stable id that receivers see as SenderId.
+    ``principal`` is the stable id that receivers see as SenderId, ``access_key`` whose signature it
+    is, if there is one that could be read.
     """
 
     account_id: str
@@ -17,3 +18,9 @@ class Caller:
     principal: str
     is_anonymous: bool = False
     """The request carried no credentials: SNS asks for some on a few actions."""
+    access_key: str = ""
+
+    @property
+    def user_name(self) -> str:
+        """The name of the user that AWS's ARNs show: the access key, else the account."""
+        return self.access_key or self.account_id

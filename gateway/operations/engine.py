@@ -43,6 +43,10 @@ class Rules:
     """How many coming times of a schedule are shown."""
     schedule_list_max: int = 1000
     """Most schedules of one listing of the native API."""
+    region: str = "us-east-1"
+    """Of queues whose URL need not name one."""
+    names_regions_by_host: bool = False
+    """Whether URLs of queues do it as AWS's do, in the host; else in the path."""
 
 
 @dataclass(slots=True)

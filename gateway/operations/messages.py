@@ -246,7 +246,11 @@ def change_message_visibility(
     visibility_timeout_seconds: int | None,
     reply: Reply,
 ) -> None:
-    """Hide the message for so many seconds from now, 0 to show it; the reply is None."""
+    """Hide the message for so many seconds from now, 0 to show it; the reply is None.
+
+    On a standard queue the handle of any receive will do, on a FIFO queue that of the last one
+    (docs/contract/sqs.md 2.6).
+    """
     row = _visibility_row(engine, queue, receipt_handle, visibility_timeout_seconds)
     _change(engine, queue, [row], lambda result: reply(_only(result)))
 
@@ -277,9 +281,9 @@ def change_message_visibilities(
 def _visibility_row(
     engine: Engine, queue: Queue, handle: str | None, seconds: int | None
 ) -> tuple[str, Any, int]:
-    receipt = _receipt(engine, queue, handle)
     if seconds is None:
         raise MissingParameter("VisibilityTimeout")
+    receipt = _receipt(engine, queue, handle)
     most = engine.limits.visibility_timeout_seconds
     check_visibility(seconds, most)
     if engine.clock.seconds() + seconds > receipt.received_at + most + 1:
@@ -315,7 +319,7 @@ def _change(engine: Engine, queue: Queue, rows: list[tuple[str, Any, int]], repl
         ]
         engine.fifo.visibility.submit(FifoChangeVisibility(fifo_rows, done))
     else:
-        keys = [(r.queue_id, r.sequence, r.receive_count, s * 1000) for _, r, s in rows]
+        keys = [(r.queue_id, r.sequence, s * 1000) for _, r, s in rows]
         engine.standard.visibility.submit(ChangeVisibility(keys, done))
 
 

@@ -18,6 +18,8 @@ from storage.fifo import FifoMessage, FifoSend, dedup_key
 from storage.messages import NativeSend, NewMessage
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from gateway.operations.caller import Caller
     from gateway.operations.engine import Engine
     from gateway.operations.receiving import Reply
@@ -71,7 +73,8 @@ def send_native(
             else:
                 done(result, 0, [])
 
-        rows = [_fifo_message(caller, queue, one) for one in messages]
+        now = engine.clock.instant()
+        rows = [_fifo_message(caller, queue, one, now) for one in messages]
         engine.fifo.send.submit(FifoSend(queue.queue_id, rows, done_fifo, size))
         return
     standard = [
@@ -152,7 +155,9 @@ def _row(caller: Caller, queue: Queue, message: NativeMessage, digest: bytes) ->
     )
 
 
-def _fifo_message(caller: Caller, queue: Queue, message: NativeMessage) -> FifoMessage:
+def _fifo_message(
+    caller: Caller, queue: Queue, message: NativeMessage, now: datetime
+) -> FifoMessage:
     assert message.group_id is not None
     message_id = new_id()
     deduplication_id = message.deduplication_id
@@ -160,7 +165,7 @@ def _fifo_message(caller: Caller, queue: Queue, message: NativeMessage) -> FifoM
         # The native API asks for no id: without one nothing is a duplicate of anything.
         is_by_content = queue.content_based_deduplication
         deduplication_id = content_based_id(message.body) if is_by_content else message_id
-    scope = message.group_id if queue.deduplication_per_group else None
+    scope = message.group_id if queue.deduplicates_per_group(now) else None
     return FifoMessage(
         message_id,
         message.group_id,

@@ -22,6 +22,23 @@ if TYPE_CHECKING:
     from gateway.operations.engine import Engine
 
 _ACTIONS = frozenset({*SQS.actions, "*"})
+_OF_OWNERS = frozenset(
+    {
+        "AddPermission",
+        "CancelMessageMoveTask",
+        "CreateQueue",
+        "DeleteQueue",
+        "ListMessageMoveTasks",
+        "ListQueues",
+        "ListQueueTags",
+        "RemovePermission",
+        "SetQueueAttributes",
+        "StartMessageMoveTask",
+        "TagQueue",
+        "UntagQueue",
+    }
+)
+"""What no policy allows others ("Overview of managing access in Amazon SQS")."""
 _ACCOUNT = re.compile(r"[0-9]{12}")
 _ACCOUNT_OR_ARN = re.compile(r"[0-9]{12}|arn:aws[a-z-]{0,20}:iam::[0-9]{12}:[!-~]{1,512}")
 
@@ -74,6 +91,8 @@ def _statement(request: AddPermission, limits: Limits) -> tuple[str, dict[str, A
             f"maximum allowed is {limits.permission_actions}."
         )
     for action in request.actions:
+        if action in _OF_OWNERS:
+            raise InvalidParameterValue("Only the queue owner is allowed to invoke this action.")
         if action not in _ACTIONS:
             raise InvalidParameterValue(
                 f"Value SQS:{action} for parameter ActionName is invalid. "

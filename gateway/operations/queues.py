@@ -189,8 +189,10 @@ class ListQueues:
 
 @dataclass(frozen=True, slots=True)
 class QueuePage:
-    """Queues of one account. ``next_token`` None: there are no more, or no MaxResults was given."""
+    """Queues of one region and account. ``next_token`` None: there are no more, or no MaxResults
+    was given."""
 
+    region: str
     account_id: str
     queue_names: list[str]
     next_token: str | None
@@ -202,7 +204,7 @@ async def list_queues(engine: Engine, caller: Caller, request: ListQueues) -> Qu
     after = last_of("queues", request.next_token) or ""
     prefix = request.prefix or ""
     if _PREFIX.fullmatch(prefix) is None:
-        return QueuePage(caller.account_id, [], None)
+        return QueuePage(caller.region, caller.account_id, [], None)
     async with engine.database.transaction() as tx:
         found = await queues.list_names(
             tx,
@@ -215,7 +217,7 @@ async def list_queues(engine: Engine, caller: Caller, request: ListQueues) -> Qu
     token = None
     if request.max_results is not None and len(found) > size:
         token = token_behind("queues", found[size - 1])
-    return QueuePage(caller.account_id, found[:size], token)
+    return QueuePage(caller.region, caller.account_id, found[:size], token)
 
 
 @dataclass(frozen=True, slots=True)
@@ -348,4 +350,5 @@ async def list_dead_letter_source_queues(
     token = None
     if request.max_results is not None and len(found) > size:
         token = token_behind("sources", str(found[size - 1].queue_id))
-    return QueuePage(queue.account_id, [source.name for source in found[:size]], token)
+    names = [source.name for source in found[:size]]
+    return QueuePage(queue.region, queue.account_id, names, token)

@@ -279,7 +279,8 @@ class Receiving:
             # They stay in flight and over the limit: the next receive moves them.
             self._finish(error)
             return
-        alive = [m for m in received if m.receive_count <= most] if buried else received
+        gone = {message.sequence for message in buried}
+        alive = [message for message in received if message.sequence not in gone]
         if self._done:
             if alive:
                 await release(self._engine, self._queue, alive)
@@ -310,16 +311,28 @@ class Receiving:
         self._timer = loop.call_later(pause, self.wake)
 
 
-async def _move_to_dead_letter(engine: Engine, queue: Queue, dead: list[Received]) -> bool:
-    """False when the target does not exist (any more): AWS keeps delivering from the source.
+async def _move_to_dead_letter(
+    engine: Engine, queue: Queue, dead: list[Received]
+) -> list[Received]:
+    """Those that nobody may get any more: they were moved, or deleted meanwhile.
 
-    True also when the messages were deleted meanwhile: nobody may get them.
+    None when the target does not exist (any more): AWS keeps delivering from the source. A dead
+    letter of another queue may be received here as often as if it were new, whatever its count
+    shows. Not where the target would send it back: such queues hand it round (docs/contract/sqs.md
+    2.10).
     """
     target = await _dead_letter_queue(engine, queue)
     if target is None:
-        return False
+        return []
     now = engine.clock.now()
     async with engine.database.transaction() as tx:
+        if target.dead_letter_arn != queue.arn:
+            prior_counts = fifo.prior_counts if queue.is_fifo else messages.prior_counts
+            before = await prior_counts(tx, dead)
+            most = queue.max_receive_count
+            dead = [m for m in dead if m.receive_count - before.get(m.sequence, 0) > most]
+            if not dead:
+                return []
         if queue.is_fifo:
             moved = await fifo.move_to_dead_letter(
                 tx,
@@ -345,8 +358,8 @@ async def _move_to_dead_letter(engine: Engine, queue: Queue, dead: list[Received
     else:
         # Its own notification may be on the way: ask the database whether the target is there.
         engine.queues.forget(target.queue_id)
-        return await _dead_letter_queue(engine, queue) is not None
-    return True
+        return dead if await _dead_letter_queue(engine, queue) is not None else []
+    return dead
 
 
 async def _dead_letter_queue(engine: Engine, queue: Queue) -> Queue | None:

@@ -14,7 +14,7 @@ import orjson
 from gateway.operations import message_attributes
 from gateway.operations.identifiers import bad_id, new_id
 from gateway.operations.message_attributes import Values
-from protocol import names
+from protocol import names, sequence_numbers
 from protocol.digests import content_based_id, md5_of_bytes
 from storage.errors import (
     BatchRequestTooLong,
@@ -88,7 +88,7 @@ def send_message(
         raise MissingParameter("MessageGroupId")
     checked = _check(engine, caller, queue, request, "are invalid")
     if queue.is_fifo:
-        messages = [_fifo_message(queue, request, checked)]
+        messages = [_fifo_message(engine, queue, request, checked)]
         _send_fifo(engine, queue, messages, [checked], lambda result: reply(_first(result)))
         return
     started = perf_counter()
@@ -182,7 +182,7 @@ def _send_fifo_batch(
             outcomes[place] = PriorEntryRefused(request.group_id or "")
         else:
             kept.append(checked)
-            messages.append(_fifo_message(queue, request, checked))
+            messages.append(_fifo_message(engine, queue, request, checked))
     if messages:
         _send_fifo(engine, queue, messages, kept, lambda result: reply(_merged(outcomes, result)))
     else:
@@ -196,11 +196,17 @@ def _merged(outcomes: list[Sent | Rejected], result: object) -> object:
     return [o if isinstance(o, Rejected) else next(sent) for o in outcomes]
 
 
-def _fifo_message(queue: Queue, request: SendMessage, checked: _Checked) -> FifoMessage:
+def _fifo_message(
+    engine: Engine, queue: Queue, request: SendMessage, checked: _Checked
+) -> FifoMessage:
     _, message_id, body, sender_id, attributes, system, delay_seconds, _ = checked.row
     assert request.group_id is not None
     assert checked.deduplication_id is not None
-    scope = request.group_id if queue.deduplication_per_group else None
+    # Only queues whose scope was changed pay for the look at the clock.
+    is_grouped = queue.deduplication_per_group and (
+        queue.grouped_from is None or queue.deduplicates_per_group(engine.clock.instant())
+    )
+    scope = request.group_id if is_grouped else None
     return FifoMessage(
         message_id,
         request.group_id,
@@ -230,7 +236,9 @@ def _send_fifo(
             engine.series.sent(queue, fresh, started)
         reply(
             [
-                checked.sent._replace(message_id=message_id, sequence_number=f"{sequence:020d}")
+                checked.sent._replace(
+                    message_id=message_id, sequence_number=sequence_numbers.of_queue(sequence)
+                )
                 for checked, (message_id, sequence, _) in zip(good, result, strict=True)
             ]
         )

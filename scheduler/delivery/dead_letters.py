@@ -65,7 +65,7 @@ async def move(
         if queue is None or queue.is_fifo:
             stuck.append(letter)
         else:
-            rows.append(_message(letter, queue))
+            rows.append(_message(letter, queue, held[letter.claimed.delivery_id]))
             moved.append(letter)
     counts = Counter(row[0] for row in rows)
     if rows:
@@ -82,22 +82,14 @@ def _lease(letter: DeadLetter) -> deliveries.Lease:
     return letter.claimed.delivery_id, letter.claimed.attempt_count
 
 
-def _message(letter: DeadLetter, queue: Queue) -> messages.NewMessage:
-    outcome = letter.outcome
-    reasons = {
-        "RequestID": str(letter.claimed.message_id),
-        "ErrorCode": "NoAnswer" if outcome.status is None else str(outcome.status),
-        "ErrorMessage": outcome.error or "",
-    }
-    attributes = {
-        name: {"DataType": "String", "StringValue": text} for name, text in reasons.items()
-    }
+def _message(letter: DeadLetter, queue: Queue, attributes: str | None) -> messages.NewMessage:
+    """What the web hook would have got, with nothing added (docs/contract/sns.md 3.6)."""
     return (
         queue.queue_id,
         str(uuid4()),
         letter.body,
         letter.claimed.account_id,
-        orjson.dumps(attributes).decode(),
+        attributes,
         None,
         queue.delay_seconds,
         # What could not be signed for want of the key is signed when it is received.

@@ -2,16 +2,18 @@
 -- Every statement that needs the time takes `now`; NULL means the clock of the database.
 
 -- name: insert
--- params: now, subscription_ids, kinds, are_raw, message_ids, account_ids, regions, topic_names, endpoints, bodies
--- One row for each request that is still to be made, due at once.
+-- params: now, subscription_ids, kinds, are_raw, message_ids, account_ids, regions, topic_names, endpoints, bodies, attributes
+-- One row for each request that is still to be made, due at once. attributes is NULL when none has
+-- any.
 INSERT INTO deliveries (subscription_id, kind, is_raw, due_at, created_at, message_id, account_id,
-  region, topic_name, endpoint, body)
+  region, topic_name, endpoint, body, attributes)
 SELECT i.subscription_id, i.kind, i.is_raw, clock.now, clock.now, i.message_id, i.account_id,
-  i.region, i.topic_name, i.endpoint, i.body
+  i.region, i.topic_name, i.endpoint, i.body, i.attributes
 FROM (SELECT coalesce($1::timestamptz, present()) AS now) AS clock,
   unnest($2::uuid[], $3::text[], $4::boolean[], $5::uuid[], $6::text[], $7::text[], $8::text[],
-         $9::text[], $10::text[])
-    AS i (subscription_id, kind, is_raw, message_id, account_id, region, topic_name, endpoint, body)
+         $9::text[], $10::text[], $11::text[])
+    AS i (subscription_id, kind, is_raw, message_id, account_id, region, topic_name, endpoint, body,
+      attributes)
 
 -- name: find_heads
 -- params: now, after_subscription_id, most
@@ -125,8 +127,9 @@ WHERE d.delivery_id = ANY($2::bigint[]) AND d.is_leased
 
 -- name: hold
 -- params: delivery_ids, attempt_counts
--- Which of these deliveries are still leased by that attempt; they are held.
-SELECT d.delivery_id FROM deliveries AS d
+-- Which of these deliveries are still leased by that attempt, with the attributes of their messages;
+-- they are held.
+SELECT d.delivery_id, d.attributes FROM deliveries AS d
 WHERE d.delivery_id = ANY($1::bigint[]) AND d.is_leased
   AND d.attempt_count = ($2::int[])[array_position($1::bigint[], d.delivery_id)]
 ORDER BY d.delivery_id

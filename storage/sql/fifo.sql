@@ -231,6 +231,15 @@ LEFT JOIN LATERAL (
   OFFSET 0) AS m ON true
 WHERE coalesce(m.sent_at <= clock.now - q.retention * interval '1 second', true)
 
+-- name: prior_counts
+-- params: queue_id, group_ids, sequences
+-- How often these messages had been received before they came to this queue.
+SELECT i.sequence, m.prior_count
+FROM unnest($2::text[], $3::bigint[]) AS i (group_id, sequence), LATERAL (
+  SELECT x.prior_count FROM fifo_messages AS x
+  WHERE x.queue_id = $1 AND x.group_id = i.group_id AND x.sequence = i.sequence
+  OFFSET 0) AS m
+
 -- name: change_visibility
 -- params: now, queue_ids, group_ids, sequences, receive_counts, visibilities_ms
 -- Hides each message until now + visibility if its timeout still runs and the handle is that of its

@@ -91,19 +91,18 @@ RETURNING m.queue_id, m.sequence, m.message_id, m.receive_count, m.body, m.sende
   m.body_md5
 
 -- name: change_visibility
--- params: now, queue_ids, sequences, receive_counts, visibilities_ms
--- Hides each message until now + visibility, whether or not its timeout has run out, as AWS does;
--- 0 shows it at once. A handle of an earlier receive changes nothing. Answers the sequences that
--- were changed. A sequence is one message's alone, whatever its queue.
+-- params: now, queue_ids, sequences, visibilities_ms
+-- Hides each message until now + visibility, whether or not its timeout has run out or somebody has
+-- received it since, as AWS does; 0 shows it at once. Answers the sequences that were changed. A
+-- sequence is one message's alone, whatever its queue.
 UPDATE messages AS m
 SET visible_at = coalesce($1::timestamptz, present())
-  + ($5::bigint[])[array_position($3::bigint[], m.sequence)] * interval '1 millisecond'
+  + ($4::bigint[])[array_position($3::bigint[], m.sequence)] * interval '1 millisecond'
 WHERE m.ctid = ANY(ARRAY(
     SELECT (SELECT k.ctid FROM messages AS k
             WHERE k.queue_id = i.queue_id AND k.sequence = i.sequence)
     FROM unnest($2::int[], $3::bigint[]) AS i (queue_id, sequence)))
   AND m.receive_count > 0
-  AND m.receive_count = ($4::int[])[array_position($3::bigint[], m.sequence)]
 RETURNING m.sequence
 
 -- name: release
@@ -119,8 +118,8 @@ WHERE m.queue_id = $2::int AND m.sequence = ANY($3::bigint[])
 -- name: move_to_dead_letter
 -- params: now, source_id, target_id, source_arn, sequences, receive_counts
 -- Moves messages that one receive too many leased. They keep id, sequence, sending time and body;
--- the count goes on where it was, less the receive that nobody saw. Answers how many moved: none
--- of a target that was deleted. A number of its own says when each came to the target; one whose
+-- the count goes on where it was, less the receive that nobody saw, and that is noted, for the target
+-- counts its own receives only. Answers how many moved: none of a target that was deleted. A number of its own says when each came to the target; one whose
 -- queue is its own dead-letter queue never left.
 WITH live AS MATERIALIZED (
   SELECT queue_id FROM queues WHERE queue_id = $3::int AND deleted_at IS NULL
@@ -132,12 +131,13 @@ WITH live AS MATERIALIZED (
   RETURNING m.*
 ), moved AS (
   INSERT INTO messages (queue_id, sequence, visible_at, sent_at, first_received_at, receive_count,
-    message_id, body_md5, sender_id, body, attributes, system, arrival)
+    message_id, body_md5, sender_id, body, attributes, system, arrival, prior_count)
   SELECT $3::int, t.sequence, coalesce($1::timestamptz, present()), t.sent_at,
     t.first_received_at, t.receive_count - 1, t.message_id, t.body_md5, t.sender_id, t.body, t.attributes,
     (coalesce(t.system, '{}')::jsonb
       || jsonb_build_object('DeadLetterQueueSourceArn', $4::text))::text,
-    CASE WHEN $3::int = $2::int THEN t.arrival ELSE nextval('message_sequence') END
+    CASE WHEN $3::int = $2::int THEN t.arrival ELSE nextval('message_sequence') END,
+    t.receive_count - 1
   FROM taken AS t
   RETURNING 1
 ), counted AS (
@@ -148,6 +148,12 @@ WITH live AS MATERIALIZED (
   WHERE n.moved > 0
 )
 SELECT count(*)::int FROM moved
+
+-- name: prior_counts
+-- params: queue_id, sequences
+-- How often dead letters among these messages had been received before they came to this queue.
+SELECT m.sequence, m.prior_count FROM messages AS m
+WHERE m.queue_id = $1 AND m.sequence = ANY($2::bigint[]) AND m.prior_count > 0
 
 -- name: next_visible
 -- params: now, queue_ids, marks, retentions

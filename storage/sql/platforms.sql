@@ -64,6 +64,11 @@ SELECT e.endpoint_id, e.position, e.token, e.attributes, a.account_id, a.region,
 FROM platform_endpoints AS e JOIN platform_applications AS a USING (application_id)
 WHERE e.endpoint_id = $1
 
+-- name: existing_endpoints
+-- params: endpoint_ids
+-- Which of these endpoints are there.
+SELECT endpoint_id FROM platform_endpoints WHERE endpoint_id = ANY($1::uuid[])
+
 -- name: lock_endpoint
 -- params: endpoint_id
 -- Changes of one endpoint take turns.

@@ -6,7 +6,7 @@
 -- params: account_id, region, queue_name
 -- The live queue of that name, or no row.
 SELECT queue_id, account_id, region, queue_name, is_fifo, attributes, tags, created_at, modified_at,
-  is_archiving, archive_days
+  is_archiving, archive_days, grouped_from
 FROM queues
 WHERE account_id = $1 AND region = $2 AND queue_name = $3 AND deleted_at IS NULL
 
@@ -14,7 +14,7 @@ WHERE account_id = $1 AND region = $2 AND queue_name = $3 AND deleted_at IS NULL
 -- params: account_id, region, queue_names
 -- The live queues of these names; names of none are missing.
 SELECT queue_id, account_id, region, queue_name, is_fifo, attributes, tags, created_at, modified_at,
-  is_archiving, archive_days
+  is_archiving, archive_days, grouped_from
 FROM queues
 WHERE account_id = $1 AND region = $2 AND queue_name = ANY($3::text[]) AND deleted_at IS NULL
 
@@ -22,7 +22,7 @@ WHERE account_id = $1 AND region = $2 AND queue_name = ANY($3::text[]) AND delet
 -- params: queue_id
 -- The live queue of that id, or no row: for workers, whose rows name queues by id.
 SELECT queue_id, account_id, region, queue_name, is_fifo, attributes, tags, created_at, modified_at,
-  is_archiving, archive_days
+  is_archiving, archive_days, grouped_from
 FROM queues
 WHERE queue_id = $1 AND deleted_at IS NULL
 
@@ -31,7 +31,7 @@ WHERE queue_id = $1 AND deleted_at IS NULL
 -- The live queue, its row held to the end of the transaction: changes of one queue take turns. Sends
 -- and receives only read the row, so they never wait for this.
 SELECT queue_id, account_id, region, queue_name, is_fifo, attributes, tags, created_at, modified_at,
-  is_archiving, archive_days
+  is_archiving, archive_days, grouped_from
 FROM queues
 WHERE queue_id = $1 AND deleted_at IS NULL
 FOR NO KEY UPDATE
@@ -45,7 +45,7 @@ SELECT $2, $3, $4, $5, $6::jsonb, $7::jsonb, $8, clock.now, clock.now, $9, $10
 FROM (SELECT coalesce($1::timestamptz, present()) AS now) AS clock
 ON CONFLICT (account_id, region, queue_name) WHERE deleted_at IS NULL DO NOTHING
 RETURNING queue_id, account_id, region, queue_name, is_fifo, attributes, tags,
-  created_at, modified_at, is_archiving, archive_days
+  created_at, modified_at, is_archiving, archive_days, grouped_from
 
 -- name: deleted_recently
 -- params: now, account_id, region, queue_name, seconds
@@ -76,10 +76,15 @@ ORDER BY queue_name LIMIT $5
 -- name: set_attributes
 -- params: now, queue_id, attributes, dead_letter_arn
 -- Replaces the settable attributes; the caller holds the row (`lock`). The ARN of the dead-letter queue
--- stands in a column of its own, so that ListDeadLetterSourceQueues has an index.
+-- stands in a column of its own, so that ListDeadLetterSourceQueues has an index. Deduplication ids
+-- go by group only after the five minutes in which those of the whole queue still count.
 UPDATE queues
-SET attributes = $3::jsonb, dead_letter_arn = $4,
-  modified_at = coalesce($1::timestamptz, present())
+SET attributes = $3::jsonb, dead_letter_arn = $4, modified_at = clock.now,
+  grouped_from = CASE
+    WHEN $3::jsonb ->> 'DeduplicationScope' IS DISTINCT FROM 'messageGroup' THEN NULL
+    WHEN attributes ->> 'DeduplicationScope' = 'messageGroup' THEN grouped_from
+    ELSE clock.now + interval '5 minutes' END
+FROM (SELECT coalesce($1::timestamptz, present()) AS now) AS clock
 WHERE queue_id = $2
 
 -- name: set_tags

@@ -9,7 +9,7 @@
 -- All of them in order of creation, for the cache of publishing.
 SELECT s.subscription_id, s.position, s.topic_id, s.protocol, s.endpoint, s.account_id, s.region,
   s.attributes, s.is_confirmed, s.was_authenticated, s.authenticate_on_unsubscribe, s.live_from,
-  s.is_native, s.created_at, t.account_id AS topic_account_id, t.topic_name, t.is_pattern
+  s.is_native, s.created_at, s.user_name, t.account_id AS topic_account_id, t.topic_name, t.is_pattern
 FROM subscriptions AS s JOIN topics AS t ON t.topic_id = s.topic_id
 WHERE s.topic_id = $1
 ORDER BY s.position
@@ -19,7 +19,7 @@ ORDER BY s.position
 -- The same of several topics.
 SELECT s.subscription_id, s.position, s.topic_id, s.protocol, s.endpoint, s.account_id, s.region,
   s.attributes, s.is_confirmed, s.was_authenticated, s.authenticate_on_unsubscribe, s.live_from,
-  s.is_native, s.created_at, t.account_id AS topic_account_id, t.topic_name, t.is_pattern
+  s.is_native, s.created_at, s.user_name, t.account_id AS topic_account_id, t.topic_name, t.is_pattern
 FROM subscriptions AS s JOIN topics AS t ON t.topic_id = s.topic_id
 WHERE s.topic_id = ANY($1::int[])
 ORDER BY s.position
@@ -29,7 +29,7 @@ ORDER BY s.position
 -- The subscription of that id with its topic, or no row, also when it was not confirmed in time.
 SELECT s.subscription_id, s.position, s.topic_id, s.protocol, s.endpoint, s.account_id, s.region,
   s.attributes, s.is_confirmed, s.was_authenticated, s.authenticate_on_unsubscribe, s.live_from,
-  s.is_native, s.created_at, t.account_id AS topic_account_id, t.topic_name, t.is_pattern
+  s.is_native, s.created_at, s.user_name, t.account_id AS topic_account_id, t.topic_name, t.is_pattern
 FROM subscriptions AS s JOIN topics AS t ON t.topic_id = s.topic_id
 WHERE s.subscription_id = $1
   AND (s.is_confirmed OR s.token_expires_at > coalesce($2::timestamptz, present()))
@@ -39,7 +39,7 @@ WHERE s.subscription_id = $1
 -- Also long after it was confirmed: the same link answers the same.
 SELECT s.subscription_id, s.position, s.topic_id, s.protocol, s.endpoint, s.account_id, s.region,
   s.attributes, s.is_confirmed, s.was_authenticated, s.authenticate_on_unsubscribe, s.live_from,
-  s.is_native, s.created_at, t.account_id AS topic_account_id, t.topic_name, t.is_pattern
+  s.is_native, s.created_at, s.user_name, t.account_id AS topic_account_id, t.topic_name, t.is_pattern
 FROM subscriptions AS s JOIN topics AS t ON t.topic_id = s.topic_id
 WHERE s.token = $1
   AND (s.is_confirmed OR s.token_expires_at > coalesce($2::timestamptz, present()))
@@ -50,7 +50,7 @@ WHERE s.token = $1
 -- finds it. Those that expired were removed before (`delete_expired_of_endpoint`).
 SELECT s.subscription_id, s.position, s.topic_id, s.protocol, s.endpoint, s.account_id, s.region,
   s.attributes, s.is_confirmed, s.was_authenticated, s.authenticate_on_unsubscribe, s.live_from,
-  s.is_native, s.created_at, t.account_id AS topic_account_id, t.topic_name, t.is_pattern
+  s.is_native, s.created_at, s.user_name, t.account_id AS topic_account_id, t.topic_name, t.is_pattern
 FROM subscriptions AS s JOIN topics AS t ON t.topic_id = s.topic_id
 WHERE s.topic_id = $1 AND s.protocol = $2 AND s.endpoint = $3
 
@@ -62,15 +62,15 @@ WHERE topic_id = $2 AND protocol = $3 AND endpoint = $4 AND NOT is_confirmed
   AND token_expires_at <= coalesce($1::timestamptz, present())
 
 -- name: create
--- params: now, subscription_id, topic_id, protocol, endpoint, account_id, region, attributes, is_confirmed, is_native, token, token_seconds
+-- params: now, subscription_id, topic_id, protocol, endpoint, account_id, region, attributes, is_confirmed, is_native, token, token_seconds, user_name
 -- Confirmed at once, and then nobody without credentials can end it; or pending for so many seconds.
 -- Of those that the native API makes, whoever got an envelope can: they lead to no page of AWS's
 -- where one could sign in.
 INSERT INTO subscriptions (subscription_id, topic_id, protocol, endpoint, account_id, region,
   attributes, is_confirmed, was_authenticated, authenticate_on_unsubscribe, is_native, token,
-  token_expires_at, created_at)
+  token_expires_at, created_at, user_name)
 SELECT $2, $3, $4, $5, $6, $7, $8::jsonb, $9, $9, $9 AND NOT $10, $10, $11,
-  clock.now + make_interval(secs => $12::int), clock.now
+  clock.now + make_interval(secs => $12::int), clock.now, $13
 FROM (SELECT coalesce($1::timestamptz, present()) AS now) AS clock
 
 -- name: renew_token
@@ -110,10 +110,10 @@ RETURNING topics.topic_id
 -- params: now, subscription_id, token, token_seconds
 -- Before it is deleted: keeps what `restore` needs for so many seconds.
 INSERT INTO ended_subscriptions (token, expires_at, subscription_id, topic_id, protocol, endpoint,
-  account_id, region, attributes, is_native)
+  account_id, region, attributes, is_native, user_name)
 SELECT $3, coalesce($1::timestamptz, present()) + make_interval(secs => $4::int),
   s.subscription_id, s.topic_id, s.protocol, s.endpoint, s.account_id, s.region, s.attributes,
-  s.is_native
+  s.is_native, s.user_name
 FROM subscriptions AS s WHERE s.subscription_id = $2
 
 -- name: find_ended
@@ -129,13 +129,14 @@ WHERE token = $2 AND expires_at > coalesce($1::timestamptz, present())
 WITH ended AS (
   DELETE FROM ended_subscriptions
   WHERE token = $2 AND expires_at > coalesce($1::timestamptz, present())
-  RETURNING subscription_id, topic_id, protocol, endpoint, account_id, region, attributes, is_native
+  RETURNING subscription_id, topic_id, protocol, endpoint, account_id, region, attributes, is_native,
+    user_name
 )
 INSERT INTO subscriptions AS s (subscription_id, topic_id, protocol, endpoint, account_id, region,
   attributes, is_confirmed, was_authenticated, authenticate_on_unsubscribe, is_native, token,
-  created_at)
+  created_at, user_name)
 SELECT e.subscription_id, e.topic_id, e.protocol, e.endpoint, e.account_id, e.region, e.attributes,
-  true, $3, $4, e.is_native, $2, coalesce($1::timestamptz, present())
+  true, $3, $4, e.is_native, $2, coalesce($1::timestamptz, present()), e.user_name
 FROM ended AS e
 ON CONFLICT (topic_id, protocol, endpoint) DO UPDATE
 SET is_confirmed = true,
@@ -169,7 +170,7 @@ SELECT
 -- Those to topics: SNS lists no patterns.
 SELECT s.subscription_id, s.position, s.topic_id, s.protocol, s.endpoint, s.account_id, s.region,
   s.attributes, s.is_confirmed, s.was_authenticated, s.authenticate_on_unsubscribe, s.live_from,
-  s.is_native, s.created_at, t.account_id AS topic_account_id, t.topic_name, t.is_pattern
+  s.is_native, s.created_at, s.user_name, t.account_id AS topic_account_id, t.topic_name, t.is_pattern
 FROM subscriptions AS s JOIN topics AS t ON t.topic_id = s.topic_id
 WHERE s.account_id = $2 AND s.region = $3 AND s.position > $4 AND NOT t.is_pattern
   AND (s.is_confirmed OR s.token_expires_at > coalesce($1::timestamptz, present()))
@@ -181,7 +182,7 @@ ORDER BY s.position LIMIT $5
 -- that nobody confirmed in time are left out.
 SELECT s.subscription_id, s.position, s.topic_id, s.protocol, s.endpoint, s.account_id, s.region,
   s.attributes, s.is_confirmed, s.was_authenticated, s.authenticate_on_unsubscribe, s.live_from,
-  s.is_native, s.created_at, t.account_id AS topic_account_id, t.topic_name, t.is_pattern
+  s.is_native, s.created_at, s.user_name, t.account_id AS topic_account_id, t.topic_name, t.is_pattern
 FROM subscriptions AS s JOIN topics AS t ON t.topic_id = s.topic_id
 WHERE s.topic_id = $2 AND s.position > $3
   AND (s.is_confirmed OR s.token_expires_at > coalesce($1::timestamptz, present()))
@@ -192,7 +193,7 @@ ORDER BY s.position LIMIT $4
 -- Whoever's they are: the subscriptions that the queue gets messages from, those to patterns too.
 SELECT s.subscription_id, s.position, s.topic_id, s.protocol, s.endpoint, s.account_id, s.region,
   s.attributes, s.is_confirmed, s.was_authenticated, s.authenticate_on_unsubscribe, s.live_from,
-  s.is_native, s.created_at, t.account_id AS topic_account_id, t.topic_name, t.is_pattern
+  s.is_native, s.created_at, s.user_name, t.account_id AS topic_account_id, t.topic_name, t.is_pattern
 FROM subscriptions AS s JOIN topics AS t ON t.topic_id = s.topic_id
 WHERE s.protocol = 'sqs' AND s.endpoint = $1 AND s.position > $2 AND s.is_confirmed
 ORDER BY s.position LIMIT $3

@@ -12,7 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocol.scheduler_shapes import OTHER_PARAMETERS, ROUTES, RULES, SCHEDULER
+from protocol.scheduler_shapes import ROUTES, RULES, SCHEDULER
+from protocol.scheduler_target_shapes import PARAMETERS
 from protocol.shapes import List, Scalar, Shape, Structure
 from tests.faces.clients import authorization
 from tests.faces.connections import Answer, Connection, request_bytes
@@ -101,7 +102,7 @@ def _values(name: str, shape: Shape) -> st.SearchStrategy[Any]:
         members = {
             key: _values(key, member)
             for key, member in shape.members.items()
-            if key not in OTHER_PARAMETERS
+            if key not in PARAMETERS
         }
         rule = RULES.get(shape)
         required = {key: members.pop(key) for key in (rule.required if rule else ())}

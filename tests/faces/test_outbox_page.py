@@ -199,11 +199,12 @@ def test_presigned_parameters_are_credentials(reader: Reader, server: Server) ->
         ("account=me", "account is the 12 digits of an account."),
         (
             "kind=Spam",
-            "kind is one of Notification, SubscriptionConfirmation, VerificationCode.",
+            "kind is one of Invocation, Notification, SubscriptionConfirmation, VerificationCode.",
         ),
         (
             "protocol=sqs",
-            "protocol is one of application, email, email-json, firehose, lambda, sms.",
+            "protocol is one of application, aws-sdk, codebuild, codepipeline, ecs, email, "
+            "email-json, events, firehose, inspector, kinesis, lambda, sagemaker, sms, states.",
         ),
         ("kind=", "kind is empty or has characters that no message has there."),
         ("destination=%00", "destination is empty or has characters that no message has there."),

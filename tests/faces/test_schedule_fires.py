@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 from typing import Any
+from urllib.parse import urlencode
 
 import pytest
 
+from tests.faces.clients import authorization
+from tests.faces.connections import Connection, request_bytes
 from tests.faces.scheduler_client import Scheduler
 from tests.faces.servers import Server
+from tests.waiting import until
 
 SEND = "arn:aws:scheduler:::aws-sdk:sqs:sendMessage"
 PUBLISH = "arn:aws:scheduler:::aws-sdk:sns:publish"
@@ -59,6 +64,18 @@ class World(Scheduler):
         body: str = message["Body"]
         return body
 
+    def outbox(self, **wanted: str) -> list[dict[str, Any]]:
+        """What would have been sent or invoked."""
+        headers = {
+            "Host": self.url.partition("://")[2],
+            "Authorization": authorization(self.account, service="scheduler"),
+        }
+        with contextlib.closing(Connection(self.url)) as connection:
+            target = f"/_admin/outbox?{urlencode(wanted)}"
+            connection.send(request_bytes("GET", target, headers))
+            found: list[dict[str, Any]] = json.loads(connection.answer().body)["messages"]
+        return found
+
     def nothing_comes(self) -> None:
         """Fire a schedule of another queue now: whatever was due before has been fired then."""
         url = self.make_queue("mark")
@@ -93,6 +110,43 @@ def test_a_rate_begins_at_once_and_goes_on(world: World) -> None:
 def test_without_an_input_the_message_is_an_empty_object(world: World) -> None:
     world.create(ScheduleExpression="rate(1 day)")
     assert world.body() == "{}"
+
+
+@pytest.mark.parametrize(
+    ("arn", "protocol", "parameters"),
+    [
+        ("arn:aws:lambda:us-east-1:123456789012:function:f", "lambda", {}),
+        ("arn:aws:states:us-east-1:123456789012:stateMachine:s", "states", {}),
+        (
+            "arn:aws:kinesis:us-east-1:123456789012:stream/s",
+            "kinesis",
+            {"KinesisParameters": {"PartitionKey": "k"}},
+        ),
+        (
+            "arn:aws:ecs:us-east-1:123456789012:cluster/c",
+            "ecs",
+            {"EcsParameters": {"TaskDefinitionArn": "t", "Tags": [{"key": "k", "value": "v"}]}},
+        ),
+        ("arn:aws:scheduler:::aws-sdk:sqs:deleteQueue", "aws-sdk", {}),
+        ("arn:aws:scheduler:::aws-sdk:lambda:invoke", "aws-sdk", {}),
+    ],
+)
+def test_what_other_targets_would_get_is_in_the_outbox(
+    world: World, arn: str, protocol: str, parameters: dict[str, Any]
+) -> None:
+    """AWS takes targets of every kind (docs/contract/scheduler.md 4.2)."""
+    target = world.target(arn, Input='{"at": "<aws.scheduler.attempt-number>"}', **parameters)
+    world.create(ScheduleExpression="rate(1 day)", Target=target)
+    shown = world.get()["Target"]
+    assert {name: shown[name] for name in target} == target
+    [kept] = until(lambda: world.outbox(), bool)
+    assert (kept["kind"], kept["protocol"], kept["destination"], kept["body"]) == (
+        "Invocation",
+        protocol,
+        arn,
+        '{"at": "1"}',
+    )
+    assert world.outbox(protocol=protocol, kind="Invocation") == [kept]
 
 
 def test_placeholders(world: World) -> None:

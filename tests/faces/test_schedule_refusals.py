@@ -13,6 +13,7 @@ from tests.faces.scheduler_client import Scheduler
 from tests.faces.servers import Server
 
 CONSTRAINT = "failed to satisfy constraint: Member must"
+LAMBDA = "arn:aws:lambda:us-east-1:123456789012:function:f"
 PUBLISH = "arn:aws:scheduler:::aws-sdk:sns:publish"
 SEND = "arn:aws:scheduler:::aws-sdk:sqs:sendMessage"
 
@@ -89,13 +90,13 @@ def test_members_of_a_schedule(scheduler: Scheduler, changes: dict[str, Any], te
 @pytest.mark.parametrize(
     ("changes", "text"),
     [
-        ({"Arn": "x"}, "Provided Arn is not in correct format or of no target here: x."),
+        ({"Arn": "x"}, "Provided Arn is not in correct format: x."),
         ({"Arn": ""}, "at 'target.arn' failed"),
-        ({"Arn": "arn:aws:lambda:us-east-1:123456789012:function:f"}, "A target is a queue"),
+        ({"Arn": "arn:aws:s3:::bucket"}, "A target is a queue"),
         ({"Arn": "arn:aws:sqs:us-east-1:123456789012:a b"}, "Provided Arn is not in correct"),
         ({"Arn": "arn:aws:sqs::123456789012:q"}, "Provided Arn is not in correct"),
         ({"Arn": "arn:aws:sns:us-east-1:123456789012:a:b"}, "Provided Arn is not in correct"),
-        ({"Arn": "arn:aws:scheduler:::aws-sdk:sqs:deleteQueue"}, "Provided Arn is not in"),
+        ({"Arn": "arn:aws:scheduler:::aws-sdk:sqs"}, "Provided Arn is not in"),
         ({"Arn": "arn:aws:sqs:us-east-1:123456789012:q.fifo"}, "needs a MessageGroupId"),
         ({"Arn": "arn:aws:sns:us-east-1:123456789012:t.fifo"}, PUBLISH),
         ({"RoleArn": "role"}, "at 'target.roleArn' failed"),
@@ -106,7 +107,12 @@ def test_members_of_a_schedule(scheduler: Scheduler, changes: dict[str, Any], te
         ({"SqsParameters": {"MessageGroupId": ""}}, "at 'target.sqsParameters.messageGroupId'"),
         ({"SqsParameters": {"MessageGroupId": "a b"}}, "MessageGroupId can only include"),
         ({"KinesisParameters": {"PartitionKey": "k"}}, "KinesisParameters does not go with"),
-        ({"EcsParameters": {}}, "EcsParameters does not go with"),
+        ({"EcsParameters": {"TaskDefinitionArn": "a"}}, "EcsParameters does not go with"),
+        ({"EcsParameters": {}}, "Value null at 'target.ecsParameters.taskDefinitionArn'"),
+        (
+            {"Arn": LAMBDA, "SqsParameters": {"MessageGroupId": "g"}},
+            "SqsParameters go with a target that is the ARN of a queue only",
+        ),
         ({"RetryPolicy": {"MaximumRetryAttempts": 186}}, "less than or equal to 185"),
         ({"RetryPolicy": {"MaximumRetryAttempts": -1}}, "greater than or equal to 0"),
         ({"RetryPolicy": {"MaximumEventAgeInSeconds": 59}}, "greater than or equal to 60"),
@@ -141,6 +147,30 @@ def test_members_of_a_target(scheduler: Scheduler, changes: dict[str, Any], text
     target = {"RoleArn": scheduler.role, **target}
     given = {name: value for name, value in target.items() if value is not None}
     refused_both(scheduler, text, Target=given)
+
+
+@pytest.mark.parametrize(
+    "arn",
+    [LAMBDA, "x", "arn:aws:sqs:us-east-1:123456789012:q.fifo", SEND],
+    ids=["lambda", "none", "fifo", "universal"],
+)
+def test_the_expression_is_looked_at_before_the_target(scheduler: Scheduler, arn: str) -> None:
+    """docs/contract/scheduler.md 4.2, recorded."""
+    refused_both(
+        scheduler,
+        "Invalid Schedule Expression rate(10 seconds).",
+        ScheduleExpression="rate(10 seconds)",
+        Target={"Arn": arn, "RoleArn": scheduler.role},
+    )
+
+
+def test_a_schedule_takes_no_tags(scheduler: Scheduler) -> None:
+    """Only groups have some, says the model (docs/contract/scheduler.md 4.1)."""
+    refused = scheduler.refusal(
+        "tag_resource", ResourceArn=scheduler.create("s"), Tags=[{"Key": "k", "Value": "v"}]
+    )
+    assert (refused.kind, refused.status) == ("ValidationException", 400)
+    assert "at 'resourceArn' failed to satisfy constraint: Member must satisfy" in refused.text
 
 
 def test_breaches_are_counted(scheduler: Scheduler) -> None:

@@ -271,7 +271,7 @@ def test_caller_identity_of_boto3(server: Server) -> None:
     assert found == {
         "UserId": client.account,
         "Account": client.account,
-        "Arn": f"arn:aws:iam::{client.account}:root",
+        "Arn": f"arn:aws:iam::{client.account}:user/{client.account}",
     }
     client.close()
 
@@ -286,7 +286,7 @@ def test_caller_identity_on_the_wire(sts: Raw) -> None:
         assert answer.text == (
             '<GetCallerIdentityResponse xmlns="https://sts.amazonaws.com/doc/2011-06-15/">'
             f"<GetCallerIdentityResult><UserId>{sts.account}</UserId><Account>{sts.account}"
-            f"</Account><Arn>arn:aws:iam::{sts.account}:root</Arn></GetCallerIdentityResult>"
+            f"</Account><Arn>arn:aws:iam::{sts.account}:user/{sts.account}</Arn></GetCallerIdentityResult>"
             f"<ResponseMetadata><RequestId>{request_id}</RequestId></ResponseMetadata>"
             "</GetCallerIdentityResponse>"
         )

@@ -35,7 +35,7 @@ def _path(url: str) -> str:
 HOSTS = (
     "https://sqs.us-east-1.amazonaws.com/{account}/{name}",
     "https://queue.amazonaws.com/{account}/{name}",
-    "https://us-west-2.queue.amazonaws.com/{account}/{name}",
+    "https://us-east-1.queue.amazonaws.com/{account}/{name}",
     "https://vpce-1a2b.sqs.us-east-1.vpce.amazonaws.com/{account}/{name}",
     "http://elsewhere:4566/{account}/{name}",
     "http://elsewhere:4566/queue/us-east-1/{account}/{name}",
@@ -181,6 +181,58 @@ def test_accounts_and_regions_keep_queues_apart(sqs: Sqs) -> None:
             assert client.call("ListQueues")["QueueUrls"] == [url]
         for client in (sqs, neighbour, abroad):
             assert client.bodies("orders") == [client.account + client.region]
+
+
+def test_urls_name_a_region_that_is_not_the_configured_one(sqs: Sqs) -> None:
+    """docs/contract/protocol.md 1.4: two queues of one name have two URLs, each used as it was
+    given, whatever region the request was signed for, in parameters and as a path."""
+    with sqs.other(region="eu-west-1") as abroad:
+        here, there = sqs.create("orders"), abroad.create("orders")
+        assert _path(here) == f"/{sqs.account}/orders"
+        assert _path(there) == f"/queue/eu-west-1/{sqs.account}/orders"
+        assert abroad.call("GetQueueUrl", QueueName="orders")["QueueUrl"] == there
+        assert abroad.call("ListQueues")["QueueUrls"] == [there]
+        for client in (sqs, abroad):
+            client.send(there, client.region)
+        for _ in range(2):
+            # As PHP and Ruby dial it.
+            members = {"QueueUrl": there, "MessageBody": "path"}
+            assert abroad.ask("SendMessage", members, path=_path(there)).status == 200
+        assert sqs.counts(here) == (0, 0, 0)
+        found = sorted(sqs.bodies(there))
+        assert found == ["eu-west-1", "path", "path", "us-east-1"]
+
+
+def test_a_path_with_a_region_needs_no_parameter(query_sqs: Sqs) -> None:
+    with query_sqs.other(region="eu-west-1") as abroad:
+        there = abroad.create("orders")
+        asked = {"Action": "SendMessage", "MessageBody": "b"}
+        headers = {"Host": abroad.connection().host, "Authorization": "any"}
+        abroad.connection().send(
+            request_bytes("GET", f"{_path(there)}?{urlencode(asked)}", headers)
+        )
+        assert abroad.connection().answer().status == 200
+        assert abroad.bodies(there) == ["b"]
+
+
+def test_urls_can_name_the_region_as_on_aws() -> None:
+    with Server(QUEUEGATE_QUEUE_URLS="host", QUEUEGATE_AUTH="none") as server:
+        port = server.url.rpartition(":")[2]
+        with Sqs("json", server.url) as sqs, sqs.other(region="eu-west-1") as abroad:
+            for client in (sqs, abroad):
+                answer = client.ask(
+                    "CreateQueue", {"QueueName": "orders"}, headers={"Host": f"localhost:{port}"}
+                )
+                url = client.decode("CreateQueue", answer)["QueueUrl"]
+                host = f"sqs.{client.region}.localhost:{port}"
+                assert url == f"http://{host}/{sqs.account}/orders"
+                # Without a signature, which would name a region.
+                asked = urlencode({"Action": "SendMessage", "MessageBody": client.region})
+                with Connection(server.url) as connection:
+                    target = f"/{sqs.account}/orders?{asked}"
+                    connection.send(request_bytes("GET", target, {"Host": host}))
+                    assert connection.answer().status == 200
+                assert sqs.bodies(url) == [client.region]
 
 
 def test_a_queue_of_one_region_is_not_found_in_another(sqs: Sqs) -> None:

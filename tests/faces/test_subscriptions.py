@@ -29,7 +29,7 @@ ACTIONS = (
 )
 INVALID = "Invalid parameter: "
 IN_ATTRIBUTES = f"{INVALID}Attributes Reason: "
-PRINCIPAL = "arn:aws:iam::{}:root"
+PRINCIPAL = "arn:aws:iam::{0}:user/{0}"
 
 
 @pytest.fixture
@@ -227,7 +227,12 @@ def test_inside_addresses_are_refused_where_the_gateway_says_so() -> None:
             "FilterPolicyScope: Invalid value [wrong]. Please use either MessageBody or "
             "MessageAttributes",
         ),
-        ("FilterPolicy", "wrong", "FilterPolicy: failed to parse JSON"),
+        (
+            "FilterPolicy",
+            "wrong",
+            "FilterPolicy: failed to parse JSON. unexpected character, expected a JSON value.\n"
+            ' at [Source: (String)"wrong"; line: 1, column: 1]',
+        ),
         (
             "RedrivePolicy",
             '{"deadLetterTargetArn": "wrong"}',

@@ -107,10 +107,13 @@ def test_attributes_are_set_one_by_one(sns: Sns) -> None:
     for name, value in (("DisplayName", ""), ("Policy", POLICY), ("TracingConfig", "Active")):
         sns.set(arn, name, value)
         assert sns.attributes(arn)[name] == value
-    policy = {"http": {"defaultHealthyRetryPolicy": {"numRetries": 7}}}
+    policy: dict[str, Any] = {"http": {"defaultHealthyRetryPolicy": {"numRetries": 7}}}
     sns.set(arn, "DeliveryPolicy", json.dumps(policy))
-    effective = json.loads(sns.attributes(arn)["EffectiveDeliveryPolicy"])
+    found = sns.attributes(arn)
+    effective = json.loads(found["EffectiveDeliveryPolicy"])
     assert effective["http"]["defaultHealthyRetryPolicy"]["numRetries"] == 7
+    policy["http"]["disableSubscriptionOverrides"] = False
+    assert json.loads(found["DeliveryPolicy"]) == policy
     sns.set(arn, "DeliveryPolicy", "")
     assert "DeliveryPolicy" not in sns.attributes(arn)
 

@@ -15,6 +15,7 @@ from tests.faces.sns_client import Sns
 from tests.faces.web_hooks import Posted, WebHook
 
 NO_DELAY = {"numRetries": 3, "numNoDelayRetries": 3}
+COLOUR = {"colour": {"DataType": "String", "StringValue": "red"}}
 
 
 @pytest.fixture
@@ -179,17 +180,15 @@ def test_client_error_goes_to_the_dead_letter_queue_at_once(
     policy = json.dumps({"deadLetterTargetArn": sqs.arn(url)})
     subscribed(query_sns, topic, hook, RedrivePolicy=policy)
     hook.statuses.append(404)
-    message_id = query_sns.publish(topic, "lost?")["MessageId"]
+    query_sns.publish(topic, "lost?", MessageAttributes=COLOUR)
     posted = hook.next()
     answer = sqs.call(
         "ReceiveMessage", QueueUrl=url, WaitTimeSeconds=20, MessageAttributeNames=["All"]
     )
     [message] = answer["Messages"]
     assert message["Body"].encode() == posted.body
-    values = {name: value["StringValue"] for name, value in message["MessageAttributes"].items()}
-    assert values["ErrorCode"] == "404"
-    assert values["RequestID"] == message_id
-    assert values["ErrorMessage"].startswith("HTTP 404")
+    # Recorded: nothing is added (docs/contract/sns.md 3.6).
+    assert "MessageAttributes" not in message
 
 
 def test_exhausted_retries_go_to_the_dead_letter_queue_raw(
@@ -204,10 +203,13 @@ def test_exhausted_retries_go_to_the_dead_letter_queue_raw(
     }
     subscribed(query_sns, topic, hook, **attributes)
     hook.statuses += [500] * 4
-    query_sns.publish(topic, "raw")
+    query_sns.publish(topic, "raw", MessageAttributes=COLOUR)
     assert [hook.next().body for _ in range(4)] == [b"raw"] * 4
-    answer = sqs.call("ReceiveMessage", QueueUrl=url, WaitTimeSeconds=20)
-    assert [message["Body"] for message in answer["Messages"]] == ["raw"]
+    answer = sqs.call(
+        "ReceiveMessage", QueueUrl=url, WaitTimeSeconds=20, MessageAttributeNames=["All"]
+    )
+    [message] = answer["Messages"]
+    assert (message["Body"], message["MessageAttributes"]) == ("raw", COLOUR)
 
 
 def test_metrics_count_attempts_and_what_is_left(hook: WebHook) -> None:

@@ -64,7 +64,7 @@ async def hook(subscriber: Subscriber, topic: str) -> str:
 
 async def test_order_of_a_queues_attributes(subscriber: Subscriber, topic: str, queue: str) -> None:
     assert list((await subscriber.get(queue)).items()) == [
-        ("SubscriptionPrincipal", f"arn:aws:iam::{ACCOUNT}:root"),
+        ("SubscriptionPrincipal", f"arn:aws:iam::{ACCOUNT}:user/{ACCOUNT}"),
         ("Owner", ACCOUNT),
         ("RawMessageDelivery", "false"),
         ("TopicArn", topic),
@@ -206,7 +206,12 @@ REFUSED = [
         "",
         "FilterPolicyScope: Invalid value []. Please use either MessageBody or MessageAttributes",
     ),
-    ("FilterPolicy", "blue", "FilterPolicy: failed to parse JSON"),
+    (
+        "FilterPolicy",
+        "blue",
+        "FilterPolicy: failed to parse JSON. unexpected character, expected a JSON value.\n"
+        ' at [Source: (String)"blue"; line: 1, column: 1]',
+    ),
     ("RedrivePolicy", "blue", "RedrivePolicy: failed to parse JSON."),
     ("RedrivePolicy", "[]", "RedrivePolicy: failed to parse JSON."),
     ("RedrivePolicy", "[" * 5000, "RedrivePolicy: failed to parse JSON."),

@@ -40,7 +40,6 @@ from tests.operations.subscribers import BASE_URL, WEB_HOOK, Subscriber
 
 FUNCTION = f"arn:aws:lambda:{REGION}:{ACCOUNT}:function:handle"
 STREAM = f"arn:aws:firehose:{REGION}:{ACCOUNT}:deliverystream/all"
-PUSH = f"arn:aws:sns:{REGION}:{ACCOUNT}:endpoint/GCM/app/11111111-2222-3333-4444-555555555555"
 ROLE = f"arn:aws:iam::{ACCOUNT}:role/firehose"
 POLICY = '{"colour": ["blue"]}'
 
@@ -61,7 +60,6 @@ async def topic(subscriber: Subscriber) -> str:
         ("sqs", f"arn:aws:sqs:{REGION}:{ACCOUNT}:orders", {}),
         ("lambda", FUNCTION, {}),
         ("sms", "+15551234567", {}),
-        ("application", PUSH, {}),
         ("firehose", STREAM, {"SubscriptionRoleArn": ROLE}),
     ],
 )

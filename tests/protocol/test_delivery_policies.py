@@ -22,6 +22,8 @@ EFFECTIVE_TOPIC = (
     f'"defaultRequestPolicy":{DEFAULT_REQUEST}}}}}'
 )
 
+OVERRIDABLE = '{"http":{"disableSubscriptionOverrides":false}}'
+
 
 def subscription_text(
     healthy: str = "null", throttle: str = "null", request: str = "null", guaranteed: str = "false"
@@ -78,21 +80,30 @@ def test_the_stored_text_has_the_order_of_aws() -> None:
 @pytest.mark.parametrize(
     ("given_text", "stored"),
     [
-        ('{"http":{}}', '{"http":{}}'),
+        # Recorded (docs/contract/sns.md 3.6).
+        ('{"http":{"defaultHealthyRetryPolicy":null}}', OVERRIDABLE),
+        ('{"http":{}}', OVERRIDABLE),
         ("{}", "{}"),
         ('{"http":null}', "{}"),
         (
             ' {"http" : {"defaultThrottlePolicy" : null, "defaultHealthyRetryPolicy" : null} } ',
-            '{"http":{}}',
+            OVERRIDABLE,
         ),
-        ('{"http":{"defaultThrottlePolicy":{},"defaultRequestPolicy":{}}}', '{"http":{}}'),
+        ('{"http":{"defaultThrottlePolicy":{},"defaultRequestPolicy":{}}}', OVERRIDABLE),
+        (
+            '{"http":{"defaultHealthyRetryPolicy":{"numRetries":9,"minDelayTarget":5,'
+            '"maxDelayTarget":null}}}',
+            '{"http":{"defaultHealthyRetryPolicy":{"minDelayTarget":5,"numRetries":9},'
+            '"disableSubscriptionOverrides":false}}',
+        ),
         (
             '{"http":{"defaultRequestPolicy":{"headerContentType":"application/json"}}}',
-            '{"http":{"defaultRequestPolicy":{"headerContentType":"application/json"}}}',
+            '{"http":{"disableSubscriptionOverrides":false,"defaultRequestPolicy":'
+            '{"headerContentType":"application/json"}}}',
         ),
     ],
 )
-def test_sections_that_a_topic_lacks_stay_missing(given_text: str, stored: str) -> None:
+def test_what_a_topic_was_not_given_stays_missing(given_text: str, stored: str) -> None:
     assert parse_topic(given_text) == stored
 
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from protocol.aws_errors import NO_ACTION_BODY, NO_ACTION_STATUS
 from protocol.detect import NOT_ON_QUEUE_PATH, Detected, detect
 from protocol.errors import Malformed
-from protocol.queue_urls import QueueAddress, queue_from_path, queue_from_url
+from protocol.queue_urls import QueueAddress, queue_from_path, queue_from_url, queue_url
 from protocol.sqs_shapes import SQS
 from tests.protocol import contract
 
@@ -16,6 +16,7 @@ ROUTING = {row["case"]: row for row in contract.load("query_forms")["routing"]}
 FORM = "application/x-www-form-urlencoded; charset=utf-8"
 JSON = "application/x-amz-json-1.0"
 ACCOUNT = "123456789012"
+HOME = "us-east-1"
 OTHER_URL = f"http://localhost:9324/{ACCOUNT}/queue2"
 
 
@@ -39,15 +40,18 @@ def _route(case: str) -> tuple[dict[str, Any], Detected]:
 
 def test_queue_comes_from_the_path() -> None:
     expect, detected = _route("queue from path (old .NET, raw HTTP)")
-    assert detected.path_queue == (expect["account"], expect["queue"])
+    assert detected.path_queue == QueueAddress(expect["account"], expect["queue"])
     assert detected.action == "ReceiveMessage"
     assert "QueueUrl" not in detected.params
 
 
 def test_queue_url_names_another_queue_than_the_path() -> None:
     expect, detected = _route("QueueUrl parameter wins over path")
-    assert detected.path_queue == (ACCOUNT, "queue1")
-    assert queue_from_url(detected.params["QueueUrl"]) == (ACCOUNT, expect["queue"])
+    assert detected.path_queue is not None
+    assert detected.path_queue.name == "queue1"
+    found = queue_from_url(detected.params["QueueUrl"])
+    assert found is not None
+    assert (found.account_id, found.name) == (ACCOUNT, expect["queue"])
 
 
 def test_create_and_list_are_marked_as_invalid_on_a_queue_path() -> None:
@@ -255,12 +259,22 @@ def test_parameters_that_cannot_be_decoded_are_malformed() -> None:
 @pytest.mark.parametrize(
     ("text", "address"),
     [
-        (f"https://sqs.us-east-1.amazonaws.com/{ACCOUNT}/q", (ACCOUNT, "q")),
+        (f"https://sqs.us-east-1.amazonaws.com/{ACCOUNT}/q", (ACCOUNT, "q", "us-east-1")),
         (f"https://queue.amazonaws.com/{ACCOUNT}/q.fifo", (ACCOUNT, "q.fifo")),
-        (f"https://eu-west-1.queue.amazonaws.com/{ACCOUNT}/q", (ACCOUNT, "q")),
-        (f"https://vpce-1.sqs.us-east-1.vpce.amazonaws.com/{ACCOUNT}/q", (ACCOUNT, "q")),
+        (f"https://eu-west-1.queue.amazonaws.com/{ACCOUNT}/q", (ACCOUNT, "q", "eu-west-1")),
+        (
+            f"https://vpce-1.sqs.us-gov-west-1.vpce.amazonaws.com/{ACCOUNT}/q",
+            (ACCOUNT, "q", "us-gov-west-1"),
+        ),
+        (f"http://sqs.eu-west-1.localhost:9324/{ACCOUNT}/q", (ACCOUNT, "q", "eu-west-1")),
+        (
+            f"http://sqs.eu-west-1.localhost/queue/us-east-1/{ACCOUNT}/q",
+            (ACCOUNT, "q", "us-east-1"),
+        ),
+        (f"http://sqs.internal.example/{ACCOUNT}/q", (ACCOUNT, "q")),
         (f"http://localhost:9324/{ACCOUNT}/q", (ACCOUNT, "q")),
-        (f"http://localhost:9324/queue/us-east-1/{ACCOUNT}/q", (ACCOUNT, "q")),
+        (f"http://localhost:9324/queue/us-east-1/{ACCOUNT}/q", (ACCOUNT, "q", "us-east-1")),
+        (f"http://localhost:9324/queue/US/{ACCOUNT}/q", (ACCOUNT, "q")),
         (f"http://[::1]:9324/proxied/here/{ACCOUNT}/q/", (ACCOUNT, "q")),
         (f"http://host/{ACCOUNT}/q?x=/a/b#c", (ACCOUNT, "q")),
         (f"http://host/{ACCOUNT}/q%2Efifo", (ACCOUNT, "q.fifo")),
@@ -283,15 +297,50 @@ def test_parameters_that_cannot_be_decoded_are_malformed() -> None:
     ],
     ids=lambda value: str(value)[:60],
 )
-def test_queue_of_a_url(text: str, address: tuple[str | None, str] | None) -> None:
-    assert queue_from_url(text) == address
+def test_queue_of_a_url(text: str, address: tuple[Any, ...] | None) -> None:
+    assert queue_from_url(text) == (None if address is None else QueueAddress(*address))
+
+
+@pytest.mark.parametrize(
+    ("base_url", "region", "by_host", "url"),
+    [
+        ("http://host:1", HOME, False, f"http://host:1/{ACCOUNT}/q"),
+        ("http://host:1", "eu-west-1", False, f"http://host:1/queue/eu-west-1/{ACCOUNT}/q"),
+        ("http://host:1", "r", True, f"http://host:1/queue/r/{ACCOUNT}/q"),
+        ("http://host:1", HOME, True, f"http://sqs.{HOME}.host:1/{ACCOUNT}/q"),
+        ("http://host:1", "eu-west-1", True, f"http://sqs.eu-west-1.host:1/{ACCOUNT}/q"),
+        (f"http://sqs.{HOME}.host", "eu-west-1", True, f"http://sqs.eu-west-1.host/{ACCOUNT}/q"),
+        (
+            "http://127.0.0.1:1",
+            "eu-west-1",
+            True,
+            f"http://127.0.0.1:1/queue/eu-west-1/{ACCOUNT}/q",
+        ),
+        ("http://[::1]:1", HOME, True, f"http://[::1]:1/{ACCOUNT}/q"),
+        ("http://sqs.eu-west-1.host", "eu-west-1", False, f"http://sqs.eu-west-1.host/{ACCOUNT}/q"),
+        (
+            "http://sqs.eu-west-1.host",
+            HOME,
+            False,
+            f"http://sqs.eu-west-1.host/queue/{HOME}/{ACCOUNT}/q",
+        ),
+    ],
+)
+def test_url_of_a_queue_leads_back_to_it(
+    base_url: str, region: str, by_host: bool, url: str
+) -> None:
+    address = QueueAddress(ACCOUNT, "q")
+    assert queue_url(base_url, region, address, home_region=HOME, by_host=by_host) == url
+    found = queue_from_url(url)
+    assert found is not None
+    assert found._replace(region=found.region or HOME) == (ACCOUNT, "q", region)
 
 
 @pytest.mark.parametrize(
     ("path", "address"),
     [
         (f"/{ACCOUNT}/q", (ACCOUNT, "q")),
-        (f"/queue/eu-west-1/{ACCOUNT}/q", (ACCOUNT, "q")),
+        (f"/queue/eu-west-1/{ACCOUNT}/q", (ACCOUNT, "q", "eu-west-1")),
         ("/queue/q", (None, "q")),
         ("/", None),
         ("/health", None),
@@ -300,8 +349,8 @@ def test_queue_of_a_url(text: str, address: tuple[str | None, str] | None) -> No
         (f"/{ACCOUNT}", None),
     ],
 )
-def test_queue_of_a_path(path: str, address: tuple[str | None, str] | None) -> None:
-    assert queue_from_path(path) == address
+def test_queue_of_a_path(path: str, address: tuple[Any, ...] | None) -> None:
+    assert queue_from_path(path) == (None if address is None else QueueAddress(*address))
 
 
 @given(st.text(max_size=40))

@@ -39,7 +39,7 @@ def test_fifo_ids_have_letters_digits_and_punctuation() -> None:
         assert not names.is_fifo_id(text)
 
 
-@pytest.mark.parametrize("name", ["a", "A.b-c_9", "n" * 256, "øßä", "awsome", "Amazonia.x"])
+@pytest.mark.parametrize("name", ["a", "A.b-c_9", "n" * 256, "awsome", "Amazonia.x"])
 def test_attribute_names(name: str) -> None:
     assert names.attribute_name_fault(name) is None
 
@@ -52,6 +52,8 @@ def test_attribute_names(name: str) -> None:
         ("a b", "characters"),
         ("a\n", "characters"),
         ("日", "characters"),
+        # Documented is ASCII.
+        ("øßä", "characters"),
         ("a$", "characters"),
         (".a", "dots"),
         ("a.", "dots"),
@@ -84,12 +86,26 @@ def test_data_types(data_type: str) -> None:
         ("Date", "prefix"),
         ("String.", "characters"),
         ("String.a b", "characters"),
+        ("String.ä", "characters"),
         ("String.a\n", "characters"),
         ("String." + "x" * 249, "length"),
     ],
 )
 def test_faults_of_data_types(data_type: str, fault: str) -> None:
     assert names.data_type_fault(data_type) == fault
+
+
+@pytest.mark.parametrize("data_type", ["Binary", "String.  prefixed.", "Number." + "x" * 248])
+def test_data_types_of_topics(data_type: str) -> None:
+    assert names.is_topic_data_type(data_type)
+
+
+@pytest.mark.parametrize(
+    "data_type",
+    ["", "String.", "Stringy", "String .", "String.ä", "String.\n", "String." + "x" * 249],
+)
+def test_what_is_no_data_type_of_topics(data_type: str) -> None:
+    assert not names.is_topic_data_type(data_type)
 
 
 def test_data_type_has_less_than_256_bytes() -> None:

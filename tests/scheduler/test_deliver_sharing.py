@@ -99,7 +99,7 @@ async def test_who_comes_too_late_changes_nothing(hooks: WebHookStore, endpoint:
         await deliveries.remove(tx, [lease])
         await deliveries.record_failures(tx, hooks.clock.now(), [failure])
         await deliveries.give_back(tx, hooks.clock.now(), [lease])
-        assert await deliveries.hold(tx, [lease]) == set()
+        assert await deliveries.hold(tx, [lease]) == {}
     row = await hooks.row()
     assert (row["state"], row["is_leased"], row["attempt_count"]) == ("pending", True, 2)
 

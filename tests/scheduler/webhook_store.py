@@ -105,6 +105,7 @@ class WebHookStore:
         *bodies: str,
         kind: str = "Notification",
         is_raw: bool = True,
+        attributes: str | None = None,
     ) -> None:
         """Deliveries that are due now."""
         rows = [
@@ -118,6 +119,7 @@ class WebHookStore:
                 "news",
                 url,
                 body,
+                attributes,
             )
             for body in bodies
         ]

@@ -192,10 +192,10 @@ class ModelQueue(Deduplication):
         message = self.find(handle)
         if message is None:
             return to_delete
-        is_last = handle.receive_count == message.receive_count
         if self.is_fifo:
+            is_last = handle.receive_count == message.receive_count
             return is_last and message.visible_at > now
-        return to_delete or is_last
+        return True
 
     def set_delay(self, seconds: int) -> None:
         """A FIFO queue's delay holds for what was sent before, too (docs/contract/sqs.md 2.7)."""

@@ -97,7 +97,7 @@ class StandardQueue:
 
     async def hide(self, *messages: Received, seconds: float) -> list[bool]:
         """Change the visibility timeout of messages."""
-        rows = [(m.queue_id, m.sequence, m.receive_count, int(seconds * 1000)) for m in messages]
+        rows = [(m.queue_id, m.sequence, int(seconds * 1000)) for m in messages]
         result = await call(self.lanes.visibility, lambda reply: ChangeVisibility(rows, reply))
         assert isinstance(result, list), result
         return result

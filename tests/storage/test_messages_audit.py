@@ -120,7 +120,7 @@ class Client:
         """Hold on to a message for longer."""
         if self.mine:
             m = self.random.choice(self.mine)
-            rows = [(m.queue_id, m.sequence, m.receive_count, _LONG_MS)]
+            rows = [(m.queue_id, m.sequence, _LONG_MS)]
             changed = await call(self.lanes.visibility, lambda reply: ChangeVisibility(rows, reply))
             if changed != [True]:
                 self.audit.violations.append(f"{m.body} could not be held")
@@ -131,7 +131,7 @@ class Client:
             m = self.mine.pop(self.random.randrange(len(self.mine)))
             # Somebody may have it before we hear the answer.
             del self.audit.held[m.body]
-            rows = [(m.queue_id, m.sequence, m.receive_count, 0)]
+            rows = [(m.queue_id, m.sequence, 0)]
             await call(self.lanes.visibility, lambda reply: ChangeVisibility(rows, reply))
 
 

@@ -49,7 +49,7 @@ HOT: dict[str, tuple[str, dict[str, str], set[str]]] = {
     ),
     "find_existing": ("'{1,1}', '{5,6}'", RECEIVE_PLANNER, {"messages_key"}),
     "change_visibility": (
-        "NULL, '{1,1}', '{5,6}', '{1,1}', '{0,0}'",
+        "NULL, '{1,1}', '{5,6}', '{0,0}'",
         RECEIVE_PLANNER,
         {"messages_key"},
     ),

@@ -15,6 +15,7 @@ from gateway.faces.rest.messages import MessageId
 from gateway.faces.rest.queues import QueuePath
 from gateway.operations import browsing, native_queues
 from gateway.operations.browsing import AS_OF_PATTERN, PLACE_PATTERN, Browse
+from protocol import sequence_numbers
 from protocol.digests import md5_of_body
 from storage.model import Browsed, MessageState
 
@@ -208,7 +209,7 @@ def _system_attributes(message: Browsed) -> dict[str, str]:
     if message.group_id is not None:
         attributes["MessageGroupId"] = message.group_id
         attributes["MessageDeduplicationId"] = message.deduplication_id or ""
-        attributes["SequenceNumber"] = f"{message.sequence:020d}"
+        attributes["SequenceNumber"] = sequence_numbers.of_queue(message.sequence)
     return attributes
 
 

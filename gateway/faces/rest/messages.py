@@ -34,7 +34,7 @@ _MOST_DELETED = 500
 _BIGGEST_ID = (1 << 63) - 1
 _HEADER_NAME = (
     r"^(?!([Aa][Ww][Ss]|[Aa][Mm][Aa][Zz][Oo][Nn])\.)"
-    "[A-Za-z0-9_\u00c0-\u017f-]+(\\.[A-Za-z0-9_\u00c0-\u017f-]+)*$"
+    r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*$"
 )
 _FIFO_ID = "^[!-~]{1,128}$"
 

@@ -57,8 +57,9 @@ async def create_schedule(engine: Engine, caller: Caller, request: PutSchedule) 
     Raises ScheduleInvalid, ScheduleConflict and ResourceNotFound.
     """
     # Expressions and time zones come with it: a megabyte that no start has to wait for.
-    from gateway.operations.eventbridge.times import first_times
+    from gateway.operations.eventbridge.times import check_expression, first_times
 
+    check_expression(request)
     checked = _checked(engine, caller, request)
     arn = schedule_arn(caller.region, caller.account_id, request.group, request.name)
     # A schedule that is deleted between a refused insert and the look at it is created after all.
@@ -86,8 +87,9 @@ async def update_schedule(engine: Engine, caller: Caller, request: PutSchedule) 
     that was disabled does not make up for that time. Raises ScheduleInvalid, ScheduleConflict for a
     client token that came with another update, and ResourceNotFound.
     """
-    from gateway.operations.eventbridge.times import changed_times, first_times
+    from gateway.operations.eventbridge.times import changed_times, check_expression, first_times
 
+    check_expression(request)
     checked = _checked(engine, caller, request)
     token = _token(_UPDATED, request)
     async with engine.database.transaction() as tx:

@@ -1,5 +1,6 @@
-"""Where a schedule of EventBridge Scheduler fires: queues and topics, as templated targets or by
-their universal ones (docs/contract/scheduler.md 4.2).
+"""Where a schedule of EventBridge Scheduler fires (docs/contract/scheduler.md 4.2): queues and
+topics, as templated targets or by their universal ones. What any other target would get is kept in
+the outbox.
 
 Like AWS we do not ask whether the queue or the topic exists: an invocation that fails is repeated,
 and ends in the dead-letter queue.
@@ -7,6 +8,7 @@ and ends in the dead-letter queue.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +19,7 @@ from gateway.operations.identifiers import bad_id
 from protocol import arns, json_wire, names
 from protocol.errors import Malformed
 from protocol.queue_urls import queue_from_url
-from protocol.scheduler_shapes import OTHER_PARAMETERS
+from protocol.scheduler_target_shapes import PARAMETERS, SERVICES, UNIVERSAL
 from protocol.sns_shapes import SNS
 from protocol.sqs_shapes import SQS
 from storage.errors import InvalidParameterValue, Rejected, ScheduleInvalid, UnsupportedOperation
@@ -31,6 +33,7 @@ PUBLISH = "arn:aws:scheduler:::aws-sdk:sns:publish"
 MOST_ATTEMPTS = 185
 MOST_AGE_SECONDS = 86_400
 _NO_INPUT = "{}"
+_UNIVERSAL = re.compile(rf"{UNIVERSAL}:[a-z0-9]{{1,64}}:[A-Za-z0-9]{{1,128}}")
 
 Target = dict[str, Any]
 """A target as the engine of schedules keeps it (storage.schedules). ``error`` in it: a universal
@@ -39,32 +42,56 @@ target's request that cannot be carried out, which every invocation fails with."
 
 def stored_target(engine: Engine, caller: Caller, target: Mapping[str, Any]) -> Target:
     """The target of a schedule. Raises ScheduleInvalid."""
-    for name in OTHER_PARAMETERS:
-        if name in target:
-            raise ScheduleInvalid(f"{name} does not go with a target that is a queue or a topic.")
     arn = target["Arn"]
+    parsed = _parsed(arn)
+    for name in PARAMETERS:
+        if name in target and name not in SERVICES.get(parsed.service, ()):
+            raise ScheduleInvalid(f"{name} does not go with the target {arn}.")
     text = _checked_input(engine, target.get("Input"))
     group_id = (target.get("SqsParameters") or {}).get("MessageGroupId")
     if group_id is not None and not names.is_fifo_id(group_id):
         raise ScheduleInvalid(
             "MessageGroupId can only include alphanumeric and punctuation characters."
         )
+    if parsed.service == "sqs":
+        return _queue(parsed, text or _NO_INPUT, group_id)
+    _refuse_sqs_parameters(target)
     if arn in (SEND_MESSAGE, PUBLISH):
-        _refuse_sqs_parameters(target)
         return _universal(engine, caller, arn, text)
+    if parsed.service == "sns":
+        return _topic(parsed, text or _NO_INPUT)
+    return {
+        "kind": "outbox",
+        "protocol": UNIVERSAL if parsed.service == "scheduler" else parsed.service,
+        "arn": arn,
+        "message": text or _NO_INPUT,
+        "substitutes": True,
+    }
+
+
+def _parsed(text: str) -> arns.Arn:
+    """The ARN of a target that AWS has: a queue, a topic, something of another service with a
+    templated target, or an action of its SDK. Raises ScheduleInvalid."""
     try:
-        parsed = arns.parse(arn)
-        if parsed.service == "sqs":
-            return _queue(arns.parse_queue(arn), text or _NO_INPUT, group_id)
-        if parsed.service == "sns":
-            _refuse_sqs_parameters(target)
-            return _topic(arns.parse_topic(arn), text or _NO_INPUT)
+        arn = arns.parse(text)
+        if arn.service == "sqs":
+            return arns.parse_queue(text)
+        if arn.service == "sns":
+            return arns.parse_topic(text)
     except Malformed:
-        pass
-    raise ScheduleInvalid(
-        f"Provided Arn is not in correct format or of no target here: {arn}. A target is a queue "
+        raise _no_target(text) from None
+    is_universal = arn.service == "scheduler" and _UNIVERSAL.fullmatch(arn.resource)
+    if arn.service not in SERVICES and not is_universal:
+        raise _no_target(text)
+    return arn
+
+
+def _no_target(text: str) -> ScheduleInvalid:
+    return ScheduleInvalid(
+        f"Provided Arn is not in correct format: {text}. A target is a queue "
         "(arn:aws:sqs:<region>:<account>:<name>), a topic (arn:aws:sns:<region>:<account>:<name>), "
-        f"{SEND_MESSAGE} or {PUBLISH}."
+        f"something of {', '.join(SERVICES)}, or "
+        f"arn:aws:scheduler:::{UNIVERSAL}:<service>:<action>."
     )
 
 
@@ -181,7 +208,7 @@ def _send_message(engine: Engine, caller: Caller, encoded: bytes) -> Target:
         raise UnsupportedOperation("A schedule sends no MessageSystemAttributes.")
     place = {
         "account_id": address.account_id or caller.account_id,
-        "region": caller.region,
+        "region": address.region or caller.region,
         "queue_name": address.name,
     }
     _check_send(engine, members, is_fifo=address.name.endswith(".fifo"))

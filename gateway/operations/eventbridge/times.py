@@ -7,7 +7,7 @@ mean nothing to `at`, whose time may be past: then it never fires.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from random import random
 from typing import TYPE_CHECKING
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 _LATEST_START = timedelta(minutes=5)
 _INSTANT = timedelta(microseconds=1)
+_SOME_INSTANT = datetime(2000, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +59,12 @@ def timing_of(request: PutSchedule, anchor: datetime) -> Timing:
         return parse_aws(request.expression, timezone=request.timezone, anchor=anchor)
     except Unparsable as error:
         raise ScheduleInvalid(str(error)) from None
+
+
+def check_expression(request: PutSchedule) -> None:
+    """AWS looks at it before anything about the target (docs/contract/scheduler.md 4.2). Raises
+    ScheduleInvalid."""
+    timing_of(request, request.starts_at or _SOME_INSTANT)
 
 
 def first_times(request: PutSchedule, now: datetime, *, kept_start: datetime | None) -> Times:

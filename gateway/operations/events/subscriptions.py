@@ -181,6 +181,7 @@ class _New:
             attributes=self.attributes,
             token=None,
             is_native=True,
+            user_name=self.caller.user_name,
         )
         await subscriptions.create(tx, now, new, token_seconds=0)
         created = await subscriptions.find_by_endpoint(tx, *key)

@@ -19,6 +19,7 @@ from gateway.operations.schedules.fired_messages import (
     attribute_values,
     attributes_of,
     filled,
+    kept_message,
     message_for,
     own_deduplication_id,
     text_of,
@@ -55,7 +56,8 @@ _CODES = {"QueueDoesNotExist": "AWS.SimpleQueueService.NonExistentQueue"}
 
 
 class Ready(NamedTuple):
-    """A message that is ready to be written: for a queue, or prepared for a topic."""
+    """A message that is ready to be written: for a queue, prepared for a topic, or, with neither,
+    for the outbox."""
 
     message: Message
     queue: Queue | None
@@ -71,8 +73,7 @@ class Ready(NamedTuple):
         """The queues that it may go to."""
         if self.prepared is not None:
             return self.prepared.queues
-        assert self.queue is not None
-        return {_name_of(self.queue): self.queue}
+        return {} if self.queue is None else {_name_of(self.queue): self.queue}
 
 
 class _Gone(Exception):
@@ -227,7 +228,9 @@ class Dispatcher:
             queue = queues[target["account_id"], target["region"], target["queue_name"]]
             if queue is None:
                 raise QueueDoesNotExist
-            return Ready(message_for(fire, queue), queue, None)
+            return Ready(message_for(fire, queue, self._engine.clock.instant()), queue, None)
+        if target["kind"] == "outbox":
+            return Ready(kept_message(fire), None, None)
         audience = await self._audience(fire)
         deduplication_id = target.get("deduplication_id")
         if deduplication_id is None and fire.group_name is None and audience.topic.is_fifo:

@@ -15,6 +15,7 @@ from protocol import arns, names
 from protocol.digests import content_based_id, md5_of_bytes
 from storage.errors import InvalidMessageContents, InvalidParameterValue, MissingParameter
 from storage.fifo import FifoMessage, dedup_key
+from storage.model import NewOutboxMessage
 from storage.publishing import Copies, Message
 
 if TYPE_CHECKING:
@@ -113,9 +114,9 @@ def attribute_values(stored: str | None) -> dict[str, Mapping[str, Any]] | None:
     return dict(values)
 
 
-def message_for(fire: Fire, queue: Queue) -> Message:
-    """The message of a fire for its queue. Raises a refusal when the queue cannot take it: it was
-    changed since the schedule was made."""
+def message_for(fire: Fire, queue: Queue, now: datetime) -> Message:
+    """The message of a fire for its queue, sent now. Raises a refusal when the queue cannot take
+    it: it was changed since the schedule was made."""
     text = text_of(fire)
     stored, attribute_bytes = attributes_of(fire)
     encoded = _checked(text, attribute_bytes, queue)
@@ -129,7 +130,7 @@ def message_for(fire: Fire, queue: Queue) -> Message:
         if group_id is None:
             raise MissingParameter("MessageGroupId")
         deduplication_id = _deduplication_id(fire, queue, text)
-        scope = group_id if queue.deduplication_per_group else None
+        scope = group_id if queue.deduplicates_per_group(now) else None
         ordered = FifoMessage(
             message_id,
             group_id,
@@ -154,6 +155,25 @@ def message_for(fire: Fire, queue: Queue) -> Message:
         md5_of_bytes(encoded),
     )
     return Message(message_id, None, lambda _: Copies(standard=[row]))
+
+
+def kept_message(fire: Fire) -> Message:
+    """What a target gets that we cannot invoke: it is kept in the outbox."""
+    target, message_id = fire.target, new_id()
+    row = NewOutboxMessage(
+        fire.account_id,
+        fire.region,
+        target["protocol"],
+        target["arn"],
+        "Invocation",
+        None,
+        None,
+        message_id,
+        None,
+        text_of(fire),
+        None,
+    )
+    return Message(message_id, None, lambda _: Copies(outbox=[row]))
 
 
 def _checked(text: str, attribute_bytes: int, queue: Queue) -> bytes:

@@ -12,7 +12,7 @@ import orjson
 from gateway.operations.identifiers import new_id
 from gateway.operations.queue_cache import QueueName
 from gateway.operations.sns.topic_cache import Audience, Target
-from protocol import envelopes, filter_policies
+from protocol import envelopes, filter_policies, sequence_numbers
 from protocol.digests import md5_of_bytes
 from protocol.envelopes import Notification, Published, Signing
 from storage.fifo import FifoMessage, dedup_key
@@ -71,20 +71,13 @@ class Outgoing(NamedTuple):
         return self.texts.get(key, self.texts["default"])
 
 
-class Failure(NamedTuple):
-    """A copy that its queue cannot take: the client's error, for the dead-letter queue."""
-
-    target: Target
-    code: str
-    reason: str
-
-
 class Chosen(NamedTuple):
     """The subscriptions that get a message."""
 
     outgoing: Outgoing
     targets: Sequence[Target]
-    failures: Sequence[Failure] = ()
+    failures: Sequence[Target] = ()
+    """Those whose queue cannot take its copy: the client's error, for the dead-letter queue."""
 
 
 class Origin(NamedTuple):
@@ -192,7 +185,7 @@ class CopyMaker:
                 text,
                 outgoing.published_at,
                 outgoing.subject,
-                None if self._sequence is None else f"{self._sequence:020d}",
+                None if self._sequence is None else sequence_numbers.of_topic(self._sequence),
                 outgoing.attributes,
             )
             signing = origin.queue_signing if in_queue else origin.signing
@@ -230,7 +223,10 @@ class CopyMaker:
         outgoing, origin = self.outgoing, self._origin
         assert outgoing.group_id is not None
         assert outgoing.deduplication_id is not None
-        scope = outgoing.group_id if queue.deduplication_per_group else None
+        is_grouped = queue.deduplication_per_group and queue.deduplicates_per_group(
+            outgoing.published_at
+        )
+        scope = outgoing.group_id if is_grouped else None
         message = FifoMessage(
             new_id(),
             outgoing.group_id,
@@ -257,6 +253,7 @@ class CopyMaker:
             topic.name,
             target.endpoint,
             self.body_for(target),
+            self.outgoing.stored_attributes if target.is_raw and target.dead_letter else None,
         )
 
     def outbox(self, target: Target) -> NewOutboxMessage:
@@ -275,24 +272,6 @@ class CopyMaker:
             outgoing.text_for(target.text_key),
             outgoing.stored_attributes,
         )
-
-    def dead_letter(self, failure: Failure, queue: Queue) -> NewMessage:
-        """A copy for a standard dead-letter queue, with what went wrong as attributes."""
-        row = self.standard(failure.target, queue)
-        return (*row[:4], self._reasons(failure), *row[5:])
-
-    def fifo_dead_letter(self, failure: Failure, queue: Queue) -> tuple[int, FifoMessage]:
-        """The same for a FIFO queue."""
-        queue_id, message = self.fifo(failure.target, queue)
-        return queue_id, message._replace(attributes=self._reasons(failure))
-
-    def _reasons(self, failure: Failure) -> str:
-        reasons = {
-            "RequestID": {"DataType": "String", "StringValue": self.outgoing.message_id},
-            "ErrorCode": {"DataType": "String", "StringValue": failure.code},
-            "ErrorMessage": {"DataType": "String", "StringValue": failure.reason},
-        }
-        return orjson.dumps(reasons).decode()
 
 
 def archived(origin: Origin, outgoing: Outgoing, sequence: int | None) -> Archived | None:
@@ -315,25 +294,16 @@ def archived(origin: Origin, outgoing: Outgoing, sequence: int | None) -> Archiv
     )
 
 
-def fault_of(maker: CopyMaker, target: Target, queues: Queues) -> Failure | None:
-    """Why the queue of a subscription cannot take the message; None: it can."""
+def can_take(maker: CopyMaker, target: Target, queues: Queues) -> bool:
+    """False: the queue of the subscription is not there, or cannot take the message."""
     if target.protocol != "sqs":
-        return None
+        return True
     outgoing = maker.outgoing
     queue = None if target.queue is None else queues[target.queue]
-    if queue is None:
-        return Failure(target, "QueueDoesNotExist", "The specified queue does not exist.")
-    if target.has_few_attributes and outgoing.has_many_attributes:
-        reason = (
-            f"Number of message attributes [{len(outgoing.attributes or ())}] exceeds the allowed "
-            f"maximum [{_SQS_ATTRIBUTES}]."
-        )
-        return Failure(target, "InvalidParameterValue", reason)
+    if queue is None or (target.has_few_attributes and outgoing.has_many_attributes):
+        return False
     most = queue.maximum_message_size_bytes
-    if outgoing.most_bytes > most and maker.size_for(target) > most:
-        reason = f"Message must be shorter than {most} bytes."
-        return Failure(target, "InvalidParameterValue", reason)
-    return None
+    return outgoing.most_bytes <= most or maker.size_for(target) <= most
 
 
 def copies(origin: Origin, chosen: Chosen, queues: Queues, sequence: int | None = None) -> Copies:
@@ -350,9 +320,9 @@ def copies(origin: Origin, chosen: Chosen, queues: Queues, sequence: int | None 
         queue = None if target.queue is None else queues[target.queue]
         if queue is not None and queue.is_fifo:
             made.fifo.append(maker.fifo(target, queue))
-    for failure, queue in _dead_letters(chosen.failures, queues):
+    for target, queue in _dead_letters(chosen.failures, queues):
         if queue.is_fifo:
-            made.fifo.append(maker.fifo_dead_letter(failure, queue))
+            made.fifo.append(maker.fifo(target, queue))
     return made
 
 
@@ -363,14 +333,16 @@ def _standard(maker: CopyMaker, chosen: Chosen, queues: Queues) -> Iterator[NewM
             queue = queues[name]
             if queue is not None and not queue.is_fifo:
                 yield maker.standard(target, queue)
-    for failure, queue in _dead_letters(chosen.failures, queues):
+    for target, queue in _dead_letters(chosen.failures, queues):
         if not queue.is_fifo:
-            yield maker.dead_letter(failure, queue)
+            yield maker.standard(target, queue)
 
 
-def _dead_letters(failures: Sequence[Failure], queues: Queues) -> Iterator[tuple[Failure, Queue]]:
-    for failure in failures:
-        name = failure.target.dead_letter
+def _dead_letters(failures: Sequence[Target], queues: Queues) -> Iterator[tuple[Target, Queue]]:
+    """Where they go: as they would have gone to their own queues, with nothing added
+    (docs/contract/sns.md 3.6)."""
+    for target in failures:
+        name = target.dead_letter
         queue = None if name is None else queues[name]
         if queue is not None:
-            yield failure, queue
+            yield target, queue

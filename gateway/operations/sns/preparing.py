@@ -13,10 +13,10 @@ from gateway.operations.sns.fan_out import (
     Origin,
     Queues,
     archived,
+    can_take,
     copies,
-    fault_of,
 )
-from gateway.operations.sns.topic_cache import Audience
+from gateway.operations.sns.topic_cache import Audience, Target
 from protocol import envelopes
 from protocol.envelopes import Signing
 from storage.fifo import dedup_key
@@ -85,12 +85,14 @@ async def look_up(
     for outgoing, targets, _ in chosen:
         # On a FIFO topic a number is part of the envelope; any will do to measure it.
         maker = CopyMaker(origin, outgoing, 0)
-        faults = [(target, fault_of(maker, target, queues)) for target in targets]
-        left = [target for target, fault in faults if fault is None]
-        checked.append(Chosen(outgoing, left, [fault for _, fault in faults if fault]))
-    buried = [fault.target.dead_letter for one in checked for fault in one.failures]
-    queues |= await engine.queues.find_many({name for name in buried if name})
-    failed = [failure.target for one in checked for failure in one.failures]
+        left: list[Target] = []
+        failures: list[Target] = []
+        for target in targets:
+            (left if can_take(maker, target, queues) else failures).append(target)
+        checked.append(Chosen(outgoing, left, failures))
+    failed = [target for one in checked for target in one.failures]
+    buried = {target.dead_letter for target in failed if target.dead_letter}
+    queues |= await engine.queues.find_many(buried)
     if failed:
         kept = len([t for t in failed if t.dead_letter and queues.get(t.dead_letter)])
         engine.series.failed_copies(kept, len(failed) - kept)
@@ -147,8 +149,8 @@ def _copies_by_queue(chosen: list[Chosen]) -> dict[QueueName, int]:
             name = target.queue
             if name is not None:
                 counts[name] = counts.get(name, 0) + 1
-        for failure in failures:
-            name = failure.target.dead_letter
+        for target in failures:
+            name = target.dead_letter
             if name is not None:
                 counts[name] = counts.get(name, 0) + 1
     return counts

@@ -137,12 +137,12 @@ def _check_value(name: str, value: Mapping[str, Any]) -> int:
     data_type = value.get("DataType")
     if data_type is None:
         raise ValidationFailed(f"messageAttributes.{name}.member.dataType")
-    kind = data_type.partition(".")[0]
-    if kind not in ("String", "Number", "Binary") or names.data_type_fault(data_type) is not None:
+    if not names.is_topic_data_type(data_type):
         raise ParameterValueInvalid(
             f"The message attribute '{name}' has an invalid message attribute type, the set of "
             "supported type prefixes is Binary, Number, and String."
         )
+    kind = names.base_type(data_type)
     field = "Binary" if kind == "Binary" else "String"
     payload, other = value.get(f"{field}Value"), _other(field)
     if not payload:

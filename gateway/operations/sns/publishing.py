@@ -36,12 +36,14 @@ from gateway.operations.sns.preparing import (
     origin_of,
 )
 from gateway.operations.sns.topic_cache import Audience, Target
+from protocol import sequence_numbers
 from protocol.digests import content_based_id
 from storage.errors import (
     BatchRequestTooLong,
     InvalidParameter,
     PriorEntryRefused,
     Rejected,
+    ValidationFailed,
 )
 from storage.messages import FanOut, NewMessage
 from storage.model import Queue
@@ -128,13 +130,16 @@ def publish_messages(
     outcomes: list[Published | Rejected] = []
     good: list[Outgoing] = []
     total = 0
-    for request in requests:
+    for number, request in enumerate(requests, 1):
         if request.message == "":
             outcomes.append(InvalidParameter("Empty message"))
             if audience.topic.is_fifo:
                 closed.add(request.group_id)
             continue
-        outgoing = check(engine, audience, request)
+        try:
+            outgoing = check(engine, audience, request)
+        except ValidationFailed as refusal:
+            raise refusal.within(f"publishBatchRequestEntries.{number}.member") from None
         total += outgoing.size_bytes
         if closed and request.group_id in closed:
             outcomes.append(PriorEntryRefused(request.group_id or ""))
@@ -440,5 +445,5 @@ class _Publishing:
 
 
 def _published(outcome: Written, places: Sequence[tuple[Queue, int]]) -> Published:
-    number = None if outcome.sequence is None else f"{outcome.sequence:020d}"
+    number = None if outcome.sequence is None else sequence_numbers.of_topic(outcome.sequence)
     return Published(outcome.message_id, number, places)

@@ -6,7 +6,7 @@ Tokens of devices may be any text: testers make them up.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 from uuid import UUID, uuid4
@@ -35,6 +35,7 @@ from storage.platforms import PlatformEndpoint
 
 if TYPE_CHECKING:
     from gateway.operations.engine import Engine
+    from storage.database import Transaction
 
 _ATTRIBUTES = frozenset({"CustomUserData", "Enabled", "Token"})
 _MOST_USER_DATA_BYTES = 2048
@@ -141,7 +142,7 @@ def _checked_endpoint(text: str | None) -> UUID | None:
     arn, (kind, _, _, last) = checked_resource("endpointArn", text, 4)
     if arn.service != "sns" or kind != "endpoint":
         raise InvalidParameter("EndpointArn")
-    return UUID(last) if _ENDPOINT_ID.fullmatch(last) else None
+    return endpoint_id_of(last)
 
 
 def _owned(
@@ -152,6 +153,21 @@ def _owned(
         return None
     is_own = (endpoint.account_id, endpoint.region) == (caller.account_id, caller.region)
     return endpoint if is_own else None
+
+
+async def missing_endpoints(tx: Transaction, arn_texts: Iterable[str]) -> set[str]:
+    """Those of the ARNs, which are well-formed, whose endpoint is not there (any more)."""
+    ids = {text: endpoint_id_of(text) for text in arn_texts}
+    existing: set[UUID | None] = set()
+    if wanted := {one for one in ids.values() if one is not None}:
+        existing |= await platforms.existing_endpoints(tx, wanted)
+    return {text for text, one in ids.items() if one not in existing}
+
+
+def endpoint_id_of(arn_text: str) -> UUID | None:
+    """What the ARN of an endpoint ends with; None when no endpoint can have it."""
+    last = arn_text.rpartition("/")[2]
+    return UUID(last) if _ENDPOINT_ID.fullmatch(last) else None
 
 
 async def delete_endpoint(engine: Engine, caller: Caller, arn: str | None) -> None:

@@ -56,6 +56,8 @@ _ATTRIBUTES = _SECRETS | {
 }
 _NAME = re.compile(r"[A-Za-z0-9._-]+")
 _MOST_NAME_CHARACTERS = 256
+# AWS repeats all of a name that is too long (docs/contract/sns.md 3.9).
+_MOST_SHOWN_OF_NAME = 2_048
 _MOST_SECRET_CHARACTERS = 65_536
 _MOST_VALUE_CHARACTERS = 2_048
 _CREATE_ATTEMPTS = 5
@@ -108,12 +110,12 @@ def _checked_name(name: str | None) -> str:
         reason = "must contain only characters 'a'-'z', 'A'-'Z', '0'-'9', '_', '-', and '.'"
     else:
         return name
-    raise InvalidParameter(f"{shown(name)} Reason: {reason}")
+    raise InvalidParameter(f"{shown(name, _MOST_SHOWN_OF_NAME)} Reason: {reason}")
 
 
-def shown(text: str) -> str:
+def shown(text: str, most: int = 100) -> str:
     """What a refusal repeats of a text that may be of any length and hold anything."""
-    return "".join(character for character in text[:100] if character.isprintable())
+    return "".join(character for character in text[:most] if character.isprintable())
 
 
 def _checked_platform(platform: str | None) -> str:

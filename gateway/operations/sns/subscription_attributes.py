@@ -100,7 +100,7 @@ def read(
     own = subscription.attributes
     is_web = subscription.protocol in WEB
     found: dict[str, str | None] = {
-        "SubscriptionPrincipal": f"arn:aws:iam::{subscription.account_id}:root",
+        "SubscriptionPrincipal": arns.user_arn(subscription.account_id, subscription.user_name),
         "Owner": subscription.account_id,
         _RAW_DELIVERY: own.get(_RAW_DELIVERY, _DEFAULTS[_RAW_DELIVERY]),
         _FILTER: own.get(_FILTER),

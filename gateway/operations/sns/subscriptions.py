@@ -18,12 +18,14 @@ from gateway.operations.sns.confirmations import (
 )
 from gateway.operations.sns.live_subscriptions import current_subscription, locked_subscription
 from gateway.operations.sns.live_topics import find_topic, missing_topic
+from gateway.operations.sns.push_endpoints import missing_endpoints
 from gateway.operations.sns.subscription_attributes import REPLAY, Subject
 from gateway.operations.sns.subscription_endpoints import WEB, check_endpoint, is_confirmed_at_once
 from gateway.operations.sns.subscription_replays import begin_replay
 from storage import replays, subscriptions, topics
 from storage.errors import (
     FilterPolicyLimitExceeded,
+    InvalidParameter,
     SubscriptionLimitExceeded,
     ValidationFailed,
 )
@@ -106,6 +108,11 @@ class _New:
 
     async def find_or_create(self, tx: Transaction, topic: Topic) -> Subscription:
         """The endpoint's subscription; the topic is locked."""
+        if self.protocol == "application" and await missing_endpoints(tx, [self.endpoint]):
+            # AWS writes no blank behind "arn".
+            raise InvalidParameter(
+                f"Endpoint does not exist for endpoint arn{self.endpoint}", prefix=""
+            )
         now = self.engine.clock.now()
         key = (topic.topic_id, self.protocol, self.endpoint)
         await subscriptions.delete_expired_of_endpoint(tx, now, *key)
@@ -147,6 +154,7 @@ class _New:
             region=topic.region,
             attributes=attributes,
             token=None if self.is_own else new_token(),
+            user_name=self.caller.user_name,
         )
         await subscriptions.create(tx, now, new, token_seconds=limits.confirmation_seconds)
 
@@ -294,7 +302,11 @@ async def list_subscriptions(
 async def list_subscriptions_by_topic(
     engine: Engine, caller: Caller, request: ListSubscriptionsByTopic
 ) -> SubscriptionPage:
-    """The topic's subscriptions, oldest first. Raises InvalidParameter, NotFound."""
+    """The topic's subscriptions, oldest first. Raises InvalidParameter, NotFound.
+
+    Those of push endpoints that were deleted are left out of their page, which still leads to the
+    next one, as on AWS (docs/contract/sns.md 3.4).
+    """
     size = engine.limits.list_subscriptions_page
     topic = await find_topic(engine, caller, request.topic_arn)
     after = position_behind("by-topic", request.next_token)
@@ -306,7 +318,14 @@ async def list_subscriptions_by_topic(
             after_position=after,
             limit=size + 1,
         )
-    return _page("by-topic", found, size)
+        pushed = {one.endpoint for one in found if one.protocol == "application"}
+        gone = await missing_endpoints(tx, pushed) if pushed else set()
+    page = _page("by-topic", found, size)
+    left = [one for one in page.subscriptions if one.endpoint not in gone]
+    if len(left) == len(page.subscriptions):
+        return page
+    last = page.subscriptions[-1].position
+    return SubscriptionPage(left, page.next_token or token_behind("by-topic", str(last)))
 
 
 def _page(listing: str, found: list[Subscription], size: int) -> SubscriptionPage:

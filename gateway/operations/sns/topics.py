@@ -36,8 +36,8 @@ class CreateTopic:
 
 
 async def create_topic(engine: Engine, caller: Caller, request: CreateTopic) -> Topic:
-    """The new topic, or the existing one when it has every attribute of the request, and exactly
-    its tags if there are any in it.
+    """The new topic, or the existing one when it has every attribute and every tag of the request
+    (docs/contract/sns.md 3.3).
 
     Raises ValidationFailed, TagLimitExceeded, and InvalidParameter, also when the existing one
     differs. Any number of creators of one name get the same topic.
@@ -84,7 +84,7 @@ async def _existing(
         differs = policy != new.data_protection_policy
     if differs:
         raise InvalidParameter("Attributes Reason: Topic already exists with different attributes")
-    if new.tags and dict(new.tags) != dict(topic.tags):
+    if any(topic.tags.get(key) != value for key, value in new.tags.items()):
         raise InvalidParameter("Tags Reason: Topic already exists with different tags")
     return topic
 

@@ -12,7 +12,8 @@ from spark_connectors.transport.wire import ConnectorError
 _LONGEST = 120
 _DEPTH = 2
 _MOST_KEYS = 12
-# ErrorCode is what Lambda and SNS add to their dead letters; the others are what frameworks write.
+# ErrorCode is what Lambda adds to its dead letters; the others are what frameworks write. SNS adds
+# nothing of the kind to its own: there the body says it, or its shape.
 _ATTRIBUTE = re.compile(
     r"^(x-)?(last)?(error|exception|failure|fault)(code|type|class|name|classname|reason|fqcn)?$"
 )
