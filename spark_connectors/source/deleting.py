@@ -120,11 +120,6 @@ class Deleter:
         self._done.update(contents.done)
         self._ids.update(contents.ids)
         self._inherited = present - contents.done.keys()
-        for place, kept in contents.done.items():
-            if place not in present:
-                # It was dropped, and the process died before this.
-                self._done.pop(place)
-                self._spool.unmark(kept)
         self._spool.lay(contents.ghosts)
         with self._changed:
             self._put_sweep(contents.acknowledged)
