@@ -404,7 +404,7 @@ class Collector:
         )
         self._deleter.sealed(
             place,
-            Delete(receipts_of(taken), safe_until),
+            Delete(receipts_of(taken), safe_until, asked_at),
             at_once=options.delete_mode == "spool",
         )
         return Sealed(place.seq, len(messages), body_bytes, tuple(len(part) for part in parts))

@@ -179,6 +179,7 @@ class DriverStreamReader(QueueStreamReader):
             "oldestAgeSeconds": None if oldest is None else round(time.time() - oldest, 3),
             "received": collector.received_count,
             "redeliveriesDropped": collector.dropped_count,
+            "rememberedIds": len(self._known),
             "prefetchedRows": collector.ahead_rows,
             "spoolBytes": collector.spooled_bytes,
             "lastError": collector.last_error or self._deleter.last_error,

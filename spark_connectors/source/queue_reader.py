@@ -218,6 +218,7 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def stop(self) -> None:
         """Close what can be closed; a process that Spark kills does without."""
         if self._opened:
+            self._deleter.stop()
             self._transport.close()
 
     # For both readers
