@@ -342,6 +342,20 @@ def test_what_waits_for_spark_is_hidden_longer(
     assert not (tmp_path / "ids").exists()
 
 
+def test_what_waits_in_memory_for_room_is_spooled_in_time(
+    gateway: str, make_queue: Maker, tmp_path: Path
+) -> None:
+    """Otherwise a whole segment is certain only for as long as the oldest message in it."""
+    url = queue_with(60, gateway, make_queue)
+    how = {"visibilityTimeout": 4, "maxReceiveSeconds": 0.5, "maxOffsetsPerTrigger": 15}
+    run = Run(reader_of(gateway, url, tmp_path, receiveThreads=1, **how))
+    run.plan_some()
+    # Spark works on that batch, and asks for no other one meanwhile.
+    assert isinstance(run.reader, DriverStreamReader)
+    collector = run.reader._collector
+    wait_for(lambda: collector.ahead_rows >= 15 and not collector._buffer, 20)
+
+
 def test_what_cannot_be_hidden_longer_is_remembered(
     gateway: str, make_queue: Maker, clock: Clock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
