@@ -30,13 +30,15 @@ from spark_connectors.source.giving_back import give_back
 from spark_connectors.source.options import StreamOptions
 from spark_connectors.source.tasks import SlotTask, rows_of, store_of
 from spark_connectors.transport import Transport, open_transport
-from spark_connectors.transport.wire import MOST_PER_CALL, ConnectorError, Message
+from spark_connectors.transport.wire import MOST_PER_CALL, ConnectorError, Message, Refused
 
 _log = logging.getLogger(__name__)
 _ROWS_PER_BATCH = 1_000
 # AWS answers a short receive from a part of its servers: an empty answer proves little alone.
 _EMPTY_LOOKS = 2
 _PEEK_WAIT_SECONDS = 1
+# Of the 120,000 that may be in flight (docs/contract/sqs.md, limits), which are counted roughly.
+_MOST_IN_FLIGHT = 114_000
 _MOST_IDS = 100
 
 
@@ -151,7 +153,8 @@ class DrainReader(DataSourceReader):
 def _peeked(options: BatchOptions, transport: Transport, url: str) -> Iterator[list[Message]]:
     """Receive until there is nothing more, and give everything back at the end.
 
-    Raises ConnectorError when that takes so long that the first messages come again.
+    Raises ConnectorError when that takes so long that the first messages come again, and when the
+    queue has more and lets nobody hold them.
     """
     held: dict[str, str] = {}
     page: list[Message] = []
@@ -159,14 +162,7 @@ def _peeked(options: BatchOptions, transport: Transport, url: str) -> Iterator[l
     empty = 0
     try:
         while empty < _EMPTY_LOOKS and len(held) < (options.limit or 1 << 62):
-            left = (options.limit or 1 << 62) - len(held)
-            messages = transport.receive(
-                url,
-                most=min(MOST_PER_CALL, left),
-                visibility_seconds=options.peek_seconds,
-                wait_seconds=_PEEK_WAIT_SECONDS,
-                attribute_names=options.attribute_names,
-            )
+            messages = _held(options, transport, url, len(held))
             if time.monotonic() - began > options.peek_seconds:
                 raise ConnectorError(
                     f"peeking at {options.place.name} takes longer than peekVisibilitySeconds="
@@ -178,10 +174,39 @@ def _peeked(options: BatchOptions, transport: Transport, url: str) -> Iterator[l
             if len(page) >= _ROWS_PER_BATCH:
                 yield page
                 page = []
+        if empty:
+            # A receive that waits is not refused at the limit: it finds nothing.
+            figures = transport.figures(url)
+            if figures.visible and max(figures.in_flight, len(held)) >= _MOST_IN_FLIGHT:
+                raise _held_too_many(options, len(held))
         yield page
     finally:
         give_back(transport, url, list(held.values()))
         transport.close()
+
+
+def _held(options: BatchOptions, transport: Transport, url: str, before: int) -> list[Message]:
+    try:
+        return transport.receive(
+            url,
+            most=min(MOST_PER_CALL, (options.limit or 1 << 62) - before),
+            visibility_seconds=options.peek_seconds,
+            wait_seconds=_PEEK_WAIT_SECONDS,
+            attribute_names=options.attribute_names,
+        )
+    except Refused as refused:
+        if refused.code == "OverLimit":
+            raise _held_too_many(options, before) from refused
+        raise
+
+
+def _held_too_many(options: BatchOptions, held: int) -> ConnectorError:
+    return ConnectorError(
+        f"peeking at {options.place.name}: {held} messages are held and it has more, but a queue "
+        "lets only about 120,000 be in flight: what was read is not all of it. Set limit below "
+        "that for a part of the queue; mode=browse, where the endpoint is Queuegate, holds nothing "
+        "and reads all"
+    )
 
 
 def _pushed(one: Filter) -> Iterator[tuple[str, str]]:

@@ -26,6 +26,8 @@ _log = logging.getLogger(__name__)
 # Fewer rows than these are not worth a task of their own.
 _LEAST_ROWS_PER_SLOT = 250
 _MOST_PAUSE_SECONDS = 5.0
+# Of the visibility timeout.
+_STALE_SHARE = 0.25
 # A FIFO group comes again only when its messages are deleted: larger segments would only wait.
 _MOST_EAGER_ROWS = 1_000
 # An AvailableNow run ends after so many polls in vain.
@@ -208,12 +210,14 @@ class Collector:
             self._changed.notify_all()
 
     def _wait_for_room(self, number: int) -> bool:
-        """Return True when this thread should receive, False when it should end.
+        """Return True when this thread has something to do, False when it should end.
 
         One thread alone asks an idle queue; the others join while answers are full.
         """
         with self._changed:
             while not self._is_stopped:
+                if number == 0 and self._is_stale():
+                    return True
                 if (number == 0 or self._is_busy) and self._has_room() and self._most():
                     return True
                 self._changed.wait(self._options.receive_seconds)
@@ -228,6 +232,13 @@ class Collector:
         if ahead < options.most_rows * options.prefetch_batches:
             return True
         return self._is_asked and ahead < options.most_rows
+
+    def _is_stale(self) -> bool:
+        """Whether what waits in memory for room should be written without: only what the spool has
+        is hidden longer, and all of a segment can be deleted for as long as its oldest message."""
+        options = self._options
+        least = max(options.receive_seconds, options.visibility_seconds * _STALE_SHARE)
+        return bool(self._buffer) and time.monotonic() - self._buffer_since >= least
 
     def _most(self) -> int:
         """How many messages to ask for: together no more than ``limit_to`` allows."""
@@ -248,6 +259,9 @@ class Collector:
 
     def _receive_once(self, number: int) -> None:
         options = self._options
+        if number == 0 and self._is_stale():
+            self._seal()
+            return
         wait = 0
         if number == 0 and not self._is_busy:
             # Who waits long knows little of when a visibility timeout began.
@@ -404,7 +418,7 @@ class Collector:
         )
         self._deleter.sealed(
             place,
-            Delete(receipts_of(taken), safe_until),
+            Delete(receipts_of(taken), safe_until, asked_at),
             at_once=options.delete_mode == "spool",
         )
         return Sealed(place.seq, len(messages), body_bytes, tuple(len(part) for part in parts))

@@ -2,12 +2,14 @@
 
 A delete with a receipt that has expired is answered "Successful" and does nothing. So each segment
 records when its ids may be forgotten: at once when its messages were deleted well within their
-visibility timeout, otherwise only when the queue's retention period is over.
+visibility timeout, otherwise only when the queue's retention period is over. What waits long for
+Spark's commit is hidden longer in time, so that its delete is certain.
 """
 
 from __future__ import annotations
 
 import logging
+import math
 import queue
 import threading
 import time
@@ -22,7 +24,7 @@ from spark_connectors.spool.places import Kept, Place
 from spark_connectors.spool.segments import Segment
 from spark_connectors.spool.spool import Contents, Spool
 from spark_connectors.spool.stores import Missing
-from spark_connectors.transport.wire import MOST_PER_CALL, NotNow, Transport
+from spark_connectors.transport.wire import MOST_PER_CALL, ConnectorError, NotNow, Transport
 
 _log = logging.getLogger(__name__)
 # What the clocks of two machines may differ by.
@@ -35,14 +37,34 @@ _ATTEMPTS = 5
 # In the segment's own description: who deletes may be another process than who received.
 SAFE_UNTIL = "safe_until"
 _MOST_PAUSE_SECONDS = 5.0
+_LOOK_SECONDS = 0.5
+_LONGER = 3
+_LONGEST_SECONDS = 43_200 - 5
 
 
 class Delete(NamedTuple):
     """Receipts of one segment by message key, and until when the queue heeds them for certain
-    (epoch seconds; None: nobody knows)."""
+    (epoch seconds; None: nobody knows). ``since``: none of them was received before (epoch
+    seconds); None: they are not to be hidden any longer."""
 
     receipts: dict[bytes, str]
     safe_until: float | None
+    since: float | None = None
+
+    def hides_for(self, now: float) -> int:
+        """For how many seconds from now these messages should be hidden; 0: leave them.
+
+        That is due when half of the time is over, and possible before its end. Each time is nearly
+        twice as long as the one before, so that it comes rarely; the queue allows 12 hours since
+        the receive (docs/contract/sqs.md, limits).
+        """
+        if self.since is None or self.safe_until is None:
+            return 0
+        age, left = now - self.since, self.safe_until - now
+        if not 0 < left < age:
+            return 0
+        seconds = min(math.ceil(_LONGER * age), int(_LONGEST_SECONDS - age))
+        return seconds if safe_from(now, seconds) >= self.safe_until + left else 0
 
 
 def safe_from(received_at: float, visibility_seconds: int) -> float:
@@ -69,11 +91,12 @@ class ForgetRule(NamedTuple):
 
 
 class _Job:
-    """One segment on its way out of the queue."""
+    """Calls about one segment, and what comes behind the last of them."""
 
-    def __init__(self, place: Place, delete: Delete) -> None:
+    def __init__(self, place: Place, delete: Delete, end: Callable[[_Job], None]) -> None:
         self.place = place
         self.delete = delete
+        self.end = end
         self.calls_left = -(-len(delete.receipts) // MOST_PER_CALL)
         self.is_sure = True
 
@@ -110,6 +133,7 @@ class Deleter:
         self._unfinished = 0
         self._failure: Exception | None = None
         self._changed = threading.Condition()
+        self._stopped = threading.Event()
         self.pending_rows = 0
         self.last_error: str | None = None
 
@@ -120,16 +144,17 @@ class Deleter:
         self._done.update(contents.done)
         self._ids.update(contents.ids)
         self._inherited = present - contents.done.keys()
-        for place, kept in contents.done.items():
-            if place not in present:
-                # It was dropped, and the process died before this.
-                self._done.pop(place)
-                self._spool.unmark(kept)
         self._spool.lay(contents.ghosts)
         with self._changed:
             self._put_sweep(contents.acknowledged)
         for number in range(self._options.receive_threads):
             threading.Thread(target=self._run, name=f"delete-{number}", daemon=True).start()
+        if self._options.delete_mode == "commit":
+            threading.Thread(target=self._hide_waiting, name="hide", daemon=True).start()
+
+    def stop(self) -> None:
+        """Hide nothing any longer: the query is over, and the next one has its receipts."""
+        self._stopped.set()
 
     # What is to be deleted
 
@@ -197,13 +222,33 @@ class Deleter:
     def _begin(self, place: Place) -> None:
         delete = self._waiting.pop(place)
         self._under_way[place] = len(delete.receipts)
-        job = _Job(place, delete)
-        entries = list(delete.receipts.items())
+        self._put_calls(_Job(place, delete, self._finish), self._call)
+
+    def _put_calls(self, job: _Job, call: Callable[[dict[bytes, str]], bool]) -> None:
+        entries = list(job.delete.receipts.items())
         for at in range(0, len(entries), MOST_PER_CALL):
             part = dict(entries[at : at + MOST_PER_CALL])
-            self._put(lambda part=part: self._part(job, part))  # type: ignore[misc]
+            self._put(lambda part=part: self._part(job, call(part)))  # type: ignore[misc]
         if not entries:
-            self._put(lambda: self._finish(job))
+            self._put(lambda: job.end(job))
+
+    def _hide(self, place: Place, now: float, seconds: int) -> None:
+        """Hide a segment's messages from others for so long."""
+        delete = self._waiting[place]
+        # When it fails once it is left at that: its ids will be remembered.
+        self._waiting[place] = delete._replace(since=None)
+        longer = delete._replace(safe_until=safe_from(now, seconds))
+
+        def call(part: dict[bytes, str]) -> bool:
+            return job.is_sure and self._is_hidden(place, delete, part, seconds)
+
+        def end(job: _Job) -> None:
+            with self._changed:
+                if job.is_sure and place in self._waiting:
+                    self._waiting[place] = longer
+
+        job = _Job(place, delete, end)
+        self._put_calls(job, call)
 
     def _put_sweep(self, seq: int) -> None:
         if self._options.receive_mode == "executor":
@@ -227,14 +272,37 @@ class Deleter:
                     self._unfinished -= 1
                     self._changed.notify_all()
 
-    def _part(self, job: _Job, part: dict[bytes, str]) -> None:
-        is_sure = self._call(part)
+    def _hide_waiting(self) -> None:
+        """Hide longer what waits for Spark, until the reader is stopped."""
+        pause_seconds = min(_LOOK_SECONDS, self._options.visibility_seconds / 10)
+        while not self._stopped.wait(pause_seconds):
+            with self._changed:
+                now = time.time()
+                for place, delete in list(self._waiting.items()):
+                    if seconds := delete.hides_for(now):
+                        self._hide(place, now, seconds)
+
+    def _is_hidden(
+        self, place: Place, delete: Delete, part: dict[bytes, str], seconds: int
+    ) -> bool:
+        """Hide at most 10 that still wait. Returns False when they may come again earlier."""
+        if place not in self._waiting or self._stopped.is_set():
+            return False
+        try:
+            faults = self._transport.change_visibility(self._url, list(part.values()), seconds)
+        except ConnectorError as refused:
+            _log.warning("hiding messages of %s longer: %s", self._options.place.name, refused)
+            return False
+        # Later it can have been visible meanwhile, and somebody else's.
+        return not any(faults) and time.time() < (delete.safe_until or 0)
+
+    def _part(self, job: _Job, is_sure: bool) -> None:
         with self._changed:
             job.calls_left -= 1
             job.is_sure = job.is_sure and is_sure
             is_last = job.calls_left == 0
         if is_last:
-            self._finish(job)
+            job.end(job)
 
     def _call(self, part: dict[bytes, str]) -> bool:
         """Delete at most 10. Returns False when a message of them may come again."""

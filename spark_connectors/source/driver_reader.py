@@ -19,7 +19,7 @@ from spark_connectors.source.collecting import Collector, Sealed
 from spark_connectors.source.giving_back import give_back
 from spark_connectors.source.offsets import Offset
 from spark_connectors.source.queue_reader import QueueStreamReader
-from spark_connectors.source.tasks import DataLost, SlotTask, inline_of, rows_of, segment_at
+from spark_connectors.source.tasks import SlotTask, inline_of, rows_of, segment_at
 from spark_connectors.spool.places import Place
 from spark_connectors.spool.spool import Contents
 
@@ -94,7 +94,7 @@ class DriverStreamReader(QueueStreamReader):
         first, last = Offset.of(start), Offset.of(end)
         self._open(first, last)
         if last.spool != self._spool.identity:
-            return self._lost(last)
+            return self._of_another_spool(last)
         segments = [
             found
             for seq in range(self._reached(first) + 1, last.seq + 1)
@@ -109,8 +109,9 @@ class DriverStreamReader(QueueStreamReader):
 
     def _task(self, slot: int, places: tuple[Place, ...]) -> SlotTask:
         if self.options.spool_payload == "shared":
-            return SlotTask(slot, places)
-        return SlotTask(slot, places, inline_of(slot, [self._spool.read(one) for one in places]))
+            return SlotTask(self._spool.identity, slot, places)
+        inline = inline_of(slot, [self._spool.read(one) for one in places])
+        return SlotTask(self._spool.identity, slot, places, inline)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of a task."""
@@ -124,15 +125,6 @@ class DriverStreamReader(QueueStreamReader):
             self._collector.stop()
             give_back(self._transport, self._url, self._collector.give_back())
         super().stop()
-
-    def _lost(self, last: Offset) -> list[InputPartition]:
-        if self.options.fail_on_data_loss and not self.options.is_in_memory:
-            raise DataLost(
-                f"Spark planned a batch of spool {last.spool}, but at {self.options.spool_path} is "
-                f"{self._spool.identity}. With failOnDataLoss=false the query goes on without the "
-                "messages of that batch"
-            )
-        return []
 
     def _sealed_at(self, place: Place) -> Sealed | None:
         segment = segment_at(self._spool.store, place, self.options)
@@ -187,6 +179,7 @@ class DriverStreamReader(QueueStreamReader):
             "oldestAgeSeconds": None if oldest is None else round(time.time() - oldest, 3),
             "received": collector.received_count,
             "redeliveriesDropped": collector.dropped_count,
+            "rememberedIds": len(self._known),
             "prefetchedRows": collector.ahead_rows,
             "spoolBytes": collector.spooled_bytes,
             "lastError": collector.last_error or self._deleter.last_error,

@@ -23,7 +23,7 @@ from spark_connectors.source.deleting import ForgetRule
 from spark_connectors.source.offsets import Offset
 from spark_connectors.source.queue_reader import QueueStreamReader
 from spark_connectors.source.slot_filling import filled_slot
-from spark_connectors.source.tasks import DataLost, SlotTask, without
+from spark_connectors.source.tasks import DataLost, SlotTask, spool_of, without
 from spark_connectors.spool.places import Place
 from spark_connectors.spool.segments import Segment
 from spark_connectors.spool.spool import Contents, Spool, SpoolTaken
@@ -39,10 +39,9 @@ _CALM_LOOKS = 2
 class FillTask(SlotTask):
     """A slot that is filled by whoever comes first. ``rows``: how many it may take."""
 
-    def __init__(self, place: Place, url: str, spool: str, rows: int, rule: ForgetRule) -> None:
-        super().__init__(0, (place,))
+    def __init__(self, spool: str, place: Place, url: str, rows: int, rule: ForgetRule) -> None:
+        super().__init__(spool, 0, (place,))
         self.url = url
-        self.spool = spool
         self.rows = rows
         self.rule = rule
 
@@ -100,13 +99,11 @@ class ExecutorStreamReader(QueueStreamReader):
         first, last = Offset.of(start), Offset.of(end)
         self._open(first, last)
         self._stay()
-        if last.spool != self._spool.identity and self.options.fail_on_data_loss:
-            raise DataLost(
-                f"Spark planned a batch of spool {last.spool}, but at {self.options.spool_path} is "
-                f"{self._spool.identity}. With failOnDataLoss=false the query goes on without it"
-            )
+        if last.spool != self._spool.identity:
+            # To fill it would give messages to a sink that may know the batch and drops them.
+            return self._of_another_spool(last)
         return [
-            FillTask(Place(seq, slot), self._url, self._spool.identity, self._share(), self._rule)
+            FillTask(self._spool.identity, Place(seq, slot), self._url, self._share(), self._rule)
             for seq in range(self._reached(first) + 1, last.seq + 1)
             for slot in self._slots(seq, last.slots or self.options.slots)
         ]
@@ -136,13 +133,19 @@ class ExecutorStreamReader(QueueStreamReader):
         return getattr(self, "_rows_per_slot", max(1, self.options.most_rows // self.options.slots))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The rows of a slot: those that its segment has, or that are received now."""
+        """The rows of a slot: those that its segment has, or that are received now.
+
+        Raises SpoolMismatch when the spool is not the driver's, before anything is received, and
+        DataLost when the segment has been there and is gone.
+        """
         assert isinstance(partition, FillTask)
-        spool = Spool(self.open_store(), partition.spool)
+        spool = spool_of(partition, self.open_store(), self.options)
         [place] = partition.places
-        with filled_slot(self.options, spool, place, self.open_transport, partition) as segment:
-            repeats = _repeats(spool, place, segment)
-            yield shaped(without(repeats, segment.slot(0)), self.options.shape)
+        with filled_slot(self.options, spool, place, self.open_transport, partition) as filled:
+            if filled is not None:
+                segment, before = filled
+                repeats = _repeats(spool, before, segment)
+                yield shaped(without(repeats, segment.slot(0)), self.options.shape)
 
     def _has_visible(self) -> bool:
         """Whether the queue has something; asked at most ten times a second."""
@@ -183,9 +186,8 @@ class ExecutorStreamReader(QueueStreamReader):
         return {"seq": self._seq, "lastError": self._deleter.last_error}
 
 
-def _repeats(spool: Spool, place: Place, segment: Segment) -> set[str]:
+def _repeats(spool: Spool, before: Sequence[Place], segment: Segment) -> set[str]:
     """Ids of messages of this slot that a slot written before it has as well."""
-    before = spool.slots_before(place)
     ours = set(segment.message_ids()) if before else set()
     found: set[str] = set()
     for other in before:

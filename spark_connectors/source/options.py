@@ -82,6 +82,7 @@ SPOOLING = (
     ),
     Option("spoolEndpointUrl", TEXT, None, "Where the S3 of an `s3://` spool is.", (), "AWS"),
     Option("spoolCompression", choice("zstd", "lz4", "none"), "zstd", "Of the spool's segments."),
+    Option("failOnDataLoss", TRUTH, True, "Fail when a segment of the spool is missing."),
 )
 STREAM_OPTIONS = (
     *QUEUE,
@@ -144,7 +145,6 @@ STREAM_OPTIONS = (
         (),
         "`auto`",
     ),
-    Option("failOnDataLoss", TRUTH, True, "Fail when a batch's segment is missing."),
     Option(
         "onSpoolMismatch",
         choice("fail", "adopt", "discard"),

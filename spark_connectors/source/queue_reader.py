@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
+import logging
 import time
 import uuid
 from abc import abstractmethod
+from collections.abc import Sequence
 from typing import Any
 
-from pyspark.sql.datasource import DataSourceStreamReader
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
 from spark_connectors.source.deleting import Deleter, ForgetRule
 from spark_connectors.source.offsets import Offset
 from spark_connectors.source.options import StreamOptions
-from spark_connectors.source.tasks import store_of
+from spark_connectors.source.tasks import DataLost, store_of
 from spark_connectors.spool.known import KnownMessages
+from spark_connectors.spool.places import Kept, segment_name
 from spark_connectors.spool.spool import Contents, Spool, SpoolMismatch
 from spark_connectors.spool.stores import Store
 from spark_connectors.transport import Transport, is_aws, shared_transport
 from spark_connectors.transport.wire import ConnectorError, QueueFigures
 
+_log = logging.getLogger(__name__)
+_MOST_NAMED = 3
 _FIGURES_SECONDS = 5.0
 _FLUSH_SECONDS = 120.0
 _LONGEST_RETENTION_SECONDS = 14 * 86_400
@@ -84,6 +89,7 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             contents = self._spool.contents()
             base = contents.acknowledged if start is None else self._behind(start, contents)
         self._base = base
+        self._bear(self._spool.lost(contents, base))
         self._deleter.start(contents)
         self._figures = QueueFigures(0, 0, 0)
         self._figures_at = 0.0
@@ -147,6 +153,33 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         is_ours = offset.spool == self._spool.identity
         return offset.seq if is_ours else max(offset.seq, self._base)
 
+    def _bear(self, lost: Sequence[Kept]) -> None:
+        """Raise DataLost for segments that are gone, unless that is to be borne."""
+        if not lost or self.options.is_in_memory:
+            return
+        names = [f"{segment_name(one.place)} ({one.rows} messages)" for one in lost[:_MOST_NAMED]]
+        more = f" and {len(lost) - _MOST_NAMED} more" if len(lost) > _MOST_NAMED else ""
+        told = (
+            f"{', '.join(names)}{more} not in the spool at {self.options.spool_path}: what was in "
+            "there is deleted from the queue, and no batch that was committed has it"
+        )
+        if self.options.fail_on_data_loss:
+            raise DataLost(
+                f"{told}. Put the files back from a copy; with failOnDataLoss=false the query goes "
+                "on without these messages"
+            )
+        _log.warning("%s; with failOnDataLoss=false the query goes on", told)
+
+    def _of_another_spool(self, last: Offset) -> list[InputPartition]:
+        """The tasks of a batch that was planned with another spool: none. Raises DataLost."""
+        if self.options.fail_on_data_loss and not self.options.is_in_memory:
+            raise DataLost(
+                f"Spark planned a batch of spool {last.spool}, but at {self.options.spool_path} is "
+                f"{self._spool.identity}. With failOnDataLoss=false the query goes on without the "
+                "messages of that batch"
+            )
+        return []
+
     # What Spark asks
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
@@ -185,6 +218,7 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def stop(self) -> None:
         """Close what can be closed; a process that Spark kills does without."""
         if self._opened:
+            self._deleter.stop()
             self._transport.close()
 
     # For both readers

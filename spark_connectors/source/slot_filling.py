@@ -16,6 +16,7 @@ from spark_connectors.rows.received import Received, body_size, stored_batch
 from spark_connectors.source.deleting import SAFE_UNTIL, ForgetRule, safe_from
 from spark_connectors.source.giving_back import give_back
 from spark_connectors.source.options import StreamOptions
+from spark_connectors.source.tasks import segment_at
 from spark_connectors.spool.places import Kept, Place
 from spark_connectors.spool.segments import Segment, encode
 from spark_connectors.spool.spool import Spool, SpoolTaken
@@ -50,18 +51,23 @@ def filled_slot(
     place: Place,
     open_transport: Callable[[], Transport],
     slot: Slot,
-) -> Iterator[Segment]:
-    """The slot's segment, which is received and written now when there is none; with
-    ``deleteMode=spool`` its messages are deleted while the rows are read, and have been when this
-    ends."""
+) -> Iterator[tuple[Segment, list[Place]] | None]:
+    """The slot's segment, which is received and written now when there is none, and the slots that
+    were written before; with ``deleteMode=spool`` its messages are deleted while the rows are read,
+    and have been when this ends. None: it is lost, and that is to be borne."""
     segment, filling = _segment(options, spool, place, open_transport, slot)
+    if segment is None:
+        yield None
+        return
+    # Before anything is deleted: its number says that it was written, whatever becomes of it.
+    filled = segment, spool.slots_before(place)
     if filling is None or options.delete_mode != "spool":
-        yield segment
+        yield filled
         return
     deleting = threading.Thread(target=filling.delete, args=(place,))
     deleting.start()
     try:
-        yield segment
+        yield filled
     finally:
         deleting.join()
 
@@ -72,15 +78,20 @@ def _segment(
     place: Place,
     open_transport: Callable[[], Transport],
     slot: Slot,
-) -> tuple[Segment, _Filling | None]:
-    """The segment, and who filled it when that was done here.
+) -> tuple[Segment | None, _Filling | None]:
+    """The segment, and who filled it when that was done here. None: it is lost, and that is to be
+    borne.
 
-    Raises TooLate, SpoolTaken, and what the transport raises.
+    Raises DataLost, TooLate, SpoolTaken, and what the transport raises.
     """
     attempts = 0
     while True:
         with contextlib.suppress(Missing):
             return spool.read(place), None
+        if spool.was_written(place):
+            # By another attempt, just now; or it is lost. Other messages must not take its place: a
+            # sink that knows the batch would drop them.
+            return segment_at(spool.store, place, options), None
         filling = _Filling(options, spool, open_transport(), slot)
         try:
             segment = filling.fill(place)

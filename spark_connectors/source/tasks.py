@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Collection, Iterator
 
 import pyarrow as pa
@@ -13,6 +14,7 @@ from spark_connectors.source.options import StreamOptions
 from spark_connectors.spool.opening import open_store
 from spark_connectors.spool.places import Place, segment_name
 from spark_connectors.spool.segments import Segment
+from spark_connectors.spool.spool import Spool, SpoolMismatch
 from spark_connectors.spool.stores import Missing, Store, StoreAccess
 from spark_connectors.transport.wire import ConnectorError
 
@@ -22,10 +24,13 @@ class DataLost(ConnectorError):
 
 
 class SlotTask(InputPartition):
-    """One slot of these segments. ``inline``: the segments' slots as an Arrow stream, where
-    executors cannot read the spool."""
+    """One slot of these segments of the spool with that identity. ``inline``: the segments' slots
+    as an Arrow stream, where executors cannot read the spool."""
 
-    def __init__(self, slot: int, places: tuple[Place, ...], inline: bytes | None = None) -> None:
+    def __init__(
+        self, spool: str, slot: int, places: tuple[Place, ...], inline: bytes | None = None
+    ) -> None:
+        self.spool = spool
         self.slot = slot
         self.places = places
         self.inline = inline
@@ -38,12 +43,31 @@ def store_of(options: StreamOptions) -> Store:
     return open_store(options.spool_path, access=access)
 
 
+def spool_of(task: SlotTask, store: Store, options: StreamOptions) -> Spool:
+    """The spool that a task was planned with, where the task looks for it.
+
+    Raises SpoolMismatch when there is none, or another one: segments of all have the same names,
+    and what is received into another one is in no batch when the task runs again elsewhere.
+    """
+    here = Spool.identity_at(store)
+    if here == task.spool:
+        return Spool(store, here)
+    what = "there is no spool" if here is None else f"there is another spool ({here})"
+    raise SpoolMismatch(
+        f"at {options.spool_path}, as {socket.gethostname()} sees it, {what}: the batch was planned"
+        f" with {task.spool}. Each machine seems to have a directory of its own under that name, or"
+        " the spool was replaced under a running query. Nothing was received. Give a spoolPath that"
+        " the driver and all executors share: a network file system, or s3://bucket/prefix; or, in"
+        " driver mode, spoolPayload=inline"
+    )
+
+
 def rows_of(
     task: SlotTask, store: Store | None, options: StreamOptions
 ) -> Iterator[pa.RecordBatch]:
     """The rows of a task in the query's shape, in the order in which they were received.
 
-    Raises DataLost when a segment is missing and failOnDataLoss is true.
+    Raises DataLost when a segment is missing and failOnDataLoss is true, and SpoolMismatch.
     """
     if task.inline is not None:
         with pa.ipc.open_stream(task.inline) as batches:
@@ -51,8 +75,9 @@ def rows_of(
                 yield shaped(batch, options.shape)
         return
     assert store is not None
+    spool = spool_of(task, store, options)
     for place in task.places:
-        segment = segment_at(store, place, options)
+        segment = segment_at(spool.store, place, options)
         if segment is not None and task.slot < segment.slot_count:
             yield shaped(segment.slot(task.slot), options.shape)
 

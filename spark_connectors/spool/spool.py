@@ -7,7 +7,7 @@ import itertools
 import json
 import uuid
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from spark_connectors.rows.keys import message_key
 from spark_connectors.spool.places import (
@@ -46,7 +46,8 @@ class Contents(NamedTuple):
     """What lies in a spool at one moment. ``done`` and ``ids``: messages deleted from the queue;
     ``acknowledged``: Spark committed everything up to that batch, and maybe more; ``taken_over``:
     what was acknowledged when a query with another checkpoint began to use it. ``ghosts``: segments
-    that somebody wrote who was held up until their batch had been dropped; they are nobody's."""
+    that somebody wrote who was held up until their batch had been dropped; they are nobody's.
+    ``dropped``: segments up to that batch were removed, or are being removed."""
 
     segments: list[Place]
     done: dict[Place, Kept]
@@ -54,6 +55,7 @@ class Contents(NamedTuple):
     acknowledged: int
     taken_over: int | None = None
     ghosts: Sequence[Place] = ()
+    dropped: int = 0
 
     @property
     def is_just_taken_over(self) -> bool:
@@ -66,6 +68,16 @@ class Contents(NamedTuple):
         """The highest batch of which there is a trace."""
         places = (*self.segments, *self.done, *self.ids)
         return max((self.acknowledged, *(place.seq for place in places)))
+
+    def gone(self, after: int) -> list[Kept]:
+        """Segments behind that batch which are not there, though they are marked done and nobody
+        dropped them. A segment is there before its mark, and ``dropped`` is told before it goes."""
+        present, least = {*self.segments}, max(after, self.dropped)
+        return [
+            kept
+            for place, kept in sorted(self.done.items())
+            if place.seq > least and place not in present
+        ]
 
 
 class Spool:
@@ -83,11 +95,8 @@ class Spool:
         """
         fresh = {"version": _VERSION, "spool": str(uuid.uuid4()), "queue": queue, "mode": mode}
         store.put_if_absent(IDENTITY, json.dumps(fresh).encode())
-        try:
-            found = json.loads(store.get(IDENTITY))
-            identity, version = str(found["spool"]), found["version"]
-        except (ValueError, KeyError, TypeError):
-            raise SpoolMismatch(f"{IDENTITY} in the spool cannot be read") from None
+        found = _described(store)
+        identity, version = found["spool"], found["version"]
         if version != _VERSION:
             raise SpoolMismatch(f"the spool has version {version}: this is a reader of {_VERSION}")
         for name, wanted in (("queue", queue), ("mode", mode)):
@@ -98,6 +107,14 @@ class Spool:
                 )
         return cls(store, identity)
 
+    @staticmethod
+    def identity_at(store: Store) -> str | None:
+        """Which spool is there; None: there is none. Raises SpoolMismatch for a broken one."""
+        try:
+            return str(_described(store)["spool"])
+        except Missing:
+            return None
+
     def put(self, place: Place, data: bytes) -> bool:
         """Write a segment; when this returns True it survives a crash. False: there was one.
 
@@ -105,13 +122,35 @@ class Spool:
         """
         if not self.store.put_if_absent(segment_name(place), data):
             return False
-        if place.seq <= self._dropped():
+        try:
+            self._refuse_dropped(place)
+        except SpoolTaken:
             self.store.remove(segment_name(place))
+            raise
+        return True
+
+    def was_written(self, place: Place) -> bool:
+        """Whether a slot's segment has been there, though it may not be any more: its rows were
+        handed out, for which it took a number, or its messages were deleted.
+
+        Raises SpoolTaken when it was committed and dropped since.
+        """
+        batch = f"{Place(place.seq)}-"
+        slots = {kept.slot for kept in self._kept(f"{DONE}{batch}")}
+        for name in self.store.names(f"{ORDER}{batch}"):
+            with contextlib.suppress(Missing):
+                slots.add(int(self.store.get(name)))
+        if place.slot not in slots:
+            return False
+        self._refuse_dropped(place)
+        return True
+
+    def _refuse_dropped(self, place: Place) -> None:
+        if place.seq <= self._dropped():
             raise SpoolTaken(
                 f"batch {place.seq} was committed long ago and is no longer in the spool: this "
                 "process was held up, and another one went on"
             )
-        return True
 
     def read(self, place: Place) -> Segment:
         """The segment. Raises Missing, Damaged."""
@@ -131,7 +170,15 @@ class Spool:
         # What was dropped was acknowledged, though a crash may have come before that mark.
         acknowledged = max([dropped, *self._marks(ACKNOWLEDGED)])
         taken_over = max(self._marks(TAKEN_OVER), default=None)
-        return Contents(segments, done, self._kept(IDS), acknowledged, taken_over, ghosts)
+        return Contents(segments, done, self._kept(IDS), acknowledged, taken_over, ghosts, dropped)
+
+    def lost(self, contents: Contents, after: int) -> list[Kept]:
+        """Segments behind that batch whose messages are nowhere any more: neither in the spool nor,
+        as they were deleted, in the queue."""
+        if not contents.gone(after):
+            return []
+        # Somebody may have written a segment and its mark while we listed one after the other.
+        return self.contents()._replace(done=contents.done).gone(after)
 
     def _dropped(self) -> int:
         return max(self._marks(DROPPED), default=0)
@@ -175,14 +222,15 @@ class Spool:
 
     def clear(self, contents: Contents) -> None:
         """Remove everything but the spool's identity and how far it was acknowledged."""
-        for place in contents.segments:
-            self.store.remove(segment_name(place))
-            if place.slot is not None:
-                self.store.remove(f"{ORDER}{place}")
-        self.lay(contents.ghosts)
+        # Marks first: one without its segment tells of a loss.
         for kept in (*contents.done.values(), *contents.ids.values()):
             self.unmark(kept)
             self.forget(kept)
+        for place in contents.segments:
+            if place.slot is not None:
+                self.store.remove(f"{ORDER}{place}")
+            self.store.remove(segment_name(place))
+        self.lay(contents.ghosts)
 
     def lay(self, ghosts: Sequence[Place]) -> None:
         """Remove segments that are nobody's."""
@@ -278,3 +326,12 @@ class Spool:
                 except Missing:
                     continue
                 yield kept.place, keys
+
+
+def _described(store: Store) -> dict[str, Any]:
+    """What the spool there says of itself. Raises Missing, and SpoolMismatch."""
+    try:
+        found: dict[str, Any] = json.loads(store.get(IDENTITY))
+        return {**found, "spool": str(found["spool"]), "version": found["version"]}
+    except (ValueError, KeyError, TypeError):
+        raise SpoolMismatch(f"{IDENTITY} in the spool cannot be read") from None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,6 +23,7 @@ from spark_connectors.source.batch import FilteringReader, batch_reader
 from spark_connectors.source.browsing import NotOffered
 from spark_connectors.transport.wire import ConnectorError, Refused
 from tests.spark.queues import bodies_of, client_of, counts, fill, queue_with
+from tests.spark.scripted_endpoint import ScriptedEndpoint, answer, refusal
 from tests.spark.waiting import wait_for
 
 if TYPE_CHECKING:
@@ -120,6 +122,55 @@ def test_peek_says_when_it_takes_too_long(gateway: str, make_queue: Maker) -> No
     # The last look at the queue waits for a second, which is all that there is.
     with pytest.raises(ConnectorError, match="peekVisibilitySeconds=1"):
         rows_of(reader_of(gateway, url, mode="peek", peekVisibilitySeconds=1))
+
+
+def held(count: int) -> bytes:
+    """An answer to a receive."""
+    body = {"Body": "one", "MD5OfBody": hashlib.md5(b"one").hexdigest(), "Attributes": {}}
+    named = [body | {"MessageId": f"{number}", "ReceiptHandle": "r"} for number in range(count)]
+    return answer({"Messages": named})
+
+
+def figures(visible: int, in_flight: int) -> bytes:
+    """An answer to GetQueueAttributes."""
+    texts = {"": visible, "NotVisible": in_flight, "Delayed": 0}
+    named = {f"ApproximateNumberOfMessages{name}": str(count) for name, count in texts.items()}
+    return answer({"Attributes": named})
+
+
+OVER_LIMIT = refusal("com.amazonaws.sqs#OverLimit", "Too many", "403 Forbidden")
+
+
+@pytest.mark.parametrize(
+    "answers",
+    [
+        pytest.param([held(10), answer({}), answer({}), figures(500, 119_400)], id="waiting"),
+        pytest.param([held(10), OVER_LIMIT], id="at once"),
+    ],
+)
+def test_peek_says_when_no_more_can_be_held(answers: list[bytes]) -> None:
+    """Part of a queue must not look like all of it."""
+    with ScriptedEndpoint(figures(120_500, 0), *answers, answer({})) as endpoint:
+        reader = reader_of(endpoint.url, f"{endpoint.url}/0/q", mode="peek")
+        with pytest.raises(ConnectorError, match=r"10 messages are held .*limit.*mode=browse"):
+            rows_of(reader)
+        # What was held is given back.
+        assert endpoint.requests[-1].headers["x-amz-target"].endswith("VisibilityBatch")
+
+
+@pytest.mark.parametrize("counted", [(0, 120_000), (500, 10)])
+def test_peek_ends_when_there_is_no_more(counted: tuple[int, int]) -> None:
+    """Counts lag behind; and a queue of exactly as many as can be held was read."""
+    given = [figures(10, 0), held(10), answer({}), answer({}), figures(*counted), answer({})]
+    with ScriptedEndpoint(*given) as endpoint:
+        reader = reader_of(endpoint.url, f"{endpoint.url}/0/q", mode="peek")
+        assert len(rows_of(reader)) == 10
+
+
+def test_peek_up_to_a_limit_asks_nothing_more() -> None:
+    with ScriptedEndpoint(figures(120_500, 0), held(10), answer({})) as endpoint:
+        reader = reader_of(endpoint.url, f"{endpoint.url}/0/q", mode="peek", limit=10)
+        assert len(rows_of(reader)) == 10
 
 
 @pytest.mark.elsewhere

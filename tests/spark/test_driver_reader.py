@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
 from spark_connectors.options.declaring import BadOption
+from spark_connectors.source.deleting import Delete, safe_from
 from spark_connectors.source.driver_reader import DriverStreamReader
 from spark_connectors.source.tasks import DataLost, SlotTask
 from spark_connectors.spool.opening import open_store
@@ -301,6 +305,127 @@ def test_ids_outlive_their_segment_when_the_receipts_had_expired(
     again.latestOffset(run.offset, again.getDefaultReadLimit())
     assert isinstance(again, DriverStreamReader)
     assert len(again._known) == 1
+
+
+def remembered(run: Run) -> int:
+    """How many ids the driver knows, by its own figures."""
+    figures = run.reader.reportLatestOffset() or {}
+    found: int = figures["rememberedIds"]
+    return found
+
+
+def is_hidden_longer(run: Run) -> bool:
+    """Whether nothing of what waits for Spark's commit is to be hidden now, or being hidden."""
+    waiting = list(run.reader._deleter._waiting.values())
+    return all(one.since and not one.hides_for(time.time()) for one in waiting)
+
+
+def test_what_waits_for_spark_is_hidden_longer(
+    gateway: str, make_queue: Maker, clock: Clock, tmp_path: Path
+) -> None:
+    """So that its delete is certain, and no id must be remembered for the days of a retention."""
+    url = queue_with(5, gateway, make_queue)
+    how = {"visibilityTimeout": 60, "maxReceiveSeconds": 5, "spoolRetentionBatches": 0}
+    run = Run(reader_of(gateway, url, tmp_path, deleteMode="commit", **how))
+    end = run.plan_some()
+    assert remembered(run) == sum(counts(gateway, url)) == 5
+    # A batch of two and a half times the visibility timeout.
+    for seconds in (40, 40, 70):
+        wait_for(lambda: counts(gateway, url) == (0, 5))
+        clock.advance(seconds)
+        wait_for(lambda: is_hidden_longer(run))
+    assert counts(gateway, url) == (0, 5)
+    run.offset = end
+    wait_until_deleted(run, gateway, url)
+    wait_for(lambda: not list((tmp_path / "segments").iterdir()))
+    assert remembered(run) == 0
+    assert not (tmp_path / "ids").exists()
+
+
+def test_what_waits_in_memory_for_room_is_spooled_in_time(
+    gateway: str, make_queue: Maker, tmp_path: Path
+) -> None:
+    """Otherwise a whole segment is certain only for as long as the oldest message in it."""
+    url = queue_with(60, gateway, make_queue)
+    how = {"visibilityTimeout": 4, "maxReceiveSeconds": 0.5, "maxOffsetsPerTrigger": 15}
+    run = Run(reader_of(gateway, url, tmp_path, receiveThreads=1, **how))
+    run.plan_some()
+    # Spark works on that batch, and asks for no other one meanwhile.
+    assert isinstance(run.reader, DriverStreamReader)
+    collector = run.reader._collector
+    wait_for(lambda: collector.ahead_rows >= 15 and not collector._buffer, 20)
+
+
+def test_what_cannot_be_hidden_longer_is_remembered(
+    gateway: str, make_queue: Maker, clock: Clock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = queue_with(5, gateway, make_queue)
+    how = {"visibilityTimeout": 60, "maxReceiveSeconds": 5, "spoolRetentionBatches": 0}
+    run = Run(reader_of(gateway, url, tmp_path, deleteMode="commit", **how))
+    asked: list[int] = []
+
+    def refuse(url: str, receipts: list[str], seconds: int) -> NoReturn:
+        asked.append(seconds)
+        raise Refused("AccessDenied", "no")
+
+    monkeypatch.setattr(run.reader._transport, "change_visibility", refuse)
+    end = run.plan_some()
+    clock.advance(40)
+    wait_for(lambda: asked)
+    clock.advance(21)
+    run.offset = end
+    wait_until_deleted(run, gateway, url)
+    wait_for(lambda: list((tmp_path / "ids").glob("*")))
+    assert remembered(run) == 5
+    # Once is enough to know.
+    assert len(asked) == 1
+
+
+def test_a_stopped_reader_hides_nothing(
+    gateway: str, make_queue: Maker, clock: Clock, tmp_path: Path
+) -> None:
+    url = queue_with(5, gateway, make_queue)
+    how = {"visibilityTimeout": 60, "maxReceiveSeconds": 5, "waitTimeSeconds": 1}
+    run = Run(reader_of(gateway, url, tmp_path, **how))
+    run.plan_some()
+    run.reader.stop()
+    threads = [one for one in threading.enumerate() if one.name == "hide"]
+    wait_for(lambda: not any(one.is_alive() for one in threads))
+    clock.advance(40)
+    clock.advance(21)
+    # What was asked before the end may still take them, and gives them back.
+    wait_for(lambda: counts(gateway, url) == (5, 0))
+
+
+@pytest.mark.parametrize(
+    ("age", "left", "seconds"),
+    [
+        (50, 58, 0),
+        (55, 53, 165),
+        # Too late: it may be somebody else's already.
+        (200, 0, 0),
+        (200, -1, 0),
+        # Twelve hours in all since the receive; and not for little.
+        (20_000, 1_000, 23_195),
+        (30_000, 10_000, 0),
+        (43_000, 80, 195),
+        (43_194, 1, 0),
+    ],
+)
+def test_for_how_long_it_is_hidden(age: int, left: int, seconds: int) -> None:
+    now = 1_000_000.0
+    assert Delete({}, now + left, now - age).hides_for(now) == seconds
+
+
+def test_it_is_hidden_rarely() -> None:
+    now = 1_000_000.0
+    delete, times = Delete({}, safe_from(now, 120), now), 0
+    for second in range(43_000):
+        if seconds := delete.hides_for(now + second):
+            delete = delete._replace(safe_until=safe_from(now + second, seconds))
+            times += 1
+    assert (delete.safe_until or 0) > now + 42_000
+    assert times < 16
 
 
 def test_a_forced_window(gateway: str, make_queue: Maker, clock: Clock, tmp_path: Path) -> None:

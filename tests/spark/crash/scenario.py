@@ -154,10 +154,15 @@ class Scenario:
         return found.visible, found.in_flight
 
     def wait_visible(self) -> None:
-        """Until nothing is in flight: what a killed job had received is there again."""
-        if self._clock is not None:
-            self._clock.advance(float(self.job.options["visibilityTimeout"]) + 1)
-        wait_for(lambda: self.figures()[1] == 0)
+        """Until nothing is in flight: what a killed job had received is there again, later when it
+        had hidden it longer."""
+
+        def is_visible() -> bool:
+            if self._clock is not None:
+                self._clock.advance(float(self.job.options["visibilityTimeout"]) + 1)
+            return self.figures()[1] == 0
+
+        wait_for(is_visible)
 
     def rows(self) -> list[Row]:
         """What the table has."""

@@ -1,0 +1,316 @@
+"""Segments that are gone, and spools that are not the one they should be: each must be said."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from spark_connectors.source.batch import batch_reader
+from spark_connectors.source.executor_reader import ExecutorStreamReader, FillTask
+from spark_connectors.source.offsets import Offset
+from spark_connectors.source.queue_reader import QueueStreamReader
+from spark_connectors.source.tasks import DataLost
+from spark_connectors.spool.memory_store import MemoryStore
+from spark_connectors.spool.places import Kept, Place, segment_name
+from spark_connectors.spool.spool import Spool, SpoolMismatch
+from tests.spark.queues import bodies_of, counts, fill, queue_with
+from tests.spark.readers import Run, batches, reader_of
+from tests.spark.waiting import wait_for
+
+Maker = Callable[..., str]
+modes = pytest.mark.parametrize("mode", ["driver", "executor"])
+LATER = 1 << 40
+
+
+def remove(spool: Path, place: Place) -> None:
+    (spool / segment_name(place)).unlink()
+
+
+def bodies(reader: QueueStreamReader, *tasks: Any) -> list[str]:
+    return sorted(
+        row["body"]
+        for task in tasks
+        for batch in batches(reader, task)
+        for row in batch.to_pylist()
+    )
+
+
+# A spool that is not shared
+
+
+@modes
+@pytest.mark.parametrize("other", ["nothing", "another spool"])
+def test_a_task_that_sees_another_spool_does_nothing(
+    gateway: str, make_queue: Maker, tmp_path: Path, mode: str, other: str
+) -> None:
+    """As when spoolPath is a local directory of each of two machines."""
+    url = queue_with(20, gateway, make_queue)
+    here, there = tmp_path / "here", tmp_path / "there"
+    run = Run(reader_of(gateway, url, here, receiveMode=mode, deleteMode="commit"))
+    tasks = run.reader.partitions(run.offset, run.plan_some())
+    on_the_other = reader_of(gateway, url, there, receiveMode=mode)
+    if other == "another spool":
+        # Of an earlier query: its segments have the same names.
+        on_the_other.initialOffset()
+        before = make_queue(gateway)
+        fill(gateway, before, ["of another query"])
+        earlier = Run(reader_of(gateway, before, tmp_path / "earlier", receiveMode=mode))
+        earlier.all_rows(1)
+        for segment in (tmp_path / "earlier/segments").iterdir():
+            (there / "segments").mkdir(exist_ok=True)
+            segment.rename(there / "segments" / segment.name)
+    run.reader.stop()
+    before_reading = counts(gateway, url)
+    with pytest.raises(SpoolMismatch, match=r"driver and all executors share: a network file"):
+        bodies(type(run.reader)(on_the_other.options), *tasks)
+    assert counts(gateway, url) == before_reading
+    assert not (there / "order").exists()
+
+
+# A segment that is marked done and gone
+
+
+@pytest.mark.parametrize("is_planned", [False, True])
+def test_the_newest_segment_of_a_fifo_queue_is_missed(
+    gateway: str, make_queue: Maker, tmp_path: Path, is_planned: bool
+) -> None:
+    """Its messages were deleted when the spool had them."""
+    url = make_queue(gateway, fifo=True)
+    fill(gateway, url, bodies_of(10), group=lambda body: "one")
+    how = {"maxReceiveSeconds": 5, "visibilityTimeout": 120}
+    run = Run(reader_of(gateway, url, tmp_path, **how))
+    start, end = run.offset, run.plan_some()
+    wait_for(lambda: counts(gateway, url) == (0, 0) and list((tmp_path / "done").glob("*")))
+    run.reader.stop()
+    remove(tmp_path, Place(1))
+    said = r"segments/000000000001\.arrow \(10 messages\) not in the spool at .*failOnDataLoss"
+    for _ in range(2):
+        # Also the second time: the mark must not be tidied away.
+        again = Run(reader_of(gateway, url, tmp_path, **how), start)
+        again.reader.prepareForTriggerAvailableNow()
+        with pytest.raises(DataLost, match=said):
+            again.rows(start, end) if is_planned else again.plan()
+    bearing = Run(reader_of(gateway, url, tmp_path, failOnDataLoss="false", **how), start)
+    assert bearing.plan() == start
+    fill(gateway, url, ["new"], group=lambda body: "one")
+    assert [row["body"] for row in bearing.all_rows(1)] == ["new"]
+    # A number is not used twice: a sink may know it.
+    assert Offset.of(bearing.offset).seq == 2
+
+
+class Dead(Exception):
+    pass
+
+
+class DyingStore(MemoryStore):
+    """Ends the process, so to speak, before so many changes more."""
+
+    left = LATER
+
+    def _change(self) -> None:
+        if not self.left:
+            raise Dead
+        self.left -= 1
+
+    def put_if_absent(self, name: str, data: bytes | memoryview) -> bool:
+        self._change()
+        return super().put_if_absent(name, data)
+
+    def remove(self, name: str) -> None:
+        self._change()
+        super().remove(name)
+
+
+def two_batches(name: str, slots: list[int | None]) -> tuple[DyingStore, Spool, list[Kept]]:
+    """A spool whose messages were all deleted."""
+    store = DyingStore(name)
+    spool = Spool(store, "")
+    done = [Kept(Place(seq, slot), LATER, 1) for seq in (1, 2) for slot in slots]
+    for kept in done:
+        store.put_if_absent(segment_name(kept.place), b"segment")
+        if kept.place.slot is not None:
+            spool.slots_before(kept.place)
+        spool.mark_done(kept)
+    return store, spool, done
+
+
+@pytest.mark.parametrize("slots", [[None], [0, 1]], ids=["driver", "executor"])
+@pytest.mark.parametrize("what", ["drop", "discard"])
+def test_whatever_dies_nothing_is_missed_that_was_removed_on_purpose(
+    request: pytest.FixtureRequest, slots: list[int | None], what: str
+) -> None:
+    for steps in range(40):
+        store, spool, done = two_batches(f"{request.node.name}-{steps}", slots)
+        store.left = steps
+        try:
+            if what == "drop":
+                spool.mark_dropped(2)
+                for kept in done:
+                    spool.drop(kept, [b"k" * 16], 0)
+            else:
+                spool.clear(spool.contents())
+        except Dead:
+            store.left = LATER
+            assert spool.lost(spool.contents(), 0) == []
+            continue
+        assert steps > 4
+        return
+    pytest.fail("it never ends")
+
+
+def test_what_is_missed(request: pytest.FixtureRequest) -> None:
+    store, spool, done = two_batches(request.node.name, [0, 1])
+    assert spool.lost(spool.contents(), 0) == []
+    store.remove(segment_name(Place(1, 1)))
+    store.remove(segment_name(Place(2, 0)))
+    assert spool.lost(spool.contents(), 0) == [done[1], done[2]]
+    # Spark has committed the first batch.
+    assert spool.lost(spool.contents(), 1) == [done[2]]
+    spool.mark_dropped(1)
+    assert spool.lost(spool.contents(), 0) == [done[2]]
+
+
+def test_what_was_written_while_it_was_listed_is_not_missed(request: pytest.FixtureRequest) -> None:
+    """By a task of a driver that died: its mark comes behind its segment, and so does our look."""
+    _, spool, done = two_batches(request.node.name, [0, 1])
+    between = spool.contents()._replace(segments=[done[0].place])
+    assert spool.lost(between, 0) == []
+
+
+# Slots of executors
+
+
+@pytest.mark.parametrize("delete_mode", ["spool", "commit"])
+def test_a_slot_that_was_written_is_not_filled_again(
+    gateway: str, make_queue: Maker, tmp_path: Path, delete_mode: str
+) -> None:
+    """A sink that knows the batch would drop what is received for it now."""
+    url = queue_with(20, gateway, make_queue)
+    how = {"receiveMode": "executor", "deleteMode": delete_mode, "maxReceiveSeconds": 5}
+    run = Run(reader_of(gateway, url, tmp_path, **how))
+    start, end = run.offset, run.plan()
+    tasks = run.reader.partitions(start, end)
+    executor = ExecutorStreamReader(run.reader.options)
+    found = [bodies(executor, task) for task in tasks]
+    assert sorted(found[0] + found[1]) == sorted(bodies_of(20))
+    remove(tmp_path, Place(1, 1))
+    fill(gateway, url, ["new"])
+    # The task runs again, in the same stage.
+    with pytest.raises(DataLost, match="000000000001-0001"):
+        bodies(executor, tasks[1])
+    bearing = ExecutorStreamReader(executor.options._replace(fail_on_data_loss=False))
+    assert [bodies(bearing, task) for task in tasks] == [found[0], []]
+    # And when the driver has died, and plans the batch anew.
+    run.reader.stop()
+    after = Run(reader_of(gateway, url, tmp_path, **how), start)
+    with pytest.raises(DataLost, match="000000000001-0001"):
+        after.rows(start, end)
+    bearing_driver = Run(reader_of(gateway, url, tmp_path, failOnDataLoss="false", **how), start)
+    again = [sorted(row["body"] for row in rows) for rows in bearing_driver.rows(start, end)]
+    assert again == [found[0], []]
+    assert counts(gateway, url)[0] == 1
+    bearing_driver.offset = end
+    assert [row["body"] for row in bearing_driver.all_rows(1)] == ["new"]
+
+
+def test_a_slot_that_was_never_written_is_filled_when_its_task_runs_again(
+    gateway: str, make_queue: Maker, tmp_path: Path
+) -> None:
+    url = queue_with(20, gateway, make_queue)
+    how = {"receiveMode": "executor", "failOnDataLoss": "false", "maxOffsetsPerTrigger": 20}
+    run = Run(reader_of(gateway, url, tmp_path, **how))
+    start, end = run.offset, run.plan()
+    first, second = run.reader.partitions(start, end)
+    executor = ExecutorStreamReader(run.reader.options)
+    found = bodies(executor, first)
+    assert len(found) == 10
+    after = Run(reader_of(gateway, url, tmp_path, **how), start)
+    tasks = after.reader.partitions(start, end)
+    assert [one.places for one in tasks if isinstance(one, FillTask)] == [
+        one.places for one in (first, second) if isinstance(one, FillTask)
+    ]
+    assert bodies(executor, tasks[0]) == found
+    assert sorted(found + bodies(executor, tasks[1])) == sorted(bodies_of(20))
+
+
+def test_a_batch_of_a_spool_that_is_gone_is_not_filled(
+    gateway: str, make_queue: Maker, tmp_path: Path
+) -> None:
+    url = queue_with(10, gateway, make_queue)
+    how = {"receiveMode": "executor", "onSpoolMismatch": "adopt"}
+    start, end = ({"spool": "that is gone", "seq": seq, "slots": 2} for seq in (4, 5))
+    with pytest.raises(DataLost, match="that is gone"):
+        reader_of(gateway, url, tmp_path, **how).partitions(start, end)
+    bearing = Run(reader_of(gateway, url, tmp_path, failOnDataLoss="false", **how), start)
+    assert bearing.rows(start, end) == []
+    bearing.offset = end
+    assert sorted(row["body"] for row in bearing.all_rows(10)) == sorted(bodies_of(10))
+
+
+# Drains
+
+
+def drain(gateway: str, url: str, spool: Path, **options: object) -> list[str]:
+    given = {"endpointUrl": gateway, "queueUrl": url, "region": "us-east-1", "mode": "drain"}
+    given |= {"spoolPath": str(spool), "waitTimeSeconds": "1"}
+    reader = batch_reader(given | {name: str(value) for name, value in options.items()})
+    return sorted(
+        row["body"]
+        for task in reader.partitions()
+        for batch in reader.read(task)
+        for row in batch.to_pylist()  # type: ignore[union-attr]
+    )
+
+
+@pytest.mark.parametrize("left", ["list", "marks"])
+def test_a_drain_misses_its_segments(
+    gateway: str, make_queue: Maker, tmp_path: Path, left: str
+) -> None:
+    """By its list; and by the marks of what was deleted, where a version of before wrote none."""
+    url = queue_with(30, gateway, make_queue)
+    assert drain(gateway, url, tmp_path) == sorted(bodies_of(30))
+    noted = tmp_path / "drained.json"
+    assert sum(json.loads(noted.read_text())["segments"].values()) == 30
+    if left == "marks":
+        noted.write_text("{}")
+    else:
+        for mark in (tmp_path / "done").iterdir():
+            mark.unlink()
+    assert drain(gateway, url, tmp_path) == sorted(bodies_of(30))
+    gone = tmp_path / segment_name(Place(1))
+    gone.rename(tmp_path / "kept")
+    with pytest.raises(DataLost, match=r"segments/000000000001\.arrow \(\d+ messages\) is gone"):
+        drain(gateway, url, tmp_path)
+    rest = drain(gateway, url, tmp_path, failOnDataLoss="false")
+    assert len(rest) < 30
+    assert {*rest} < {*bodies_of(30)}
+    (tmp_path / "kept").rename(gone)
+    assert drain(gateway, url, tmp_path) == sorted(bodies_of(30))
+
+
+def test_a_drain_that_was_killed_misses_its_segments(
+    gateway: str, make_queue: Maker, tmp_path: Path
+) -> None:
+    url = queue_with(30, gateway, make_queue)
+    drain(gateway, url, tmp_path)
+    (tmp_path / "drained.json").unlink()
+    remove(tmp_path, Place(1))
+    with pytest.raises(DataLost, match=r"000000000001\.arrow"):
+        drain(gateway, url, tmp_path)
+    assert not (tmp_path / "drained.json").exists()
+
+
+def test_a_drain_knows_a_segment_that_is_another(
+    gateway: str, make_queue: Maker, tmp_path: Path
+) -> None:
+    urls = [queue_with(count, gateway, make_queue) for count in (30, 5)]
+    for number, url in enumerate(urls):
+        drain(gateway, url, tmp_path / str(number))
+    name = segment_name(Place(1))
+    (tmp_path / "1" / name).replace(tmp_path / "0" / name)
+    with pytest.raises(DataLost, match=r"arrow has \d+ messages instead of \d+"):
+        drain(gateway, urls[0], tmp_path / "0")
