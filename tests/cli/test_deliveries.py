@@ -229,6 +229,7 @@ def test_mistakes_are_explained(
 
 
 def test_a_stopped_gateway_leaves_its_data_to_look_at(data: Path) -> None:
+    """A gateway with its PostgreSQL, and commands that start that PostgreSQL again."""
     server = EmbeddedPostgres(data)
     server.start()
     server.wait_ready()

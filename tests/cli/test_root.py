@@ -236,6 +236,7 @@ def can_unshare() -> bool:
 )
 @pytest.mark.parametrize("workers", ["1", "2"])
 def test_root_becomes_queuegate_with_its_data(data: Path, workers: str) -> None:
+    """Four starts of a gateway with its PostgreSQL."""
     with Gateway("--data", str(data)) as gateway, Sqs("json", gateway.url, ACCOUNT) as sqs:
         url = sqs.create()
         sqs.send(url, "from before")

@@ -56,6 +56,7 @@ def test_a_stop_takes_the_database_along(data: Path, number: signal.Signals, wor
 def test_kill_9_takes_the_database_along_and_the_next_start_finds_the_data(
     data: Path, workers: str
 ) -> None:
+    """Two starts of a gateway with its PostgreSQL."""
     with Gateway("--data", str(data), "--workers", workers) as gateway:
         database = Watch(postmaster(data))
         family = [Watch(child) for child in children(gateway.process.pid)]
@@ -70,6 +71,7 @@ def test_kill_9_takes_the_database_along_and_the_next_start_finds_the_data(
 
 
 def test_a_start_right_after_kill_9_succeeds(data: Path) -> None:
+    """Two starts of a gateway with its PostgreSQL."""
     for _ in range(3):
         with Gateway("--data", str(data)) as gateway:
             assert gateway.get("/readyz")[0] == 200
@@ -94,6 +96,7 @@ def test_ephemeral_data_is_gone_at_exit() -> None:
 
 
 def test_ephemeral_data_of_a_killed_gateway_is_swept_by_the_next() -> None:
+    """Two starts of a gateway with its PostgreSQL."""
     with Gateway("--ephemeral") as gateway:
         [left] = _directories_of(gateway)
         gateway.stop(signal.SIGKILL)

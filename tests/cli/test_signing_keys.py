@@ -39,6 +39,7 @@ def certificate(gateway: Gateway) -> str:
 def test_a_restart_keeps_the_key_and_a_supplied_one_takes_over(
     data: Path, files: dict[str, str]
 ) -> None:
+    """Three starts of a gateway with its PostgreSQL."""
     kept = ("--data", str(data))
     with Gateway(*kept) as gateway:
         own = certificate(gateway)

@@ -153,6 +153,7 @@ async def test_the_first_hour_gives_out_handles_that_older_gateways_read(
 async def test_old_handles_hold_for_twelve_hours_more_than_they_are_given_out(
     upgraded: Upgraded,
 ) -> None:
+    """Three starts of a gateway."""
     handles: dict[str, str] = {}
     with upgraded.gateway() as gateway, upgraded.client(gateway) as sqs:
         for url in _urls(sqs):

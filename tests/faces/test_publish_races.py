@@ -72,6 +72,7 @@ def everything(sns: Sns, url: str) -> list[str]:
 
 
 def test_subscriptions_come_and_go(server: Server, news: Sns) -> None:
+    """Thirty subscriptions, each changed four times under load."""
     topic = news.create()
     always = news.subscribe_queue(topic, "always", **RAW)
     sqs = news.sqs()

@@ -109,6 +109,7 @@ def _received(sqs: Sqs, url: str) -> dict[str, Any]:
 
 
 def test_steps_of_the_clock_hide_nothing(postgres: FakedPostgres, tmp_path: Path) -> None:
+    """A PostgreSQL under another clock, which is stepped there and back."""
     log = tmp_path / "log"
     with log.open("w") as file:
         Watched.log = file

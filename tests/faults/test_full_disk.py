@@ -82,6 +82,7 @@ def take_one(sqs: Sqs, url: str) -> bool:
 def test_sends_stop_before_the_disk_is_full_and_deletes_go_on(
     small_disk: Path, workers: str
 ) -> None:
+    """Fills a disk."""
     log = small_disk.parent.parent / "log"
     with log.open("w") as stderr:
         logged = type("Logged", (Gateway,), {"log": stderr})

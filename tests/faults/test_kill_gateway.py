@@ -22,6 +22,7 @@ pytestmark = pytest.mark.timeout(180)
 
 
 async def test_kill_of_the_gateway_loses_nothing(data: Path) -> None:
+    """A load, a kill, a restart, and the wait for visibility timeouts."""
     async with serving(data) as server, loaded(server.port) as loads:
         for _ in times(2):
             await loads.more(400)
@@ -106,6 +107,7 @@ async def test_kill_of_one_worker_loses_nothing(data: Path) -> None:
 
 
 async def test_a_client_that_leaves_takes_no_message_with_it(data: Path) -> None:
+    """Waits for visibility timeouts."""
     async with serving(data) as server, clients(server.port, 2) as (leaving, staying):
         url = await make_queue(server.port)
         for round_number in range(8):

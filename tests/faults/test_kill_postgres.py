@@ -20,6 +20,7 @@ pytestmark = pytest.mark.timeout(180)
 
 
 async def test_kill_of_postgres_loses_nothing(data: Path) -> None:
+    """A load, a kill, a recovery, and the wait for visibility timeouts."""
     async with serving(data) as server, loaded(server.port) as loads:
         process_id = server.gateway.process.pid
         for _ in times(2):

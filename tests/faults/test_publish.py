@@ -80,6 +80,7 @@ async def test_kill_of_the_gateway_leaves_all_copies_or_none(data: Path) -> None
 
 
 async def test_kill_of_one_worker_leaves_all_copies_or_none(data: Path) -> None:
+    """A load, a kill, and the count of what every queue has."""
     async with serving(data, "--workers", "2") as server:
         topics = await make_topics(server)
         async with publishing(server, *topics) as started:
@@ -124,6 +125,7 @@ async def test_kill_of_postgres_leaves_all_copies_or_none(data: Path) -> None:
 
 
 async def test_ended_connections_leave_all_copies_or_none(data: Path) -> None:
+    """A load, kills, and the count of what every queue has."""
     async with serving(data) as server:
         topics = await make_topics(server)
         async with publishing(server, *topics) as started:

@@ -185,6 +185,7 @@ async def test_stop_repeats_nothing_that_was_answered(data: Path, endpoint: Endp
 
 
 async def test_stop_does_not_wait_for_a_web_hook_that_hangs(data: Path, endpoint: Endpoint) -> None:
+    """Two starts of a gateway, and a lease that runs out."""
     async with serving(data, QUEUEGATE_SHUTDOWN_DEADLINE="1") as server:
         topic = await subscribe(server, endpoint)
         endpoint.behaviour = hang

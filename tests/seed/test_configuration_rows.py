@@ -319,6 +319,7 @@ def mostly_found_by_the_quick(found: Callable[[SharedServer], float], pair: Pair
 
 @variable("QUEUE_HTTP_DELIVERY_POLL_MS")
 def test_delivery_poll(database: str, hook: WebHook) -> None:
+    """Two gateways, and several deliveries that wait for the next poll of either."""
     with (
         SharedServer(database, QUEUE_HTTP_DELIVERY_POLL_MS=SLOW) as slow,
         SharedServer(database, QUEUE_HTTP_DELIVERY_POLL_MS=QUICK) as quick,
@@ -371,6 +372,7 @@ def scheduling(pair: Pair) -> Iterator[tuple[Scheduling, Scheduling]]:
 
 @variable("QUEUE_SCHEDULE_ENABLED")
 def test_schedule_enabled(database: str) -> None:
+    """Two gateways, of which one counts fires for long enough."""
     with (
         SharedServer(database, QUEUE_SCHEDULE_ENABLED="false") as idle,
         Scheduling(idle.url) as rest,
@@ -391,6 +393,7 @@ def test_schedule_enabled(database: str) -> None:
 
 @variable("QUEUE_SCHEDULE_POLL_MS")
 def test_schedule_poll(database: str) -> None:
+    """Two gateways, and several times that wait for the next poll of either."""
     due = "UPDATE schedules SET next_fire_at = clock_timestamp(), due_at = clock_timestamp()"
     with (
         SharedServer(database, QUEUE_SCHEDULE_POLL_MS=SLOW) as slow,

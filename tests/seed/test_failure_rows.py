@@ -97,6 +97,7 @@ def postgres(data: Path) -> Iterator[EmbeddedPostgres]:
 
 @failure("PostgreSQL unavailable mid-flight")
 def test_unavailable_mid_flight(postgres: EmbeddedPostgres, data: Path) -> None:
+    """A PostgreSQL that is stopped and started again."""
     with SharedServer(postgres.dsn) as gateway, Rest(gateway.url) as rest:
         rest.create("jobs")
         rest.send("jobs", "kept")

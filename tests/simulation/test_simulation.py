@@ -21,6 +21,7 @@ STEPS = int(os.environ.get("QUEUEGATE_TEST_STEPS") or (2_000 if _GIVEN else 200)
 async def test_random_clients_see_nothing_that_sqs_could_not_do(
     database_dsn: str, seed: int
 ) -> None:
+    """200 steps, each of which asks a real database what every queue holds."""
     await simulate(database_dsn, seed, STEPS)
 
 

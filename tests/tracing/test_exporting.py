@@ -130,6 +130,7 @@ def test_what_is_left_is_exported_at_the_end_by_every_process() -> None:
 
 
 def test_a_collector_that_hangs_delays_the_end_by_two_seconds_at_most(tmp_path: Path) -> None:
+    """A gateway with its PostgreSQL, and the two seconds."""
     log = tmp_path / "log"
     with socket.create_server(("127.0.0.1", 0)) as silent:
         endpoint = f"http://127.0.0.1:{silent.getsockname()[1]}"

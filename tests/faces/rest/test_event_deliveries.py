@@ -59,6 +59,7 @@ def next_request(server: Server, hook: WebHook, step: float) -> tuple[datetime, 
 def test_what_fails_comes_again_after_10_30_60_and_300_seconds(
     own_server: Server, hook: WebHook
 ) -> None:
+    """Moves the clock in twentieths of each delay, with a look at each."""
     hook.statuses += [500, 404, 302, 503, 500]
     with Rest(own_server.url) as rest:
         subscribe(rest, "order.#", endpoint=hook.url)

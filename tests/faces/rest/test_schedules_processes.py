@@ -93,6 +93,7 @@ def test_all_gateways_move_one_clock(both_firing: Pair) -> None:
 
 
 def test_changes_hold_for_all_gateways_at_once(silent_and_firing: Pair) -> None:
+    """Waits for fires of every second, and for three seconds without one."""
     one, other = silent_and_firing
     one.create("jobs")
     created = one.schedule("s", to_queue(), cron="0 0 1 1 *")
