@@ -8,6 +8,7 @@ import uuid
 
 from storage import fifo as engine
 from storage.model import Counts, Received
+from storage.queries import load
 from tests.storage.fifo_queue import (
     RETENTION,
     FifoQueue,
@@ -16,7 +17,9 @@ from tests.storage.fifo_queue import (
     make_message,
     make_queue,
 )
+from tests.waiting import until_async
 
+RECEIVE_ONE = load("fifo")["receive_one"].text
 ARN = "arn:aws:sqs:r:0:orders.fifo"
 
 
@@ -105,6 +108,41 @@ async def test_dead_letter_move_to_a_deleted_queue(fifo: FifoQueue) -> None:
     found = await fifo.receive()
     assert await bury(fifo, target, *found) == 0
     assert await fifo.delete(*found) == ["ok"]
+
+
+async def test_dead_letter_move_leaves_a_group_that_came_back(fifo: FifoQueue) -> None:
+    """What is handed out while the move is under way comes again after its timeout."""
+    database = fifo.database
+    target = await make_queue(database, "dead.fifo")
+    await fifo.send(make_message("g", "first"))
+    found = await fifo.receive()
+    await fifo.delete(*found)
+
+    async def waiting() -> int:
+        async with database.transaction() as tx:
+            count: int = await tx.fetchval(
+                "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
+                " AND datname = current_database()"
+            )
+            return count
+
+    async with database.transaction() as receiver:
+        async with database.transaction() as sender:
+            await sender.execute(
+                "SELECT pg_advisory_xact_lock(hashtextextended('g', $1::int))", target
+            )
+            move = asyncio.ensure_future(bury(fifo, target, *found))
+            await until_async(waiting)
+            await fifo.send(make_message("g", "second"))
+            fifo.wait(1)
+            rows = await receiver.fetch(
+                RECEIVE_ONE, fifo.now, [fifo.queue_id], [1], [RETENTION], [30_000]
+            )
+            assert [row["body"] for row in rows] == ["second"]
+        await until_async(waiting, lambda found: move.done() or found > 0)
+    assert await move == 0
+    fifo.wait(31)
+    assert bodies(await fifo.receive()) == ["second"]
 
 
 # Move tasks

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 # Far more than any bound below: a plan that reads the queue is seen, and filling it takes seconds.
 GROUPS = 20_000
 DEPTH = 20_000
+# Autovacuum at work keeps the row versions of the steps before: they are looked at, too.
+OLD_VERSIONS = 200
 FILL = """
 WITH m AS (
   INSERT INTO fifo_messages (queue_id, group_id, sequence, visible_at, sent_at, message_id,
@@ -76,7 +78,7 @@ class Meter:
         after = await self.touched()
         scanned, probed = after[0] - before[0], after[1] - before[1]
         assert scanned == 0, f"{name} read {scanned} rows sequentially"
-        assert probed <= most, f"{name} looked at {probed} index entries"
+        assert probed <= most + OLD_VERSIONS, f"{name} looked at {probed} index entries"
 
 
 @pytest.fixture
