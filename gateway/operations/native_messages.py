@@ -9,8 +9,9 @@ empty string, a string with control characters, a number beyond its range.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from itertools import accumulate
+from operator import sub
 from typing import Any
 
 import msgspec
@@ -33,9 +34,12 @@ _BOOLEAN = "String.boolean"
 _NULL = "String.null"
 _NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?").fullmatch
 _QUOTED = re.compile(rb'"[^"]*"')
-_BRACKETS = b"[]{}"
-_NO_BRACKETS = bytes(set(range(256)) - {*_BRACKETS, ord('"')})
-_PASSES = 4
+_ONE_KIND = bytes.maketrans(b"{}", b"[]")
+_NO_BRACKETS = bytes(set(range(256)) - {*b'[]{}"'})
+_RUNS = re.compile(rb"\[+|\]+").findall
+_MOST_PEAKS = 50_000
+"""That are looked at one by one; it takes as long as three passes over a message of full size."""
+_MOST_PASSES = 8
 _LITERALS = frozenset({"true", "false", "null"})
 _FAULTS = {
     "empty": "it is empty",
@@ -155,10 +159,15 @@ def _is_too_deep(json_text: bytes) -> bool:
         return False
     if json_text.count(b"[") + json_text.count(b"{") <= MOST_LEVELS:
         return False
-    plain = json_text.replace(rb"\\", b"").replace(rb"\"", b"").translate(None, _NO_BRACKETS)
-    brackets = _QUOTED.sub(b"", plain)
-    for _ in range(_PASSES):
+    plain = json_text.replace(rb"\\", b"").replace(rb"\"", b"").translate(_ONE_KIND, _NO_BRACKETS)
+    # Two texts in a row are as good as one.
+    brackets = _QUOTED.sub(b"", plain.replace(b'""', b""))
+    levels = 0
+    while brackets.count(b"[]") > _MOST_PEAKS and levels < _MOST_PASSES:
         # The innermost ones, all at once: of flat arrays of objects little is left.
-        brackets = brackets.replace(b"[]", b"").replace(b"{}", b"")
-    left = max(accumulate([1 if one in b"[{" else -1 for one in brackets]), default=0)
-    return left + _PASSES > MOST_LEVELS
+        brackets = brackets.replace(b"[]", b"")
+        levels += 1
+    runs = [len(run) for run in _RUNS(brackets)]
+    first = runs[0] if runs else 0
+    heights: Iterable[int] = accumulate(map(sub, runs[2::2], runs[1::2]), initial=first)
+    return levels + max(heights) > MOST_LEVELS

@@ -169,6 +169,23 @@ def test_nesting_has_a_limit(beyond: int, is_object: bool) -> None:
         assert json.loads(message_of(deep.decode())) == deep.decode()
 
 
+@pytest.mark.parametrize("height", [1, 9])
+@pytest.mark.parametrize("beyond", [0, 1])
+def test_the_deepest_of_many_counts(height: int, beyond: int) -> None:
+    """As many as a message has room for, beginning with low ones or high ones."""
+    under = MOST_LEVELS - height
+    one = b'["a",' * (height - 1) + b"[]" + b"]" * (height - 1)
+    highest = b"[" * (height + beyond) + b"]" * (height + beyond)
+    many = b",".join([one] * (1_000_000 // (len(one) + 1)))
+    for parts in (many + b"," + highest, highest + b"," + many):
+        message = b"[" * under + parts + b"]" * under
+        if beyond:
+            with pytest.raises(InvalidParameterValue, match="nested deeper than 500"):
+                body_of(message)
+        else:
+            assert body_of(message) == message.decode()
+
+
 def test_headers_have_a_limit() -> None:
     most = {f"h{number}": b"0" for number in range(MOST_HEADERS)}
     attributes, _ = attributes_of(most)

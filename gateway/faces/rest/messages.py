@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
-from gateway.faces.rest.counting import MOST_ENTRIES
+from gateway.faces.rest.counting import MOST_ENTRIES, SHORT
 from gateway.faces.rest.endpoints import Answer, Answered, Call, Endpoint, QueueName
 from gateway.faces.rest.queues import QueuePath
 from gateway.operations import native_queues
@@ -225,7 +225,16 @@ async def _receive(call: Call) -> Answer:
     received = await receive_native(call.engine, call.caller, queue, request)
     hidden = timedelta(seconds=request.visibility_of(queue))
     present = call.engine.clock.instant()
-    return Answer(200, [_shown(one, (one.leased_at or present) + hidden) for one in received])
+    shown = []
+    size = 0
+    for one in received:
+        shown.append(_shown(one, (one.leased_at or present) + hidden))
+        size += len(one.body)
+        if size > SHORT:
+            # Large ones are looked at from end to end: others go first.
+            size = 0
+            await asyncio.sleep(0)
+    return Answer(200, shown)
 
 
 def _shown(message: Received, visible_at: datetime) -> ReceivedMessage:
