@@ -21,7 +21,7 @@ MOST_VALUES = 10_000
 
 # Bodies up to this length hold nobody up, whatever they are made of.
 _SHORT = 65_536
-_PIECE = 262_144
+_PIECE = 65_536
 # Texts that so many values can be, with a key for each, and what a thousand levels of nesting add.
 _MOST_QUOTES = 4 * MOST_VALUES + 8_192
 
@@ -45,6 +45,7 @@ def count_values(body: bytes) -> Generator[None, None, None]:
     """
     if len(body) <= _SHORT or body.count(b",") <= MOST_VALUES:
         return
+    yield
     # Texts may hold any number of commas: only what is outside of them counts. Without the escapes
     # every quotation mark that is left begins or ends a text.
     commas = quotes = start = 0

@@ -9,6 +9,13 @@ from typing import TypeVar
 _Result = TypeVar("_Result")
 
 
+async def give_way() -> None:
+    """Let others go first: who is ready, and who asks at this moment. What a client sent while we
+    were at work is only read in the turn that follows, and would find us back at work."""
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+
+
 async def in_turns(steps: Generator[None, None, _Result]) -> _Result:
     """Run ``steps`` to its end; what it returned. Each step may take some milliseconds."""
     while True:
@@ -17,4 +24,4 @@ async def in_turns(steps: Generator[None, None, _Result]) -> _Result:
         except StopIteration as end:
             result: _Result = end.value
             return result
-        await asyncio.sleep(0)
+        await give_way()

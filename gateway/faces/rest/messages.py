@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any
 
@@ -24,6 +23,7 @@ from gateway.operations.native_messages import (
 )
 from gateway.operations.native_receiving import MOST_MESSAGES, NativeReceive, receive_native
 from gateway.operations.native_sending import NativeMessage, send_native
+from gateway.operations.turns import give_way
 from storage.errors import InvalidParameterValue, Rejected, ResourceNotFound
 from storage.model import Queue, Received
 
@@ -204,7 +204,7 @@ async def _send(call: Call) -> Answer:
             messages.append(_entry(number, one))
             if number % _ENTRIES_AT_ONCE == 0:
                 # Hundreds of messages with a hundred headers each take long: others go first.
-                await asyncio.sleep(0)
+                await give_way()
     ids: list[int] = await answered(send_native, call.engine, call.caller, queue, messages)
     if isinstance(given, NewMessage):
         return Answer(201, SentOne(ids[0]))
@@ -233,7 +233,7 @@ async def _receive(call: Call) -> Answer:
         if size > SHORT:
             # Large ones are looked at from end to end: others go first.
             size = 0
-            await asyncio.sleep(0)
+            await give_way()
     return Answer(200, shown)
 
 

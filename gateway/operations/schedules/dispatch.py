@@ -7,7 +7,6 @@ is looked up again.
 
 from __future__ import annotations
 
-import asyncio
 import functools
 from collections.abc import Sequence
 from datetime import datetime
@@ -28,6 +27,7 @@ from gateway.operations.sns import publishing
 from gateway.operations.sns.fan_out import Queues
 from gateway.operations.sns.preparing import Prepared, Publisher
 from gateway.operations.sns.publishing import PublishMessage
+from gateway.operations.turns import give_way
 from storage import publishing as stored
 from storage.errors import InvalidParameterValue, QueueDoesNotExist, Rejected
 from storage.publishing import Message, Outcome
@@ -91,7 +91,7 @@ class _Turns:
         self._size += size
         if self._size > _MOST_AT_ONCE:
             self._size = 0
-            await asyncio.sleep(0)
+            await give_way()
 
 
 class PreparedGroups(NamedTuple):

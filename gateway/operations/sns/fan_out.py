@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, NamedTuple
@@ -12,6 +11,7 @@ import orjson
 from gateway.operations.identifiers import new_id
 from gateway.operations.queue_cache import QueueName
 from gateway.operations.sns.topic_cache import Audience, Target
+from gateway.operations.turns import give_way
 from protocol import envelopes, filter_policies, sequence_numbers
 from protocol.digests import md5_of_bytes
 from protocol.envelopes import Notification, Published, Signing
@@ -138,7 +138,7 @@ async def choose_gently(targets: Sequence[Target], outgoing: Outgoing) -> list[T
     for target in _passing(targets, outgoing):
         if target is not None:
             chosen.append(target)
-        await asyncio.sleep(0)
+        await give_way()
     return chosen
 
 

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, TypeVar
 import orjson
 
 from gateway.operations.queue_cache import QueueName
+from gateway.operations.turns import give_way
 from protocol import arns, filter_policies, names
 from protocol.errors import Malformed
 from protocol.filter_policies import FilterPolicy
@@ -166,7 +167,7 @@ class _Patterns:
             by_pattern.setdefault(one.topic_id, []).append(one)
         for number, (topic_id, some) in enumerate(by_pattern.items()):
             if number % _AT_ONCE == _AT_ONCE - 1:
-                await asyncio.sleep(0)
+                await give_way()
             self._listeners[topic_id] = _Listeners.among(some)
             self._trie.add(names_by_id[topic_id], topic_id)
 
