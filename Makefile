@@ -14,7 +14,7 @@ test faults soak-faults fuzz simulate conformance test-spark soak-spark: export 
 
 .DEFAULT_GOAL := help
 .PHONY: help serve test check format bench conformance sns-validator simulate faults soak-faults fuzz \
-	openapi-check deploy-check spark-zip check-spark test-spark soak-spark bench-spark environments lock clean
+	openapi-check docs-check deploy-check spark-zip check-spark test-spark soak-spark bench-spark environments lock clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -58,6 +58,9 @@ fuzz: $(VENV)/.ready-dev ## Draw requests and values anew for ten minutes (ARGS=
 
 openapi-check: $(VENV)/.ready-run .venvs/openapi/.ready ## Test the native API against its description (ARGS="--seed 7")
 	@exec $(PY) -m conformance.openapi $(ARGS)
+
+docs-check: $(VENV)/.ready-run ## Paste the README and docs/ into a shell (ARGS="spark_connectors/README.md#'Quick start'")
+	@exec $(PY) -m conformance.pasting $(ARGS)
 
 deploy-check: $(VENV)/.ready-run .venvs/deploy/.ready ## Lint Dockerfile, compose.yaml and manifests; try the image's commands
 	@VENV=.venvs/deploy exec deploy/check

@@ -103,7 +103,7 @@ class App:
     async def _turn_away_from_page(self, scope: Scope, send: Send, reason: str) -> None:
         started = perf_counter()
         headers = [(b"content-type", b"application/json")]
-        body = json.dumps({"error": reason}).encode()
+        body = json.dumps({"error": reason}).encode() + b"\n"
         await _send(send, Response(403, headers, body), scope["method"] == "HEAD")
         self._series.answered(scope["method"], _label(scope), "", 403, started)
 

@@ -43,10 +43,35 @@ def table() -> list[Row]:
     return rows
 
 
+_GROUPS = {
+    ADDRESS_NAMES[0]: "Where it listens",
+    "DATABASE_URL": "Data and processes",
+    "QUEUEGATE_REGION": "Accounts",
+    "QUEUEGATE_DEFAULT_VISIBILITY_TIMEOUT": "Queues and the database",
+    "QUEUEGATE_LOG_LEVEL": "Logs",
+    "QUEUEGATE_ADMIN_CLOCK": "The clock",
+    "QUEUEGATE_MAX_BODY_BYTES": "Bounds",
+    "QUEUEGATE_PURGE_INTERVAL": "Cool-downs of SQS",
+    "QUEUEGATE_PRIVATE_WEBHOOKS": "Web hooks",
+    "QUEUEGATE_SIGNING_KEY_FILE": "Signatures of SNS",
+    "QUEUEGATE_OUTBOX_DAYS": "The outbox",
+    "QUEUE_SCHEDULE_ENABLED": "Schedules",
+    "QUEUEGATE_OTLP_ENABLED": "Traces",
+}
+"""The first variable of each purpose, in the order of the table."""
+
+
 def markdown_table() -> str:
-    """The configuration table as it stands in the README."""
-    lines = ["| Variable | Default | Allowed | What it does |", "| --- | --- | --- | --- |"]
+    """The configuration table as it stands in docs/configuration.md, a part for each purpose."""
+    lines: list[str] = []
     for row in table():
+        title = _GROUPS.get(row.variables[0])
+        if title is not None:
+            lines += ["", f"### {title}", ""] if lines else [f"### {title}", ""]
+            lines += [
+                "| Variable | Default | Allowed | What it does |",
+                "| --- | --- | --- | --- |",
+            ]
         names = ", ".join(f"`{name}`" for name in row.variables)
         default = f"`{row.default}`" if row.default else ""
         lines.append(f"| {names} | {default} | {row.allowed} | {row.explanation} |")

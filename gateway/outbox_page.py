@@ -57,7 +57,11 @@ class _BadRequest(Exception):
 
 
 def _json(content: dict[str, Any], status: int = 200) -> Response:
-    return Response(orjson.dumps(content), status, media_type="application/json")
+    return Response(
+        orjson.dumps(content, option=orjson.OPT_APPEND_NEWLINE),
+        status,
+        media_type="application/json",
+    )
 
 
 def _error(text: str, status: int) -> Response:

@@ -34,7 +34,12 @@ _TOO_FAR = "The clock can stand between 0 and ten years ahead of the real one."
 def _json(
     content: dict[str, Any], status: int = 200, headers: dict[str, str] | None = None
 ) -> Response:
-    return Response(orjson.dumps(content), status, headers, media_type="application/json")
+    return Response(
+        orjson.dumps(content, option=orjson.OPT_APPEND_NEWLINE),
+        status,
+        headers,
+        media_type="application/json",
+    )
 
 
 class _Pages:

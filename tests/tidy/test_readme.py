@@ -1,17 +1,44 @@
-"""What the README repeats is what the code says."""
+"""What the README and the pages in docs/ repeat is what the code says."""
 
 from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
 
 from gateway import config_table
 from tests.tidy.source import ROOT
 
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+MOST_LINES_OF_THE_README = 120
+MOST_COLUMNS = 110
+LINK = re.compile(r"\]\((?!https?:)([^)#]+)")
+
 
 def test_the_configuration_table_is_current() -> None:
-    readme = (ROOT / "README.md").read_text("utf-8")
-    assert config_table.markdown_table() in readme, "paste the output of `queuegate config --table`"
+    page = (ROOT / "docs" / "configuration.md").read_text("utf-8")
+    assert config_table.markdown_table() in page, "paste the output of `queuegate config --table`"
 
 
-def test_the_two_commands_are_there() -> None:
+def test_every_setting_has_a_purpose() -> None:
+    titles = config_table.markdown_table().count("### ")
+    assert titles == len(config_table._GROUPS)
+    assert config_table.table()[0].variables[0] in config_table._GROUPS
+
+
+def test_the_readme_is_two_screens() -> None:
     readme = (ROOT / "README.md").read_text("utf-8")
     assert "make serve" in readme
     assert "make test" in readme
+    assert readme.count("\n") <= MOST_LINES_OF_THE_README
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_pages_fit_a_screen_and_lead_somewhere(page: Path) -> None:
+    text = page.read_text("utf-8")
+    # Rows of tables are shown as tables.
+    long = [line for line in text.splitlines() if len(line) > MOST_COLUMNS and line[:1] != "|"]
+    assert not long
+    for link in LINK.findall(text):
+        assert (page.parent / link).exists(), link

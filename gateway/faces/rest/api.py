@@ -194,7 +194,8 @@ class RestFace:
         headers: Headers = []
         body = b""
         if answer.content is not None:
-            body = self._encoder.encode(answer.content)
+            # A line of its own in a terminal, and in a file of many answers.
+            body = self._encoder.encode(answer.content) + b"\n"
             headers.append(_JSON)
         for name, value in (answer.headers or {}).items():
             headers.append((name.lower().encode("latin-1"), value.encode("latin-1")))
@@ -224,7 +225,7 @@ class RestFace:
 
 
 def _refused(status: int, text: str) -> Response:
-    return Response(status, [_JSON], msgspec.json.encode({"error": text}))
+    return Response(status, [_JSON], msgspec.json.encode({"error": text}) + b"\n")
 
 
 def _check_length(endpoint: Endpoint, body: bytes) -> None:

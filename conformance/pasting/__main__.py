@@ -1,0 +1,201 @@
+"""`python -m conformance.pasting [PAGE ...]`: paste pages into shells; 1 if one does not hold.
+
+Each page has shells and a home of its own, whose port and folders are not those of this machine's
+gateway. `make test` stands in the README, too, and is not pasted: it is a step of its own.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from threading import Thread
+from time import monotonic
+
+from conformance.pasting.pages import Block, blocks_of
+
+ROOT = Path(__file__).parents[2]
+PAGES = (
+    "README.md",
+    "docs/testing.md",
+    "docs/native-api.md",
+    "docs/production.md",
+    "docs/configuration.md",
+)
+_OF_THIS_MACHINE = (
+    "PIP_",
+    "UV_",
+    "SSL_",
+    "REQUESTS_",
+    "CURL_",
+    "HTTP_",
+    "HTTPS_",
+    "NO_PROXY",
+    "http_",
+    "https_",
+    "no_proxy",
+    "LANG",
+    "LC_",
+    "TMPDIR",
+)
+"""Beginnings of the variables that a shell keeps: how packages are reached from here."""
+_PORT = "9324"
+_PATIENCE_SECONDS = 300.0
+
+
+class Broken(Exception):
+    """A page does not hold what it says; the text tells where and how."""
+
+
+def _free_port() -> str:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        return str(taken.getsockname()[1])
+
+
+def _environment(home: Path, port: str, *, activated: bool) -> dict[str, str]:
+    """Of somebody who has Python and the checkout, and nothing else."""
+    kept = {name: value for name, value in os.environ.items() if name.startswith(_OF_THIS_MACHINE)}
+    path = os.pathsep.join(
+        part for part in os.environ["PATH"].split(os.pathsep) if "venv" not in part
+    )
+    if activated:
+        path = f"{ROOT / '.venv' / 'bin'}{os.pathsep}{path}"
+    return kept | {
+        "HOME": str(home),
+        "PATH": path,
+        "QUEUEGATE_PORT": port,
+        "QUEUEGATE_DATA_DIR": str(home / "data"),
+    }
+
+
+class _Shell:
+    """A bash that stays, so that what a block sets is there for the next."""
+
+    def __init__(self, folder: Path, environment: dict[str, str]) -> None:
+        self._folder = folder
+        self._bash = subprocess.Popen(
+            ["bash", "--norc"],
+            cwd=folder,
+            env=environment,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        self._paste("shopt -s expand_aliases; failed=0; trap 'failed=1' ERR")
+
+    def _paste(self, text: str) -> str:
+        """What it printed until it was done."""
+        assert self._bash.stdin is not None
+        assert self._bash.stdout is not None
+        self._bash.stdin.write(f"{text}\necho; echo pasted $failed; failed=0\n")
+        self._bash.stdin.flush()
+        lines: list[str] = []
+        for line in self._bash.stdout:
+            if line.startswith("pasted "):
+                break
+            lines.append(line)
+        else:
+            raise Broken("the shell ended:\n" + "".join(lines))
+        printed = "".join(lines).removesuffix("\n")
+        if line != "pasted 0\n" and text[:5] != "shopt":
+            raise Broken(f"a command failed:\n{printed}")
+        return printed
+
+    def paste(self, block: Block) -> str:
+        return self._paste(block.script)
+
+    def close(self) -> None:
+        assert self._bash.stdin is not None
+        self._bash.stdin.close()
+        self._bash.wait(_PATIENCE_SECONDS)
+
+
+@contextlib.contextmanager
+def _served(block: Block, environment: dict[str, str]) -> Iterator[None]:
+    """In a terminal of its own, from when it is ready to the end of the page."""
+    server = subprocess.Popen(
+        ["bash", "-c", "exec " + block.text],
+        cwd=ROOT,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    try:
+        assert server.stdout is not None
+        lines: list[str] = []
+        for line in server.stdout:
+            lines.append(line)
+            if line.startswith("  stop"):
+                break
+        else:
+            raise Broken("it ended:\n" + "".join(lines))
+        # What it logs from now on nobody waits for, but it must not wait for us.
+        Thread(target=server.stdout.read, daemon=True).start()
+        yield
+    finally:
+        server.terminate()
+        server.wait(_PATIENCE_SECONDS)
+
+
+def paste(page: Path, section: str = "") -> int:
+    """Paste all blocks of a page, or of a section of it; how many there were. Raises Broken at the
+    first that fails."""
+    found = blocks_of(page, section)
+    blocks = [block for block in found if block.text.split()[:2] != ["make", "test"]]
+    with contextlib.ExitStack() as held:
+        home = Path(held.enter_context(tempfile.TemporaryDirectory()))
+        # As root the database runs as somebody else.
+        home.chmod(0o755)
+        # A terminal shows no progress of curl's, a pipe does.
+        (home / ".curlrc").write_text("silent\nshow-error\n")
+        port = _free_port()
+        environment = _environment(home, port, activated=page.name != "README.md")
+        shell = _Shell(ROOT, environment)
+        held.callback(shell.close)
+        for block in blocks:
+            print(f"{page.name}, line {block.line}", flush=True)
+            ours = Block(block.language, block.text.replace(_PORT, port), block.line, block.printed)
+            try:
+                if ours.serves:
+                    held.enter_context(_served(ours, environment))
+                    continue
+                fault = ours.fault(shell.paste(ours).replace(port, _PORT))
+            except Broken as error:
+                fault = str(error)
+            if fault is not None:
+                raise Broken(f"{page.name}, line {block.line}: {fault}")
+    return len(blocks)
+
+
+def main() -> int:
+    """Paste the pages that were named, or all."""
+    parser = argparse.ArgumentParser(
+        prog="python -m conformance.pasting",
+        description="Paste the blocks of pages into a shell, and compare what they print.",
+    )
+    parser.add_argument(
+        "page", nargs="*", help="a page, or PAGE#TITLE for a section of it; without any, all"
+    )
+    broken = 0
+    for name in parser.parse_args().page or PAGES:
+        began = monotonic()
+        page, _, section = name.partition("#")
+        try:
+            count = paste(ROOT / page, section)
+        except Broken as error:
+            print(error, flush=True)
+            broken += 1
+        else:
+            print(f"{name}: {count} blocks hold, in {monotonic() - began:.1f} s", flush=True)
+    return 1 if broken else 0
+
+
+sys.exit(main())
