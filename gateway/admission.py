@@ -4,6 +4,16 @@ A browser lets any web page send requests to a gateway on its user's machine, an
 stop it where nobody verifies them. What does is what the browser says of the page: ``Origin``,
 ``Sec-Fetch-Site``, and a ``Host`` that is not ours when the page's own name was pointed at us.
 Clients that are no browsers send none of them but a Host.
+
+The policy, the same on loopback and beyond it:
+
+- the gateway's own pages may ask, and links to what only shows something may be followed;
+- pages of an origin in ``QUEUEGATE_ALLOWED_ORIGINS`` may ask: preflights are answered, and every
+  answer and refusal can be read (CORS). Cookies are never asked for: credentials come in headers;
+- every other page is refused, and told nothing that it could read. A page on another port of this
+  machine is another page: ``localhost`` has many services, and not all are as careful.
+
+On loopback a ``Host`` has to be one of ours as well: beyond it nobody knows our names.
 """
 
 from __future__ import annotations
@@ -25,8 +35,10 @@ _PREFLIGHT_SECONDS = b"7200"
 _METHODS = b"GET, HEAD, POST, PUT, PATCH, DELETE"
 _SHOWN = (
     b"x-amzn-requestid, x-amzn-query-error, x-amzn-errortype, x-request-id, location, retry-after, "
-    b"date"
+    b"allow, date"
 )
+_VARY = (b"vary", b"origin")
+_LONGEST_ORIGIN = 200
 
 Headers = list[tuple[bytes, bytes]]
 
@@ -37,12 +49,9 @@ class Verdict(NamedTuple):
     reason: str = ""
     """Why it is refused; empty: it is not."""
     headers: Headers | None = None
-    """What the answer says to the browser of a page that may ask us."""
+    """What the answer says beside its own: to a page that may ask us, and to caches."""
     is_preflight: bool = False
     """The browser only asks whether the page may ask: these headers are the answer."""
-
-
-_ADMITTED = Verdict()
 
 
 class Admission:
@@ -69,35 +78,41 @@ class Admission:
     def judge(self, scope: MutableMapping[str, Any]) -> Verdict:
         """The verdict over a request by its head, in ASGI's form."""
         found: dict[bytes, bytes] = dict(scope["headers"])
+        origin = found.get(b"origin")
+        if origin is not None and (b"*" in self._origins or origin.lower() in self._origins):
+            if scope["method"] == "OPTIONS" and b"access-control-request-method" in found:
+                return Verdict(headers=_preflight(found, origin), is_preflight=True)
+            return Verdict(self._host_refusal(found), _shared(origin))
+        reason = self._host_refusal(found) or self._page_refusal(scope, found, origin)
+        # A cache must not give a page what was answered to whoever is none, or the other way round.
+        is_kept = bool(self._origins) and scope["method"] in ("GET", "HEAD")
+        return Verdict(reason, [_VARY] if is_kept else None)
+
+    def _host_refusal(self, found: dict[bytes, bytes]) -> str:
+        """Why nothing is taken that was sent to this Host; empty: it is one of ours."""
         host = found.get(b"host", b"")
         if host and host not in self.hosts:
             if not self._is_known(host):
-                return Verdict(
+                return (
                     f"The host {host.decode('latin-1')} is not one of this gateway, which listens "
                     "on loopback. QUEUEGATE_ALLOWED_HOSTS takes its name."
                 )
             if len(self.hosts) >= _MOST_HOSTS:
                 self.hosts.clear()
             self.hosts.add(host)
-        origin = found.get(b"origin")
-        if origin is None and b"sec-fetch-site" not in found:
-            return _ADMITTED
-        return self._judge_page(scope, found, origin)
+        return ""
 
-    def _judge_page(
+    def _page_refusal(
         self, scope: MutableMapping[str, Any], found: dict[bytes, bytes], origin: bytes | None
-    ) -> Verdict:
-        if origin is not None:
-            if b"*" in self._origins or origin.lower() in self._origins:
-                return _shared(scope["method"], found, origin)
-            if not self._is_own(origin, found.get(b"host", b"")):
-                return Verdict(
-                    f"A page of {origin.decode('latin-1')} may not ask this gateway. "
-                    "QUEUEGATE_ALLOWED_ORIGINS takes its origin."
-                )
+    ) -> str:
+        """Why a page of an origin that is not listed may not ask; empty: it may, or is no page."""
+        if origin is None and b"sec-fetch-site" not in found:
+            return ""
+        if origin is not None and not self._is_own(origin, found.get(b"host", b"")):
+            return _stranger(origin)
         if found.get(b"sec-fetch-site", b"none") in _SAME or _is_visit(scope, found):
-            return _ADMITTED
-        return Verdict(
+            return ""
+        return (
             "A page of another site may not ask this gateway. QUEUEGATE_ALLOWED_ORIGINS takes its "
             "origin."
         )
@@ -144,18 +159,38 @@ def _is_link_of_sns(query: bytes) -> bool:
         return False
 
 
-def _shared(method: str, found: dict[bytes, bytes], origin: bytes) -> Verdict:
-    """CORS, for a page that may ask. No cookies: it sends credentials in headers if at all."""
-    headers = [(b"access-control-allow-origin", origin), (b"vary", b"origin")]
-    if method != "OPTIONS" or b"access-control-request-method" not in found:
-        return Verdict(headers=[*headers, (b"access-control-expose-headers", _SHOWN)])
-    headers += [
+def _stranger(origin: bytes) -> str:
+    if origin == b"null":
+        return (
+            "A page that has no origin, such as one opened from a file, may not ask this gateway. "
+            "QUEUEGATE_ALLOWED_ORIGINS takes the origin of a server that has the page."
+        )
+    return (
+        f"A page of {origin[:_LONGEST_ORIGIN].decode('latin-1')} may not ask this gateway. "
+        "QUEUEGATE_ALLOWED_ORIGINS takes its origin."
+    )
+
+
+def _shared(origin: bytes) -> Headers:
+    """What lets a page read an answer. Never with ``Access-Control-Allow-Credentials``."""
+    return [
+        (b"access-control-allow-origin", origin),
+        (b"access-control-expose-headers", _SHOWN),
+        _VARY,
+    ]
+
+
+def _preflight(found: dict[bytes, bytes], origin: bytes) -> Headers:
+    """What lets a page ask, whatever headers its client sends."""
+    headers = [
+        (b"access-control-allow-origin", origin),
         (b"access-control-allow-methods", _METHODS),
         (b"access-control-max-age", _PREFLIGHT_SECONDS),
+        _VARY,
     ]
     wanted = found.get(b"access-control-request-headers")
     if wanted:
         headers.append((b"access-control-allow-headers", wanted))
     if found.get(b"access-control-request-private-network") == b"true":
         headers.append((b"access-control-allow-private-network", b"true"))
-    return Verdict(headers=headers, is_preflight=True)
+    return headers

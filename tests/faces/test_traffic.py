@@ -31,6 +31,7 @@ from tests.waiting import until, until_so
 
 MOST_BYTES = 16_777_216
 BODY_BYTES = 6_000_000
+PAGE = "https://console.example"
 HELD = "queuegate_buffered_bytes"
 
 REQUESTS = {
@@ -44,13 +45,14 @@ REQUESTS = {
 @pytest.fixture(scope="module")
 def small() -> Iterator[Server]:
     """A gateway that holds no more than the least that can be configured."""
-    with Server(QUEUEGATE_MAX_BUFFERED_BYTES=str(MOST_BYTES)) as server:
+    settings = {"QUEUEGATE_ALLOWED_ORIGINS": PAGE}
+    with Server(QUEUEGATE_MAX_BUFFERED_BYTES=str(MOST_BYTES), **settings) as server:
         yield server
 
 
 def _head(server: Server, face: str, size: int) -> bytes:
     path, headers = REQUESTS[face]
-    host = {"Host": server.url.partition("://")[2], "Content-Length": str(size)}
+    host = {"Host": server.url.partition("://")[2], "Content-Length": str(size), "Origin": PAGE}
     return request_bytes("POST", path, {"Authorization": "any"} | headers | host)
 
 
@@ -79,6 +81,7 @@ def test_bodies_without_room_are_refused(small: Server, face: str) -> None:
         assert answer.headers["retry-after"] == "1"
         assert answer.headers["connection"] == "close"
         assert "under way" in answer.text
+        assert answer.headers["access-control-allow-origin"] == PAGE
         assert fetch(small.url, "/livez").status == 200
     small.until(HELD, 0)
     with Sqs("json", small.url) as sqs:

@@ -158,39 +158,175 @@ def test_the_base_url_is_ours() -> None:
         assert (admission.judge(scope).reason == "") == is_let_in
 
 
-def test_a_listed_page_is_told_that_it_may_ask(open_server: Server) -> None:
+OF_THE_SDK = (
+    "amz-sdk-invocation-id,amz-sdk-request,authorization,content-type,x-amz-content-sha256,"
+    "x-amz-date,x-amz-security-token,x-amz-target,x-amz-user-agent,x-amzn-trace-id,x-my-own"
+)
+"""Names of headers, as a browser asks for them."""
+
+
+@pytest.mark.parametrize("host", ["", "evil.example"])
+@pytest.mark.parametrize("path", [*PATHS, "/v1/queues/q/messages", "/schedules/s"])
+def test_a_listed_page_is_told_that_it_may_ask(open_server: Server, path: str, host: str) -> None:
+    """Under an unknown name too: it is the request that is refused, in words that it can read."""
     preflight = {
         "Origin": CONSOLE,
         "Sec-Fetch-Site": "cross-site",
         "Sec-Fetch-Mode": "cors",
         "Access-Control-Request-Method": "POST",
-        "Access-Control-Request-Headers": "authorization,content-type,x-amz-target",
+        "Access-Control-Request-Headers": OF_THE_SDK,
         "Access-Control-Request-Private-Network": "true",
     }
-    for path in PATHS:
-        answer = ask(open_server, "OPTIONS", path, preflight)
-        assert (answer.status, answer.body) == (204, b"")
-        assert answer.headers["access-control-allow-origin"] == CONSOLE
-        assert "POST" in answer.headers["access-control-allow-methods"]
-        allowed = answer.headers["access-control-allow-headers"]
-        assert allowed == "authorization,content-type,x-amz-target"
-        assert answer.headers["access-control-allow-private-network"] == "true"
+    answer = ask(open_server, "OPTIONS", path, preflight, host=host)
+    assert (answer.status, answer.body) == (204, b"")
+    methods = answer.headers["access-control-allow-methods"]
+    assert {*methods.split(", ")} >= {"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"}
+    told = {name: value for name, value in answer.headers.items() if name.startswith("access-")}
+    assert told == {
+        "access-control-allow-origin": CONSOLE,
+        "access-control-allow-methods": methods,
+        "access-control-allow-headers": OF_THE_SDK,
+        "access-control-allow-private-network": "true",
+        "access-control-max-age": "7200",
+    }
+    assert answer.headers["vary"] == "origin"
 
 
-def test_a_listed_page_reads_answers_and_refusals(open_server: Server) -> None:
-    with Sqs("json", open_server.url) as sqs:
-        for action, status in (("ListQueues", 200), ("Nothing", 400)):
-            headers = {
-                "Origin": CONSOLE,
-                "X-Amz-Target": f"AmazonSQS.{action}",
-                "Content-Type": "application/x-amz-json-1.0",
-                "Authorization": authorization(sqs.account),
+def test_a_preflight_is_told_what_it_asks_and_no_more(open_server: Server) -> None:
+    preflight = {"Origin": CONSOLE, "Access-Control-Request-Method": "GET"}
+    answer = ask(open_server, "OPTIONS", "/livez", preflight)
+    assert "access-control-allow-headers" not in answer.headers
+    assert "access-control-allow-private-network" not in answer.headers
+    # Without its method it is any request.
+    assert ask(open_server, "OPTIONS", "/livez", {"Origin": CONSOLE}).status == 405
+
+
+SIMPLE = {
+    "date", "content-type", "content-length", "vary", "connection",
+    "access-control-allow-origin", "access-control-expose-headers",
+}  # fmt: skip
+"""What a page may read anyway, or need not."""
+
+
+def assert_a_page_can_read(answer: Answer, origin: str = CONSOLE) -> None:
+    """All of it, headers too; and it was asked without cookies."""
+    assert answer.headers["access-control-allow-origin"] == origin
+    assert answer.headers["vary"] == "origin"
+    shown = answer.headers["access-control-expose-headers"].split(", ")
+    assert {*answer.headers} - SIMPLE <= {*shown}
+    assert "access-control-allow-credentials" not in answer.headers
+
+
+@pytest.mark.parametrize(
+    ("method", "target", "headers", "body", "status"),
+    [
+        ("POST", "/", {}, b"", 403),
+        ("POST", "/000000000000/none", {"Authorization": "any"}, b"Action=PurgeQueue", 400),
+        ("GET", "/000000000000/none?Action=PurgeQueue", {"Authorization": "any"}, b"", 400),
+        ("POST", "/", {"Authorization": "any", "Content-Length": "99999999"}, b"", 413),
+        ("POST", "/", {"Authorization": "any"}, b"x" * 9_000_000, 413),
+        ("POST", "/v1/queues", {"Authorization": "any", "Content-Length": "99999999"}, b"", 413),
+        ("POST", "/v1/queues", {}, b"{}", 403),
+        ("POST", "/v1/queues", {"Authorization": "any"}, b"{}", 400),
+        ("POST", "/v1/queues", {"Authorization": "any"}, b'{"name": "of-a-page"}', 201),
+        ("TRACE", "/v1/queues", {"Authorization": "any"}, b"", 405),
+        ("GET", "/v1/queues/none/messages", {"Authorization": "any"}, b"", 404),
+        ("GET", "/v1/openapi.json", {}, b"", 200),
+        ("POST", "/schedules/s", {}, b"{}", 403),
+        ("GET", "/livez", {}, b"", 200),
+        ("HEAD", "/livez", {}, b"", 200),
+        ("POST", "/livez", {}, b"", 405),
+        ("GET", "/_admin/none", {}, b"", 404),
+        ("GET", "/_admin/outbox", {}, b"", 403),
+        ("GET", "/livez", {"Host": "evil.example"}, b"", 403),
+        ("POST", "/", {"Host": "evil.example", "Authorization": "any"}, b"", 403),
+        ("GET", "/v1/queues", {"Host": "evil.example"}, b"", 403),
+    ],
+)  # fmt: skip
+def test_a_listed_page_reads_every_answer(
+    open_server: Server, method: str, target: str, headers: dict[str, str], body: bytes, status: int
+) -> None:
+    asked = {"Origin": CONSOLE, "Sec-Fetch-Site": "cross-site", **headers}
+    answer = ask(open_server, method, target, asked, body)
+    assert answer.status == status
+    assert_a_page_can_read(answer)
+
+
+@pytest.mark.parametrize("at_queue_url", [False, True])
+@pytest.mark.parametrize("wire", ["json", "query"])
+def test_a_listed_page_sends_and_receives(
+    open_server: Server, wire: str, at_queue_url: bool
+) -> None:
+    """What the fast path takes from others: the answers are theirs and say that they are shared."""
+    with Sqs(wire, open_server.url) as sqs:
+        url = sqs.create()
+        path = url.removeprefix(open_server.url) if at_queue_url else "/"
+        for action, members, status in (
+            ("SendMessage", {"MessageBody": "from a page"}, 200),
+            ("ReceiveMessage", {}, 200),
+            ("ReceiveMessage", {"MaxNumberOfMessages": 11}, 400),
+        ):
+            asked = {"QueueUrl": url, **members}
+            page = {"Origin": CONSOLE, "Sec-Fetch-Site": "cross-site"}
+            shared = sqs.ask(action, asked, path=path, headers=page)
+            assert shared.status == status
+            assert_a_page_can_read(shared)
+            other = sqs.ask(action, asked)
+            assert other.status == status
+            assert {*shared.headers} - {*other.headers} == {
+                "vary",
+                "access-control-allow-origin",
+                "access-control-expose-headers",
             }
-            answer = ask(open_server, "POST", "/", headers, b"{}")
-            assert answer.status == status
-            assert answer.headers["access-control-allow-origin"] == CONSOLE
-            assert answer.headers["vary"] == "origin"
-            assert "x-amzn-requestid" in answer.headers["access-control-expose-headers"]
+        assert len(sqs.bodies(url, 10)) == 0
+
+
+@pytest.mark.parametrize("path", ["/", "/livez", "/v1/openapi.json", "/v1/cert", "/v1/queues"])
+def test_caches_keep_answers_to_pages_apart(open_server: Server, server: Server, path: str) -> None:
+    """What is answered to whoever is no page must not be given to one, which could not read it."""
+    for headers in ({}, {"Origin": open_server.url}, LINK, {"Accept": "text/html"}):
+        answer = ask(open_server, "GET", path, headers)
+        assert answer.headers["vary"] == "origin"
+        assert "access-control-allow-origin" not in answer.headers
+        # Where no page may ask there is nothing to keep apart.
+        assert "vary" not in ask(server, "GET", path, headers).headers
+
+
+def test_all_origins_may_be_let_in() -> None:
+    """Still without cookies, and on loopback under names of ours only."""
+    with Server(QUEUEGATE_ALLOWED_ORIGINS="*") as server:
+        for origin in (PAGE, "null", "http://localhost:3000", "HTTPS://Mixed.Example"):
+            answer = ask(server, "GET", "/livez", {"Origin": origin} | IMAGE)
+            assert answer.status == 200
+            assert_a_page_can_read(answer, origin)
+            preflight = {"Origin": origin, "Access-Control-Request-Method": "POST"}
+            answer = ask(server, "OPTIONS", "/", preflight)
+            assert (answer.status, answer.headers["access-control-allow-origin"]) == (204, origin)
+        answer = ask(server, "GET", "/livez", {"Origin": PAGE}, host="evil.example")
+        assert (answer.status, "QUEUEGATE_ALLOWED_HOSTS" in answer.text) == (403, True)
+        # An image tells no origin, and what it loads cannot be read.
+        assert ask(server, "GET", "/v1/queues", IMAGE).status == 403
+
+
+@pytest.mark.parametrize(
+    "origin",
+    ["https://console.example.evil.example", "https://console.example:444", "http://console.example",
+     "https://evil.console.example", "null", "*", "https://console.example, http://localhost:3000"],
+)  # fmt: skip
+def test_origins_are_compared_whole(open_server: Server, origin: str) -> None:
+    for method in ("POST", "OPTIONS"):
+        headers = {"Origin": origin, "Access-Control-Request-Method": "POST"}
+        answer = ask(open_server, method, "/", headers)
+        assert answer.status == 403
+        assert not any(name.startswith("access-control-") for name in answer.headers)
+
+
+def test_a_refusal_says_what_to_do(server: Server) -> None:
+    answer = ask(server, "GET", "/", {"Origin": "http://localhost:5173" + "x" * 9000})
+    assert "http://localhost:5173" in answer.text
+    assert len(answer.text) < 1000
+    # A sandboxed frame of any site says the same: it cannot be let in alone.
+    assert "has no origin" in ask(server, "GET", "/", {"Origin": "null"}).text
 
 
 @pytest.mark.parametrize("wire", ["json", "query"])
