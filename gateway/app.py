@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, Protocol
 from gateway.admission import Admission
 from gateway.connections import WAITS
 from gateway.faces.aws import AwsFace, Request, Response, most_bytes
+from gateway.log_lines import Seldom
 from gateway.operations.identifiers import new_id
 from gateway.operations.traffic import Reading
 from gateway.page_paths import is_page, page_label
@@ -29,6 +30,7 @@ Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 Asgi = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 _ABANDONED = 499
+_refused = Seldom(10.0)
 _NATIVE = "/v1/"
 
 
@@ -83,6 +85,9 @@ class App:
         if scope["type"] != "http":
             return
         verdict = self._admission.judge(scope)
+        if verdict.reason:
+            # A page sees no more than that it was refused: its author looks here.
+            _refused.warn(_log, "refused: %s", verdict.reason)
         if verdict.headers is not None:
             send = _with_headers(send, verdict.headers)
             if verdict.is_preflight:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.processes import Gateway
-from tests.faces.connections import Connection
+from tests.faces.connections import Connection, request_bytes
 
 
 class Logged(Gateway):
@@ -53,3 +53,16 @@ def test_nonsense_fills_no_log(tmp_path: Path) -> None:
     # One in ten seconds: fewer than requests, however slow this machine is.
     assert 1 <= len(lines) < 40
     assert "from 127.0.0.1:" in lines[0]
+
+
+def test_a_refused_page_is_named(tmp_path: Path) -> None:
+    """A page is not told why; its author looks here."""
+    with Logged(tmp_path / "log") as gateway:
+        for _ in range(50):
+            with Connection(gateway.url) as connection:
+                headers = {"Host": connection.host, "Origin": "http://localhost:5173"}
+                connection.send(request_bytes("GET", "/livez", headers))
+                assert connection.answer().status == 403
+    lines = gateway.lines("http://localhost:5173")
+    assert 1 <= len(lines) < 40
+    assert "QUEUEGATE_ALLOWED_ORIGINS" in lines[0]
