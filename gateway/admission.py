@@ -22,7 +22,7 @@ from collections.abc import Iterable, MutableMapping
 from typing import Any, NamedTuple
 
 from gateway.faces.aws import WITHOUT_CREDENTIALS
-from gateway.page_paths import is_page
+from gateway.page_paths import is_front_page, is_page
 from gateway.setting_values import is_loopback
 from protocol.errors import Malformed
 from protocol.query_wire import parse_form
@@ -142,13 +142,13 @@ def _is_visit(scope: MutableMapping[str, Any], found: dict[bytes, bytes]) -> boo
     """Whether somebody follows a link: to what only shows something, or to what a message of SNS
     asks to visit, where the token in the link is the authority."""
     path = scope["raw_path"].decode("latin-1")
-    if path == "/":
+    if path == "/" and scope["query_string"]:
         return scope["method"] == "GET" and _is_link_of_sns(scope["query_string"])
     return (
         scope["method"] in ("GET", "HEAD")
         and found.get(b"sec-fetch-mode") == b"navigate"
         and found.get(b"sec-fetch-dest", b"document") == b"document"
-        and (is_page(path) or path == _DOCUMENT)
+        and (is_page(path) or path == _DOCUMENT or is_front_page(scope))
     )
 
 

@@ -18,8 +18,8 @@ from gateway.faces.aws import AwsFace, Request, Response, most_bytes
 from gateway.log_lines import Seldom
 from gateway.operations.identifiers import new_id
 from gateway.operations.traffic import Reading
-from gateway.page_paths import is_page, page_label
-from gateway.request_heads import forwarded_scheme
+from gateway.page_paths import is_front_page, is_page, page_label
+from gateway.request_heads import url_asked
 from storage.errors import AccessDenied, Rejected, RequestTooLarge, Unavailable
 
 _log = logging.getLogger("queuegate.http")
@@ -95,7 +95,7 @@ class App:
                 return
         # As it came: what a proxy in front lets through by its path must not be a page for us.
         path = scope["raw_path"].decode("latin-1")
-        if is_page(path):
+        if is_page(path) or is_front_page(scope):
             if verdict.reason:
                 await self._turn_away_from_page(scope, send, verdict.reason)
             else:
@@ -207,11 +207,7 @@ class App:
 
     def _request(self, scope: Scope, body: bytes, request_id: str, started: float) -> Request:
         headers = {name.decode("latin-1"): v.decode("latin-1") for name, v in scope["headers"]}
-        base_url = self._base_url
-        if base_url is None:
-            host = headers.get("host") or "{}:{}".format(*(scope.get("server") or ("localhost", 0)))
-            scheme = forwarded_scheme(headers.get("x-forwarded-proto", "")) or scope["scheme"]
-            base_url = f"{scheme}://{host}"
+        base_url = self._base_url or url_asked(scope, headers)
         links_url = base_url if self._links_url is None else self._links_url
         return Request(
             scope["method"],

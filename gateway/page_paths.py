@@ -3,6 +3,9 @@ for us as for the rules of a proxy in front."""
 
 from __future__ import annotations
 
+from collections.abc import MutableMapping
+from typing import Any
+
 _PAGES = ("/livez", "/readyz", "/metrics", "/v1/cert")
 _CERTIFICATES = "/SimpleNotificationService"
 _PAGE_PREFIXES = ("/_admin/", "/_aws/", _CERTIFICATES)
@@ -13,8 +16,17 @@ def is_page(path: str) -> bool:
     return path in _PAGES or path.startswith(_PAGE_PREFIXES)
 
 
+def is_front_page(scope: MutableMapping[str, Any]) -> bool:
+    """Whether somebody looks at ``/`` in a browser. AWS's clients, which ask there too, name an
+    action or send credentials, and want no HTML."""
+    if scope["raw_path"] != b"/" or scope["query_string"] or scope["method"] not in ("GET", "HEAD"):
+        return False
+    headers = dict(scope["headers"])
+    return b"authorization" not in headers and b"text/html" in headers.get(b"accept", b"")
+
+
 def page_label(path: str) -> str:
     """The path as a label: of bounded cardinality."""
     if path.startswith(_CERTIFICATES):
         return _CERTIFICATES
-    return path if path in _PAGES else "/_admin"
+    return path if path in _PAGES or path == "/" else "/_admin"

@@ -13,6 +13,7 @@ from starlette.responses import Response
 from starlette.routing import Route, Router
 
 from gateway.certificates import certificate_routes
+from gateway.front_page import front_routes
 from gateway.outbox_page import outbox_routes
 from storage import settings as stored_settings
 from storage.errors import Unavailable
@@ -168,6 +169,7 @@ def pages(engine: Engine, metrics: Metrics, settings: Settings, callers: Callers
             Route("/readyz", handlers.readyz),
             Route("/metrics", handlers.metrics),
             Route("/_admin/clock", handlers.clock, methods=["GET", "POST"]),
+            *front_routes(settings),
             *certificate_routes(engine.signer),
             *outbox_routes(engine, callers),
         ]

@@ -7,7 +7,8 @@ short form for the fast path: the few headers that count there, or None, and the
 from __future__ import annotations
 
 import re
-from typing import NamedTuple
+from collections.abc import Mapping, MutableMapping
+from typing import Any, NamedTuple
 
 _MOST_FAST_HEADERS = 64
 _MOST_HEADERS = 256
@@ -107,6 +108,13 @@ def forwarded_scheme(value: str) -> str:
     what is no scheme of ours."""
     scheme = value.partition(",")[0].strip().lower()
     return scheme if scheme in ("http", "https") else ""
+
+
+def url_asked(scope: MutableMapping[str, Any], headers: Mapping[str, str]) -> str:
+    """Scheme, host and port by which the client reached us."""
+    host = headers.get("host") or "{}:{}".format(*(scope.get("server") or ("localhost", 0)))
+    scheme = forwarded_scheme(headers.get("x-forwarded-proto", "")) or scope["scheme"]
+    return f"{scheme}://{host}"
 
 
 def may_begin_head(data: bytes | bytearray) -> bool:
