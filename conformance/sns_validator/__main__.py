@@ -22,17 +22,15 @@ from typing import Any
 import boto3  # type: ignore[import-untyped]
 from botocore.config import Config  # type: ignore[import-untyped]
 
+from conformance import node
 from conformance.driving import Different
 from conformance.serving import DidNotStart, gateway
 from conformance.sns_validator.certificates import Proxy, https_proxy, write_certificates
 from conformance.web_hooks import listening, visit
 from protocol import sns_signatures
 
-ROOT = Path(__file__).resolve().parents[2]
 HERE = Path(__file__).resolve().parent
-HOME = ROOT / ".venvs" / "sns-validator"
 AWS_HOST = "sns.us-east-1.amazonaws.com"
-_INSTALL_SECONDS = 300
 _ANSWER_SECONDS = 60
 
 _GOOD = None
@@ -49,20 +47,6 @@ class Check:
     body: str
     hosts: str | None
     expected: str | None
-
-
-def install(npm: str) -> None:
-    """Put the package where no source is, once; CalledProcessError."""
-    stamp = HOME / ".ready"
-    lock = HERE / "package-lock.json"
-    if stamp.exists() and stamp.stat().st_mtime >= lock.stat().st_mtime:
-        return
-    HOME.mkdir(parents=True, exist_ok=True)
-    for name in ("package.json", "package-lock.json"):
-        shutil.copy(HERE / name, HOME)
-    command = [npm, "ci", "--no-audit", "--no-fund", "--ignore-scripts", "--loglevel=error"]
-    subprocess.run(command, cwd=HOME, check=True, timeout=_INSTALL_SECONDS)
-    stamp.touch()
 
 
 def messages(endpoint: str) -> Iterator[tuple[str, str]]:
@@ -130,14 +114,14 @@ def checks(name: str, body: str, hosts: str | None) -> Iterator[Check]:
 def verdicts(wanted: list[Check], proxy: Proxy, authority: Path) -> list[str | None]:
     """What the package says of each."""
     lines = [json.dumps({"body": check.body, "hosts": check.hosts}) + "\n" for check in wanted]
-    node = shutil.which("node")
-    assert node is not None
+    program = shutil.which("node")
+    assert program is not None
     done = subprocess.run(
-        [node, str(HERE / "validate.js")],
+        [program, str(HERE / "validate.js")],
         input="".join(lines),
         env={
             **os.environ,
-            "NODE_PATH": str(HOME / "node_modules"),
+            "NODE_PATH": str(node.packages(HERE)),
             "NODE_EXTRA_CA_CERTS": str(authority),
             "PRIVATE_DNS": f"{AWS_HOST}:{proxy.port}",
         },
@@ -178,7 +162,7 @@ def main() -> int:
         print("sns-validator: skipped: there is no node, or no npm, on the PATH")
         return 0
     try:
-        install(npm)
+        node.install(npm, HERE)
     except (subprocess.CalledProcessError, subprocess.TimeoutExpired) as error:
         print(f"sns-validator: could not be installed: {error}", file=sys.stderr)
         return 1
