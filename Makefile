@@ -13,8 +13,9 @@ unexport PYTHONDONTWRITEBYTECODE
 test faults soak-faults fuzz simulate conformance test-spark soak-spark: export TMPDIR := $(shell .ci/scratch)
 
 .DEFAULT_GOAL := help
-.PHONY: help serve test check format bench conformance sns-validator simulate faults soak-faults fuzz \
-	openapi-check docs-check deploy-check spark-zip check-spark test-spark soak-spark bench-spark environments lock clean
+.PHONY: help serve test check format bench conformance sns-validator browser-check simulate faults \
+	soak-faults fuzz openapi-check docs-check deploy-check spark-zip check-spark test-spark soak-spark \
+	bench-spark environments lock clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -43,6 +44,9 @@ conformance: $(VENV)/.ready-dev ## Run official AWS clients against a running ga
 
 sns-validator: $(VENV)/.ready-dev ## Let the npm package check our signatures (skipped without node)
 	@exec $(PY) -m conformance.sns_validator
+
+browser-check: $(VENV)/.ready-dev ## Ask from web pages in Chromium, with the SDK for JavaScript (skipped without it or node)
+	@exec $(PY) -m conformance.browser $(ARGS)
 
 simulate: $(VENV)/.ready-dev ## Random clients, crashes and clock jumps against a model (SEED=n STEPS=m)
 	@exec $(PY) -m tests.simulation $(if $(SEED),--seed $(SEED)) $(if $(STEPS),--steps $(STEPS)) $(ARGS)
