@@ -71,7 +71,8 @@ print(sqs.receive_message(QueueUrl=url)["Messages"][0]["Body"])</pre>
 <pre>export AWS_DEFAULT_REGION=$region AWS_ACCESS_KEY_ID=any AWS_SECRET_ACCESS_KEY=any
 aws --endpoint-url "$endpoint" sqs list-queues</pre>
 <h2>Other SDKs</h2>
-<pre>export AWS_ENDPOINT_URL="$endpoint"</pre>
+<pre>export AWS_ENDPOINT_URL_SQS="$endpoint" AWS_ENDPOINT_URL_SNS="$endpoint"
+export AWS_ENDPOINT_URL_SCHEDULER="$endpoint" AWS_ENDPOINT_URL_STS="$endpoint"</pre>
 <p>Any credentials will do; an access key of 12 digits is an account of its own. Web pages may ask
 once <code>QUEUEGATE_ALLOWED_ORIGINS</code> has their origin.</p>
 <h2>Here</h2>
