@@ -34,10 +34,12 @@ Every flag has a variable, and there are more variables than flags: `queuegate c
 _MIGRATE = """\
 Bring the tables of the database up to this version and print what was applied. `serve` does the
 same at its start; this command is for a release step of its own. It is safe to run twice, and at
-the same time in several places.
+the same time in several places. Gateways of the version before go on beside it, unless it says
+otherwise. --finish also takes away what only they need, once none of them runs.
 
-example:
+examples:
   DATABASE_URL=postgresql://user:password@db:5432/queuegate queuegate migrate
+  DATABASE_URL=postgresql://user:password@db:5432/queuegate queuegate migrate --finish
 """
 
 _WORKER = """\
@@ -100,7 +102,7 @@ def _migrate(options: argparse.Namespace) -> int:
     settings = _settings(options)
     from gateway.serving import migrate_only
 
-    return migrate_only(settings)
+    return migrate_only(settings, finish=options.finish)
 
 
 def _worker(options: argparse.Namespace) -> int:
@@ -209,7 +211,11 @@ def _parser() -> argparse.ArgumentParser:
     _add_place(serve)
     _add_database(serve)
     _add_serving(serve)
-    _add_database(add("migrate", _migrate, "bring the database up to this version", _MIGRATE))
+    upgrade = add("migrate", _migrate, "bring the database up to this version", _MIGRATE)
+    upgrade.add_argument(
+        "--finish", action="store_true", help="no gateway of an older version runs any more"
+    )
+    _add_database(upgrade)
     worker = add("worker", _worker, "run the background workers only", _WORKER)
     _add_database(worker)
     doctor = add("doctor", _doctor, "check what the gateway needs", _DOCTOR)

@@ -113,8 +113,16 @@ def _database(settings: Settings) -> str:
 
 def _tables(settings: Settings) -> str:
     async def look(connection: preflight.Connection) -> str:
-        names = [migration.name for migration in await pending(connection)]
-        return f"`serve` will apply {', '.join(names)}" if names else "current"
+        names = [step.name for step in await pending(connection)]
+        later = await pending(connection, finish=True)
+        last = [step.name for step in later if step.name not in names]
+        if names:
+            return f"`serve` will apply {', '.join(names)}"
+        if last:
+            return (
+                f"current; `migrate --finish` applies {', '.join(last)}, once no older gateway runs"
+            )
+        return "current"
 
     return _asked(settings, look)
 

@@ -56,12 +56,13 @@ def serve(settings: Settings) -> int:
         return _fail(refusal)
 
 
-def migrate_only(settings: Settings) -> int:
-    """Apply the migrations that are missing and say which; the exit code."""
+def migrate_only(settings: Settings, *, finish: bool) -> int:
+    """Apply what is missing, with ``finish`` also what older gateways would miss, and say what; the
+    exit code."""
     try:
         give_up_root(settings)
         with _stop_by_signal(), _Database(settings) as database:
-            names = _run(_prepared(database.wait_ready()))
+            names = _run(_prepared(database.wait_ready(), finish=finish))
     except _Stopped:
         return 1
     except (CannotStart, _refused()) as refusal:
@@ -203,14 +204,14 @@ async def _work(settings: Settings, dsn: str) -> None:
     await background.run_workers(settings, dsn, stop)
 
 
-async def _prepared(dsn: str) -> list[str]:
+async def _prepared(dsn: str, *, finish: bool = False) -> list[str]:
     """Check the database and bring it up to date; the names of the migrations that were applied."""
     from storage import preflight
     from storage.migrate import migrate
 
     connection = await preflight.connect(dsn)
     try:
-        return await migrate(connection)
+        return await migrate(connection, finish=finish)
     finally:
         await connection.close()
 

@@ -1,7 +1,7 @@
 """FIFO queues beside the lanes: moves, purge, retention, counters and what waiting receives ask.
 
 Each of these is part of its caller's transaction. None of them fails its caller by a deadlock: who
-locks what in which order is written down in migration 0002.
+locks what in which order is written down in functions/fifo.sql.
 """
 
 from __future__ import annotations

@@ -1,9 +1,28 @@
-"""Brings the tables up to what this code needs: forward only, one transaction for each file."""
+"""Brings the database up to what this code needs, forward only: tables by migrations, each applied
+once, and functions by files that are applied again whenever their revision rises.
+
+Gateways of two versions may work on one database while they are exchanged one by one:
+
+- ``NNNN_name.sql`` runs in a transaction at the start of the first gateway that has it, beside
+  others that do not: it adds. One after which they could not go on says so in a line
+  ``-- breaks older gateways: <why>``, and then they refuse the database at their next start.
+- ``NNNN_name.concurrently.sql`` runs at a start, too, a statement at a time and outside of a
+  transaction, for indexes that are built while others write. What it makes it drops first, if it is
+  there: an attempt that was broken off leaves an index that is not valid.
+- ``NNNN_name.after.sql`` takes away what only older gateways need: ``queuegate migrate --finish``
+  runs it, once none is left.
+- ``functions/name.sql`` begins with ``-- revision N`` and is for every version that may still run:
+  arguments and results of a function stay as they are, another form gets another name. Whoever has
+  a higher revision applies it; older gateways leave it alone.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
-from collections.abc import Sequence
+import re
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from importlib import resources
 from typing import TYPE_CHECKING
@@ -20,6 +39,15 @@ if TYPE_CHECKING:
 _SQL = queries.load("migrate")
 # "QG" in ASCII, and the first use of it.
 _LOCK = (0x5147, 1)
+_PAUSE_SECONDS = 0.05
+_BREAKS = re.compile(r"^-- breaks older gateways: ", re.MULTILINE)
+_REVISION = re.compile(r"-- revision (\d+)\n")
+_END_OF_STATEMENT = re.compile(r";[ \t]*$", re.MULTILINE)
+# These held functions that are now in files of their own: they are as good as those without.
+_AS_GOOD = {
+    "0002_fifo_functions": "7e1b99b3b19698cd2ee735001d4f84830ec88449182beab7569772cde438edaf",
+    "0003_topics": "d3d86f546980d98abe4db57f57d6720091078728a43b381eaa00f1aeb3c71383",
+}
 
 
 @dataclass(frozen=True)
@@ -33,80 +61,154 @@ class Migration:
     def checksum(self) -> str:
         return hashlib.sha256(self.text.encode()).hexdigest()
 
+    @property
+    def is_breaking(self) -> bool:
+        """Whether gateways that do not know it cannot go on."""
+        return _BREAKS.search(self.text) is not None
+
+    @property
+    def is_last(self) -> bool:
+        """Whether it waits until no gateway is left that does not know it."""
+        return self.name.endswith(".after")
+
+    @property
+    def is_concurrent(self) -> bool:
+        """Whether its statements run one by one, outside of a transaction."""
+        return self.name.endswith(".concurrently")
+
+
+@dataclass(frozen=True)
+class Functions:
+    """One file of functions."""
+
+    name: str
+    text: str
+    is_last = False
+
+    @property
+    def revision(self) -> int:
+        found = _REVISION.match(self.text)
+        assert found is not None, f"functions/{self.name}.sql begins without its revision"
+        return int(found[1])
+
+
+Step = Migration | Functions
+
 
 def known_migrations() -> list[Migration]:
     """Every migration that this code has, in order."""
-    directory = resources.files("storage").joinpath("migrations")
-    files = sorted(
-        (file for file in directory.iterdir() if file.name.endswith(".sql")),
-        key=lambda file: file.name,
-    )
-    return [Migration(file.name.removesuffix(".sql"), file.read_text("utf-8")) for file in files]
+    return [Migration(name, text) for name, text in _files("migrations")]
+
+
+def known_functions() -> list[Functions]:
+    """Every file of functions that this code has."""
+    return [Functions(name, text) for name, text in _files("functions")]
+
+
+def _known() -> list[Step]:
+    return [*known_migrations(), *known_functions()]
+
+
+def _files(folder: str) -> list[tuple[str, str]]:
+    files = [
+        file
+        for file in resources.files("storage").joinpath(folder).iterdir()
+        if file.name.endswith(".sql")
+    ]
+    return sorted((file.name.removesuffix(".sql"), file.read_text("utf-8")) for file in files)
 
 
 async def migrate(
-    connection: Connection, migrations: Sequence[Migration] | None = None
+    connection: Connection, steps: Sequence[Step] | None = None, *, finish: bool = False
 ) -> list[str]:
-    """Apply what is missing and return the names; one query when nothing is.
+    """Apply what is missing and return the names; two queries when nothing is.
 
-    Any number of processes may call this at once. DatabaseRefused when the database was migrated by
-    a newer version, when a file was changed after it was applied, or when a right is missing.
+    Any number of processes may call this at once. ``finish``: also what older gateways would miss.
+    DatabaseRefused when a newer version has left tables that this one cannot work with, when a file
+    was changed after it was applied, or when a right is missing.
     """
-    known = known_migrations() if migrations is None else list(migrations)
+    known = _known() if steps is None else list(steps)
+    if not await pending(connection, known, finish=finish):
+        return []
     done = []
-    for migration in await pending(connection, known):
-        if await _apply(connection, migration, known):
-            done.append(migration.name)
+    async with _alone(connection):
+        # Another process may have been here while we waited.
+        for step in await pending(connection, known, finish=finish):
+            await _apply(connection, step)
+            done.append(_shown(step))
     return done
 
 
+def _shown(step: Step) -> str:
+    return step.name if isinstance(step, Migration) else f"functions/{step.name}"
+
+
 async def pending(
-    connection: Connection, migrations: Sequence[Migration] | None = None
-) -> list[Migration]:
-    """The migrations still to be applied; DatabaseRefused when the database is not ours."""
-    known = known_migrations() if migrations is None else list(migrations)
+    connection: Connection, steps: Sequence[Step] | None = None, *, finish: bool = False
+) -> list[Step]:
+    """What is still to be applied, in order; DatabaseRefused when the database is not ours.
+
+    Without ``finish`` what has to wait for the last older gateway does not count.
+    """
+    known = _known() if steps is None else list(steps)
     try:
-        rows = await connection.fetch(_SQL["applied_migrations"].text)
+        applied = await connection.fetch(_SQL["applied_migrations"].text)
     except (asyncpg.UndefinedTableError, asyncpg.InvalidSchemaNameError):
-        rows = []
+        applied = []
     except asyncpg.InsufficientPrivilegeError as error:
         raise DatabaseRefused(_missing_right(error)) from None
-    return _missing(known, rows)
+    try:
+        functions = await connection.fetch(_SQL["applied_functions"].text)
+    except (asyncpg.UndefinedTableError, asyncpg.InvalidSchemaNameError):
+        functions = []
+    return [step for step in _missing(known, applied, functions) if finish or not step.is_last]
 
 
-def _missing(known: Sequence[Migration], rows: Sequence[asyncpg.Record]) -> list[Migration]:
-    checksums = {migration.name: migration.checksum for migration in known}
-    for row in rows:
+def _missing(
+    known: Sequence[Step], applied: Sequence[asyncpg.Record], functions: Sequence[asyncpg.Record]
+) -> list[Step]:
+    checksums = {step.name: step.checksum for step in known if isinstance(step, Migration)}
+    for row in applied:
         name = row["migration_name"]
         if name not in checksums:
-            raise DatabaseRefused(
-                f"the database was migrated by a newer Queuegate (it has {name}): run that version "
-                "or a later one, or give this one a database of its own"
-            )
-        if row["checksum"] != checksums[name]:
+            if row["is_breaking"]:
+                raise DatabaseRefused(
+                    f"the database was migrated by a newer Queuegate (it has {name}): run that "
+                    "version or a later one, or give this one a database of its own"
+                )
+        elif row["checksum"] not in (checksums[name], _AS_GOOD.get(name)):
             raise DatabaseRefused(
                 f"migration {name} is not the one that was applied to this database: run the "
                 "version that applied it, or start with an empty database"
             )
-    applied = {row["migration_name"] for row in rows}
-    return [migration for migration in known if migration.name not in applied]
+    names = {row["migration_name"] for row in applied}
+    revisions = {row["file_name"]: row["revision"] for row in functions}
+    return [
+        step
+        for step in known
+        if (
+            step.name not in names
+            if isinstance(step, Migration)
+            else step.revision > revisions.get(step.name, 0)
+        )
+    ]
 
 
-async def _apply(connection: Connection, migration: Migration, known: Sequence[Migration]) -> bool:
+async def _apply(connection: Connection, step: Step) -> None:
     try:
+        if isinstance(step, Migration) and step.is_concurrent:
+            for statement in filter(str.strip, _END_OF_STATEMENT.split(step.text)):
+                await connection.execute(statement)
+            await connection.execute(_SQL["record_migration"].text, step.name, step.checksum)
+            return
         async with connection.transaction():
-            await connection.fetchval(_SQL["lock_migrations"].text, *_LOCK)
-            rows: Sequence[asyncpg.Record] = []
-            if await connection.fetchval(_SQL["has_bookkeeping"].text):
-                rows = await connection.fetch(_SQL["applied_migrations"].text)
-            # Another process may have been here while we waited for the lock.
-            if migration.name not in {one.name for one in _missing(known, rows)}:
-                return False
-            await connection.fetchval(_SQL["use_schema"].text, SCHEMA)
-            await connection.execute(migration.text)
-            await connection.execute(
-                _SQL["record_migration"].text, migration.name, migration.checksum
-            )
+            await connection.execute(step.text)
+            if isinstance(step, Functions):
+                await connection.execute(_SQL["record_functions"].text, step.name, step.revision)
+                return
+            await connection.execute(_SQL["record_migration"].text, step.name, step.checksum)
+            if step.is_breaking:
+                await connection.execute(_SQL["record_breaking"].text, step.name)
     except asyncpg.InsufficientPrivilegeError as error:
         raise DatabaseRefused(_missing_right(error)) from None
     except asyncpg.ReadOnlySQLTransactionError:
@@ -114,7 +216,23 @@ async def _apply(connection: Connection, migration: Migration, known: Sequence[M
             "the database takes no writes (a standby, or default_transaction_read_only): name "
             "the primary in DATABASE_URL"
         ) from None
-    return True
+
+
+@asynccontextmanager
+async def _alone(connection: Connection) -> AsyncIterator[None]:
+    """No other process migrates meanwhile, and names without a schema are ours.
+
+    Whoever waits asks again and again: one that waited in a statement would have a snapshot, for
+    whose end the building of an index waits in turn.
+    """
+    while not await connection.fetchval(_SQL["try_to_be_alone"].text, *_LOCK):  # noqa: ASYNC110
+        await asyncio.sleep(_PAUSE_SECONDS)
+    try:
+        await connection.fetchval(_SQL["use_schema"].text, SCHEMA)
+        yield
+    finally:
+        if not connection.is_closed():
+            await connection.fetchval(_SQL["let_others"].text, *_LOCK)
 
 
 def _missing_right(error: asyncpg.PostgresError) -> str:

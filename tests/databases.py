@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 Result = TypeVar("Result")
 
 # Migrations fill this table and no other: see `_emptying`.
-_KEPT = "schema_migrations"
+_KEPT = ("schema_migrations", "schema_functions")
 
 
 class Databases:
@@ -130,7 +130,7 @@ async def _emptying(connection: Connection) -> str:
         " ORDER BY c.relkind, c.relname",
         SCHEMA,
     )
-    tables = [f"{SCHEMA}.{name}" for kind, name in found if kind == b"r" and name != _KEPT]
+    tables = [f"{SCHEMA}.{name}" for kind, name in found if kind == b"r" and name not in _KEPT]
     for table in tables:
         assert not await connection.fetchval(f"SELECT count(*) FROM {table}"), (
             f"a migration fills {table}: emptying it would lose that"

@@ -2,8 +2,8 @@
 -- when (d_seq, d_rc, d_until, d_first: one element for each message that was delivered and not
 -- deleted, at most ten; d_last: the highest number ever delivered). A message up to d_last that is
 -- not in d_seq is gone; one above was never delivered. ready_at is the instant from which the head
--- of the group can be delivered: it may be too early, never too late. See migration 0002 for the
--- functions, for who locks what, and for why no statement joins a table.
+-- of the group can be delivered: it may be too early, never too late. storage/functions/fifo.sql has
+-- the functions, says who locks what, and why no statement joins a table.
 -- Every statement that needs the time takes `now`; NULL means the clock of the database.
 
 -- name: send

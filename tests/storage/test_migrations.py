@@ -6,7 +6,15 @@ import asyncpg
 import pytest
 
 from storage import preflight
-from storage.migrate import Migration, known_migrations, migrate, pending
+from storage.migrate import (
+    Functions,
+    Migration,
+    Step,
+    known_functions,
+    known_migrations,
+    migrate,
+    pending,
+)
 from storage.preflight import DatabaseRefused
 
 
@@ -27,16 +35,100 @@ async def test_many_at_once_apply_each_file_once(own_database_dsn: str) -> None:
     await connections[0].execute("DROP SCHEMA queuegate CASCADE")
     applied = await asyncio.gather(*(migrate(connection) for connection in connections))
     names = [name for names in applied for name in names]
-    assert sorted(names) == [migration.name for migration in known_migrations()]
+    functions = [f"functions/{file.name}" for file in known_functions()]
+    assert sorted(names) == sorted([migration.name for migration in known_migrations()] + functions)
     for connection in connections:
         await connection.close()
 
 
-async def test_a_newer_database_is_refused(connection: preflight.Connection) -> None:
-    later = [*known_migrations(), Migration("9999_later", "CREATE TABLE later (later_id int)")]
-    assert await migrate(connection, later) == ["9999_later"]
-    with pytest.raises(DatabaseRefused, match=r"newer Queuegate .it has 9999_later"):
+def with_more(*steps: Step) -> list[Step]:
+    return [*known_migrations(), *steps, *known_functions()]
+
+
+async def test_a_newer_database_serves_unless_it_says_no(
+    connection: preflight.Connection,
+) -> None:
+    later = Migration("9998_later", "CREATE TABLE later (later_id int)")
+    assert await migrate(connection, with_more(later)) == ["9998_later"]
+    assert await migrate(connection) == []
+    breaking = Migration("9999_breaks", "-- breaks older gateways: a test\nDROP TABLE later")
+    assert await migrate(connection, with_more(later, breaking)) == ["9999_breaks"]
+    with pytest.raises(DatabaseRefused, match=r"newer Queuegate .it has 9999_breaks"):
         await migrate(connection)
+
+
+async def test_what_older_gateways_need_stays_until_the_end(
+    connection: preflight.Connection,
+) -> None:
+    steps = with_more(
+        Migration("9999_new", "CREATE TABLE new (new_id int)"),
+        Migration("9999_new.after", "-- breaks older gateways: a test\nDROP TABLE new"),
+    )
+    assert await migrate(connection, steps) == ["9999_new"]
+    assert await migrate(connection, steps) == []
+    assert [step.name for step in await pending(connection, steps, finish=True)] == [
+        "9999_new.after"
+    ]
+    await migrate(connection)
+    assert await migrate(connection, steps, finish=True) == ["9999_new.after"]
+    assert await migrate(connection, steps, finish=True) == []
+    with pytest.raises(DatabaseRefused, match=r"9999_new\.after"):
+        await migrate(connection)
+
+
+async def test_an_index_is_built_beside_a_writer(
+    connection: preflight.Connection, own_database_dsn: str
+) -> None:
+    """A second start finds what an attempt left that was broken off, an index that is not valid."""
+    index = Migration(
+        "9999_tags.concurrently",
+        "DROP INDEX CONCURRENTLY IF EXISTS queues_by_tags;\n"
+        "CREATE UNIQUE INDEX CONCURRENTLY queues_by_tags ON queues (tags);\n",
+    )
+    two = (
+        "INSERT INTO queuegate.queues (account_id, region, queue_name, is_fifo, created_at,"
+        " modified_at) SELECT '0', 'r', n::text, false, now(), now()"
+        " FROM generate_series(1, 2) AS n"
+    )
+    await connection.execute(two)
+    with pytest.raises(asyncpg.UniqueViolationError):
+        await migrate(connection, with_more(index))
+    await connection.execute("DELETE FROM queuegate.queues WHERE queue_name = '2'")
+    others = [await preflight.connect(own_database_dsn) for _ in range(2)]
+    done = await asyncio.gather(*(migrate(other, with_more(index)) for other in others))
+    assert sorted(map(len, done)) == [0, 1]
+    name = "queuegate.queues_by_tags"
+    valid = "SELECT indisvalid FROM pg_index WHERE indexrelid = $1::text::regclass"
+    assert await connection.fetchval(valid, name)
+    for other in others:
+        await other.close()
+
+
+async def test_functions_follow_the_highest_revision(connection: preflight.Connection) -> None:
+    def revision(number: int) -> list[Step]:
+        text = (
+            f"-- revision {number}\n"
+            "CREATE OR REPLACE FUNCTION shown_revision() RETURNS int LANGUAGE sql RETURN {};"
+        )
+        return with_more(Functions("shown", text.format(number)))
+
+    assert await migrate(connection, revision(1)) == ["functions/shown"]
+    assert await migrate(connection, revision(2)) == ["functions/shown"]
+    # A gateway of the version before, started again beside the newer ones.
+    assert await migrate(connection, revision(1)) == []
+    assert await connection.fetchval("SELECT queuegate.shown_revision()") == 2
+
+
+async def test_files_from_before_their_functions_moved_are_known(
+    connection: preflight.Connection,
+) -> None:
+    old = "7e1b99b3b19698cd2ee735001d4f84830ec88449182beab7569772cde438edaf"
+    await connection.execute(
+        "UPDATE queuegate.schema_migrations SET checksum = $1"
+        " WHERE migration_name = '0002_fifo_functions'",
+        old,
+    )
+    assert await migrate(connection) == []
 
 
 async def test_a_changed_file_is_refused(connection: preflight.Connection) -> None:
