@@ -25,6 +25,7 @@ examples:
   queuegate serve
   queuegate serve --port 4566 --auth none
   queuegate serve --ephemeral --port 0
+  queuegate serve --ephemeral --aws-cooldowns
   queuegate serve --host 0.0.0.0 --workers 4 --data /srv/queuegate
   DATABASE_URL=postgresql://user:password@db:5432/queuegate queuegate serve
 
@@ -256,7 +257,14 @@ def _add_serving(command: argparse.ArgumentParser) -> None:
         "--ephemeral",
         action="store_const",
         const="true",
-        help="keep the data in a temporary directory, without fsync, gone at exit",
+        help="for tests: data in a temporary directory, without fsync, gone at exit; the clock can "
+        "be moved; queues can be purged twice and created again at once",
+    )
+    command.add_argument(
+        "--aws-cooldowns",
+        action="store_const",
+        const="true",
+        help="with --ephemeral: a second purge and the name of a deleted queue wait for 60 s",
     )
     command.add_argument("--workers", metavar="N", help="processes on the port (default: 1)")
     command.add_argument("--max-clients", metavar="N", help="connections of a process")

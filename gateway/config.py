@@ -111,6 +111,11 @@ class Settings:
         "QUEUEGATE_EPHEMERAL",
         "Keep the data in a temporary directory, without fsync, gone at exit. For tests.",
     )
+    aws_cooldowns: bool = switch(
+        False,
+        "QUEUEGATE_AWS_COOLDOWNS",
+        "When ephemeral, too, a second purge and the name of a deleted queue have to wait for 60 s.",
+    )
     workers: int = number(1, "QUEUEGATE_WORKERS", (1, 64), "Gateway processes on the port.")
     region: str = setting(
         "us-east-1",
@@ -208,13 +213,14 @@ class Settings:
         60,
         "QUEUEGATE_PURGE_INTERVAL",
         (0, 60),
-        "Seconds in which a second PurgeQueue is refused. SQS: 60; 0 suits tests.",
+        "Seconds in which a second PurgeQueue is refused. SQS: 60. Unset: 0 when ephemeral.",
     )
     queue_recreate_seconds: int = number(
         60,
         "QUEUEGATE_QUEUE_RECREATE_SECONDS",
         (0, 60),
-        "Seconds before the name of a deleted queue is free again. SQS: 60; 0 suits tests.",
+        "Seconds before the name of a deleted queue is free again. SQS: 60. "
+        "Unset: 0 when ephemeral.",
     )
     private_webhooks: bool | None = switch(
         None,
@@ -375,8 +381,13 @@ class Settings:
             if name is not None:
                 values[item.name] = _checked(variable, name, environ[name])
         values.setdefault("data_dir", default_data_dir(environ))
+        is_ephemeral = bool(values.get("ephemeral", False))
         if values.get("admin_clock") is None:
-            values["admin_clock"] = bool(values.get("ephemeral", False))
+            values["admin_clock"] = is_ephemeral
+        if is_ephemeral and not values.get("aws_cooldowns", False):
+            # A test that cleans up would wait for a minute, and no other emulator makes it.
+            values.setdefault("purge_interval_seconds", 0)
+            values.setdefault("queue_recreate_seconds", 0)
         settings = cls(**values)
         _check_together(settings)
         return settings

@@ -129,6 +129,32 @@ def test_the_clock_can_be_moved_only_when_ephemeral_or_asked_for() -> None:
 
 
 @pytest.mark.parametrize(
+    ("environ", "seconds"),
+    [
+        ({}, (60, 60)),
+        ({"QUEUEGATE_AWS_COOLDOWNS": "0"}, (60, 60)),
+        ({"QUEUEGATE_EPHEMERAL": "1"}, (0, 0)),
+        ({"QUEUEGATE_EPHEMERAL": "1", "QUEUEGATE_PURGE_INTERVAL": "7"}, (7, 0)),
+        ({"QUEUEGATE_EPHEMERAL": "1", "QUEUEGATE_AWS_COOLDOWNS": "1"}, (60, 60)),
+        (
+            {
+                "QUEUEGATE_EPHEMERAL": "1",
+                "QUEUEGATE_AWS_COOLDOWNS": "1",
+                "QUEUEGATE_QUEUE_RECREATE_SECONDS": "0",
+            },
+            (60, 0),
+        ),
+    ],
+)
+def test_only_ephemeral_gateways_are_without_the_cooldowns_of_sqs(
+    environ: dict[str, str], seconds: tuple[int, int]
+) -> None:
+    settings = Settings.from_env(environ)
+    assert (settings.purge_interval_seconds, settings.queue_recreate_seconds) == seconds
+    assert Settings.from_env(settings.to_env()) == settings
+
+
+@pytest.mark.parametrize(
     ("environ", "allowed"),
     [
         ({}, True),
