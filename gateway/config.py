@@ -114,7 +114,7 @@ class Settings:
     aws_cooldowns: bool = switch(
         False,
         "QUEUEGATE_AWS_COOLDOWNS",
-        "When ephemeral, too, a second purge and the name of a deleted queue have to wait for 60 s.",
+        "When ephemeral, too, a second purge and the name of a deleted queue wait for 60 s.",
     )
     workers: int = number(1, "QUEUEGATE_WORKERS", (1, 64), "Gateway processes on the port.")
     region: str = setting(

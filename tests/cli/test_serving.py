@@ -8,8 +8,11 @@ import signal
 import subprocess
 import sys
 import tempfile
+import urllib.request
 from pathlib import Path
+from typing import Any
 
+import boto3  # type: ignore[import-untyped]
 import pytest
 
 from tests.cli.processes import Gateway, Watch, children, postmaster, run
@@ -85,6 +88,45 @@ def test_a_second_gateway_on_the_same_data_is_refused(data: Path) -> None:
         assert f"another Queuegate (process {gateway.process.pid}) is using" in done.stderr
         assert done.stderr.count("\n") == 1
         assert gateway.get("/readyz")[0] == 200
+
+
+def _sqs(gateway: Gateway) -> Any:
+    return boto3.client(
+        "sqs",
+        endpoint_url=gateway.url,
+        region_name="us-east-1",
+        aws_access_key_id="111122223333",
+        aws_secret_access_key="any",
+    )
+
+
+def test_an_ephemeral_gateway_forgets_purges_and_deleted_names_at_once() -> None:
+    """Starts a gateway with its PostgreSQL."""
+    with Gateway("--ephemeral") as gateway:
+        sqs = _sqs(gateway)
+        for _ in range(3):
+            url = sqs.create_queue(QueueName="q")["QueueUrl"]
+            for _ in range(2):
+                sqs.send_message(QueueUrl=url, MessageBody="m")
+                sqs.purge_queue(QueueUrl=url)
+            assert "Messages" not in sqs.receive_message(QueueUrl=url)
+            sqs.delete_queue(QueueUrl=url)
+
+
+def test_an_ephemeral_gateway_refuses_what_sqs_refuses_when_asked_to() -> None:
+    """Starts a gateway with its PostgreSQL."""
+    with Gateway("--ephemeral", "--aws-cooldowns") as gateway:
+        sqs = _sqs(gateway)
+        url = sqs.create_queue(QueueName="q")["QueueUrl"]
+        sqs.purge_queue(QueueUrl=url)
+        with pytest.raises(sqs.exceptions.PurgeQueueInProgress):
+            sqs.purge_queue(QueueUrl=url)
+        sqs.delete_queue(QueueUrl=url)
+        with pytest.raises(sqs.exceptions.QueueDeletedRecently):
+            sqs.create_queue(QueueName="q")
+        move = json.dumps({"advance": "1m", "account": "111122223333"}).encode()
+        urllib.request.urlopen(f"{gateway.url}/_admin/clock", move, 30).close()
+        sqs.create_queue(QueueName="q")
 
 
 def test_ephemeral_data_is_gone_at_exit() -> None:
