@@ -43,9 +43,9 @@ async def open_engine(
     await engine.wakeups.start()
     try:
         async with database.transaction() as tx:
-            clock = await stored_settings.clock(tx)
+            stored = await stored_settings.clock(tx)
             secret = await receipt_secrets.agree_on(tx, token_bytes(SECRET_BYTES))
-        engine.clock.move(clock.ahead_seconds, clock.moves)
+        engine.clock.move(stored)
         engine.receipts.use(secret)
         yield engine
     finally:
@@ -100,6 +100,7 @@ def build_engine(settings: Settings, database: Database, tracing: Tracing | None
     account_of = _account_of(engine)
     for lane in engine.lanes:
         lane.account_of = account_of
+        lane.clocks = clock.accounts
         lane.observe = series.flush_observer(lane.name).observe
     if tracing is not None:
         from gateway.tracing.lanes import watch
@@ -115,8 +116,7 @@ def _account_of(engine: Engine) -> Callable[[Hashable], Hashable]:
     def account_of(party: Hashable) -> Hashable:
         if isinstance(party, str):
             return party.split(":")[4]
-        queue = engine.queues.by_id(party) if isinstance(party, int) else None
-        return queue.account_id if queue is not None else None
+        return engine.queues.account_of(party) if isinstance(party, int) else None
 
     return account_of
 

@@ -72,7 +72,7 @@ def _dsn(settings: Settings) -> Iterator[str]:
 
 async def _act(dsn: str, options: argparse.Namespace) -> int:
     topic = _topic(getattr(options, "topic", None))
-    async with _opened(dsn) as (database, now):
+    async with _opened(dsn, topic) as (database, now):
         if options.action == "list":
             return await _list(database, now, topic, options)
         if options.action == "summary":
@@ -85,8 +85,10 @@ async def _act(dsn: str, options: argparse.Namespace) -> int:
 
 
 @contextlib.asynccontextmanager
-async def _opened(dsn: str) -> AsyncIterator[tuple[Database, datetime | None]]:
-    """The database, and the time if somebody moved the clock."""
+async def _opened(
+    dsn: str, topic: TopicName | None
+) -> AsyncIterator[tuple[Database, datetime | None]]:
+    """The database, and the time if somebody moved the clock, that of the topic's account."""
     connection = await preflight.connect(dsn)
     try:
         missing = await pending(connection)
@@ -98,9 +100,10 @@ async def _opened(dsn: str) -> AsyncIterator[tuple[Database, datetime | None]]:
     await database.open()
     try:
         async with database.transaction() as tx:
-            ahead = (await stored_settings.clock(tx)).ahead_seconds
-        now = None if not ahead else datetime.fromtimestamp(_present() + ahead, UTC)
-        yield database, now
+            instant = (await stored_settings.clock(tx)).instant_of(
+                None if topic is None else topic[0], _present()
+            )
+        yield database, None if instant is None else datetime.fromtimestamp(instant, UTC)
     finally:
         await database.close()
 

@@ -18,6 +18,7 @@ from starlette.routing import Route
 
 from gateway.operations.caller import Caller
 from gateway.operations.sns import outbox, sms
+from gateway.page_answers import json_answer
 from protocol.names import invalid_characters
 from protocol.scheduler_target_shapes import SERVICES, UNIVERSAL
 from storage.errors import AccessDenied, Rejected, Unavailable
@@ -56,16 +57,8 @@ class _BadRequest(Exception):
     """What is wrong with the request; the text says what would be right."""
 
 
-def _json(content: dict[str, Any], status: int = 200) -> Response:
-    return Response(
-        orjson.dumps(content, option=orjson.OPT_APPEND_NEWLINE),
-        status,
-        media_type="application/json",
-    )
-
-
 def _error(text: str, status: int) -> Response:
-    return _json({"error": text}, status)
+    return json_answer({"error": text}, status)
 
 
 Handler = Callable[[Request, Caller], Awaitable[Response]]
@@ -103,12 +96,12 @@ class _Pages:
         wanted = _filter(params, caller)
         found = await outbox.list_outbox(self._engine, wanted, after_id=after_id, limit=limit)
         messages = [_message(message) for message in found.messages]
-        return _json({"messages": messages, "next": found.next_id})
+        return json_answer({"messages": messages, "next": found.next_id})
 
     async def clear(self, request: Request, caller: Caller) -> Response:
         """DELETE /_admin/outbox"""
         wanted = _filter(_params(request, _FILTERS), caller)
-        return _json({"deleted": await outbox.clear_outbox(self._engine, wanted)})
+        return json_answer({"deleted": await outbox.clear_outbox(self._engine, wanted)})
 
     async def list_or_clear(self, request: Request, caller: Caller) -> Response:
         """/_admin/outbox"""
@@ -124,7 +117,7 @@ class _Pages:
         message = await outbox.find_in_outbox(self._engine, account_id, int(text))
         if message is None:
             return _error(f"The outbox of account {account_id} has no message of this id.", 404)
-        return _json(_message(message))
+        return json_answer(_message(message))
 
     async def opted_out(self, request: Request, caller: Caller) -> Response:
         """PUT and DELETE /_admin/sms/opted-out/<number>, in the caller's account and region."""
@@ -133,7 +126,7 @@ class _Pages:
         is_opted_out = request.method == "PUT"
         change = sms.opt_out_phone_number if is_opted_out else sms.opt_in_phone_number
         await change(self._engine, caller, number)
-        return _json(
+        return json_answer(
             {
                 "account": caller.account_id,
                 "region": caller.region,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from datetime import datetime
 from typing import TYPE_CHECKING
 
@@ -17,7 +17,7 @@ from storage.database import Database, unavailable_when_lost
 from storage.errors import QueueDoesNotExist, Unavailable
 from storage.fifo_attempts import receive_attempt
 from storage.fifo_entries import FifoChangeVisibility, FifoDelete, FifoReceive, FifoSend, Handle
-from storage.lanes import RECEIVE_PLANNER, Lane
+from storage.lanes import RECEIVE_PLANNER, ClockNow, Lane
 from storage.model import Received
 from storage.queries import load
 from storage.queues import DEFAULT_ATTRIBUTES
@@ -47,7 +47,6 @@ MAX_IN_FLIGHT = 120_000
 _DEFAULT_RETENTION_SECONDS = int(DEFAULT_ATTRIBUTES["MessageRetentionPeriod"])
 
 _Key = tuple[int, str, int]
-ClockNow = Callable[[], datetime | None]
 
 _Row = tuple[int, str, str, str, str, str, str, str | None, str | None, int]
 """A queue_id and a FifoMessage."""
@@ -113,7 +112,8 @@ class FifoLanes:
                 if key not in lines:
                     rows.append((queue_id, *message))
                     lines[key] = len(rows)
-        answers = await send_rows(connection, self._now(), rows)
+        now = self.send.now_of(batch[0].queue_id, self._now)
+        answers = await send_rows(connection, now, rows)
         for entry in batch:
             entry.reply(_sent(entry, lines, answers, rows))
         return left
@@ -149,7 +149,7 @@ class FifoLanes:
         queues: dict[int, list[FifoReceive]],
     ) -> list[asyncpg.Record]:
         arguments = (
-            self._now(),
+            self._now_of(callers[0].queue_id),
             list(queues),
             [len(entries) for entries in queues.values()],
             [entries[0].retention_seconds for entries in queues.values()],
@@ -183,7 +183,7 @@ class FifoLanes:
         async with connection.transaction():
             return await receive_attempt(
                 connection,
-                self._now(),
+                self._now_of(entry.queue_id),
                 queue_id=entry.queue_id,
                 attempt_id=attempt_id,
                 visibility_ms=entry.visibility_ms,
@@ -227,7 +227,8 @@ class FifoLanes:
             return set()
         try:
             async with unavailable_when_lost():
-                rows = await connection.fetch(_READY_QUEUES, self._now(), list(queue_ids))
+                now = self._now_of(empty[0].queue_id)
+                rows = await connection.fetch(_READY_QUEUES, now, list(queue_ids))
         except Unavailable as error:
             # The receive is committed: whoever got something must hear of it.
             _log.warning("could not look for more: %s", error)
@@ -238,7 +239,11 @@ class FifoLanes:
         """See to groups of which the last flush found nothing to hand out."""
         while self._stale:
             queue_id, (retention_seconds, group_ids) = self._stale.popitem()
-            await connection.execute(_REFRESH, self._now(), queue_id, group_ids, retention_seconds)
+            now = self._now_of(queue_id)
+            await connection.execute(_REFRESH, now, queue_id, group_ids, retention_seconds)
+
+    def _now_of(self, queue_id: int) -> datetime | None:
+        return self.receive.now_of(queue_id, self._now)
 
     async def _full_queues(self, connection: Connection, queue_ids: Iterable[int]) -> list[int]:
         """Queues with MAX_IN_FLIGHT messages in flight.
@@ -255,7 +260,7 @@ class FifoLanes:
                 time = asyncio.get_running_loop().time()
                 if time >= state.count_at:
                     count = await connection.fetchval(
-                        _COUNT_IN_FLIGHT, self._now(), queue_id, self.max_in_flight
+                        _COUNT_IN_FLIGHT, self._now_of(queue_id), queue_id, self.max_in_flight
                     )
                     room = self.max_in_flight - count
                     state.allowance = min(max(room // 2, 1000), room)
@@ -286,13 +291,12 @@ class FifoLanes:
                 key = (queue_id, group_id, sequence)
                 if newest.get(key, 0) < count:
                     newest[key] = count
-        queue_ids, group_ids, sequences = zip(*newest, strict=True)
+        keys = list(newest)
         row = await connection.fetchrow(
-            statement, self._now(), queue_ids, group_ids, sequences, list(newest.values())
+            statement, self._now_of(keys[0][0]), *zip(*keys, strict=True), list(newest.values())
         )
         assert row is not None
         done, expired = row
-        keys = list(newest)
         states = dict.fromkeys([keys[position - 1] for position in done], "ok")
         states.update(dict.fromkeys([keys[position - 1] for position in expired], "expired"))
         if expired:
@@ -311,7 +315,7 @@ class FifoLanes:
             async with unavailable_when_lost():
                 rows = await connection.fetch(
                     _PAST_RETENTION,
-                    self._now(),
+                    self._now_of(keys[0][0]),
                     *zip(*keys, strict=True),
                     _DEFAULT_RETENTION_SECONDS,
                 )
@@ -335,7 +339,8 @@ class FifoLanes:
             else:
                 left.append(entry)
         rows = [row for entry in chosen for row in entry.rows]
-        changed = await connection.fetch(_CHANGE_VISIBILITY, self._now(), *zip(*rows, strict=True))
+        now = self._now_of(chosen[0].rows[0][0])
+        changed = await connection.fetch(_CHANGE_VISIBILITY, now, *zip(*rows, strict=True))
         states = ["gone"] * len(rows)
         for position, state in changed:
             states[position - 1] = state

@@ -20,8 +20,9 @@ import contextlib
 import logging
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Hashable, Iterable
-from typing import TYPE_CHECKING, Generic, TypeVar
+from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 import asyncpg
 
@@ -99,6 +100,19 @@ class Entry:
         self._reply = reply
 
 
+ClockNow = Callable[[], datetime | None]
+"""The present; None: the clock of the database."""
+
+
+class AccountClock(Protocol):
+    """The clock of one account, which a tester moved."""
+
+    def now(self) -> datetime:
+        """Its present."""
+
+
+NO_ACCOUNTS: Mapping[Any, AccountClock] = {}
+
 E = TypeVar("E", bound=Entry)
 Submit = Callable[[E], None]
 Flush = Callable[["Connection", list[E]], Awaitable[list[E]]]
@@ -134,6 +148,8 @@ class Lane(Generic[E]):
         self._turns: Turns[E] = Turns(self._party_of)
         self.account_of: Callable[[Hashable], Hashable] = nobody
         """Whose queue a party is; the accounts take turns."""
+        self.clocks = NO_ACCOUNTS
+        """By account, where it has a clock of its own: a flush has one present."""
         self._running = False
         self._flush_began: float | None = None
         self._watch: asyncio.TimerHandle | None = None
@@ -176,6 +192,27 @@ class Lane(Generic[E]):
         It takes the place of a look that ``submit`` takes anyway.
         """
         self._refusal = _CLOSING if self._closed else text
+
+    def now_of(self, party: Hashable, common: ClockNow) -> datetime | None:
+        """The present of whoever the party is: of the entries of a flush all have the same."""
+        return self.clock_of(party, common)() if self.clocks else common()
+
+    def clock_of(self, party: Hashable, common: ClockNow) -> ClockNow:
+        """The clock of whoever the party is: ``common``, unless the account has one."""
+        clock = self.clocks.get(self.account_of(party))
+        return common if clock is None else clock.now
+
+    def _of_one_clock(self, batch: list[E]) -> list[E]:
+        """The entries that go by the same clock as the first; the others are in the next flush."""
+        clocks, account_of = self.clocks, self.account_of
+        first = clocks.get(account_of(batch[0].party()))
+        mine: list[E] = []
+        others: list[E] = []
+        for entry in batch:
+            is_mine = clocks.get(account_of(entry.party())) is first
+            (mine if is_mine else others).append(entry)
+        self._put_back(others)
+        return mine
 
     def _party_of(self, entry: E) -> tuple[Hashable, Hashable]:
         party = entry.party()
@@ -318,6 +355,8 @@ class Lane(Generic[E]):
                 _reply_all(batch, error)
                 return
             self._flush_began = time.monotonic()
+        if self.clocks:
+            batch = self._of_one_clock(batch)
         if self.observe is not None:
             self.observe(len(batch))
         try:

@@ -15,7 +15,7 @@ from storage.database import Database
 from storage.deletes import Delete
 from storage.deletes import flush as flush_deletes
 from storage.errors import QueueDoesNotExist
-from storage.lanes import RECEIVE_PLANNER, Entry, Lane
+from storage.lanes import RECEIVE_PLANNER, ClockNow, Entry, Lane
 from storage.message_entries import ChangeVisibility, Receive
 from storage.model import Received
 from storage.planning import probe_by_key
@@ -40,9 +40,6 @@ _NEAR_SECONDS = 1.0
 _NEAR_REACH = timedelta(seconds=10)
 _FAR_SECONDS = 30.0
 _RECEIVED_PER_FLUSH = 500
-
-ClockNow = Callable[[], datetime | None]
-
 
 NewMessage = tuple[int, str, str, str, str | None, str | None, int, bytes]
 """(queue_id, message_id, body, sender_id, attributes, system, delay_seconds, body_md5): a tuple,
@@ -200,7 +197,7 @@ class StandardLanes:
                     counts[row[0]] = counts.get(row[0], 0) + 1
         sent = await send_rows(
             connection,
-            self._now(),
+            self.send.now_of(batch[0].party(), self._now),
             rows,
             counts,
             wants_sequences=wants_sequences,
@@ -244,7 +241,8 @@ class StandardLanes:
             else:
                 callers.append(entry)
             total += entry.limit
-        records = await connection.fetch(_RECEIVE, self._now(), *self._receive_arguments(chosen))
+        now = self.receive.now_of(batch[0].queue_id, self._now)
+        records = await connection.fetch(_RECEIVE, now, *self._receive_arguments(chosen))
         self._hand_out(chosen, records)
         return left
 
@@ -319,7 +317,9 @@ class StandardLanes:
             marks.received = max(marks.received, now - _MARK_LAG)
 
     async def _flush_deletes(self, connection: Connection, batch: list[Delete]) -> list[Delete]:
-        await flush_deletes(connection, self._now, batch)
+        await flush_deletes(
+            connection, lambda: self.delete.now_of(batch[0].party(), self._now), batch
+        )
         return []
 
     async def _flush_visibilities(
@@ -338,7 +338,8 @@ class StandardLanes:
         # The same message twice in one batch: the later entry counts, as if they came one by one.
         latest = {row[:2]: row for entry in now_entries for row in entry.rows}
         rows = sorted(latest.values())
-        records = await connection.fetch(_CHANGE_VISIBILITY, self._now(), *zip(*rows, strict=True))
+        now = self.visibility.now_of(batch[0].party(), self._now)
+        records = await connection.fetch(_CHANGE_VISIBILITY, now, *zip(*rows, strict=True))
         changed = {sequence for (sequence,) in records}
         for entry in now_entries:
             entry.reply([row[1] in changed for row in entry.rows])

@@ -62,10 +62,10 @@ async def tell_schedules_changed(tx: Transaction) -> None:
     await tx.execute(_NOTIFY, _CHANNEL, f"{EVERYBODY} S 0:1")
 
 
-async def tell_clock_moved(tx: Transaction, ahead_seconds: float, moves: int) -> None:
-    """Tell every process, with this transaction's commit, where the clock stands after so many
-    moves."""
-    await tx.execute(_NOTIFY, _CHANNEL, f"{EVERYBODY} C {int(ahead_seconds * 1000)}:{moves}")
+async def tell_clock_moved(tx: Transaction, moves: int) -> None:
+    """Tell every process, with this transaction's commit, to read where the clocks stand after so
+    many moves: those of many accounts do not fit into a notification."""
+    await tx.execute(_NOTIFY, _CHANNEL, f"{EVERYBODY} C 0:{moves}")
 
 
 class Notifications:

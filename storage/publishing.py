@@ -16,7 +16,7 @@ from storage import deliveries, messages, outbox
 from storage.database import Database
 from storage.fifo_entries import FifoMessage
 from storage.fifo_lanes import send_rows as send_fifo_rows
-from storage.lanes import Entry, Lane
+from storage.lanes import ClockNow, Entry, Lane
 from storage.messages import NewMessage
 from storage.model import NewDelivery, NewOutboxMessage
 from storage.queries import load
@@ -33,7 +33,6 @@ _LOCKS_PER_FLUSH = 500
 _CHUNK_BYTES = 4 << 20
 _CHUNK_ROWS = 2_000
 
-ClockNow = Callable[[], datetime | None]
 _Row = TypeVar("_Row")
 
 
@@ -171,8 +170,15 @@ class PublishLane:
         batch, left = _within_locks(batch)
         messages = [message for entry in batch for message in entry.messages]
         wants_places = any(entry.wants_places for entry in batch)
+        now = self.lane.now_of(batch[0].topic_arn, self._now)
         async with connection.transaction():
-            outcome = await write(connection, self._now(), messages, wants_places=wants_places)
+            outcome = await write(
+                connection,
+                now,
+                messages,
+                wants_places=wants_places,
+                clock_of=self._clock_of if self.lane.clocks else None,
+            )
             for queue_id, sent_at in outcome.sent.items():
                 self._on_sent((queue_id,), sent_at)
         start = 0
@@ -183,6 +189,13 @@ class PublishLane:
             start = end
         return left
 
+    def _clock_of(self, queue_id: int) -> ClockNow:
+        return self.lane.clock_of(queue_id, self._now)
+
+
+ClockOf = Callable[[int], ClockNow]
+"""The clock of whose queue it is."""
+
 
 async def write(
     connection: Transaction,
@@ -190,20 +203,23 @@ async def write(
     new: Sequence[Message],
     *,
     wants_places: bool = False,
+    clock_of: ClockOf | None = None,
 ) -> Outcome:
     """Write messages with all their copies, within the transaction under way.
 
-    ``now`` None: the clock of the database. The commit wakes nobody: that is the caller's part, and
-    so is ``StandardLanes.lower_marks`` for what ``sent`` tells.
+    ``now`` None: the clock of the database. ``clock_of`` is given when accounts have clocks of
+    their own: a copy goes by the clock of its queue. The commit wakes nobody: that is the caller's
+    part, and so is ``StandardLanes.lower_marks`` for what ``sent`` tells.
     """
     written, numbered_at = await _number(connection, now, new)
     copies = [
         message.copies(one.sequence) if not one.is_duplicate else Copies()
         for message, one in zip(new, written, strict=True)
     ]
-    writing = _Writing(connection, now, wants_places=wants_places, count=len(new))
-    await writing.send_standard(copies)
-    await writing.send_fifo(copies)
+    writing = _Writing(connection, wants_places=wants_places, count=len(new))
+    for at, some in _by_clock(copies, now, clock_of):
+        await writing.send_standard(at, some)
+        await writing.send_fifo(at, some)
     requests = (row for one in copies for row in one.deliveries)
     for chunk in _chunks(requests, lambda row: len(row.body)):
         await deliveries.insert(connection, now, chunk)
@@ -214,20 +230,41 @@ async def write(
     return Outcome(written, frozenset(writing.gone), writing.places, writing.sent)
 
 
+def _by_clock(
+    copies: list[Copies], now: datetime | None, clock_of: ClockOf | None
+) -> Iterator[tuple[datetime | None, list[Copies]]]:
+    """The copies for queues, apart where the clocks of their accounts are."""
+    if clock_of is None:
+        yield now, copies
+        return
+    standard = [list(one.standard) for one in copies]
+    queue_ids = {row[0] for rows in standard for row in rows}
+    queue_ids |= {queue_id for one in copies for queue_id, _ in one.fifo}
+    clocks: dict[ClockNow, set[int]] = {}
+    for queue_id in queue_ids:
+        clocks.setdefault(clock_of(queue_id), set()).add(queue_id)
+    for clock_now, mine in clocks.items():
+        part = [
+            Copies(
+                [row for row in rows if row[0] in mine],
+                [pair for pair in one.fifo if pair[0] in mine],
+            )
+            for one, rows in zip(copies, standard, strict=True)
+        ]
+        yield clock_now(), part
+
+
 class _Writing:
     """Copies on their way into queues."""
 
-    def __init__(
-        self, connection: Transaction, now: datetime | None, *, wants_places: bool, count: int
-    ) -> None:
+    def __init__(self, connection: Transaction, *, wants_places: bool, count: int) -> None:
         self._connection = connection
-        self._now = now
         self._wants_places = wants_places
         self.gone: set[int] = set()
         self.places: list[list[Place]] = [[] for _ in range(count)]
         self.sent: dict[int, datetime] = {}
 
-    async def send_standard(self, copies: list[Copies]) -> None:
+    async def send_standard(self, now: datetime | None, copies: list[Copies]) -> None:
         """Those for standard queues."""
         rows = ((number, row) for number, one in enumerate(copies) for row in one.standard)
         for chunk in _chunks(rows, lambda pair: len(pair[1][2])):
@@ -236,7 +273,7 @@ class _Writing:
                 counts[row[0]] = counts.get(row[0], 0) + 1
             done = await messages.send_rows(
                 self._connection,
-                self._now,
+                now,
                 [row for _, row in chunk],
                 counts,
                 wants_sequences=self._wants_places,
@@ -248,7 +285,7 @@ class _Writing:
                 if sequence is not None:
                     self.places[number].append(Place(row[0], sequence))
 
-    async def send_fifo(self, copies: list[Copies]) -> None:
+    async def send_fifo(self, now: datetime | None, copies: list[Copies]) -> None:
         """Those for FIFO queues; a queue's own deduplication may fold some of them."""
         lines: dict[tuple[int, str], int] = {}
         rows = []
@@ -260,7 +297,7 @@ class _Writing:
                 lines[key] = len(rows)
         if not rows:
             return
-        answers = await send_fifo_rows(self._connection, self._now, rows)
+        answers = await send_fifo_rows(self._connection, now, rows)
         self.gone |= {row[0] for line, row in enumerate(rows, 1) if line not in answers}
         if self._wants_places:
             for number, (queue_id, message) in pairs:

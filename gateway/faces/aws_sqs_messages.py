@@ -76,7 +76,7 @@ def _finish_receive(context: Context, members: Members, received: Any) -> Member
     if not received:
         return {}
     want = wire.wanted(members, is_query=context.is_query)
-    now = context.engine.clock.seconds()
+    now = context.engine.clock.of(context.queue.account_id).seconds()
     handle_of = context.engine.receipts.handle_of
     return {
         "Messages": [

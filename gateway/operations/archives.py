@@ -178,7 +178,8 @@ async def replay(
             )
         kept = await archives.read(tx, queue.queue_id, found.sequences)
         kept, found = _within_groups(kept, found)
-        sent = await archives.send_again(tx, engine.clock.now(), target, kept) if kept else []
+        now = engine.clock.of(target.account_id).now()
+        sent = await archives.send_again(tx, now, target, kept) if kept else []
         if kept and not sent:
             engine.queues.forget(target.queue_id)
             raise QueueDoesNotExist(target.name)

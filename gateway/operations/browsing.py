@@ -100,7 +100,7 @@ async def browse(engine: Engine, caller: Caller, queue: Queue, request: Browse) 
         )
         page = await browsing.read_page(
             tx,
-            engine.clock.now(),
+            engine.clock.of(queue.account_id).now(),
             queue,
             wanted,
             limit=request.limit,

@@ -56,6 +56,8 @@ class Limits:
     """Of one with messages: a batch, of which every character may be an escape of six, and half a
     megabyte for what is around it."""
     schedule_groups: int = 500
+    moved_accounts: int = 5_000
+    """That have a clock of their own. Each process keeps all of them."""
 
 
 LIMITS = Limits()

@@ -12,7 +12,11 @@ from storage.errors import Unavailable
 _log = logging.getLogger("queuegate.looking")
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
+    from gateway.operations.clock import Clock
     from gateway.operations.engine import Engine
+    from storage.database import Transaction
 
 
 def connect(engine: Engine) -> None:
@@ -31,8 +35,11 @@ def connect(engine: Engine) -> None:
             engine.queues.forget(queue_id)
             engine.in_flight.forget(queue_id)
 
-    def clock_moved(ahead_seconds: float, moves: int) -> None:
-        _move_clock(engine, ahead_seconds, moves)
+    def clock_moved(moves: int) -> None:
+        if moves > engine.clock.moves:
+            receiving.spawn(_read_clock(engine))
+        else:
+            engine.wakeups.clock_known(moves)
 
     engine.wakeups.look = look
     engine.wakeups.on_queue_changed = queue_changed
@@ -40,8 +47,9 @@ def connect(engine: Engine) -> None:
     engine.wakeups.on_arrival_elsewhere = lambda queue_id: engine.standard.look_near((queue_id,))
 
 
-def _move_clock(engine: Engine, ahead_seconds: float, moves: int) -> None:
-    if engine.clock.move(ahead_seconds, moves):
+def move_clocks(engine: Engine, stored: settings.StoredClock) -> None:
+    """Go by these clocks from now on, and wake whoever waits for a time."""
+    if engine.clock.move(stored):
         engine.standard.forget_marks()
         engine.wakeups.on_schedules()
         engine.wakeups.on_deliveries()
@@ -52,13 +60,38 @@ async def _read_clock(engine: Engine) -> None:
     try:
         async with engine.database.transaction() as tx:
             stored = await settings.clock(tx)
-        _move_clock(engine, stored.ahead_seconds, stored.moves)
     except Unavailable as error:
         _log.warning("where the clock stands is not known: %s", error)
+        return
+    move_clocks(engine, stored)
+    engine.wakeups.clock_known(stored.moves)
 
 
 async def _look(engine: Engine, queue_ids: list[int]) -> list[tuple[int, bool, int]]:
     """(queue_id, receivable now, milliseconds to the next) of queues that somebody waits on."""
+    found: list[tuple[int, bool, int]] = []
+    async with engine.database.transaction() as tx:
+        for clock, some in _by_clock(engine, queue_ids).items():
+            visible = await _next_visible(engine, tx, clock.now(), some)
+            # What stands still comes to nothing that it waits for.
+            found += [one for one in visible if one[1] or not clock.is_frozen]
+    return found
+
+
+def _by_clock(engine: Engine, queue_ids: list[int]) -> dict[Clock, list[int]]:
+    clock = engine.clock
+    if not clock.accounts:
+        return {clock: queue_ids}
+    found: dict[Clock, list[int]] = {}
+    for queue_id in queue_ids:
+        account_id = engine.queues.account_of(queue_id) or ""
+        found.setdefault(clock.of(account_id), []).append(queue_id)
+    return found
+
+
+async def _next_visible(
+    engine: Engine, tx: Transaction, now: datetime | None, queue_ids: list[int]
+) -> list[tuple[int, bool, int]]:
     standard = []
     ordered = []
     for queue_id in queue_ids:
@@ -69,14 +102,12 @@ async def _look(engine: Engine, queue_ids: list[int]) -> list[tuple[int, bool, i
             retention = queue.retention_seconds if queue else 1_209_600
             standard.append((queue_id, engine.standard.mark_of(queue_id), retention))
     found: list[tuple[int, bool, int]] = []
-    now = engine.clock.now()
-    async with engine.database.transaction() as tx:
-        if standard:
-            found += await messages.next_visible(tx, now, standard)
-        if ordered:
-            found += [
-                (queue_id, ready, in_ms or 0)
-                for queue_id, ready, in_ms in await fifo.next_ready(tx, now, ordered)
-                if ready or in_ms is not None
-            ]
+    if standard:
+        found += await messages.next_visible(tx, now, standard)
+    if ordered:
+        found += [
+            (queue_id, ready, in_ms or 0)
+            for queue_id, ready, in_ms in await fifo.next_ready(tx, now, ordered)
+            if ready or in_ms is not None
+        ]
     return found

@@ -119,7 +119,7 @@ def check_visibility(seconds: int, most: int) -> None:
 def _receipt(engine: Engine, queue: Queue, handle: str | None) -> Any:
     if not handle:
         raise MissingParameter("ReceiptHandle")
-    receipt = engine.receipts.read(queue, handle, engine.clock.seconds())
+    receipt = engine.receipts.read(queue, handle, engine.clock.of(queue.account_id).seconds())
     if receipt is None:
         raise ReceiptHandleIsInvalid(handle)
     return receipt
@@ -286,7 +286,8 @@ def _visibility_row(
     receipt = _receipt(engine, queue, handle)
     most = engine.limits.visibility_timeout_seconds
     check_visibility(seconds, most)
-    if engine.clock.seconds() + seconds > receipt.received_at + most + 1:
+    present = engine.clock.of(queue.account_id).seconds()
+    if present + seconds > receipt.received_at + most + 1:
         raise InvalidParameterValue(
             f"Value {seconds} for parameter VisibilityTimeout is invalid. Reason: Total "
             f"VisibilityTimeout for the message is beyond the limit [{most} seconds]"

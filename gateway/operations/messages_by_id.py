@@ -73,7 +73,9 @@ def _row(queue: Queue, message: InFlight) -> tuple[int, str, int, int]:
 
 async def _in_flight(engine: Engine, queue: Queue, ids: list[int]) -> list[InFlight]:
     async with engine.database.transaction() as tx:
-        return await message_ids.find_in_flight(tx, engine.clock.now(), queue.queue_id, ids)
+        return await message_ids.find_in_flight(
+            tx, engine.clock.of(queue.account_id).now(), queue.queue_id, ids
+        )
 
 
 async def change_visibility_by_id(
@@ -93,7 +95,7 @@ async def change_visibility_by_id(
         return await _change_in_flight(engine, queue, sequence, seconds)
     async with engine.database.transaction() as tx:
         visible_at = await message_ids.set_visible_at(
-            tx, engine.clock.now(), queue.queue_id, sequence, seconds
+            tx, engine.clock.of(queue.account_id).now(), queue.queue_id, sequence, seconds
         )
     if visible_at is not None and seconds == 0:
         engine.wakeups.arrived(queue.queue_id, 1)

@@ -115,7 +115,7 @@ async def start_message_move_task(
     _check_rate(engine, request.max_per_second)
     if request.source_arn is None:
         raise MissingParameter("SourceArn")
-    now = engine.clock.now()
+    now = engine.clock.of_arn(request.source_arn).now()
     limits = engine.limits
     async with engine.database.transaction() as tx:
         source = await _queue(tx, caller, _arn(request.source_arn), "SourceArn")
@@ -189,7 +189,7 @@ async def cancel_message_move_task(
             raise ResourceNotFound("Task does not exist.")
         if task.status != "RUNNING":
             raise InvalidParameterValue("Only tasks that are running can be cancelled.")
-        await moves.finish(tx, engine.clock.now(), task, status="CANCELLED")
+        await moves.finish(tx, engine.clock.of(source.account_id).now(), task, status="CANCELLED")
     return task.moved_count
 
 

@@ -102,7 +102,7 @@ async def metrics(engine: Engine, caller: Caller, queue: Queue) -> Metrics:
 
     Raises QueueDoesNotExist.
     """
-    now = engine.clock.now()
+    now = engine.clock.of(queue.account_id).now()
     async with engine.database.transaction() as tx:
         queue = await current(tx, queue)
         counts = await queue_contents.count(tx, now, queue)

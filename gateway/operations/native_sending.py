@@ -73,7 +73,7 @@ def send_native(
             else:
                 done(result, 0, [])
 
-        now = engine.clock.instant()
+        now = engine.clock.of(queue.account_id).instant()
         rows = [_fifo_message(caller, queue, one, now) for one in messages]
         engine.fifo.send.submit(FifoSend(queue.queue_id, rows, done_fifo, size))
         return

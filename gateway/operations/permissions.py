@@ -61,7 +61,7 @@ async def add_permission(engine: Engine, caller: Caller, request: AddPermission)
     that cannot be one.
     """
     label, statement = _statement(request, engine.limits)
-    now = engine.clock.now()
+    now = engine.clock.of(request.queue.account_id).now()
     async with engine.database.transaction() as tx:
         queue = await locked(tx, request.queue)
         policy = _policy(queue)
@@ -161,7 +161,7 @@ class RemovePermission:
 async def remove_permission(engine: Engine, caller: Caller, request: RemovePermission) -> None:
     """Remove the statement with that label; with the last one the policy goes too."""
     label = _checked_label(request.label)
-    now = engine.clock.now()
+    now = engine.clock.of(request.queue.account_id).now()
     async with engine.database.transaction() as tx:
         queue = await locked(tx, request.queue)
         policy = _policy(queue)

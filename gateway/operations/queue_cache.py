@@ -28,6 +28,7 @@ class QueueCache:
         self._epoch = 0
         self._by_name: dict[tuple[str, str, str], Queue] = {}
         self._by_id: dict[int, Queue] = {}
+        self._accounts: dict[int, str] = {}
         self._loading: dict[tuple[int, tuple[str, str, str]], asyncio.Future[Queue | None]] = {}
         self.by_url: dict[tuple[str, str, str], Queue] = {}
         """(caller's account, caller's region, queue URL as written) -> queue, for the hot path."""
@@ -86,6 +87,9 @@ class QueueCache:
             self.clear()
         self._by_name[queue.account_id, queue.region, queue.name] = queue
         self._by_id[queue.queue_id] = queue
+        if len(self._accounts) >= 4 * _MOST:
+            self._accounts.clear()
+        self._accounts[queue.queue_id] = queue.account_id
 
     async def find_many(self, names: Iterable[QueueName]) -> dict[QueueName, Queue | None]:
         """The queues of these names, hundreds with one statement; None: there is none."""
@@ -109,6 +113,10 @@ class QueueCache:
     def by_id(self, queue_id: int) -> Queue | None:
         """The queue of that id if this process knows it."""
         return self._by_id.get(queue_id)
+
+    def account_of(self, queue_id: int) -> str | None:
+        """Whose queue it is, or was: a change or an end of it does not let that be forgotten."""
+        return self._accounts.get(queue_id)
 
     def forget(self, queue_id: int) -> None:
         """Drop one queue, and let no load that is under way bring its old state back."""

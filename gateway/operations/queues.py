@@ -138,7 +138,7 @@ async def _create(
     engine: Engine, tx: Transaction, new: queues.NewQueue, request: CreateQueue
 ) -> Queue | None:
     """The created queue, or None when another creator was faster."""
-    now = engine.clock.now()
+    now = engine.clock.of(new.account_id).now()
     seconds = engine.rules.queue_recreate_seconds
     if not request.may_follow_deletion and await queues.was_deleted_recently(
         tx, now, account_id=new.account_id, region=new.region, name=new.name, seconds=seconds
@@ -230,8 +230,9 @@ async def delete_queue(engine: Engine, caller: Caller, request: DeleteQueue) -> 
 
     From the commit on nothing is sent to it or received from it; a worker removes the messages.
     """
+    now = engine.clock.of(request.queue.account_id).now()
     async with engine.database.transaction() as tx:
-        deleted = await queues.delete(tx, engine.clock.now(), request.queue.queue_id)
+        deleted = await queues.delete(tx, now, request.queue.queue_id)
     engine.wakeups.queue_changed(request.queue.queue_id)
     if not deleted:
         raise QueueDoesNotExist
@@ -259,7 +260,8 @@ async def get_queue_attributes(
     async with engine.database.transaction() as tx:
         queue = await current(tx, request.queue)
         if queue_attributes.need_counts(wanted):
-            counts = await queue_contents.count(tx, engine.clock.now(), queue)
+            now = engine.clock.of(queue.account_id).now()
+            counts = await queue_contents.count(tx, now, queue)
     return queue_attributes.read(queue, wanted, counts)
 
 
@@ -280,7 +282,7 @@ async def set_queue_attributes(engine: Engine, caller: Caller, request: SetQueue
     if request.attributes is None:
         raise MissingParameter("Attributes")
     changes = queue_attributes.normalise(request.attributes, is_fifo=request.queue.is_fifo)
-    now = engine.clock.now()
+    now = engine.clock.of(request.queue.account_id).now()
     async with engine.database.transaction() as tx:
         queue = await locked(tx, request.queue)
         if changes.get("RedrivePolicy"):
@@ -320,7 +322,7 @@ async def purge_queue(engine: Engine, caller: Caller, request: PurgeQueue) -> No
     seconds = engine.rules.purge_interval_seconds
     async with engine.database.transaction() as tx:
         await locked(tx, queue)
-        now = engine.clock.now()
+        now = engine.clock.of(queue.account_id).now()
         if not await queues.mark_purged(tx, now, queue.queue_id, interval_seconds=seconds):
             raise PurgeQueueInProgress(queue.name, seconds)
         last_sequence = await queue_contents.last_sequence(tx, queue)

@@ -153,7 +153,7 @@ class Receiving:
         """Many were handed out: a queue whose messages in flight are at the limit gives no more."""
         engine, queue = self._engine, self._queue
         try:
-            full = await engine.in_flight.is_full(engine.clock.now(), queue)
+            full = await engine.in_flight.is_full(engine.clock.of(queue.account_id).now(), queue)
         except Exception as error:  # noqa: BLE001 - whatever it is, the caller must get an answer
             self._finish(error)
             return
@@ -324,7 +324,7 @@ async def _move_to_dead_letter(
     target = await _dead_letter_queue(engine, queue)
     if target is None:
         return []
-    now = engine.clock.now()
+    now = engine.clock.of(queue.account_id).now()
     async with engine.database.transaction() as tx:
         if target.dead_letter_arn != queue.arn:
             prior_counts = fifo.prior_counts if queue.is_fifo else messages.prior_counts
@@ -376,7 +376,7 @@ async def release(engine: Engine, queue: Queue, received: list[Received]) -> Non
     give_back = fifo.release if queue.is_fifo else messages.release
     try:
         async with engine.database.transaction() as tx:
-            await give_back(tx, engine.clock.now(), received)
+            await give_back(tx, engine.clock.of(queue.account_id).now(), received)
     except Unavailable as error:
         _log.warning("%d messages stay hidden until their timeout: %s", len(received), error)
         return

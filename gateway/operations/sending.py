@@ -204,7 +204,8 @@ def _fifo_message(
     assert checked.deduplication_id is not None
     # Only queues whose scope was changed pay for the look at the clock.
     is_grouped = queue.deduplication_per_group and (
-        queue.grouped_from is None or queue.deduplicates_per_group(engine.clock.instant())
+        queue.grouped_from is None
+        or queue.deduplicates_per_group(engine.clock.of(queue.account_id).instant())
     )
     scope = request.group_id if is_grouped else None
     return FifoMessage(

@@ -35,6 +35,7 @@ _INTEREST_SECONDS = 16.0
 # A send that committed while the other process's wish to hear of it was on its way.
 _RECENT_SECONDS = 0.3
 _LOOK_SECONDS = 0.9
+_CLOCK_SECONDS = 1.0
 # Before a fresh long poll is looked after: most are woken by a send before that.
 _FIRST_LOOK_SECONDS = 0.01
 _EVERYBODY = 1 << 30
@@ -78,8 +79,10 @@ class Wakeups:
         """Told when deliveries to web hooks were written, here or elsewhere."""
         self.on_schedules: Callable[[], None] = lambda: None
         """Told when schedules were changed, here or elsewhere, or may have been."""
-        self.on_clock_moved: Callable[[float, int], None] = lambda *_: None
-        """Told how many seconds ahead the clock stands, and which of its moves that was."""
+        self.on_clock_moved: Callable[[int], None] = lambda _: None
+        """Told that a clock was moved, and which of all moves that was."""
+        self._moves_known: dict[str, int] = {}
+        self._clock_known = asyncio.Event()
         self.on_arrival_elsewhere: Callable[[int], None] = lambda _: None
         self.look: Looker | None = None
 
@@ -169,6 +172,22 @@ class Wakeups:
         if self._peers:
             self._hint("D", 0, 1)
 
+    def clock_known(self, moves: int) -> None:
+        """We know where the clocks stand after so many moves."""
+        if self._peers:
+            self._hint("K", moves, 1)
+
+    async def wait_for_clocks(self, moves: int) -> None:
+        """Until the other processes know it, too, but not for long: one of them may be gone."""
+        time = asyncio.get_running_loop().time
+        deadline = time() + _CLOCK_SECONDS
+        while any(self._moves_known.get(peer, 0) < moves for peer in self._peers):
+            if time() >= deadline:
+                return
+            self._clock_known.clear()
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._clock_known.wait(), deadline - time())
+
     def _hint(self, kind: str, number: int, count: int) -> None:
         hints = self._hints.setdefault(kind, {})
         hints[number] = hints.get(number, 0) + count
@@ -217,6 +236,12 @@ class Wakeups:
                 for queue_id in self._parked:
                     self._hint("W", queue_id, 1)
             self._peers[sender] = time + _PEER_SECONDS
+            if kind == "K":
+                self._moves_known[sender] = max(
+                    self._moves_known.get(sender, 0),
+                    *(int(word.partition(":")[0]) for word in rest.split(",")),
+                )
+                self._clock_known.set()
         for word in rest.split(","):
             number, _, count = word.partition(":")
             self._act(kind, int(number), int(count), time)
@@ -239,7 +264,7 @@ class Wakeups:
         elif kind == "S":
             self.on_schedules()
         elif kind == "C":
-            self.on_clock_moved(number / 1000, count)
+            self.on_clock_moved(count)
 
     # Running
 
@@ -285,6 +310,7 @@ class Wakeups:
         time = asyncio.get_running_loop().time()
         for peer in [peer for peer, end in self._peers.items() if end <= time]:
             del self._peers[peer]
+            self._moves_known.pop(peer, None)
         self._hint("P", 0, 1)
         if self._peers:
             for queue_id in self._parked:

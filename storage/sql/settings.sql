@@ -1,12 +1,15 @@
 -- Small facts that all processes share, as JSON.
 
 -- name: read_clock
--- params: ahead_name, moves_name
--- How far the clock stands ahead, and how often it was moved.
+-- params: ahead_name, moves_name, frozen_name, accounts_name
+-- How far the clock stands ahead, how often it was moved, where it is frozen, and the clocks of
+-- accounts; NULL where the last two were never set.
 SELECT coalesce(max(s.value::text) FILTER (WHERE s.setting_name = $1), '0')::float8 AS ahead_seconds,
-  coalesce(max(s.value::text) FILTER (WHERE s.setting_name = $2), '0')::bigint AS moves
+  coalesce(max(s.value::text) FILTER (WHERE s.setting_name = $2), '0')::bigint AS moves,
+  max(s.value::text) FILTER (WHERE s.setting_name = $3) AS frozen,
+  max(s.value::text) FILTER (WHERE s.setting_name = $4) AS accounts
 FROM settings AS s
-WHERE s.setting_name IN ($1, $2)
+WHERE s.setting_name IN ($1, $2, $3, $4)
 
 -- name: hold_clock
 -- params: ahead_name
@@ -14,8 +17,9 @@ WHERE s.setting_name IN ($1, $2)
 INSERT INTO settings (setting_name, value) VALUES ($1, '0')
 ON CONFLICT ON CONSTRAINT settings_key DO UPDATE SET value = settings.value
 
--- name: write_setting
--- params: setting_name, value
--- Sets one value, given as JSON text.
-INSERT INTO settings (setting_name, value) VALUES ($1, ($2::text)::jsonb)
+-- name: write_settings
+-- params: setting_names, values
+-- Sets values, given as JSON texts.
+INSERT INTO settings (setting_name, value)
+SELECT i.setting_name, i.value::jsonb FROM unnest($1::text[], $2::text[]) AS i (setting_name, value)
 ON CONFLICT ON CONSTRAINT settings_key DO UPDATE SET value = excluded.value

@@ -14,7 +14,7 @@ from gateway.operations.caller import Caller
 from gateway.operations.engine import Engine, Rules
 from gateway.operations.in_flight import InFlight
 from gateway.operations.limits import LIMITS
-from gateway.operations.looking import connect
+from gateway.operations.looking import connect, move_clocks
 from gateway.operations.messages import (
     ReceiveMessage,
     answered,
@@ -40,6 +40,7 @@ from storage.fifo import FifoLanes
 from storage.messages import StandardLanes
 from storage.model import Queue, Received
 from storage.publishing import PublishLane
+from storage.settings import Standing, StoredClock
 from tests.operations.conftest import MakeQueue, ReceiveFrom, SendTo, TestClock
 from tests.waiting import take_turns, until_so
 
@@ -294,7 +295,7 @@ async def test_a_moved_clock_ends_a_wait(
     await send(queue, "a", delay_seconds=600)
     waiting = asyncio.ensure_future(poll(queue))
     await _parked(looking)
-    looking.wakeups.on_clock_moved(601, 1)
+    move_clocks(looking, StoredClock(Standing(601), {}, 1))
     assert _bodies(await waiting) == ["a"]
 
 

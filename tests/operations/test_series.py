@@ -177,8 +177,7 @@ async def _ready(page: pages._Pages) -> tuple[int, dict[str, str]]:
 
 @pytest.fixture
 def page(engine: Engine, metrics: Metrics) -> pages._Pages:
-    settings: Any = None
-    return pages._Pages(engine, metrics, settings)
+    return pages._Pages(engine, metrics)
 
 
 async def test_a_gateway_whose_lane_hangs_is_not_ready(

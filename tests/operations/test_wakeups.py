@@ -144,13 +144,38 @@ async def test_a_changed_queue_is_told_to_all_by_the_transaction(
 
 
 async def test_a_moved_clock_is_told_to_all(pair: list[Wakeups], database: Database) -> None:
-    moved: list[tuple[float, int]] = []
+    told: list[int] = []
     for wakeups in pair:
-        wakeups.on_clock_moved = lambda ahead, moves: moved.append((ahead, moves))
+        wakeups.on_clock_moved = told.append
+    account = {"111122223333": settings.Standing(frozen=(1.5, 2.5))}
     async with database.transaction() as tx:
         held = await settings.hold_clock(tx)
-        await settings.move_clock(tx, held, 301.5)
-    await until_so(lambda: moved == [(301.5, held.moves + 1)] * 2)
+        moved = settings.StoredClock(settings.Standing(301.5), account, held.moves + 1)
+        await settings.move_clock(tx, moved)
+    await until_so(lambda: told == [moved.moves] * 2)
+    async with database.transaction() as tx:
+        assert await settings.clock(tx) == moved
+
+
+async def test_who_moves_a_clock_waits_until_others_know_of_it(
+    pair: list[Wakeups], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_CLOCK_SECONDS", 60.0)
+    here, there = pair
+    waiting = asyncio.create_task(here.wait_for_clocks(7))
+    there.clock_known(6)
+    await until_so(lambda: 6 in here._moves_known.values())
+    await take_turns()
+    assert not waiting.done()
+    there.clock_known(7)
+    await waiting
+
+
+async def test_nobody_waits_long_for_a_process_that_has_gone(
+    pair: list[Wakeups], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_CLOCK_SECONDS", 0.01)
+    await pair[0].wait_for_clocks(7)
 
 
 async def test_a_failing_look_does_not_end_the_looking(pair: list[Wakeups]) -> None:

@@ -49,7 +49,7 @@ class Clock:
         new.replace(self._file)
 
     def _tell(self, ahead: float) -> None:
-        body = json.dumps({"ahead_seconds": ahead}).encode()
+        body = json.dumps({"ahead_seconds": ahead, "back": True}).encode()
         urllib.request.urlopen(f"{self._gateway}/_admin/clock", body, 30).close()
 
 

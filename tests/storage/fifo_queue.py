@@ -19,8 +19,7 @@ from storage.fifo import (
     counts,
     dedup_key,
 )
-from storage.fifo_lanes import ClockNow
-from storage.lanes import Entry, Lane
+from storage.lanes import ClockNow, Entry, Lane
 from storage.model import Counts, Received
 
 START = datetime(2030, 1, 1, tzinfo=UTC)

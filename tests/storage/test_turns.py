@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
+from datetime import UTC, datetime
 from itertools import groupby
 from typing import TYPE_CHECKING
 
@@ -105,6 +106,13 @@ def test_the_old_are_taken_out() -> None:
     assert _flushes(turns, 9) == [["b"]]
 
 
+class At:
+    """The clock of an account."""
+
+    def now(self) -> datetime:
+        return datetime(2030, 1, 1, tzinfo=UTC)
+
+
 class Line:
     """A lane whose flushes are held and noted."""
 
@@ -175,3 +183,16 @@ async def test_who_did_not_fill_a_line_has_room_in_it(
     assert isinstance(await others[2], Unavailable)
     line.go_on.set()
     assert await asyncio.gather(*noise[:4], *others[:2]) == ["done"] * 6
+
+
+async def test_accounts_with_clocks_of_their_own_are_flushed_apart(database: Database) -> None:
+    line = Line(database, 8)
+    line.lane.clocks = {"a": At(), "b": At()}
+    await line.held()
+    sent = [line.send(queue) for queue in ("a1", "x1", "b1", "a2", "y1", "a1")]
+    line.go_on.set()
+    assert await asyncio.gather(*sent) == ["done"] * 6
+    assert line.flushes[1:] == [["a1", "a2", "a1"], ["x1", "y1"], ["b1"]]
+    assert line.lane.now_of("a1", lambda: None) == At().now()
+    assert line.lane.now_of("x1", lambda: None) is None
+    await line.lane.close()

@@ -224,7 +224,7 @@ async def _receive(call: Call) -> Answer:
     request = NativeReceive(query.max, query.vt, query.wait)
     received = await receive_native(call.engine, call.caller, queue, request)
     hidden = timedelta(seconds=request.visibility_of(queue))
-    present = call.engine.clock.instant()
+    present = call.engine.clock.of(queue.account_id).instant()
     shown = []
     size = 0
     for one in received:

@@ -56,7 +56,7 @@ async def existing_group(
     group = await schedule_groups.find(tx, caller.account_id, caller.region, name)
     if group is None and name == DEFAULT:
         group = await schedule_groups.ensure_default(
-            tx, engine.clock.now(), caller.account_id, caller.region
+            tx, engine.clock.of(caller.account_id).now(), caller.account_id, caller.region
         )
     if group is None:
         raise not_found(name)
@@ -100,7 +100,7 @@ async def create_schedule_group(
             await _check_quota(engine, caller, tx)
             created = await schedule_groups.create(
                 tx,
-                engine.clock.now(),
+                engine.clock.of(caller.account_id).now(),
                 account_id,
                 region,
                 name,
@@ -153,7 +153,9 @@ async def delete_schedule_group(engine: Engine, caller: Caller, name: str) -> No
         if group is None:
             raise not_found(name)
         if not group.is_deleting:
-            await schedule_groups.delete(tx, engine.clock.now(), group.group_id)
+            await schedule_groups.delete(
+                tx, engine.clock.of(caller.account_id).now(), group.group_id
+            )
 
 
 @dataclass(frozen=True, slots=True)

@@ -65,10 +65,11 @@ async def create_schedule(engine: Engine, caller: Caller, request: PutSchedule) 
     # A schedule that is deleted between a refused insert and the look at it is created after all.
     for _ in range(_CREATE_ATTEMPTS):
         async with engine.database.transaction() as tx:
-            times = first_times(request, await present_second(engine, tx), kept_start=None)
+            now = await present_second(engine, tx, caller.account_id)
+            times = first_times(request, now, kept_start=None)
             group = await group_for_new(engine, caller, tx, request.group)
             new = _row(group, request, checked, times, _token(_CREATED, request))
-            created = await schedules.create(tx, engine.clock.now(), new)
+            created = await schedules.create(tx, engine.clock.of(caller.account_id).now(), new)
             if created is not None:
                 return arn
             found = await _find(caller, tx, group, request.name)
@@ -99,14 +100,16 @@ async def update_schedule(engine: Engine, caller: Caller, request: PutSchedule) 
         )
         if found is None:
             raise _not_found(request.name)
-        now = await present_second(engine, tx)
+        now = await present_second(engine, tx, caller.account_id)
         if _keeps_times(found.spec, checked.spec):
             times = changed_times(request, now, found)
         else:
             times = first_times(request, now, kept_start=found.starts_at)
         new = _row(group, request, checked, times, token)
         if token is None or found.client_token != token:
-            await schedules.replace(tx, engine.clock.now(), found.schedule_id, new)
+            await schedules.replace(
+                tx, engine.clock.of(caller.account_id).now(), found.schedule_id, new
+            )
         elif not _is_same(found, new):
             raise ScheduleConflict(
                 f"Schedule {request.name} was updated with other parameters and the same "

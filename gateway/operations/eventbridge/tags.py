@@ -42,7 +42,9 @@ async def _tagged(engine: Engine, caller: Caller, tx: Transaction, arn: str) -> 
     group = None
     if (parsed.account_id, parsed.region) == place:
         if name == DEFAULT:
-            await schedule_groups.ensure_default(tx, engine.clock.now(), *place)
+            await schedule_groups.ensure_default(
+                tx, engine.clock.of(caller.account_id).now(), *place
+            )
         group = await schedule_groups.lock(tx, *place, name)
     if group is None:
         raise ResourceNotFound(f"Schedule group {name} does not exist.")
@@ -62,7 +64,9 @@ async def tag_resource(
         tags = {**group.tags, **added}
         if len(tags) > _MOST:
             raise ScheduleInvalid(f"A schedule group has at most {_MOST} tags.")
-        await schedule_groups.set_tags(tx, engine.clock.now(), group.group_id, tags)
+        await schedule_groups.set_tags(
+            tx, engine.clock.of(caller.account_id).now(), group.group_id, tags
+        )
 
 
 async def untag_resource(engine: Engine, caller: Caller, arn: str, tag_keys: Sequence[str]) -> None:
@@ -71,7 +75,9 @@ async def untag_resource(engine: Engine, caller: Caller, arn: str, tag_keys: Seq
     async with engine.database.transaction() as tx:
         group = await _tagged(engine, caller, tx, arn)
         tags = {key: value for key, value in group.tags.items() if key not in removed}
-        await schedule_groups.set_tags(tx, engine.clock.now(), group.group_id, tags)
+        await schedule_groups.set_tags(
+            tx, engine.clock.of(caller.account_id).now(), group.group_id, tags
+        )
 
 
 async def list_tags_for_resource(engine: Engine, caller: Caller, arn: str) -> Mapping[str, str]:

@@ -71,7 +71,7 @@ async def subscribe(engine: Engine, caller: Caller, request: SubscribeToEvents) 
     likeness = topics.passing(caller.account_id, caller.region, pattern)
     private = engine.rules.private_webhooks
     check_endpoint(likeness, protocol, endpoint, allow_private=private)
-    subject = Subject(likeness, protocol, endpoint, engine.clock.instant())
+    subject = Subject(likeness, protocol, endpoint, engine.clock.of(caller.account_id).instant())
     attributes = subscription_attributes.normalise(subject, given, {}, in_subscribe=True)
     new = _New(engine, caller, pattern, protocol, endpoint, attributes)
     # A topic or pattern that goes away between the look at it and its lock is created anew.
@@ -141,7 +141,7 @@ class _New:
 
     async def locked_topic(self, tx: Transaction) -> Topic | None:
         """The topic that keeps the subscriptions of the pattern, locked; None: look again."""
-        now = self.engine.clock.now()
+        now = self.engine.clock.of(self.caller.account_id).now()
         topic = await _find_topic(tx, self.caller, self.pattern)
         if topic is None:
             topic = await self._create_topic(tx, now)
@@ -161,7 +161,7 @@ class _New:
 
     async def find_or_create(self, tx: Transaction, topic: Topic) -> Subscription:
         """The endpoint's subscription; the topic is locked."""
-        now = self.engine.clock.now()
+        now = self.engine.clock.of(self.caller.account_id).now()
         key = (topic.topic_id, self.protocol, self.endpoint)
         await subscriptions.delete_expired_of_endpoint(tx, now, *key)
         existing = await subscriptions.find_by_endpoint(tx, *key)
@@ -226,7 +226,7 @@ async def list_of_pattern(
             return SubscriptionPage([], None)
         found = await subscriptions.page_of_topic(
             tx,
-            engine.clock.now(),
+            engine.clock.of(caller.account_id).now(),
             topic_id=topic.topic_id,
             after_position=after_position,
             limit=limit + 1,
@@ -251,7 +251,7 @@ async def unsubscribe(engine: Engine, caller: Caller, pattern: str, subscription
     Raises InvalidParameterValue, and NotFound when there is none.
     """
     checked_pattern(pattern)
-    now = engine.clock.now()
+    now = engine.clock.of(caller.account_id).now()
     key = _parsed_id(subscription_id)
     async with engine.database.transaction() as tx:
         topic = await _find_topic(tx, caller, pattern)

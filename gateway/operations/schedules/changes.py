@@ -157,18 +157,18 @@ async def _create(
     engine: Engine, caller: Caller, tx: Transaction, wanted: _Wanted, *, is_repeatable: bool
 ) -> Schedule | None:
     """The created schedule, or None when there is one of that name."""
-    now = await present_second(engine, tx)
+    now = await present_second(engine, tx, caller.account_id)
     timing = timing_of(wanted.expression, now)
     first = first_time(timing, now, is_repeatable=is_repeatable)
     new = _row(caller, wanted, timing, first)
-    return await schedules.create(tx, engine.clock.now(), new)
+    return await schedules.create(tx, engine.clock.of(caller.account_id).now(), new)
 
 
 async def _change(
     engine: Engine, caller: Caller, tx: Transaction, found: Schedule, wanted: _Wanted
 ) -> Schedule:
     """The locked schedule as it is wanted; it is left alone if it is that already."""
-    now = await present_second(engine, tx)
+    now = await present_second(engine, tx, caller.account_id)
     status = wanted.options.status or found.status
     wanted = dataclasses.replace(wanted, options=dataclasses.replace(wanted.options, status=status))
     if wanted.expression != expression_of(found):
@@ -182,7 +182,7 @@ async def _change(
     new = _row(caller, wanted, timing, next_fire_at)
     if all(getattr(found, name) == getattr(new, name) for name in _COMPARED):
         return found
-    await schedules.replace(tx, engine.clock.now(), found.schedule_id, new)
+    await schedules.replace(tx, engine.clock.of(caller.account_id).now(), found.schedule_id, new)
     changed = await schedules.find_by_id(tx, found.schedule_id)
     assert changed is not None
     return changed

@@ -8,7 +8,7 @@ is looked up again.
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -149,7 +149,13 @@ class Dispatcher:
         messages = [one.message for some in ready for one in some]
         try:
             async with savepoint(tx):
-                outcome = await stored.write(tx, now, messages, wants_places=wants_places)
+                outcome = await stored.write(
+                    tx,
+                    now,
+                    messages,
+                    wants_places=wants_places,
+                    clock_of=self._clock_of if self._engine.clock.accounts else None,
+                )
                 if outcome.gone:
                     raise _Gone
         except _Gone:
@@ -157,6 +163,10 @@ class Dispatcher:
                 self._engine.queues.forget(queue_id)
             return None
         return Written(ready, outcome)
+
+    def _clock_of(self, queue_id: int) -> Callable[[], datetime | None]:
+        engine = self._engine
+        return engine.clock.of(engine.queues.account_of(queue_id) or "").now
 
     def committed(self, written: Written) -> None:
         """Wake who waits for the messages, here and elsewhere, and count them."""
@@ -228,7 +238,11 @@ class Dispatcher:
             queue = queues[target["account_id"], target["region"], target["queue_name"]]
             if queue is None:
                 raise QueueDoesNotExist
-            return Ready(message_for(fire, queue, self._engine.clock.instant()), queue, None)
+            return Ready(
+                message_for(fire, queue, self._engine.clock.of(queue.account_id).instant()),
+                queue,
+                None,
+            )
         if target["kind"] == "outbox":
             return Ready(kept_message(fire), None, None)
         audience = await self._audience(fire)

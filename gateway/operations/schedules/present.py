@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from storage.database import Transaction
 
 
-async def present_second(engine: Engine, tx: Transaction) -> datetime:
-    """The present, to a second: what counts from it then has no fractions of seconds."""
-    return (await schedules.present(tx, engine.clock.now())).replace(microsecond=0)
+async def present_second(engine: Engine, tx: Transaction, account_id: str) -> datetime:
+    """The present of an account, to a second: what counts from it then has no fractions of
+    seconds."""
+    now = engine.clock.of(account_id).now()
+    return (await schedules.present(tx, now)).replace(microsecond=0)

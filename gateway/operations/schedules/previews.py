@@ -43,7 +43,7 @@ class Preview:
 
 async def preview_schedule(engine: Engine, caller: Caller, request: PreviewSchedule) -> Preview:
     """Raises InvalidParameterValue with what would have been understood."""
-    start = engine.clock.instant() if request.start is None else request.start
+    start = engine.clock.of(caller.account_id).instant() if request.start is None else request.start
     if not _FIRST <= start <= _LAST:
         raise InvalidParameterValue("from must be between the years 1970 and 9998.")
     count = engine.rules.schedule_preview_count if request.count is None else request.count

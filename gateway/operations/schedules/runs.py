@@ -51,9 +51,8 @@ async def _write(engine: Engine, dispatcher: Dispatcher, fire: Fire) -> Written:
             raise InvalidParameterValue(f"The schedule cannot be run: {failure.message}")
         async with engine.database.transaction() as tx:
             await probe_by_key(tx)
-            written = await dispatcher.write(
-                tx, engine.clock.now(), prepared.ready, wants_places=True
-            )
+            now = engine.clock.of(fire.account_id).now()
+            written = await dispatcher.write(tx, now, prepared.ready, wants_places=True)
         if written is not None:
             return written
     raise Unavailable("The queues of the schedule are being created and deleted by others.")
@@ -66,7 +65,7 @@ async def run_now(engine: Engine, caller: Caller, schedule: Schedule, *, base_ur
     Raises InvalidParameterValue, with the reason, when its target cannot take the message now.
     """
     run_id = str(uuid4())
-    instant = engine.clock.instant()
+    instant = engine.clock.of(schedule.account_id).instant()
     fire = Fire(
         schedule.schedule_id,
         schedule.account_id,

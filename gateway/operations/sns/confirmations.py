@@ -70,9 +70,8 @@ def make_confirmation(
     certificate = envelopes.cert_url(
         engine.rules.cert_url_base or base_url, engine.signer.fingerprint
     )
-    confirming = Confirming(
-        kind, message_id, token, topic.arn, subscription.arn, engine.clock.instant()
-    )
+    instant = engine.clock.of(topic.account_id).instant()
+    confirming = Confirming(kind, message_id, token, topic.arn, subscription.arn, instant)
     envelope = envelopes.confirmation(
         confirming, base_url=base_url, signing=Signing(topic.signature_version, certificate)
     )
@@ -157,9 +156,8 @@ async def confirm_subscription(engine: Engine, caller: Caller, request: ConfirmS
     token = _checked_token(request.token)
     is_signed = not caller.is_anonymous
     wants_authentication = (request.authenticate_on_unsubscribe or "").lower() == "true"
-    confirming = _Confirming(
-        engine.clock.now(), token, arn.region, is_signed, is_signed and wants_authentication
-    )
+    now = engine.clock.of(arn.account_id).now()
+    confirming = _Confirming(now, token, arn.region, is_signed, is_signed and wants_authentication)
     async with engine.database.transaction() as tx:
         confirmed = await confirming.confirm(tx)
     engine.wakeups.topic_changed(confirmed.topic_id)

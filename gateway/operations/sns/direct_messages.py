@@ -79,5 +79,5 @@ async def _keep(
         attributes=message_attributes.stored(request.attributes) if request.attributes else None,
     )
     async with engine.database.transaction() as tx:
-        await outbox.insert(tx, engine.clock.now(), [kept])
+        await outbox.insert(tx, engine.clock.of(caller.account_id).now(), [kept])
     return message_id

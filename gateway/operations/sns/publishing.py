@@ -203,7 +203,7 @@ def check(engine: Engine, audience: Audience, request: PublishMessage) -> Outgoi
         subject,
         attributes or None,
         message_attributes.stored(attributes) if attributes else None,
-        engine.clock.instant(),
+        engine.clock.of(topic.account_id).instant(),
         group_id,
         deduplication_id,
         len(encoded) + attribute_bytes,
@@ -285,6 +285,8 @@ class _Publishing:
         """Copies for standard queues that are known and can take them, on the send lane; False when
         it is not as plain as that, and nothing was done."""
         cached = self._engine.queues.cached
+        clocks = self._engine.clock.accounts
+        own_clock = clocks.get(self._audience.topic.account_id)
         rows: list[NewMessage] = []
         queues: list[Queue] = []
         size = 0
@@ -306,6 +308,7 @@ class _Publishing:
                     or queue.is_fifo
                     or most > queue.maximum_message_size_bytes
                     or (target.has_few_attributes and outgoing.has_many_attributes)
+                    or (clocks and clocks.get(queue.account_id) is not own_clock)
                 ):
                     return False
                 rows.append(maker.standard(target, queue))

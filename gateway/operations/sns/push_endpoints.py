@@ -80,7 +80,7 @@ async def create_platform_endpoint(
             endpoint_id = uuid4()
             if await platforms.create_endpoint(
                 tx,
-                engine.clock.now(),
+                engine.clock.of(caller.account_id).now(),
                 application.application_id,
                 endpoint_id=endpoint_id,
                 token=token,

@@ -85,7 +85,7 @@ async def create_platform_application(
     identity = ApplicationName(caller.account_id, caller.region, platform, name)
     for _ in range(_CREATE_ATTEMPTS):
         async with engine.database.transaction() as tx:
-            now = engine.clock.now()
+            now = engine.clock.of(caller.account_id).now()
             application = await platforms.create_application(tx, now, identity, attributes)
             if application is None:
                 application = await platforms.find_application(tx, identity)

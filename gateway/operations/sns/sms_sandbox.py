@@ -82,7 +82,7 @@ async def create_sms_sandbox_phone_number(
         )
         if is_pending:
             message = _verification(caller, number, password)
-            await outbox.insert(tx, engine.clock.now(), [message])
+            await outbox.insert(tx, engine.clock.of(caller.account_id).now(), [message])
 
 
 def _verification(caller: Caller, number: str, password: str) -> NewOutboxMessage:

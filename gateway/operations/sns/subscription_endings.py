@@ -38,7 +38,7 @@ async def unsubscribe(engine: Engine, caller: Caller, request: Unsubscribe) -> N
     arn = request.subscription_arn
     if not arn:
         raise InvalidParameter("SubscriptionArn Reason: no value for required parameter")
-    now = engine.clock.now()
+    now = engine.clock.of_arn(arn).now()
     try:
         async with engine.database.transaction() as tx:
             subscription = await current_subscription(tx, arn, now)
@@ -78,7 +78,7 @@ async def _tell(
     engine: Engine, tx: Transaction, topic: Topic, subscription: Subscription, *, base_url: str
 ) -> None:
     """Tell the endpoint, and keep for so long what it takes to restore the subscription."""
-    now, token = engine.clock.now(), new_token()
+    now, token = engine.clock.of(topic.account_id).now(), new_token()
     seconds = engine.limits.confirmation_seconds
     await subscriptions.remember_ended(
         tx, now, subscription.subscription_id, token=token, token_seconds=seconds

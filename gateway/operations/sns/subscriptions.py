@@ -113,10 +113,11 @@ class _New:
             raise InvalidParameter(
                 f"Endpoint does not exist for endpoint arn{self.endpoint}", prefix=""
             )
-        now = self.engine.clock.now()
+        clock = self.engine.clock.of(topic.account_id)
+        now = clock.now()
         key = (topic.topic_id, self.protocol, self.endpoint)
         await subscriptions.delete_expired_of_endpoint(tx, now, *key)
-        subject = Subject(topic, self.protocol, self.endpoint, self.engine.clock.instant())
+        subject = Subject(topic, self.protocol, self.endpoint, clock.instant())
         given = self.request.attributes
         attributes = subscription_attributes.normalise(subject, given, {}, in_subscribe=True)
         existing = await subscriptions.find_by_endpoint(tx, *key)
@@ -160,7 +161,7 @@ class _New:
 
     async def ask(self, tx: Transaction, topic: Topic, subscription: Subscription) -> Confirmation:
         """Ask the endpoint to confirm; what it gets."""
-        now = self.engine.clock.now()
+        now = self.engine.clock.of(topic.account_id).now()
         seconds = self.engine.limits.confirmation_seconds
         token = await subscriptions.renew_token(
             tx, now, subscription.subscription_id, token_seconds=seconds
@@ -210,7 +211,7 @@ async def get_subscription_attributes(
     if request.subscription_arn is None:
         raise ValidationFailed("subscriptionArn")
     async with engine.database.transaction() as tx:
-        now = engine.clock.now()
+        now = engine.clock.of_arn(request.subscription_arn).now()
         subscription = await current_subscription(tx, request.subscription_arn, now)
         topic = await topics.find_by_id(tx, subscription.topic_id)
         if topic is None:
@@ -245,13 +246,12 @@ async def set_subscription_attributes(
         raise ValidationFailed("subscriptionArn")
     if name is None:
         raise ValidationFailed("attributeName")
-    now = engine.clock.now()
+    clock = engine.clock.of_arn(request.subscription_arn)
+    now = clock.now()
     async with engine.database.transaction() as tx:
         subscription, topic = await locked_subscription(tx, request.subscription_arn, now)
         stored = subscription.attributes
-        subject = Subject(
-            topic, subscription.protocol, subscription.endpoint, engine.clock.instant()
-        )
+        subject = Subject(topic, subscription.protocol, subscription.endpoint, clock.instant())
         attributes = subscription_attributes.normalise(subject, {name: value}, stored)
         if subscription_attributes.has_new_filter_policy(stored, attributes):
             await check_filter_policies(engine, tx, topic, subscription.account_id)
@@ -290,7 +290,7 @@ async def list_subscriptions(
     async with engine.database.transaction() as tx:
         found = await subscriptions.page_of_account(
             tx,
-            engine.clock.now(),
+            engine.clock.of(caller.account_id).now(),
             account_id=caller.account_id,
             region=caller.region,
             after_position=after,
@@ -313,7 +313,7 @@ async def list_subscriptions_by_topic(
     async with engine.database.transaction() as tx:
         found = await subscriptions.page_of_topic(
             tx,
-            engine.clock.now(),
+            engine.clock.of(topic.account_id).now(),
             topic_id=topic.topic_id,
             after_position=after,
             limit=size + 1,

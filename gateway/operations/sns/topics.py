@@ -55,7 +55,7 @@ async def create_topic(engine: Engine, caller: Caller, request: CreateTopic) -> 
             topic = await _existing(tx, new, wanted)
             if topic is not None:
                 return topic
-            topic = await topics.create(tx, engine.clock.now(), new)
+            topic = await topics.create(tx, engine.clock.of(new.account_id).now(), new)
         if topic is not None:
             engine.wakeups.topic_changed(topic.topic_id)
             return topic
@@ -142,7 +142,8 @@ async def get_topic_attributes(
     oldest = None
     async with engine.database.transaction() as tx:
         topic = await current_topic(tx, arn)
-        counts = await topics.count_subscriptions(tx, engine.clock.now(), topic.topic_id)
+        now = engine.clock.of(topic.account_id).now()
+        counts = await topics.count_subscriptions(tx, now, topic.topic_id)
         if topic.archive_days:
             oldest = await topics.oldest_archived_at(tx, topic.topic_id)
     return topic_attributes.read(topic, counts, oldest)
