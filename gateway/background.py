@@ -47,7 +47,7 @@ def workers_for(
         Worker(KeepTime(engine.database, engine.series.clock)),
         *all_workers(
             engine.database,
-            engine.clock.now,
+            engine.clock,
             engine.wakeups.arrived,
             queue_recreate_seconds=engine.rules.queue_recreate_seconds,
             outbox_days=engine.rules.outbox_days,
@@ -56,7 +56,7 @@ def workers_for(
     if settings.delivery_enabled:
         deliver = Deliver(
             engine.database,
-            engine.clock.now,
+            engine.clock,
             _options(engine, settings, tracing),
             sign=_signing(engine),
             on_moved=engine.wakeups.arrived,
@@ -73,7 +73,7 @@ def _firing(engine: Engine, settings: Settings, tracing: Tracing | None) -> Fire
     dispatcher = Dispatcher(engine, links_url(settings) or f"http://localhost:{settings.port}")
     fire = FireSchedules(
         engine.database,
-        engine.clock.now,
+        engine.clock,
         FireOptions(settings.schedule_poll_ms / 1000, settings.schedule_batch_size),
         dispatch=dispatcher if tracing is None else _traced(dispatcher, tracing),
         tally=engine.series.schedules,

@@ -8,7 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import datetime
+from functools import partial
+from typing import TYPE_CHECKING
 
+from scheduler.clocks import ClockNow, Clocks, EachClock, WhoseNow, earliest
 from scheduler.collect import FoldCounters, ForgetDeduplication, RemoveDeletedQueues
 from scheduler.collect_archives import CollectArchives
 from scheduler.collect_outbox import CollectOutbox
@@ -20,12 +23,16 @@ from scheduler.replay import ReplayArchives
 from scheduler.worker import Worker
 from storage.database import Database
 
+if TYPE_CHECKING:
+    from scheduler.worker import Job
+    from storage.moved_accounts import Holding
+
 _TOMBSTONE_SECONDS = 120
 
 
 def all_workers(
     database: Database,
-    clock_now: Callable[[], datetime | None],
+    clocks: Clocks,
     on_moved: Callable[[int, int], None],
     *,
     queue_recreate_seconds: int = 60,
@@ -37,19 +44,30 @@ def all_workers(
     replay brought.
     """
     keep_seconds = max(queue_recreate_seconds, _TOMBSTONE_SECONDS)
+
+    def slowest() -> datetime | None:
+        return earliest(clocks)
+
+    def each(holding: Holding, make: Callable[[ClockNow, WhoseNow], Job]) -> EachClock:
+        return EachClock(database, clocks, holding, make)
+
     return [
-        Worker(MoveMessages(database, clock_now, on_moved), most_rows=500),
-        Worker(ReplayArchives(database, clock_now, on_moved), most_rows=2_000),
-        Worker(ExpireMessages(database, clock_now), most_rows=2_000),
-        Worker(FoldCounters(database), most_rows=10_000),
-        Worker(ForgetDeduplication(database, clock_now), most_rows=5_000),
-        Worker(CollectOutbox(database, clock_now, days=outbox_days), most_rows=2_000),
         Worker(
-            RemoveDeletedQueues(database, clock_now, keep_seconds=keep_seconds), most_rows=2_000
+            each("move tasks", lambda now, whose: MoveMessages(database, now, on_moved, whose)),
+            most_rows=500,
         ),
-        Worker(RemoveUnconfirmed(database, clock_now), most_rows=1_000),
-        Worker(ForgetTopicDeduplication(database, clock_now), most_rows=5_000),
+        Worker(
+            each("replays", lambda now, whose: ReplayArchives(database, now, on_moved, whose)),
+            most_rows=2_000,
+        ),
+        Worker(each("queues", partial(ExpireMessages, database)), most_rows=2_000),
+        Worker(FoldCounters(database), most_rows=10_000),
+        Worker(ForgetDeduplication(database, slowest), most_rows=5_000),
+        Worker(each("outbox", partial(CollectOutbox, database, days=outbox_days)), most_rows=2_000),
+        Worker(RemoveDeletedQueues(database, slowest, keep_seconds=keep_seconds), most_rows=2_000),
+        Worker(each("topics", partial(RemoveUnconfirmed, database)), most_rows=1_000),
+        Worker(ForgetTopicDeduplication(database, slowest), most_rows=5_000),
         Worker(RemoveScheduleGroups(database), most_rows=2_000),
-        Worker(TrimArchives(database, clock_now), most_rows=2_000),
-        Worker(CollectArchives(database, clock_now), most_rows=2_000),
+        Worker(each("topics", partial(TrimArchives, database)), most_rows=2_000),
+        Worker(each("queues", partial(CollectArchives, database)), most_rows=2_000),
     ]

@@ -7,6 +7,7 @@ from datetime import datetime
 
 from storage import archives
 from storage.database import Database
+from storage.whose import Whose
 
 _ARCHIVES_PER_LOOK = 500
 
@@ -21,9 +22,15 @@ class CollectArchives:
     name = "collect archives"
     pause_seconds = 30.0
 
-    def __init__(self, database: Database, clock_now: Callable[[], datetime | None]) -> None:
+    def __init__(
+        self,
+        database: Database,
+        clock_now: Callable[[], datetime | None],
+        whose: Callable[[], Whose] = Whose,
+    ) -> None:
         self._database = database
         self._now = clock_now
+        self._whose = whose
 
     async def run_round(self, rows: int) -> int:
         """Remove up to about ``rows`` messages; fewer: there are no more."""
@@ -32,7 +39,11 @@ class CollectArchives:
         while after is not None and handled < rows:
             async with self._database.transaction() as tx:
                 page = await archives.find_outdated(
-                    tx, self._now(), after_queue_id=after, limit=_ARCHIVES_PER_LOOK
+                    tx,
+                    self._now(),
+                    after_queue_id=after,
+                    limit=_ARCHIVES_PER_LOOK,
+                    whose=self._whose(),
                 )
             for outdated in page.archives:
                 if handled < rows:

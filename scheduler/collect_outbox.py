@@ -7,6 +7,7 @@ from datetime import datetime
 
 from storage import outbox
 from storage.database import Database
+from storage.whose import Whose
 
 MOST_MESSAGES = 100_000
 """Of an account; the oldest ones beyond them go."""
@@ -25,19 +26,23 @@ class CollectOutbox:
         self,
         database: Database,
         clock_now: Callable[[], datetime | None],
+        whose: Callable[[], Whose] = Whose,
         *,
         days: int,
         most_messages: int = MOST_MESSAGES,
     ) -> None:
         self._database = database
         self._now = clock_now
+        self._whose = whose
         self._days = days
         self._most_messages = most_messages
 
     async def run_round(self, rows: int) -> int:
         """Delete up to about ``rows`` messages; fewer: there are no more."""
         async with self._database.transaction() as tx:
-            handled = await outbox.remove_old(tx, self._now(), days=self._days, limit=rows)
+            handled = await outbox.remove_old(
+                tx, self._now(), days=self._days, limit=rows, whose=self._whose()
+            )
         after: str | None = ""
         while after is not None and handled < rows:
             async with self._database.transaction() as tx:

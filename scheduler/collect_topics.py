@@ -7,6 +7,7 @@ from datetime import datetime
 
 from storage import subscriptions, topics
 from storage.database import Database
+from storage.whose import Whose
 
 ClockNow = Callable[[], datetime | None]
 
@@ -19,14 +20,17 @@ class RemoveUnconfirmed:
     name = "remove unconfirmed subscriptions"
     pause_seconds = 30.0
 
-    def __init__(self, database: Database, clock_now: ClockNow) -> None:
+    def __init__(
+        self, database: Database, clock_now: ClockNow, whose: Callable[[], Whose] = Whose
+    ) -> None:
         self._database = database
         self._now = clock_now
+        self._whose = whose
 
     async def run_round(self, rows: int) -> int:
         """Remove up to about ``rows``."""
         async with self._database.transaction() as tx:
-            return await subscriptions.delete_expired(tx, self._now(), rows)
+            return await subscriptions.delete_expired(tx, self._now(), rows, self._whose())
 
 
 class ForgetTopicDeduplication:
@@ -55,9 +59,12 @@ class TrimArchives:
     name = "trim archives"
     pause_seconds = 15.0
 
-    def __init__(self, database: Database, clock_now: ClockNow) -> None:
+    def __init__(
+        self, database: Database, clock_now: ClockNow, whose: Callable[[], Whose] = Whose
+    ) -> None:
         self._database = database
         self._now = clock_now
+        self._whose = whose
 
     async def run_round(self, rows: int) -> int:
         """Remove up to about ``rows`` messages; fewer: there are no more."""
@@ -66,7 +73,11 @@ class TrimArchives:
         while after is not None and handled < rows:
             async with self._database.transaction() as tx:
                 page = await topics.find_outdated_archives(
-                    tx, self._now(), after_topic_id=after, limit=_ARCHIVES_PER_LOOK
+                    tx,
+                    self._now(),
+                    after_topic_id=after,
+                    limit=_ARCHIVES_PER_LOOK,
+                    whose=self._whose(),
                 )
             for archive in page.archives:
                 if handled < rows:

@@ -7,6 +7,7 @@ from datetime import datetime
 
 from storage import fifo, retention
 from storage.database import Database
+from storage.whose import Whose
 
 _PAUSE_SECONDS = 15.0
 _QUEUES_PER_LOOK = 500
@@ -21,9 +22,15 @@ class ExpireMessages:
     name = "expire"
     pause_seconds = _PAUSE_SECONDS
 
-    def __init__(self, database: Database, clock_now: Callable[[], datetime | None]) -> None:
+    def __init__(
+        self,
+        database: Database,
+        clock_now: Callable[[], datetime | None],
+        whose: Callable[[], Whose] = Whose,
+    ) -> None:
         self._database = database
         self._now = clock_now
+        self._whose = whose
 
     async def run_round(self, rows: int) -> int:
         """Delete up to about ``rows`` messages; fewer: there are no more."""
@@ -46,6 +53,7 @@ class ExpireMessages:
                 is_fifo=is_fifo,
                 after_queue_id=after_queue_id,
                 limit=_QUEUES_PER_LOOK,
+                whose=self._whose(),
             )
 
     async def _expire_standard(self, expired: list[retention.ExpiredQueue], rows: int) -> int:

@@ -8,18 +8,24 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import math
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from storage import schedule_fires
+from scheduler.clocks import others, presents
+from storage import moved_accounts, schedule_fires
 from storage.database import Database
 from storage.errors import Unavailable
+from storage.whose import Whose
 
 if TYPE_CHECKING:
+    from scheduler.clocks import Clocks
     from scheduler.firing.rounds import Dispatch, Tally
+    from storage.moved_accounts import NextSchedule
+    from storage.schedule_fires import Look
 
 _log = logging.getLogger("queuegate.fire")
 
@@ -49,14 +55,14 @@ class FireSchedules:
     def __init__(
         self,
         database: Database,
-        clock_now: Callable[[], datetime | None],
+        clocks: Clocks,
         options: FireOptions,
         *,
         dispatch: Dispatch,
         tally: Tally,
     ) -> None:
         self._database = database
-        self._now = clock_now
+        self._clocks = clocks
         self._options = options
         self._dispatch = dispatch
         self._tally = tally
@@ -93,17 +99,19 @@ class FireSchedules:
         await self._close()
 
     async def run_once(self) -> int:
-        """One round: how many schedules and repeated invocations it handled. ``stop`` closes the
-        connection that it opens."""
+        """One round for everybody who goes by the common clock: how many schedules and repeated
+        invocations it handled. ``stop`` closes the connection that it opens."""
+        return await self._run_round(self._clocks.now(), others(self._clocks))
+
+    async def _run_round(self, now: datetime | None, whose: Whose) -> int:
         # Expressions and time zones come with it: a megabyte that no start has to wait for.
         from scheduler.firing.rounds import Round
 
-        now = self._now()
         time = asyncio.get_running_loop().time
         own = await self._opened()
         async with own.transaction() as tx:
             began = time()
-            outcome = await Round(tx, now, self._dispatch).run(self._options.batch_size)
+            outcome = await Round(tx, now, self._dispatch, whose).run(self._options.batch_size)
         outcome.tell(self._tally, time() - began)
         return outcome.handled
 
@@ -147,10 +155,17 @@ class FireSchedules:
 
     async def _step(self) -> float:
         """Look, and fire what is due; in how many seconds to look again."""
+        clocks = self._clocks
+        apart: list[NextSchedule] = []
         async with self._database.transaction() as tx:
-            found = await schedule_fires.look(tx, self._now())
+            found = await schedule_fires.look(tx, clocks.now(), others(clocks))
+            if clocks.accounts:
+                apart = await moved_accounts.next_schedules(tx, presents(clocks))
         poll = self._options.poll_seconds * random.uniform(0.8, 1.0)
         handled = await self.run_once() if found.is_due else 0
+        for one in apart:
+            if one.is_due:
+                handled += await self._fire_apart(one.account_id)
         if self.probe is not None:
             self.probe(handled)
         if handled:
@@ -158,4 +173,19 @@ class FireSchedules:
         if asyncio.get_running_loop().time() - self._used_at > _KEPT_SECONDS:
             await self._close()
         # What is due and was not handled is held by another worker.
-        return poll if found.next_in is None else min(poll, max(found.next_in, 0.0))
+        return min(poll, self._next_in(found, apart))
+
+    async def _fire_apart(self, account_id: str) -> int:
+        clock = self._clocks.accounts.get(account_id)
+        if clock is None:
+            return 0
+        return await self._run_round(clock.now(), Whose((account_id,), are_chosen=True))
+
+    def _next_in(self, found: Look, apart: list[NextSchedule]) -> float:
+        """In how many seconds the next one will be due; a clock that stands still has none."""
+        waits = [] if self._clocks.is_frozen else [found.next_in]
+        for one in apart:
+            clock = self._clocks.accounts.get(one.account_id)
+            if clock is not None and not clock.is_frozen:
+                waits.append(one.next_in)
+        return max(0.0, min([wait for wait in waits if wait is not None], default=math.inf))

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from scheduler.move_fifo import find_by_arn, move_fifo_batch
 from storage import moves, queues
 from storage.database import Database
+from storage.whose import Whose
 
 if TYPE_CHECKING:
     from storage.database import Transaction
@@ -35,9 +36,16 @@ class MoveMessages:
 
     name = "move"
 
-    def __init__(self, database: Database, clock_now: ClockNow, on_moved: OnMoved) -> None:
+    def __init__(
+        self,
+        database: Database,
+        clock_now: ClockNow,
+        on_moved: OnMoved,
+        whose: Callable[[], Whose] = Whose,
+    ) -> None:
         self._database = database
         self._now = clock_now
+        self._whose = whose
         self._on_moved = on_moved
         self.pause_seconds = _IDLE_SECONDS
 
@@ -60,7 +68,7 @@ class MoveMessages:
         """Messages moved by one batch of the task that is most overdue; None: no task is due."""
         now = self._now()
         async with self._database.transaction() as tx:
-            task = await moves.claim(tx, now)
+            task = await moves.claim(tx, now, self._whose())
             if task is None:
                 return None
             batch = await self._advance(tx, now, task, rows)

@@ -28,6 +28,7 @@ from scheduler.move_fifo import find_by_arn
 from scheduler.replay_copies import CopyMaker, send
 from storage import replays
 from storage.database import Database
+from storage.whose import Whose
 
 if TYPE_CHECKING:
     from storage.database import Transaction
@@ -57,9 +58,16 @@ class ReplayArchives:
     name = "replay"
     pause_seconds = 1.0
 
-    def __init__(self, database: Database, clock_now: ClockNow, on_moved: OnMoved) -> None:
+    def __init__(
+        self,
+        database: Database,
+        clock_now: ClockNow,
+        on_moved: OnMoved,
+        whose: Callable[[], Whose] = Whose,
+    ) -> None:
         self._database = database
         self._now = clock_now
+        self._whose = whose
         self._on_moved = on_moved
 
     async def run_round(self, rows: int) -> int:
@@ -77,7 +85,7 @@ class ReplayArchives:
         replay is due."""
         now = self._now()
         async with self._database.transaction() as tx:
-            replay = await replays.claim(tx, now)
+            replay = await replays.claim(tx, now, self._whose())
             if replay is None:
                 return None
             batch = None

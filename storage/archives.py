@@ -13,6 +13,7 @@ from storage.fifo_entries import FifoMessage, dedup_key
 from storage.model import Archived
 from storage.planning import probe_by_key
 from storage.queries import load
+from storage.whose import EVERYBODYS, Whose
 
 if TYPE_CHECKING:
     from storage.database import Transaction
@@ -176,12 +177,17 @@ async def remove_before(
 
 
 async def find_outdated(
-    tx: Transaction, now: datetime | None, *, after_queue_id: int, limit: int
+    tx: Transaction,
+    now: datetime | None,
+    *,
+    after_queue_id: int,
+    limit: int,
+    whose: Whose = EVERYBODYS,
 ) -> OutdatedPage:
     """Queues behind ``after_queue_id`` whose archives have something that is to go: it is older
     than they keep it, or they were deleted. Looks at ``limit`` queues that have an archive."""
     await probe_by_key(tx)
-    row = await tx.fetchrow(_FIND_OUTDATED, now, after_queue_id, limit)
+    row = await tx.fetchrow(_FIND_OUTDATED, now, after_queue_id, limit, *whose)
     assert row is not None
     last_queue_id, looked_at, queue_ids, befores = row
     found = [Outdated(*pair) for pair in zip(queue_ids, befores, strict=True)]

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
 
 from storage.queries import load
+from storage.whose import EVERYBODYS, Whose
 
 if TYPE_CHECKING:
     from storage.database import Transaction
@@ -31,10 +32,11 @@ _HOLD = _SQL["hold"].text
 
 
 class Head(NamedTuple):
-    """A subscription with pending deliveries, and in how many seconds the first is due."""
+    """A subscription with pending deliveries, and in how many seconds the first is due; None: it
+    belongs to somebody else than was asked for."""
 
     subscription_id: UUID
-    due_in: float
+    due_in: float | None
 
 
 class Policies(NamedTuple):
@@ -92,12 +94,12 @@ async def insert(tx: Transaction, now: datetime | None, rows: list[NewDelivery])
 
 
 async def find_heads(
-    tx: Transaction, now: datetime | None, after: UUID, *, most: int
+    tx: Transaction, now: datetime | None, after: UUID, *, most: int, whose: Whose = EVERYBODYS
 ) -> list[Head]:
     """The next subscriptions behind ``after`` that have pending deliveries, in order of their ids;
     fewer than ``most``: there are no more. The caller has called ``planning.probe_by_key``, as for
     every function below."""
-    return [Head(*row) for row in await tx.fetch(_FIND_HEADS, now, after, most)]
+    return [Head(*row) for row in await tx.fetch(_FIND_HEADS, now, after, most, *whose)]
 
 
 async def find_policies(

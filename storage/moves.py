@@ -9,6 +9,7 @@ from uuid import UUID
 from storage.model import Queue
 from storage.planning import probe_by_key
 from storage.queries import load
+from storage.whose import EVERYBODYS, Whose
 
 if TYPE_CHECKING:
     from storage.database import Transaction
@@ -123,9 +124,11 @@ async def list_newest(tx: Transaction, source_queue_id: int, *, limit: int) -> l
     return [MoveTask(*row) for row in await tx.fetch(_LIST_NEWEST, source_queue_id, limit)]
 
 
-async def claim(tx: Transaction, now: datetime | None) -> ClaimedTask | None:
+async def claim(
+    tx: Transaction, now: datetime | None, whose: Whose = EVERYBODYS
+) -> ClaimedTask | None:
     """Hold the running task whose next batch is most overdue; None when none is due."""
-    row = await tx.fetchrow(_CLAIM, now, _LONGEST_PAUSE_SECONDS)
+    row = await tx.fetchrow(_CLAIM, now, _LONGEST_PAUSE_SECONDS, *whose)
     return None if row is None else ClaimedTask(*row)
 
 

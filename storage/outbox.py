@@ -10,6 +10,7 @@ from uuid import UUID
 from storage.model import NewOutboxMessage
 from storage.planning import probe_by_key
 from storage.queries import load
+from storage.whose import EVERYBODYS, Whose
 
 if TYPE_CHECKING:
     import asyncpg
@@ -121,10 +122,12 @@ async def clear(
     return Cleared(*row)
 
 
-async def remove_old(tx: Transaction, now: datetime | None, *, days: int, limit: int) -> int:
+async def remove_old(
+    tx: Transaction, now: datetime | None, *, days: int, limit: int, whose: Whose = EVERYBODYS
+) -> int:
     """Delete up to ``limit`` messages of any account that are older than ``days``; how many."""
     await probe_by_key(tx)
-    gone: int = await tx.fetchval(_REMOVE_OLD, now, days, limit)
+    gone: int = await tx.fetchval(_REMOVE_OLD, now, days, limit, *whose)
     return gone
 
 

@@ -10,6 +10,7 @@ from uuid import UUID
 
 from storage.planning import probe_by_key
 from storage.queries import load
+from storage.whose import EVERYBODYS, Whose
 
 if TYPE_CHECKING:
     import asyncpg
@@ -130,10 +131,10 @@ def _replay(row: asyncpg.Record) -> Replay:
     )
 
 
-async def claim(tx: Transaction, now: datetime | None) -> Replay | None:
+async def claim(tx: Transaction, now: datetime | None, whose: Whose = EVERYBODYS) -> Replay | None:
     """Hold the replay that is most overdue; None when none is due or others are at all of them."""
     await probe_by_key(tx)
-    row = await tx.fetchrow(_CLAIM, now)
+    row = await tx.fetchrow(_CLAIM, now, *whose)
     return None if row is None else _replay(row)
 
 

@@ -9,6 +9,7 @@ from storage import fifo
 from storage.planning import probe_by_key
 from storage.queries import load
 from storage.queues import DEFAULT_ATTRIBUTES
+from storage.whose import EVERYBODYS, Whose
 
 if TYPE_CHECKING:
     from storage.database import Transaction
@@ -49,7 +50,13 @@ class Tombstone(NamedTuple):
 
 
 async def find_expired(
-    tx: Transaction, now: datetime | None, *, is_fifo: bool, after_queue_id: int, limit: int
+    tx: Transaction,
+    now: datetime | None,
+    *,
+    is_fifo: bool,
+    after_queue_id: int,
+    limit: int,
+    whose: Whose = EVERYBODYS,
 ) -> ExpiredPage:
     """Queues behind ``after_queue_id`` that hold something past its retention.
 
@@ -57,7 +64,7 @@ async def find_expired(
     """
     await probe_by_key(tx)
     statement = _FIND_EXPIRED_FIFO if is_fifo else _FIND_EXPIRED
-    row = await tx.fetchrow(statement, now, after_queue_id, limit, _DEFAULT_RETENTION)
+    row = await tx.fetchrow(statement, now, after_queue_id, limit, _DEFAULT_RETENTION, *whose)
     assert row is not None
     last_queue_id, looked_at, queue_ids, retentions = row
     found = [ExpiredQueue(*pair) for pair in zip(queue_ids, retentions, strict=True)]

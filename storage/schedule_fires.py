@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from storage.database import unavailable_when_lost
 from storage.planning import probe_by_key
 from storage.queries import load
+from storage.whose import EVERYBODYS, Whose
 
 if TYPE_CHECKING:
     from storage.database import Transaction
@@ -121,18 +122,20 @@ async def savepoint(tx: Transaction) -> AsyncIterator[None]:
         yield
 
 
-async def look(tx: Transaction, now: datetime | None) -> Look:
+async def look(tx: Transaction, now: datetime | None, whose: Whose = EVERYBODYS) -> Look:
     """Whether something is due, and when the next thing will be."""
     await probe_by_key(tx)
-    row = await tx.fetchrow(_LOOK, now)
+    row = await tx.fetchrow(_LOOK, now, *whose)
     assert row is not None
     return Look(*row)
 
 
-async def claim(tx: Transaction, now: datetime | None, limit: int) -> list[Claimed]:
+async def claim(
+    tx: Transaction, now: datetime | None, limit: int, whose: Whose = EVERYBODYS
+) -> list[Claimed]:
     """Up to ``limit`` schedules that are due and that nobody else holds, the most overdue first;
     fewer when their targets are long."""
-    rows = await tx.fetch(_CLAIM, now, limit, _MOST_TARGET_BYTES)
+    rows = await tx.fetch(_CLAIM, now, limit, _MOST_TARGET_BYTES, *whose)
     found = []
     for row in rows:
         claimed = Claimed(*row)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from storage.queries import load
 from storage.schedule_fires import Fire
 from storage.schedules import to_json
+from storage.whose import EVERYBODYS, Whose
 
 if TYPE_CHECKING:
     from storage.database import Transaction
@@ -70,10 +71,12 @@ async def insert(tx: Transaction, at: datetime, rows: Sequence[NewInvocation]) -
     await tx.execute(_INSERT, at, *zip(*columns, strict=True))
 
 
-async def claim(tx: Transaction, now: datetime | None, limit: int) -> list[Invocation]:
+async def claim(
+    tx: Transaction, now: datetime | None, limit: int, whose: Whose = EVERYBODYS
+) -> list[Invocation]:
     """Up to ``limit`` invocations that are due and that nobody else holds, the most overdue
     first."""
-    rows = await tx.fetch(_CLAIM, now, limit)
+    rows = await tx.fetch(_CLAIM, now, limit, *whose)
     return [
         Invocation(
             row["invocation_id"],

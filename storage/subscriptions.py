@@ -14,6 +14,7 @@ from storage.model import Subscription
 from storage.notifications import tell_topic_changed
 from storage.planning import probe_by_key
 from storage.queries import load
+from storage.whose import EVERYBODYS, Whose
 
 if TYPE_CHECKING:
     import asyncpg
@@ -300,15 +301,17 @@ async def page_of_queue(
     return [_subscription(row) for row in rows]
 
 
-async def delete_expired(tx: Transaction, now: datetime | None, limit: int) -> int:
+async def delete_expired(
+    tx: Transaction, now: datetime | None, limit: int, whose: Whose = EVERYBODYS
+) -> int:
     """Delete up to ``limit`` subscriptions, and as many ended ones, whose tokens have expired; how
     many went.
     """
     await probe_by_key(tx)
-    pending = await tx.fetch(_DELETE_EXPIRED, now, limit)
+    pending = await tx.fetch(_DELETE_EXPIRED, now, limit, *whose)
     for topic_id in dict.fromkeys(row["topic_id"] for row in pending):
         await tell_topic_changed(tx, topic_id)
-    ended = await tx.fetch(_FORGET_ENDED, now, limit)
+    ended = await tx.fetch(_FORGET_ENDED, now, limit, *whose)
     if ended:
         # A pattern without subscriptions was kept for those that could come back.
         await topics.remove_unused_patterns(tx, {row["topic_id"] for row in ended})

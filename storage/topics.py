@@ -12,6 +12,7 @@ from storage.model import Topic
 from storage.notifications import tell_patterns_changed, tell_topic_changed
 from storage.planning import probe_by_key
 from storage.queries import load
+from storage.whose import EVERYBODYS, Whose
 
 if TYPE_CHECKING:
     import asyncpg
@@ -273,14 +274,19 @@ async def oldest_archived_at(tx: Transaction, topic_id: int) -> datetime | None:
 
 
 async def find_outdated_archives(
-    tx: Transaction, now: datetime | None, *, after_topic_id: int, limit: int
+    tx: Transaction,
+    now: datetime | None,
+    *,
+    after_topic_id: int,
+    limit: int,
+    whose: Whose = EVERYBODYS,
 ) -> OutdatedPage:
     """Archives of topics behind ``after_topic_id``, deleted ones too, with something to remove.
 
     Looks at ``limit`` archives that are not empty.
     """
     await probe_by_key(tx)
-    row = await tx.fetchrow(_FIND_OUTDATED_ARCHIVES, now, after_topic_id, limit)
+    row = await tx.fetchrow(_FIND_OUTDATED_ARCHIVES, now, after_topic_id, limit, *whose)
     assert row is not None
     last_topic_id, looked_at, topic_ids, instants = row
     found = [OutdatedArchive(*pair) for pair in zip(topic_ids, instants, strict=True)]

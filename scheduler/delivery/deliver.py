@@ -12,26 +12,30 @@ import contextlib
 import logging
 import random
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 from uuid import UUID
 
+from scheduler.clocks import others, presents
 from scheduler.delivery.attempts import Attempts, DeliveryOptions, Ended, Sign, Tally, plan_of
 from scheduler.delivery.delivery_records import Recorded, record
 from scheduler.delivery.throttles import allowance
 from scheduler.delivery.turns import Turns
-from storage import deliveries
+from storage import deliveries, moved_accounts
 from storage.database import Database
 from storage.deliveries import Claimed, Policies
 from storage.errors import Unavailable
 from storage.planning import probe_by_key
 
 if TYPE_CHECKING:
+    from scheduler.clocks import Clocks
     from scheduler.delivery.throttles import Allowance
     from storage.database import Transaction
 
 _log = logging.getLogger("queuegate.deliver")
+
+T = TypeVar("T")
 
 _BEFORE_ALL = UUID(int=0)
 _HEADS_PER_LOOK = 1_000
@@ -55,8 +59,10 @@ class _Looks:
         self._next_due = float("inf")
         self.is_hinted = True
         self.next_at = 0.0
+        self.accounts: dict[UUID, str] = {}
+        """Of the subscriptions that were found pending and whose account has a clock of its own."""
 
-    async def look(self, tx: Transaction, now: datetime | None, turns: Turns) -> None:
+    async def look(self, tx: Transaction, clocks: Clocks, turns: Turns) -> None:
         """Hand subscriptions with something due to ``turns``."""
         time = asyncio.get_running_loop().time
         began = time()
@@ -64,11 +70,17 @@ class _Looks:
             self.is_hinted = False
             self._next_due = float("inf")
             self._spent = 0.0
-        heads = await deliveries.find_heads(tx, now, self._cursor, most=_HEADS_PER_LOOK)
+        if clocks.accounts:
+            await self._look_apart(tx, clocks, turns)
+        heads = await deliveries.find_heads(
+            tx, clocks.now(), self._cursor, most=_HEADS_PER_LOOK, whose=others(clocks)
+        )
         for head in heads:
+            if head.due_in is None:
+                continue
             if head.due_in <= 0:
                 turns.add(head.subscription_id)
-            else:
+            elif not clocks.is_frozen:
                 self._next_due = min(self._next_due, began + head.due_in)
         self._spent += time() - began
         if len(heads) == _HEADS_PER_LOOK:
@@ -79,6 +91,17 @@ class _Looks:
             poll_at = time() + self._poll_seconds * random.uniform(0.8, 1.0)
             soonest = time() + self._spent * _PAUSE_PER_LOOK
             self.next_at = max(soonest, min(poll_at, self._next_due))
+
+    async def _look_apart(self, tx: Transaction, clocks: Clocks, turns: Turns) -> None:
+        """The same for subscriptions whose accounts have clocks of their own."""
+        began = asyncio.get_running_loop().time()
+        found = await moved_accounts.next_deliveries(tx, presents(clocks), most=_HEADS_PER_LOOK)
+        self.accounts = {one.subscription_id: one.account_id for one in found}
+        for one in found:
+            if one.due_in <= 0:
+                turns.add(one.subscription_id)
+            elif (clock := clocks.accounts.get(one.account_id)) and not clock.is_frozen:
+                self._next_due = min(self._next_due, began + one.due_in)
 
 
 class _Memory:
@@ -115,7 +138,7 @@ class Deliver:
     def __init__(
         self,
         database: Database,
-        clock_now: Callable[[], datetime | None],
+        clocks: Clocks,
         options: DeliveryOptions,
         *,
         sign: Sign,
@@ -123,7 +146,7 @@ class Deliver:
         tally: Tally,
     ) -> None:
         self._database = database
-        self._now = clock_now
+        self._clocks = clocks
         self._options = options
         self._on_moved = on_moved
         self._tally = tally
@@ -204,21 +227,61 @@ class Deliver:
         if not (self._ended or looks or chosen):
             return 0
         ended, self._ended = self._ended, []
-        now = self._now()
         try:
             async with self._database.transaction() as tx:
                 await probe_by_key(tx)
-                recorded = await record(tx, now, ended)
+                recorded = await self._record(tx, ended)
                 if looks:
-                    await self._looks.look(tx, now, self._turns)
+                    await self._looks.look(tx, self._clocks, self._turns)
                     chosen = self._chosen()
-                claimed, policies = await self._claim(tx, now, chosen)
+                claimed, policies = await self._claim_all(tx, chosen)
         except BaseException:
             self._ended = ended + self._ended
             raise
         self._tell(recorded)
         self._begin(chosen, claimed, policies)
         return len(claimed)
+
+    def _now_of(self, account_id: str | None) -> datetime | None:
+        clock = self._clocks.accounts.get(account_id or "")
+        return self._clocks.now() if clock is None else clock.now()
+
+    def _by_clock(
+        self, items: Iterable[T], claimed: Callable[[T], Claimed]
+    ) -> dict[str | None, list[T]]:
+        """By account where that has a clock of its own; None: by the common one."""
+        parts: dict[str | None, list[T]] = {}
+        for one in items:
+            account_id = claimed(one).account_id
+            is_apart = account_id in self._clocks.accounts
+            parts.setdefault(account_id if is_apart else None, []).append(one)
+        return parts
+
+    async def _record(self, tx: Transaction, ended: list[Ended]) -> Recorded:
+        """Write outcomes down, each by the clock of its account."""
+        recorded = Recorded(Counter(), 0)
+        for account_id, some in self._by_clock(ended, lambda one: one.claimed).items():
+            part = await record(tx, self._now_of(account_id), some)
+            recorded = Recorded(recorded.arrived + part.arrived, recorded.given_up + part.given_up)
+        return recorded
+
+    async def _claim_all(
+        self, tx: Transaction, chosen: dict[UUID, int]
+    ) -> tuple[list[Claimed], dict[UUID, Policies]]:
+        """``_claim``, by the clock of each account."""
+        if not self._clocks.accounts:
+            return await self._claim(tx, self._clocks.now(), chosen)
+        parts: dict[str | None, dict[UUID, int]] = {}
+        for key, limit in chosen.items():
+            parts.setdefault(self._looks.accounts.get(key), {})[key] = limit
+        claimed: list[Claimed] = []
+        policies: dict[UUID, Policies] = {}
+        for account_id, part in parts.items():
+            some, theirs = await self._claim(tx, self._now_of(account_id), part)
+            claimed += some
+            policies |= theirs
+            chosen.update(part)
+        return claimed, policies
 
     def _chosen(self) -> dict[UUID, int]:
         most = min(self._options.batch_size, self._memory.room())
@@ -322,8 +385,9 @@ class Deliver:
 
     async def _give_back(self, claimed: list[Claimed]) -> None:
         if claimed:
-            leases = [(one.delivery_id, one.attempt_count) for one in claimed]
             async with self._database.transaction() as tx:
                 await probe_by_key(tx)
-                await deliveries.give_back(tx, self._now(), leases)
-            self._tally.lost(len(leases))
+                for account_id, some in self._by_clock(claimed, lambda one: one).items():
+                    leases = [(one.delivery_id, one.attempt_count) for one in some]
+                    await deliveries.give_back(tx, self._now_of(account_id), leases)
+            self._tally.lost(len(claimed))

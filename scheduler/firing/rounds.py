@@ -22,6 +22,7 @@ from storage.errors import Unavailable
 from storage.planning import probe_by_key
 from storage.schedule_fires import Advance, Claimed, Dispatched, Failure, Fire
 from storage.schedule_invocations import Invocation, NewInvocation
+from storage.whose import EVERYBODYS, Whose
 
 if TYPE_CHECKING:
     from storage.database import Transaction
@@ -104,9 +105,16 @@ class _Due(NamedTuple):
 class Round:
     """One round, within a transaction."""
 
-    def __init__(self, tx: Transaction, now: datetime | None, dispatch: Dispatch) -> None:
+    def __init__(
+        self,
+        tx: Transaction,
+        now: datetime | None,
+        dispatch: Dispatch,
+        whose: Whose = EVERYBODYS,
+    ) -> None:
         self._tx = tx
         self._now = now
+        self._whose = whose
         self._dispatch = dispatch
         self._committed: list[Callable[[], None]] = []
         self._letters: list[Fire] = []
@@ -117,8 +125,10 @@ class Round:
     async def run(self, limit: int) -> Outcome:
         """Fire up to ``limit`` schedules that are due, and repeat invocations that are."""
         await probe_by_key(self._tx)
-        claimed = await schedule_fires.claim(self._tx, self._now, limit)
-        repeated = await schedule_invocations.claim(self._tx, self._now, _MOST_REPEATED)
+        claimed = await schedule_fires.claim(self._tx, self._now, limit, self._whose)
+        repeated = await schedule_invocations.claim(
+            self._tx, self._now, _MOST_REPEATED, self._whose
+        )
         due = await self._plan(claimed)
         groups = [one.fires for one in due] + [[one.fire] for one in repeated]
         handled = 0

@@ -110,7 +110,7 @@ WITH gone AS (
 SELECT count(*)::int FROM gone
 
 -- name: find_outdated
--- params: now, after_queue_id, limit
+-- params: now, after_queue_id, limit, account_ids, are_chosen
 -- Looks at what each queue archived first, from one queue to the next by index: queues without an
 -- archive cost nothing. Answers the last queue looked at, and those which have messages that are
 -- older than their queue keeps them, with the instant before which these were archived. NULL: all,
@@ -128,10 +128,11 @@ WITH RECURSIVE heads AS (
   SELECT h.queue_id, CASE WHEN q.is_live
     THEN coalesce($1::timestamptz, present()) - make_interval(days => q.archive_days) END AS before
   FROM heads AS h LEFT JOIN LATERAL (
-    SELECT x.archive_days, x.deleted_at IS NULL AS is_live FROM queues AS x
+    SELECT x.account_id, x.archive_days, x.deleted_at IS NULL AS is_live FROM queues AS x
     WHERE x.queue_id = h.queue_id OFFSET 0) AS q ON true
-  WHERE NOT coalesce(q.is_live, false) OR h.archived_at
-    < coalesce($1::timestamptz, present()) - make_interval(days => q.archive_days)
+  WHERE (NOT coalesce(q.is_live, false) OR h.archived_at
+    < coalesce($1::timestamptz, present()) - make_interval(days => q.archive_days))
+    AND coalesce(q.account_id = ANY($4::text[]), false) = $5::boolean
 )
 SELECT (SELECT max(h.queue_id) FROM heads AS h) AS last_queue_id,
   (SELECT count(*) FROM heads)::int AS looked_at,

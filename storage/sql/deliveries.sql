@@ -16,23 +16,24 @@ FROM (SELECT coalesce($1::timestamptz, present()) AS now) AS clock,
       attributes)
 
 -- name: find_heads
--- params: now, after_subscription_id, most
+-- params: now, after_subscription_id, most, account_ids, are_chosen
 -- From one subscription to the next by index: each one that has pending deliveries, and in how many
--- seconds the first of them is due. A million rows of one subscription cost one probe.
+-- seconds the first of them is due; NULL where it is not of these accounts, or of all others
+-- (storage.whose). A million rows of one subscription cost one probe.
 WITH RECURSIVE heads AS (
-  (SELECT d.subscription_id, d.due_at, 1 AS place FROM deliveries AS d
+  (SELECT d.subscription_id, d.account_id, d.due_at, 1 AS place FROM deliveries AS d
    WHERE d.state = 'pending' AND d.subscription_id > $2::uuid
    ORDER BY d.subscription_id, d.due_at LIMIT 1)
   UNION ALL
-  SELECT n.subscription_id, n.due_at, h.place + 1
+  SELECT n.subscription_id, n.account_id, n.due_at, h.place + 1
   FROM heads AS h, LATERAL (
-    SELECT d.subscription_id, d.due_at FROM deliveries AS d
+    SELECT d.subscription_id, d.account_id, d.due_at FROM deliveries AS d
     WHERE d.state = 'pending' AND d.subscription_id > h.subscription_id
     ORDER BY d.subscription_id, d.due_at LIMIT 1) AS n
   WHERE h.place < $3
 )
-SELECT h.subscription_id,
-  date_part('epoch', h.due_at - coalesce($1::timestamptz, present())) AS due_in
+SELECT h.subscription_id, CASE WHEN (h.account_id = ANY($4::text[])) = $5::boolean
+  THEN date_part('epoch', h.due_at - coalesce($1::timestamptz, present())) END AS due_in
 FROM heads AS h ORDER BY h.place
 
 -- name: find_policies

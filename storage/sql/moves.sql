@@ -46,14 +46,15 @@ FROM move_tasks WHERE source_queue_id = $1
 ORDER BY started_at DESC, task_id LIMIT $2
 
 -- name: claim
--- params: now, longest_pause_seconds
+-- params: now, longest_pause_seconds, account_ids, are_chosen
 -- The running task that has waited longest for its next batch, held; the ones that others hold are
--- passed over. A task that would wait longer than any pause stems from a clock that was moved back.
+-- passed over, and those that are not of these accounts, or of all others (storage.whose). A task that would wait longer than any pause stems from a clock that was moved back.
 SELECT t.task_id, t.source_queue_id, t.source_arn, t.destination_arn, t.max_per_second,
   t.last_sequence, t.end_sequence, clock.now - t.started_at AS age
 FROM (SELECT coalesce($1::timestamptz, present()) AS now) AS clock, move_tasks AS t
 WHERE t.status = 'RUNNING' AND (t.next_batch_at <= clock.now
   OR t.next_batch_at > clock.now + make_interval(secs => $2))
+  AND (split_part(t.source_arn, ':', 5) = ANY($3::text[])) = $4::boolean
 ORDER BY t.next_batch_at, t.task_id LIMIT 1
 FOR NO KEY UPDATE OF t SKIP LOCKED
 

@@ -69,11 +69,12 @@ WITH picked AS MATERIALIZED (
 SELECT (SELECT count(*) FROM gone), (SELECT max(outbox_id) FROM picked)
 
 -- name: remove_old
--- params: now, days, limit
+-- params: now, days, limit, account_ids, are_chosen
 -- Deletes the oldest messages that are older than that; answers how many.
 WITH picked AS MATERIALIZED (
   SELECT outbox_id FROM outbox
   WHERE created_at < coalesce($1::timestamptz, present()) - make_interval(days => $2::int)
+    AND (account_id = ANY($4::text[])) = $5::boolean
   ORDER BY created_at LIMIT $3 FOR UPDATE SKIP LOCKED
 ), gone AS (
   DELETE FROM outbox WHERE outbox_id = ANY(ARRAY(SELECT outbox_id FROM picked)) RETURNING 1

@@ -28,7 +28,7 @@ DELETE FROM replays WHERE subscription_id = $1
 SELECT status FROM replays WHERE subscription_id = $1
 
 -- name: claim
--- params: now
+-- params: now, account_ids, are_chosen
 -- The replay that is most overdue, its row held; replays that others hold are passed over. Nothing
 -- is sent to an endpoint that has not confirmed its subscription. The subscription is held, too, by
 -- its key: the second change of a row in a transaction checks its foreign key, and would wait for
@@ -40,6 +40,7 @@ FROM replays AS r
 JOIN subscriptions AS s ON s.subscription_id = r.subscription_id
 JOIN topics AS t ON t.topic_id = r.topic_id
 WHERE r.due_at <= coalesce($1::timestamptz, present()) AND s.is_confirmed
+  AND (t.account_id = ANY($2::text[])) = $3::boolean
 ORDER BY r.due_at LIMIT 1 FOR KEY SHARE OF s SKIP LOCKED FOR NO KEY UPDATE OF r SKIP LOCKED
 
 -- name: hold_topic

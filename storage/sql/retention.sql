@@ -2,10 +2,10 @@
 -- Every statement that needs the time takes `now`; NULL means the clock of the database.
 
 -- name: find_expired
--- params: now, after_queue_id, limit, default_retention
+-- params: now, after_queue_id, limit, default_retention, account_ids, are_chosen
 -- Looks at the oldest message of each queue that has one, from one queue to the next by index: empty
 -- queues cost nothing. Answers the last queue looked at and those whose oldest message is past its
--- retention, with that in seconds.
+-- retention, with that in seconds: those of these accounts, or of all others (storage.whose).
 WITH RECURSIVE heads AS (
   (SELECT m.queue_id, m.sent_at, 1 AS place FROM messages AS m
    WHERE m.queue_id > $2 ORDER BY m.queue_id, m.sequence LIMIT 1)
@@ -21,6 +21,7 @@ WITH RECURSIVE heads AS (
   JOIN queues AS q ON q.queue_id = h.queue_id AND q.deleted_at IS NULL,
   LATERAL (SELECT coalesce((q.attributes ->> 'MessageRetentionPeriod')::int, $4) AS retention) AS r
   WHERE h.sent_at <= coalesce($1::timestamptz, present()) - make_interval(secs => r.retention)
+    AND (q.account_id = ANY($5::text[])) = $6::boolean
 )
 SELECT (SELECT max(heads.queue_id) FROM heads) AS last_queue_id,
   (SELECT count(*) FROM heads)::int AS looked_at,
@@ -28,7 +29,7 @@ SELECT (SELECT max(heads.queue_id) FROM heads) AS last_queue_id,
   ARRAY(SELECT expired.retention FROM expired ORDER BY expired.queue_id) AS retentions
 
 -- name: find_expired_fifo
--- params: now, after_queue_id, limit, default_retention
+-- params: now, after_queue_id, limit, default_retention, account_ids, are_chosen
 -- The same for FIFO queues: a group that has been ready for longer than the retention has a head
 -- past it.
 WITH RECURSIVE heads AS (
@@ -46,6 +47,7 @@ WITH RECURSIVE heads AS (
   JOIN queues AS q ON q.queue_id = h.queue_id AND q.deleted_at IS NULL,
   LATERAL (SELECT coalesce((q.attributes ->> 'MessageRetentionPeriod')::int, $4) AS retention) AS r
   WHERE h.ready_at <= coalesce($1::timestamptz, present()) - make_interval(secs => r.retention)
+    AND (q.account_id = ANY($5::text[])) = $6::boolean
 )
 SELECT (SELECT max(heads.queue_id) FROM heads) AS last_queue_id,
   (SELECT count(*) FROM heads)::int AS looked_at,

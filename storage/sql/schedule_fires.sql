@@ -2,9 +2,10 @@
 -- Every statement that needs the time takes `now`; NULL means the clock of the database.
 
 -- name: look
--- params: now
+-- params: now, account_ids, are_chosen
 -- Whether something is due, a schedule or an invocation to repeat, and in how many seconds the next
--- thing behind that will be: two probes of a partial index and two of another.
+-- thing behind that will be, for these accounts, or for all others (storage.whose): two probes of a
+-- partial index and two of another.
 WITH clock AS MATERIALIZED (
   SELECT coalesce($1::timestamptz, present()) AS now
 )
@@ -12,20 +13,24 @@ SELECT
   EXISTS (
     SELECT FROM schedules AS s
     WHERE s.is_active AND s.due_at IS NOT NULL AND s.due_at <= (SELECT clock.now FROM clock)
+      AND (s.account_id = ANY($2::text[])) = $3::boolean
   ) OR EXISTS (
     SELECT FROM schedule_invocations AS i WHERE i.due_at <= (SELECT clock.now FROM clock)
+      AND (i.account_id = ANY($2::text[])) = $3::boolean
   ) AS is_due,
   date_part('epoch', least(
     (SELECT s.due_at FROM schedules AS s
      WHERE s.is_active AND s.due_at IS NOT NULL AND s.due_at > (SELECT clock.now FROM clock)
+       AND (s.account_id = ANY($2::text[])) = $3::boolean
      ORDER BY s.due_at LIMIT 1),
     (SELECT i.due_at FROM schedule_invocations AS i
      WHERE i.due_at > (SELECT clock.now FROM clock)
+       AND (i.account_id = ANY($2::text[])) = $3::boolean
      ORDER BY i.due_at LIMIT 1)) - clock.now) AS next_in
 FROM clock
 
 -- name: claim
--- params: now, limit, most_bytes
+-- params: now, limit, most_bytes, account_ids, are_chosen
 -- The schedules that are due, the most overdue first, their rows held to the end of the transaction;
 -- those that another worker holds are left out. Those with more than most_bytes of targets before
 -- them are held, but not answered: it is the next claim that gets them.
@@ -40,6 +45,7 @@ FROM (
   LATERAL (
     SELECT o.* FROM schedules AS o
     WHERE o.is_active AND o.due_at IS NOT NULL AND o.due_at <= clock.now
+      AND (o.account_id = ANY($4::text[])) = $5::boolean
     ORDER BY o.due_at, o.schedule_id LIMIT $2
     FOR UPDATE SKIP LOCKED) AS d) AS s
 LEFT JOIN schedule_groups AS g ON g.group_id = s.group_id

@@ -16,7 +16,7 @@ FROM unnest($2::bigint[], $3::text[], $4::text[], $5::text[], $6::text[], $7::ti
     attempt_count, max_attempts, age, delay, target, dead_letter)
 
 -- name: claim
--- params: now, limit
+-- params: now, limit, account_ids, are_chosen
 -- Invocations that are due, the most overdue first, their rows held to the end of the transaction;
 -- those that another worker holds are left out.
 SELECT i.invocation_id, i.schedule_id, i.account_id, i.region, i.group_name, i.schedule_name,
@@ -25,7 +25,7 @@ SELECT i.invocation_id, i.schedule_id, i.account_id, i.region, i.group_name, i.s
 FROM (SELECT coalesce($1::timestamptz, present()) AS now OFFSET 0) AS clock,
 LATERAL (
   SELECT d.* FROM schedule_invocations AS d
-  WHERE d.due_at <= clock.now
+  WHERE d.due_at <= clock.now AND (d.account_id = ANY($3::text[])) = $4::boolean
   ORDER BY d.due_at, d.invocation_id LIMIT $2
   FOR UPDATE SKIP LOCKED) AS i
 ORDER BY i.due_at, i.invocation_id

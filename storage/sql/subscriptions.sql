@@ -199,22 +199,26 @@ WHERE s.protocol = 'sqs' AND s.endpoint = $1 AND s.position > $2 AND s.is_confir
 ORDER BY s.position LIMIT $3
 
 -- name: delete_expired
--- params: now, limit
+-- params: now, limit, account_ids, are_chosen
 -- Subscriptions that nobody confirmed in time; answers their topics.
 DELETE FROM subscriptions
 WHERE subscription_id = ANY(ARRAY(
   SELECT s.subscription_id FROM subscriptions AS s
   WHERE NOT s.is_confirmed
     AND s.token_expires_at <= coalesce($1::timestamptz, present())
+    AND ((SELECT t.account_id FROM topics AS t WHERE t.topic_id = s.topic_id)
+      = ANY($3::text[])) = $4::boolean
   ORDER BY s.token_expires_at LIMIT $2 FOR UPDATE SKIP LOCKED))
 RETURNING topic_id
 
 -- name: forget_ended
--- params: now, limit
+-- params: now, limit, account_ids, are_chosen
 -- Ended subscriptions that can no longer be restored.
 DELETE FROM ended_subscriptions
 WHERE token = ANY(ARRAY(
   SELECT e.token FROM ended_subscriptions AS e
   WHERE e.expires_at <= coalesce($1::timestamptz, present())
+    AND ((SELECT t.account_id FROM topics AS t WHERE t.topic_id = e.topic_id)
+      = ANY($3::text[])) = $4::boolean
   ORDER BY e.expires_at LIMIT $2 FOR UPDATE SKIP LOCKED))
 RETURNING topic_id

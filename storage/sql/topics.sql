@@ -121,7 +121,7 @@ FROM subscriptions AS s WHERE s.topic_id = $2
 SELECT archived_at FROM topic_archive WHERE topic_id = $1 ORDER BY archived_at LIMIT 1
 
 -- name: find_outdated_archives
--- params: now, after_topic_id, limit
+-- params: now, after_topic_id, limit, account_ids, are_chosen
 -- Looks at the oldest message of each archive that holds one, from one to the next by index. Answers
 -- the last topic looked at, and the topics with something to remove: the oldest message is past the
 -- days of the archive policy, or the policy or the topic itself is gone. `upto` is the age from
@@ -146,7 +146,8 @@ WITH RECURSIVE archives AS (
   LATERAL (
     SELECT a.archived_at FROM topic_archive AS a
     WHERE a.topic_id = h.topic_id ORDER BY a.archived_at LIMIT 1) AS o
-  WHERE c.upto IS NULL OR o.archived_at <= c.upto
+  WHERE (c.upto IS NULL OR o.archived_at <= c.upto)
+    AND coalesce(t.account_id = ANY($4::text[]), false) = $5::boolean
 )
 SELECT (SELECT max(archives.topic_id) FROM archives) AS last_topic_id,
   (SELECT count(*) FROM archives)::int AS looked_at,

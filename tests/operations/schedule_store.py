@@ -120,7 +120,7 @@ class ScheduleStore:
     def worker(self, **options: Any) -> FireSchedules:
         return FireSchedules(
             self.engine.database,
-            self.clock.now,
+            self.clock,
             FireOptions(**options),
             dispatch=self.dispatcher,
             tally=self.engine.series.schedules,

@@ -17,6 +17,7 @@ from gateway.background import workers_for
 from gateway.config import Settings
 from gateway.operations.caller import Caller
 from gateway.operations.engine import Engine
+from gateway.operations.looking import move_clocks
 from gateway.operations.queue_cache import QueueCache, QueueName
 from gateway.operations.schedules.dispatch import Dispatcher
 from gateway.operations.schedules.runs import run_now
@@ -26,6 +27,7 @@ from storage import schedule_groups, schedules
 from storage.database import Database
 from storage.errors import Unavailable
 from storage.model import Queue
+from storage.settings import Standing, StoredClock
 from tests.operations.conftest import MakeQueue, TestClock
 from tests.operations.schedule_store import ScheduleStore, after, once, queue_target
 from tests.waiting import take_turns, until_async
@@ -87,7 +89,7 @@ async def test_many_workers_fire_each_time_once(
         )
         worker = FireSchedules(
             database,
-            store.clock.now,
+            store.clock,
             FireOptions(batch_size=7),
             dispatch=Dispatcher(engine, ""),
             tally=engine.series.schedules,
@@ -197,7 +199,7 @@ async def test_the_loop_is_woken_by_a_moved_clock(
     store.engine.wakeups.on_schedules = worker.wake
     async with running(worker):
         await asyncio.wait_for(looked.wait(), PATIENCE_SECONDS)
-        store.engine.wakeups.on_clock_moved(3_601.0, 1)
+        move_clocks(store.engine, StoredClock(Standing(3_601), {}, 1))
         await until_sent(store, 1)
 
 
@@ -210,7 +212,7 @@ async def test_the_loop_survives_bugs_and_a_database_that_is_away(
     database = Database(database_dsn)
     worker = FireSchedules(
         database,
-        store.clock.now,
+        store.clock,
         FireOptions(),
         dispatch=store.dispatcher,
         tally=store.engine.series.schedules,

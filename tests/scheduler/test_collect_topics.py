@@ -7,6 +7,7 @@ from datetime import timedelta
 import pytest
 
 from scheduler import all_workers
+from scheduler.clocks import OneClock
 from scheduler.collect_topics import ForgetTopicDeduplication, RemoveUnconfirmed, TrimArchives
 from storage import topics
 from storage.model import Topic
@@ -115,6 +116,9 @@ async def test_subscriptions_nobody_confirmed_in_time_are_removed(
 
 
 def test_the_jobs_are_among_all_workers(store: Store, clock: StillClock) -> None:
-    names = {worker.job.name for worker in all_workers(store.database, clock.now, lambda *_: None)}
+    names = {
+        worker.job.name
+        for worker in all_workers(store.database, OneClock(clock.now), lambda *_: None)
+    }
     jobs = (RemoveUnconfirmed, ForgetTopicDeduplication, TrimArchives)
     assert {job.name for job in jobs} <= names

@@ -9,6 +9,7 @@ from collections.abc import Callable
 import pytest
 
 from scheduler import all_workers
+from scheduler.clocks import OneClock
 from scheduler.worker import Worker
 from storage.database import Database
 from storage.errors import Unavailable
@@ -111,7 +112,7 @@ async def test_every_worker_runs_on_an_empty_database(
     database: Database, clock: StillClock
 ) -> None:
     moved: list[tuple[int, int]] = []
-    workers = all_workers(database, clock.now, lambda *told: moved.append(told))
+    workers = all_workers(database, OneClock(clock.now), lambda *told: moved.append(told))
 
     assert [await worker.run_once() for worker in workers] == [0] * len(workers)
     assert moved == []

@@ -7,6 +7,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 from uuid import UUID, uuid4
 
+from scheduler.clocks import OneClock
 from scheduler.delivery.attempts import DeliveryOptions, Sign
 from scheduler.delivery.deliver import Deliver
 from storage import deliveries
@@ -59,7 +60,7 @@ class WebHookStore:
         """A worker that may deliver to this machine."""
         return Deliver(
             self.database,
-            self.clock.now,
+            OneClock(self.clock.now),
             DeliveryOptions(**{"allow_private": True, "timeout_seconds": 10.0, **options}),
             sign=self.sign,
             on_moved=lambda queue_id, count: self.moved.append((queue_id, count)),

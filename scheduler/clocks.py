@@ -1,0 +1,125 @@
+"""The clocks that workers go by: the common one, and those of accounts that have one of their own.
+
+A statement has one present. What belongs to such an account is seen to apart, and left out of what
+is done for all others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Protocol
+
+from storage import moved_accounts
+from storage.whose import Whose
+
+if TYPE_CHECKING:
+    from scheduler.worker import Job
+    from storage.database import Database
+    from storage.moved_accounts import Holding
+
+ClockNow = Callable[[], datetime | None]
+WhoseNow = Callable[[], Whose]
+
+
+class AccountClock(Protocol):
+    """The clock of one account."""
+
+    def now(self) -> datetime:
+        """Its present."""
+
+    @property
+    def is_frozen(self) -> bool:
+        """It stands still: whatever is not due now, is not due until it is moved."""
+
+
+class Clocks(Protocol):
+    """All clocks."""
+
+    def now(self) -> datetime | None:
+        """The common present; None: that of the database."""
+
+    @property
+    def is_frozen(self) -> bool:
+        """The common clock stands still."""
+
+    @property
+    def accounts(self) -> Mapping[str, AccountClock]:
+        """Those of accounts."""
+
+
+class OneClock:
+    """The common clock alone."""
+
+    is_frozen = False
+    accounts: Mapping[str, AccountClock] = {}
+
+    def __init__(self, now: ClockNow) -> None:
+        self.now = now
+
+
+def others(clocks: Clocks) -> Whose:
+    """Everybody who goes by the common clock."""
+    return Whose(tuple(clocks.accounts))
+
+
+def presents(clocks: Clocks) -> dict[str, datetime]:
+    """The present of each account that has a clock of its own."""
+    return {account_id: clock.now() for account_id, clock in clocks.accounts.items()}
+
+
+def earliest(clocks: Clocks) -> datetime | None:
+    """The present of the slowest of all clocks. By it goes what only tidies up: what is over by the
+    slowest clock is over for everybody, and nobody minds if it stays for longer."""
+    common = clocks.now()
+    if not clocks.accounts:
+        return common
+    slowest = min(presents(clocks).values())
+    return slowest if slowest < (common or datetime.now(UTC)) else common
+
+
+class EachClock:
+    """A job for everybody who goes by the common clock, and then for each account with a clock of
+    its own that has something of the kind ``holding``.
+
+    ``make(now, whose)`` makes the job that does it.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        clocks: Clocks,
+        holding: Holding,
+        make: Callable[[ClockNow, WhoseNow], Job],
+    ) -> None:
+        self._database = database
+        self._clocks = clocks
+        self._holding = holding
+        self._make = make
+        self._common = make(clocks.now, lambda: others(clocks))
+        self.name = self._common.name
+        self.pause_seconds = self._common.pause_seconds
+
+    async def run_round(self, rows: int) -> int:
+        """Handle about ``rows`` rows at most, for each clock."""
+        handled = await self._common.run_round(rows)
+        self.pause_seconds = self._common.pause_seconds
+        if self._clocks.accounts:
+            handled += await self._run_apart(rows)
+        return handled
+
+    async def _run_apart(self, rows: int) -> int:
+        async with self._database.transaction() as tx:
+            found = await moved_accounts.find(tx, self._holding, self._clocks.accounts)
+        handled = 0
+        for account_id in found:
+            clock = self._clocks.accounts.get(account_id)
+            if clock is not None:
+                handled += await self._run_for(account_id, clock.now, rows)
+        return handled
+
+    async def _run_for(self, account_id: str, now: ClockNow, rows: int) -> int:
+        job = self._make(now, lambda: Whose((account_id,), are_chosen=True))
+        handled = await job.run_round(rows)
+        self.pause_seconds = min(self.pause_seconds, job.pause_seconds)
+        return handled

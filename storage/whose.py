@@ -1,0 +1,16 @@
+"""Whose rows a worker sees to: accounts may have clocks of their own, and a statement has one."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import NamedTuple
+
+
+class Whose(NamedTuple):
+    """Rows of these accounts, or of all but these, as the last two parameters of a statement."""
+
+    account_ids: Collection[str] = ()
+    are_chosen: bool = False
+
+
+EVERYBODYS = Whose()
