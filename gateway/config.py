@@ -182,7 +182,7 @@ class Settings:
     admin_clock: bool = switch(
         None,
         "QUEUEGATE_ADMIN_CLOCK",
-        "Allow POST /_admin/clock, which moves the clock, or an account's. Unset: on when ephemeral.",
+        "Allow POST /_admin/clock, which moves the clock, or an account's. Unset: when ephemeral.",
     )
     max_body_bytes: int = number(
         8_388_608,
