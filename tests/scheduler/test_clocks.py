@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 from functools import partial
+from uuid import uuid4
 
+from scheduler import all_workers
 from scheduler.clocks import EachClock, OneClock, earliest
 from scheduler.collect_archives import CollectArchives
 from scheduler.expire import ExpireMessages
-from storage import queues
-from storage.model import Queue
+from storage import outbox, queues, topics
+from storage.model import NewOutboxMessage, Queue
 from tests.scheduler.conftest import NOON, REGION, StillClock, Store
 
 MOVED = "444455556666"
@@ -76,6 +78,18 @@ async def test_archives_are_kept_by_the_clock_of_the_account(
     assert await job.run_round(100) == 1
     kept = "SELECT count(*) FROM message_archive WHERE queue_id = $1"
     assert [await store.number(kept, queue.queue_id) for queue in (plain, moved)] == [1, 0]
+
+
+async def test_every_worker_sees_to_accounts_apart(store: Store, clock: StillClock) -> None:
+    await queue_of(store, MOVED, "q")
+    async with store.database.transaction() as tx:
+        await topics.create(tx, NOON, topics.NewTopic(MOVED, REGION, "t", False, {}, {}, None))
+        kept = (None, None, str(uuid4()), None, "body", None)
+        sms = NewOutboxMessage(MOVED, REGION, "sms", "+15550100", "Notification", *kept)
+        await outbox.insert(tx, NOON, [sms])
+    workers = all_workers(store.database, clocks(clock, days=15), lambda *_: None)
+    handled = {worker.job.name: await worker.run_once() for worker in workers}
+    assert {name for name, count in handled.items() if count} == {"collect outbox"}
 
 
 def test_what_only_tidies_up_goes_by_the_slowest_clock(clock: StillClock) -> None:
