@@ -111,11 +111,6 @@ class Settings:
         "QUEUEGATE_EPHEMERAL",
         "Keep the data in a temporary directory, without fsync, gone at exit. For tests.",
     )
-    aws_cooldowns: bool = switch(
-        False,
-        "QUEUEGATE_AWS_COOLDOWNS",
-        "When ephemeral, too, a second purge and the name of a deleted queue wait for 60 s.",
-    )
     workers: int = number(1, "QUEUEGATE_WORKERS", (1, 64), "Gateway processes on the port.")
     region: str = setting(
         "us-east-1",
@@ -221,6 +216,11 @@ class Settings:
         (0, 60),
         "Seconds before the name of a deleted queue is free again. SQS: 60. "
         "Unset: 0 when ephemeral.",
+    )
+    aws_cooldowns: bool = switch(
+        False,
+        "QUEUEGATE_AWS_COOLDOWNS",
+        "When ephemeral, too, a second purge and the name of a deleted queue wait for 60 s.",
     )
     private_webhooks: bool | None = switch(
         None,
