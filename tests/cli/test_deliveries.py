@@ -17,9 +17,9 @@ import asyncpg
 import pytest
 
 from storage import deliveries
-from storage.embedded import EmbeddedPostgres
 from storage.embedded.server import running_dsn
 from storage.model import NewDelivery
+from tests import clusters
 from tests.cli.processes import Gateway, environment, run
 
 ACCOUNT = "000000000000"
@@ -90,6 +90,7 @@ def served() -> Iterator[tuple[Path, str]]:
     parent = Path(tempfile.mkdtemp(prefix="queuegate-test-"))
     parent.chmod(0o755)
     data = parent / "data"
+    clusters.copy(data)
     with Gateway("--data", str(data), QUEUE_HTTP_DELIVERY_ENABLED="false"):
         yield data, dsn_of(data)
     shutil.rmtree(parent, ignore_errors=True)
@@ -228,20 +229,20 @@ def test_mistakes_are_explained(
     assert "Traceback" not in done.stderr
 
 
-def test_a_stopped_gateway_leaves_its_data_to_look_at(data: Path) -> None:
-    """A gateway with its PostgreSQL, and commands that start that PostgreSQL again."""
-    server = EmbeddedPostgres(data)
-    server.start()
-    server.wait_ready()
-    early = run("deliveries", "list", DATABASE_URL=server.dsn)
+def test_a_database_without_our_tables_is_refused(served: tuple[Path, str]) -> None:
+    _, dsn = served
+    early = run("deliveries", "list", DATABASE_URL=dsn.replace("/postgres?", "/template1?"))
     assert early.returncode == 1
     assert "queuegate migrate" in early.stderr
-    server.stop()
-    with Gateway("--data", str(data), QUEUE_HTTP_DELIVERY_ENABLED="false") as gateway:
-        fill(dsn_of(data))
+
+
+def test_a_stopped_gateway_leaves_its_data_to_look_at(used_data: Path) -> None:
+    """A gateway with its PostgreSQL, and commands that start that PostgreSQL again."""
+    with Gateway("--data", str(used_data), QUEUE_HTTP_DELIVERY_ENABLED="false") as gateway:
+        fill(dsn_of(used_data))
         gateway.stop(signal.SIGTERM)
-    assert len(listed(data)) == 4
-    assert ask(data, "redrive", "--all") == "2 deliveries redriven.\n"
+    assert len(listed(used_data)) == 4
+    assert ask(used_data, "redrive", "--all") == "2 deliveries redriven.\n"
 
 
 @pytest.mark.parametrize(("content", "text"), [(None, "cannot be read"), ("x", "no certificate")])
