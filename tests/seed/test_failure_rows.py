@@ -13,6 +13,7 @@ from urllib.parse import quote
 import pytest
 
 from storage.embedded import EmbeddedPostgres
+from tests import clusters
 from tests.cli.processes import run
 from tests.databases import Databases
 from tests.faces.clients import Sqs, new_account
@@ -88,6 +89,7 @@ def test_unavailable_at_startup() -> None:
 @pytest.fixture
 def postgres(data: Path) -> Iterator[EmbeddedPostgres]:
     """A PostgreSQL of one's own, which may be stopped and started."""
+    clusters.copy(data)
     server = EmbeddedPostgres(data)
     server.start()
     server.wait_ready()

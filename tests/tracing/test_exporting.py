@@ -18,17 +18,18 @@ import pytest
 from gateway.config import BadSetting, Settings
 from tests.cli.processes import PATIENCE_SECONDS, Gateway, environment
 from tests.faces.connections import fetch
+from tests.faces.servers import Server
 from tests.tracing.collector import Collector
 
 _LOGGER = "queuegate.tracing"
 
 
-class Logged(Gateway):
+class Logged(Server):
     """A gateway whose log goes to a file."""
 
     def __init__(self, log: IO[str], **more: str) -> None:
         self.log = log
-        super().__init__("--ephemeral", **more)
+        super().__init__(**more)
 
 
 @contextmanager
@@ -109,7 +110,7 @@ def test_what_is_left_is_exported_at_the_end_by_every_process() -> None:
             "QUEUEGATE_OTLP_SAMPLE_RATE": "1",
             "OTEL_EXPORTER_OTLP_COMPRESSION": "gzip",
         }
-        with Gateway("--ephemeral", "--workers", "2", **settings) as gateway:
+        with Server("--workers", "2", **settings) as gateway:
             count = 0
             seen: set[str] = set()
             # Whichever process a connection comes to.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 from storage.embedded import EmbeddedPostgres
+from tests import clusters
 from tests.cli.processes import Gateway
 from tests.faces.rest.client import ABSENT, Rest
 
@@ -22,6 +23,7 @@ CALLS = (
 def test_postgresql_unavailable_mid_flight() -> None:
     """The row of that name in docs/seeds.md 1.5: 500 there, here we say that it may go better."""
     postgres = EmbeddedPostgres(ephemeral=True)
+    clusters.copy_into(postgres)
     postgres.start()
     postgres.wait_ready()
     try:
