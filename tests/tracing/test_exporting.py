@@ -8,7 +8,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
@@ -20,6 +20,7 @@ from tests.cli.processes import PATIENCE_SECONDS, Gateway, environment
 from tests.faces.connections import fetch
 from tests.faces.servers import Server
 from tests.tracing.collector import Collector
+from tests.waiting import until
 
 _LOGGER = "queuegate.tracing"
 
@@ -50,13 +51,6 @@ def lines(log: Path) -> list[dict[str, Any]]:
     """What a log has of traces, and whatever else came of them."""
     found = [json.loads(line) for line in log.read_text().splitlines()]
     return [line for line in found if line["logger"] != "queuegate.server"]
-
-
-def until(wanted: Callable[[], bool]) -> None:
-    """Ask a gateway, so that there are spans, until something is so."""
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while not wanted():
-        assert time.monotonic() < deadline
 
 
 def free_port() -> int:
