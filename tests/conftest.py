@@ -10,6 +10,7 @@ import pytest
 from hypothesis import is_hypothesis_test
 
 from storage.database import Database
+from tests import clusters
 from tests import databases as databases_of_tests
 from tests.databases import Databases
 from tests.fuzz import drawing
@@ -24,6 +25,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--draw-seed", type=int, default=0, help="what examples of property tests are drawn from"
     )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Before xdist starts processes, which find what this one has opened."""
+    run = clusters.open_run()
+    if run is not None:
+        config.add_cleanup(run.close)
 
 
 def pytest_xdist_auto_num_workers() -> int:

@@ -14,6 +14,7 @@ import asyncpg
 from storage.database import SCHEMA
 from storage.embedded import EmbeddedPostgres
 from storage.migrate import migrate
+from tests import clusters
 
 if TYPE_CHECKING:
     from storage.database import Connection
@@ -111,6 +112,7 @@ def of_this_process() -> Databases:
         return Databases(given)
     # Several gateways at a time have their connections there.
     server = EmbeddedPostgres(ephemeral=True, max_connections=400)
+    clusters.copy_into(server)
     server.start()
     server.wait_ready()
     return Databases(server.dsn, server.stop)

@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from uuid import uuid4
 
@@ -17,11 +17,13 @@ import asyncpg
 import pytest
 
 from storage import deliveries
-from storage.embedded import EmbeddedPostgres
 from storage.embedded.server import running_dsn
 from storage.model import NewDelivery
+from tests import clusters
+from tests.cli.calling import call
 from tests.cli.processes import Gateway, environment, run
 
+Command = Callable[..., subprocess.CompletedProcess[str]]
 ACCOUNT = "000000000000"
 ORDERS = f"arn:aws:sns:us-east-1:{ACCOUNT}:orders"
 
@@ -90,13 +92,14 @@ def served() -> Iterator[tuple[Path, str]]:
     parent = Path(tempfile.mkdtemp(prefix="queuegate-test-"))
     parent.chmod(0o755)
     data = parent / "data"
+    clusters.copy(data)
     with Gateway("--data", str(data), QUEUE_HTTP_DELIVERY_ENABLED="false"):
         yield data, dsn_of(data)
     shutil.rmtree(parent, ignore_errors=True)
 
 
-def ask(data: Path, *arguments: str) -> str:
-    done = run("deliveries", *arguments, "--data", str(data))
+def ask(data: Path, *arguments: str, command: Command = call) -> str:
+    done = command("deliveries", *arguments, "--data", str(data))
     assert (done.returncode, done.stderr) == (0, "")
     return done.stdout
 
@@ -113,8 +116,8 @@ def fill(dsn: str) -> list[int]:
     )
 
 
-def listed(data: Path, *arguments: str) -> list[int]:
-    lines = ask(data, "list", "--json", *arguments).splitlines()
+def listed(data: Path, *arguments: str, command: Command = call) -> list[int]:
+    lines = ask(data, "list", "--json", *arguments, command=command).splitlines()
     return [json.loads(line)["delivery_id"] for line in lines]
 
 
@@ -165,7 +168,7 @@ def test_show_tells_everything(served: tuple[Path, str]) -> None:
     facts = json.loads(ask(data, "show", str(first), "--json"))
     assert facts["last_error"] == "HTTP 500"
     assert facts["subscription_arn"].startswith(ORDERS + ":")
-    missing = run("deliveries", "show", "999999999", "--data", str(data))
+    missing = call("deliveries", "show", "999999999", "--data", str(data))
     assert missing.returncode == 1
     assert "there is no delivery 999999999" in missing.stderr
 
@@ -176,7 +179,7 @@ def test_redrive_and_delete(served: tuple[Path, str]) -> None:
     assert ask(data, "redrive", "--all", "--topic", ORDERS) == "1 delivery redriven.\n"
     facts = json.loads(ask(data, "show", str(first), "--json"))
     assert (facts["state"], facts["attempt_count"], facts["lost_count"]) == ("pending", 0, 0)
-    some = run("deliveries", "redrive", str(second), str(fourth), "--data", str(data))
+    some = call("deliveries", "redrive", str(second), str(fourth), "--data", str(data))
     assert (some.returncode, some.stdout) == (1, "1 delivery redriven.\n")
 
     fill(dsn)
@@ -222,26 +225,26 @@ def test_mistakes_are_explained(
 ) -> None:
     data, _ = served
     more = () if "--data" in arguments or not arguments else ("--data", str(data))
-    done = run("deliveries", *arguments, *more)
+    done = call("deliveries", *arguments, *more)
     assert done.returncode == code
     assert text in done.stderr
     assert "Traceback" not in done.stderr
 
 
-def test_a_stopped_gateway_leaves_its_data_to_look_at(data: Path) -> None:
-    """A gateway with its PostgreSQL, and commands that start that PostgreSQL again."""
-    server = EmbeddedPostgres(data)
-    server.start()
-    server.wait_ready()
-    early = run("deliveries", "list", DATABASE_URL=server.dsn)
+def test_a_database_without_our_tables_is_refused(served: tuple[Path, str]) -> None:
+    _, dsn = served
+    early = call("deliveries", "list", DATABASE_URL=dsn.replace("/postgres?", "/template1?"))
     assert early.returncode == 1
     assert "queuegate migrate" in early.stderr
-    server.stop()
-    with Gateway("--data", str(data), QUEUE_HTTP_DELIVERY_ENABLED="false") as gateway:
-        fill(dsn_of(data))
+
+
+def test_a_stopped_gateway_leaves_its_data_to_look_at(used_data: Path) -> None:
+    """A gateway with its PostgreSQL, and commands that start that PostgreSQL again."""
+    with Gateway("--data", str(used_data), QUEUE_HTTP_DELIVERY_ENABLED="false") as gateway:
+        fill(dsn_of(used_data))
         gateway.stop(signal.SIGTERM)
-    assert len(listed(data)) == 4
-    assert ask(data, "redrive", "--all") == "2 deliveries redriven.\n"
+    assert len(listed(used_data, command=run)) == 4
+    assert ask(used_data, "redrive", "--all", command=run) == "2 deliveries redriven.\n"
 
 
 @pytest.mark.parametrize(("content", "text"), [(None, "cannot be read"), ("x", "no certificate")])

@@ -84,13 +84,13 @@ async def test_an_ephemeral_one_needs_no_directory_and_leaves_none(start: Start)
     assert not server.data_dir.exists()
 
 
-async def test_settings_by_alter_system_win(data: Path, start: Start) -> None:
-    server = start(data)
+async def test_settings_by_alter_system_win(used_data: Path, start: Start) -> None:
+    server = start(used_data)
     connection = await asyncpg.connect(server.dsn)
     await connection.execute("ALTER SYSTEM SET max_wal_size = '3GB'")
     await connection.close()
     server.stop()
-    assert await _ask(start(data), "max_wal_size") == "3GB"
+    assert await _ask(start(used_data), "max_wal_size") == "3GB"
 
 
 async def test_a_server_that_dies_is_started_again(start: Start) -> None:
@@ -106,8 +106,8 @@ async def test_a_server_that_dies_is_started_again(start: Start) -> None:
     assert await _ask(server, "listen_addresses") == ""
 
 
-def test_a_stop_may_be_repeated(data: Path, start: Start) -> None:
-    server = start(data)
+def test_a_stop_may_be_repeated(used_data: Path, start: Start) -> None:
+    server = start(used_data)
     server.stop()
     server.stop()
     assert not server.socket_path.parent.exists()
@@ -121,16 +121,18 @@ async def test_a_long_path_gets_its_socket_elsewhere(data: Path, start: Start) -
     assert not server.socket_path.parent.exists()
 
 
-async def test_a_stale_process_id_of_somebody_else_is_no_obstacle(data: Path, start: Start) -> None:
-    server = start(data)
-    file = data / "pgdata" / "postmaster.pid"
+async def test_a_stale_process_id_of_somebody_else_is_no_obstacle(
+    used_data: Path, start: Start
+) -> None:
+    server = start(used_data)
+    file = used_data / "pgdata" / "postmaster.pid"
     lines = file.read_text().splitlines(keepends=True)
     server.stop()
     # What a killed container leaves: the number now belongs to another process, here to this one.
     file.write_text("".join([f"{os.getpid()}\n", *lines[1:]]))
     if os.geteuid() == 0:
-        os.chown(file, (data / "pgdata").stat().st_uid, -1)
-    assert await _ask(start(data), "listen_addresses") == ""
+        os.chown(file, (used_data / "pgdata").stat().st_uid, -1)
+    assert await _ask(start(used_data), "listen_addresses") == ""
 
 
 @pytest.mark.parametrize("torn", [b"", b"\xff\xfe\x00" * 9, b"12\xff\n\xff\n", b"9" * 99])
@@ -151,21 +153,21 @@ def test_an_interrupted_initdb_is_repeated(data: Path, start: Start) -> None:
     assert start(data).pid is not None
 
 
-def test_a_running_orphan_is_stopped(data: Path, start: Start) -> None:
-    server = start(data)
+def test_a_running_orphan_is_stopped(used_data: Path, start: Start) -> None:
+    server = start(used_data)
     process_id = server.pid
     server._stopping.set()
-    assert orphans.running_process_id(data / "pgdata") == process_id
-    orphans.stop_orphan(data / "pgdata")
-    assert orphans.running_process_id(data / "pgdata") is None
+    assert orphans.running_process_id(used_data / "pgdata") == process_id
+    orphans.stop_orphan(used_data / "pgdata")
+    assert orphans.running_process_id(used_data / "pgdata") is None
     server._stopping.clear()
 
 
-def test_a_directory_in_use_is_refused(data: Path, start: Start) -> None:
-    start(data)
+def test_a_directory_in_use_is_refused(used_data: Path, start: Start) -> None:
+    start(used_data)
     with pytest.raises(CannotStart, match="another Queuegate"):
-        EmbeddedPostgres(data)
-    assert data_directory.holder_of(data) == str(os.getpid())
+        EmbeddedPostgres(used_data)
+    assert data_directory.holder_of(used_data) == str(os.getpid())
 
 
 def test_a_directory_with_other_files_is_refused_and_left_alone(data: Path) -> None:
@@ -277,11 +279,11 @@ async def _connect_until_refused(dsn: str) -> None:
         await (await preflight.connect(dsn)).close()
 
 
-async def test_a_wrong_password_is_one_clear_line(data: Path, start: Start) -> None:
-    server = start(data)
+async def test_a_wrong_password_is_one_clear_line(used_data: Path, start: Start) -> None:
+    server = start(used_data)
     connection = await asyncpg.connect(server.dsn)
     await connection.execute("ALTER ROLE queuegate PASSWORD 'right'")
-    (data / "pgdata" / "pg_hba.conf").write_text("local all all scram-sha-256\n")
+    (used_data / "pgdata" / "pg_hba.conf").write_text("local all all scram-sha-256\n")
     await connection.execute("SELECT pg_reload_conf()")
     await connection.close()
     wrong = server.dsn.replace("queuegate@", "queuegate:wrong@")

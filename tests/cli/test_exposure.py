@@ -6,17 +6,17 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.processes import Gateway
 from tests.faces.connections import Connection, request_bytes
+from tests.faces.servers import Server
 
 
-class Logged(Gateway):
+class Logged(Server):
     """A gateway whose stderr goes into a file."""
 
     def __init__(self, path: Path, *arguments: str, **more: str) -> None:
         self.path = path
         with path.open("w") as self.log:
-            super().__init__("--ephemeral", *arguments, **more)
+            super().__init__(*arguments, **more)
 
     def __enter__(self) -> Logged:
         return self

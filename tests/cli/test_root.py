@@ -150,12 +150,12 @@ async def test_only_postgres_own_directories_are_the_accounts(data: Path) -> Non
             await ask(f"postgresql://queuegate@{without}", "SELECT 1")
 
 
-async def test_data_of_an_earlier_version_are_found(data: Path) -> None:
-    with running(data) as server:
+async def test_data_of_an_earlier_version_are_found(used_data: Path) -> None:
+    with running(used_data) as server:
         await ask(server.dsn, "CREATE TABLE kept AS SELECT 7 AS number")
-    give_back(data)
+    give_back(used_data)
     for _ in range(2):
-        with running(data) as server:
+        with running(used_data) as server:
             assert await ask(server.dsn, "SELECT number FROM kept") == 7
 
 
@@ -175,15 +175,15 @@ def test_a_second_name_is_not_handed_over(used_data: Path, victim: Path) -> None
     assert as_it_was(victim)
 
 
-def test_doctor_and_a_line_at_start_say_how_to_make_the_account(data: Path) -> None:
+def test_doctor_and_a_line_at_start_say_how_to_make_the_account(used_data: Path) -> None:
     with pytest.raises(KeyError):
         pwd.getpwnam("queuegate")
-    checked = run("doctor", "--port", "0", "--data", str(data))
+    checked = run("doctor", "--port", "0", "--data", str(used_data))
     assert "can read, change and delete all messages. Make an account" in checked.stdout
-    file = data.parent / "log"
+    file = used_data.parent / "log"
     with file.open("w") as log:
         logged = type("Logged", (Gateway,), {"log": log})
-        with logged("--data", str(data)):
+        with logged("--data", str(used_data)):
             pass
     assert file.read_text().count("useradd --system") == 1
 
@@ -235,18 +235,18 @@ def can_unshare() -> bool:
     sys.platform != "linux" or not can_unshare(), reason="needs a view of /etc/passwd of its own"
 )
 @pytest.mark.parametrize("workers", ["1", "2"])
-def test_root_becomes_queuegate_with_its_data(data: Path, workers: str) -> None:
+def test_root_becomes_queuegate_with_its_data(used_data: Path, workers: str) -> None:
     """Four starts of a gateway with its PostgreSQL."""
-    with Gateway("--data", str(data)) as gateway, Sqs("json", gateway.url, ACCOUNT) as sqs:
+    with Gateway("--data", str(used_data)) as gateway, Sqs("json", gateway.url, ACCOUNT) as sqs:
         url = sqs.create()
         sqs.send(url, "from before")
     for _ in range(2):
-        with OwnAccount(data, "--workers", workers) as gateway:
+        with OwnAccount(used_data, "--workers", workers) as gateway:
             lines = Path(f"/proc/{gateway.process.pid}/status").read_text().splitlines()
             for name in ("Uid", "Gid"):
                 assert f"{name}:" + f"\t{OWN_ID}" * 4 in lines
-            assert [path for path in data.rglob("*") if path.lstat().st_uid != OWN_ID] == []
+            assert [path for path in used_data.rglob("*") if path.lstat().st_uid != OWN_ID] == []
             assert gateway.get("/readyz")[0] == 200
             assert "process_open_fds" in gateway.get("/metrics")[1]
-    with OwnAccount(data) as gateway, Sqs("json", gateway.url, ACCOUNT) as sqs:
+    with OwnAccount(used_data) as gateway, Sqs("json", gateway.url, ACCOUNT) as sqs:
         assert sqs.bodies(url) == ["from before"]

@@ -36,8 +36,8 @@ def test_serve_prints_where_it_and_its_data_are_and_an_example_that_runs(data: P
         assert json.loads(envelope)["Message"] == "Hello, topic"
 
 
-def test_health_asks_the_gateway(data: Path) -> None:
-    with Gateway("--data", str(data)) as gateway:
+def test_health_asks_the_gateway(used_data: Path) -> None:
+    with Gateway("--data", str(used_data)) as gateway:
         assert run("health", QUEUEGATE_PORT=gateway.port).returncode == 0
         missing = run("health", "--url", gateway.url + "/nothing/here/at/all")
         assert missing.returncode == 1
@@ -46,44 +46,49 @@ def test_health_asks_the_gateway(data: Path) -> None:
 @linux_only
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 @pytest.mark.parametrize("workers", ["1", "2"])
-def test_a_stop_takes_the_database_along(data: Path, number: signal.Signals, workers: str) -> None:
-    with Gateway("--data", str(data), "--workers", workers) as gateway:
-        database = Watch(postmaster(data))
+def test_a_stop_takes_the_database_along(
+    used_data: Path, number: signal.Signals, workers: str
+) -> None:
+    with Gateway("--data", str(used_data), "--workers", workers) as gateway:
+        database = Watch(postmaster(used_data))
         assert gateway.stop(number) == 0
         assert database.wait()
-        assert not (data / "pgdata" / "postmaster.pid").exists()
+        assert not (used_data / "pgdata" / "postmaster.pid").exists()
 
 
 @linux_only
 @pytest.mark.parametrize("workers", ["1", "2"])
 def test_kill_9_takes_the_database_along_and_the_next_start_finds_the_data(
-    data: Path, workers: str
+    used_data: Path, workers: str
 ) -> None:
     """Two starts of a gateway with its PostgreSQL."""
-    with Gateway("--data", str(data), "--workers", workers) as gateway:
-        database = Watch(postmaster(data))
+    with Gateway("--data", str(used_data), "--workers", workers) as gateway:
+        database = Watch(postmaster(used_data))
         family = [Watch(child) for child in children(gateway.process.pid)]
         assert len(family) == (2 if workers == "2" else 0)
         gateway.stop(signal.SIGKILL)
         assert database.wait()
         assert all(member.wait() for member in family)
-    marker = (data / "pgdata" / "PG_VERSION").stat().st_ino
-    with Gateway("--data", str(data)) as gateway:
+    marker = (used_data / "pgdata" / "PG_VERSION").stat().st_ino
+    with Gateway("--data", str(used_data)) as gateway:
         assert gateway.get("/readyz")[0] == 200
-        assert (data / "pgdata" / "PG_VERSION").stat().st_ino == marker
+        assert (used_data / "pgdata" / "PG_VERSION").stat().st_ino == marker
 
 
 def test_a_start_right_after_kill_9_succeeds(data: Path) -> None:
     """Two starts of a gateway with its PostgreSQL."""
+    made = []
     for _ in range(3):
         with Gateway("--data", str(data)) as gateway:
             assert gateway.get("/readyz")[0] == 200
+            made.append((data / "pgdata" / "PG_VERSION").stat().st_ino)
             gateway.stop(signal.SIGKILL)
+    assert len(set(made)) == 1
 
 
-def test_a_second_gateway_on_the_same_data_is_refused(data: Path) -> None:
-    with Gateway("--data", str(data)) as gateway:
-        done = run("serve", "--port", "0", "--data", str(data))
+def test_a_second_gateway_on_the_same_data_is_refused(used_data: Path) -> None:
+    with Gateway("--data", str(used_data)) as gateway:
+        done = run("serve", "--port", "0", "--data", str(used_data))
         assert done.returncode == 1
         assert f"another Queuegate (process {gateway.process.pid}) is using" in done.stderr
         assert done.stderr.count("\n") == 1
@@ -147,8 +152,8 @@ def test_ephemeral_data_of_a_killed_gateway_is_swept_by_the_next() -> None:
 
 
 @linux_only
-def test_a_worker_that_dies_is_replaced(data: Path) -> None:
-    with Gateway("--data", str(data), "--workers", "2") as gateway:
+def test_a_worker_that_dies_is_replaced(used_data: Path) -> None:
+    with Gateway("--data", str(used_data), "--workers", "2") as gateway:
         victim, survivor = children(gateway.process.pid)
         watch = Watch(victim)
         os.kill(victim, signal.SIGKILL)

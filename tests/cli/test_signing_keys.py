@@ -37,10 +37,10 @@ def certificate(gateway: Gateway) -> str:
 
 
 def test_a_restart_keeps_the_key_and_a_supplied_one_takes_over(
-    data: Path, files: dict[str, str]
+    used_data: Path, files: dict[str, str]
 ) -> None:
     """Three starts of a gateway with its PostgreSQL."""
-    kept = ("--data", str(data))
+    kept = ("--data", str(used_data))
     with Gateway(*kept) as gateway:
         own = certificate(gateway)
     with Gateway(*kept, **files) as gateway:

@@ -61,6 +61,10 @@ class Server(Gateway):
                 return float(line.rpartition(" ")[2])
         return 0.0
 
+    def read_on(self) -> None:
+        """Return when it has read what was sent to it before this."""
+        assert fetch(self.url, "/livez").status == 200
+
     def until(self, sample: str, value: float) -> None:
         """Look until a sample has this value."""
         until(lambda: (sample, self.metric(sample)), lambda found: found[1] == value)

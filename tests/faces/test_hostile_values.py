@@ -15,9 +15,9 @@ from urllib.parse import quote
 
 import pytest
 
-from tests.cli.processes import Gateway
 from tests.faces.clients import authorization, new_account
 from tests.faces.connections import Answer, Connection, request_bytes
+from tests.faces.servers import Server
 
 TEXTS = ["", "\0", "a\0b", "\ud800", "\uffff", "x" * 300, "\u0661", "9" * 40]
 NUMBERS = [-1, 2**31, 2**63 - 1, 2**63, 2**64, 10**40, -(2**63) - 1, 1e300]
@@ -51,7 +51,7 @@ MEMBERS = {
 ATTRIBUTE = {"DataType": "String", "StringValue": "v"}
 
 
-class Watched(Gateway):
+class Watched(Server):
     """What it logs is kept."""
 
 
@@ -114,7 +114,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
     log = tmp_path_factory.mktemp("hostile") / "log"
     with log.open("w") as file:
         Watched.log = file
-        with Watched("--ephemeral", QUEUEGATE_LOG_LEVEL="warning") as gateway:
+        with Watched(QUEUEGATE_LOG_LEVEL="warning") as gateway:
             asking = Asking(gateway.url)
             yield Place(asking, log)
             asking.connection.close()

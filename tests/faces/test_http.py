@@ -132,7 +132,7 @@ def test_every_shape_in_many_pieces(raw: Raw, shape: str, size: int) -> None:
 def test_a_request_in_two_pieces_seen_apart(raw: Raw, server: Server, cut: int) -> None:
     data = raw.request()
     raw.connection.send(data[:cut])
-    server.metrics()
+    server.read_on()
     raw.connection.send(data[cut:])
     _assert_sent(raw.answer())
     assert raw.texts() == ["b"]

@@ -55,7 +55,7 @@ def _status(raw: Raw, data: bytes, server: Server | None) -> int | str:
         try:
             if server is not None:
                 connection.send(data[:10])
-                server.metrics()
+                server.read_on()
                 data = data[10:]
             connection.send(data)
             return connection.answer().status

@@ -74,7 +74,7 @@ def test_a_body_is_never_the_next_request(raw: Raw, server: Server, kind: str) -
     head = request_bytes("POST", "/", raw.headers | UPGRADES[kind])
     head = head.replace(b"Content-Length: 0", b"Content-Length: %d" % len(inner))
     raw.connection.send(head)
-    server.metrics()
+    server.read_on()
     raw.connection.send(inner)
     assert raw.answer().status == 400
     raw.connection.send(raw.request("next"))
@@ -248,7 +248,7 @@ def test_blanks_behind_a_value_are_none_of_it(raw: Raw, server: Server) -> None:
     assert statuses(raw, data) == [200]
     with Connection(raw.sqs.url) as connection:
         connection.send(data[:10])
-        server.metrics()
+        server.read_on()
         connection.send(data[10:])
         assert connection.answer().status == 200
     assert raw.texts() == ["b", "b"]

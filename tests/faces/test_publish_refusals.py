@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from tests.faces.clients import Refused
 from tests.faces.connections import Answer
-from tests.faces.sns_client import Sns
+from tests.faces.servers import Server
+from tests.faces.sns_client import PUBLISH_WIRES, Sns
 from tests.faces.test_mobile import application, device, outbox
 from tests.faces.test_publish import RAW, binary, text
 
@@ -178,7 +180,7 @@ def short(value: object) -> str:
 
 
 class Listening:
-    """A topic of which a queue hears everything."""
+    """A topic of which a queue hears everything. Where nothing comes of a test, many may use it."""
 
     def __init__(self, sns: Sns, topic: str, queue: str) -> None:
         self.sns = sns
@@ -197,15 +199,21 @@ class Listening:
         assert self.sns.sqs().bodies(self.url) == []
 
 
-@pytest.fixture
-def news(publisher: Sns) -> Listening:
-    return Listening(publisher, publisher.create(), "orders")
+@pytest.fixture(scope="module", params=PUBLISH_WIRES)
+def client(request: pytest.FixtureRequest, server: Server) -> Iterator[Sns]:
+    with Sns(request.param, server.url) as sns:
+        yield sns
 
 
-@pytest.fixture
-def ordered(publisher: Sns) -> Listening:
-    topic = publisher.create_fifo(ContentBasedDeduplication="false")
-    return Listening(publisher, topic, "orders.fifo")
+@pytest.fixture(scope="module")
+def news(client: Sns) -> Listening:
+    return Listening(client, client.create(), "orders")
+
+
+@pytest.fixture(scope="module")
+def ordered(client: Sns) -> Listening:
+    topic = client.create_fifo(ContentBasedDeduplication="false")
+    return Listening(client, topic, "orders.fifo")
 
 
 @pytest.mark.parametrize(("members", "reason"), INVALID_MEMBERS, ids=short)
@@ -253,7 +261,8 @@ def test_attributes(news: Listening, attributes: dict[str, Any], reason: str) ->
     news.nothing_came()
 
 
-def test_what_must_be_there(publisher: Sns, news: Listening) -> None:
+def test_what_must_be_there(news: Listening) -> None:
+    publisher = news.sns
     refused = publisher.refusal("Publish", TopicArn=news.topic)
     assert_refused(refused, "ValidationError", missing("message"))
     refused = news.refusal(MessageAttributes={"n": {"StringValue": "x"}})
@@ -276,7 +285,8 @@ def test_what_must_be_there(publisher: Sns, news: Listening) -> None:
     news.nothing_came()
 
 
-def test_an_empty_batch(publisher: Sns, news: Listening) -> None:
+def test_an_empty_batch(news: Listening) -> None:
+    publisher = news.sns
     more = {"PublishBatchRequestEntries": ""} if publisher.is_query else {}
     members: dict[str, Any] = {"TopicArn": news.topic}
     if not publisher.is_query:
@@ -362,7 +372,8 @@ def test_a_topic_of_another_region_is_not_ours(news: Listening) -> None:
     news.nothing_came()
 
 
-def test_a_deleted_topic(news: Listening) -> None:
+def test_a_deleted_topic(publisher: Sns) -> None:
+    news = Listening(publisher, publisher.create(), "orders")
     news.sns.publish(news.topic, "before")
     news.sns.call("DeleteTopic", TopicArn=news.topic)
     assert_refused(news.refusal(), "NotFound", "Topic does not exist", 404)

@@ -23,7 +23,6 @@ from gateway.auth import Authenticator
 from gateway.faces.aws import AwsFace
 from gateway.fast_path import FastPath, protocol_class
 from gateway.operations.series import Series
-from tests.cli.processes import Gateway
 from tests.faces.clients import Sqs, authorization
 from tests.faces.connections import Closed, Connection, fetch, request_bytes
 from tests.faces.servers import Server
@@ -167,10 +166,10 @@ def test_the_most_clients() -> None:
         assert "queuegate_connections_refused_total 0.0" not in held[1].answer().text
 
 
-class _Logged(Gateway):
+class _Logged(Server):
     def __init__(self, log: Path, *arguments: str, **more: str) -> None:
         with log.open("w") as self.log:
-            super().__init__("--ephemeral", *arguments, **more)
+            super().__init__(*arguments, **more)
 
 
 def test_a_process_without_file_descriptors_says_so() -> None:

@@ -60,11 +60,13 @@ async def fired(store: ScheduleStore) -> Counter[tuple[str, str]]:
 
 async def until_sent(store: ScheduleStore, count: int) -> None:
     """Return when so many messages were sent."""
-    async with asyncio.timeout(PATIENCE_SECONDS):
-        while True:
-            async with store.engine.database.transaction() as tx:
-                if await tx.fetchval("SELECT count(*) FROM messages") >= count:
-                    return
+
+    async def sent() -> int:
+        async with store.engine.database.transaction() as tx:
+            found: int = await tx.fetchval("SELECT count(*) FROM messages")
+            return found
+
+    await until_async(sent, lambda found: found >= count)
 
 
 async def test_many_workers_fire_each_time_once(

@@ -18,6 +18,7 @@ from storage.model import Queue, Subscription
 from storage.publishing import PublishLane
 from tests.scheduler.archive_store import BASE_URL, ArchiveStore, Outgoing, md5
 from tests.scheduler.conftest import ACCOUNT, NOON, REGION, StillClock, Store
+from tests.waiting import until_async
 
 RAW = {"RawMessageDelivery": "true"}
 MANY = 1_000
@@ -282,8 +283,8 @@ async def test_publish_under_way_is_waited_for(archive: ArchiveStore, queue: Que
         await archive.ask(subscription)
         round_under_way = asyncio.create_task(archive.worker().run_round(MANY))
         waiting = "SELECT count(*)::int FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"
-        while not await archive.store.number(waiting):
-            assert not round_under_way.done()
+        await until_async(lambda: archive.store.number(waiting))
+        assert not round_under_way.done()
         await tx.execute(
             "INSERT INTO topic_archive SELECT $1, $2, $3, gen_random_uuid(), 'slow', 'd', NULL,"
             " 'lower', NULL, 's', $3, 0",
@@ -581,8 +582,8 @@ async def test_subscription_that_is_deleted_under_a_batch_waits_for_it(
         assert replay is not None
         deleting = asyncio.create_task(delete())
         waiting = "SELECT count(*)::int FROM pg_locks WHERE NOT granted"
-        while not await archive.store.number(waiting):
-            assert not deleting.done()
+        await until_async(lambda: archive.store.number(waiting))
+        assert not deleting.done()
         page = await replays.read(tx, replay, limit=MANY, most_bytes=MANY)
         await replays.advance(tx, NOON, replay, page, replayed_count=1)
         await replays.end(tx, NOON, replay, "")
@@ -601,8 +602,8 @@ async def test_new_replay_is_not_mistaken_for_the_old_one(
         await tx.execute("SELECT pg_advisory_xact_lock(hashtextextended('', -1 - 1))")
         round_under_way = asyncio.create_task(archive.worker().run_round(MANY))
         waiting = "SELECT count(*)::int FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"
-        while not await archive.store.number(waiting):
-            assert not round_under_way.done()
+        await until_async(lambda: archive.store.number(waiting))
+        assert not round_under_way.done()
         await archive.store.number("WITH gone AS (DELETE FROM replays) SELECT 1")
         await archive.ask(subscription, NOON + timedelta(seconds=1))
     with contextlib.suppress(TimeoutError):

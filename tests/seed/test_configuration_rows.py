@@ -97,14 +97,17 @@ def free_port(host: str) -> int:
 
 
 @variable("DATABASE_URL")
-def test_database_url(database: str) -> None:
+def test_database_url(server: SharedServer) -> None:
     """Two gateways on one database show the same; it is that database which holds it."""
-    with SharedServer(database) as one, SharedServer(database) as other:
-        with Rest(one.url) as rest, Rest(other.url, rest.account) as beside:
-            rest.create("jobs")
-            assert beside.send("jobs") in [message["id"] for message in rest.receive("jobs")]
-        [[count]] = one.rows("SELECT count(*) FROM queues WHERE queue_name = 'jobs'")
-        assert count == 1
+    with (
+        SharedServer(server.dsn) as other,
+        Rest(server.url) as rest,
+        Rest(other.url, rest.account) as beside,
+    ):
+        rest.create("jobs")
+        assert beside.send("jobs") in [message["id"] for message in rest.receive("jobs")]
+        held = "SELECT queue_name FROM queues WHERE account_id = $1"
+        assert [row[0] for row in server.rows(held, rest.account)] == ["jobs"]
 
 
 @variable("QUEUE_ADDRESS")
@@ -192,24 +195,47 @@ def livez_spans(collector: Collector) -> int:
     return [span.name for span in collector.spans].count("GET /livez")
 
 
+class Traced(NamedTuple):
+    """Spans of 200 requests, all of which are traced: what came where they should go, and what came
+    elsewhere."""
+
+    there: int
+    elsewhere: int
+
+
+@pytest.fixture(scope="module")
+def traced(databases: Databases) -> Traced:
+    with Collector() as named, Collector() as other:
+        asked(databases.copy(), 200, named, 200, OTLP_ENABLED="true", OTLP_SAMPLE_RATE="1")
+        return Traced(livez_spans(named), livez_spans(other))
+
+
 @variable("OTLP_ENABLED")
-@pytest.mark.parametrize(("enabled", "count"), [("true", 3), ("false", 0), ("", 0)])
-def test_otlp_enabled(database: str, enabled: str, count: int) -> None:
+def test_otlp_enabled(traced: Traced) -> None:
+    assert traced.there == 200
+
+
+@variable("OTLP_ENABLED")
+@pytest.mark.parametrize("enabled", ["false", ""])
+def test_otlp_not_enabled(database: str, enabled: str) -> None:
     with Collector() as collector:
-        asked(database, 3, collector, count, OTLP_ENABLED=enabled, OTLP_SAMPLE_RATE="1")
-        assert livez_spans(collector) == count
+        asked(database, 3, collector, 0, OTLP_ENABLED=enabled, OTLP_SAMPLE_RATE="1")
+        assert livez_spans(collector) == 0
 
 
 @variable("OTLP_ENDPOINT")
-def test_otlp_endpoint(database: str) -> None:
-    with Collector() as named, Collector() as other:
-        asked(database, 3, named, 3, OTLP_ENABLED="true", OTLP_SAMPLE_RATE="1")
-        assert (livez_spans(named), livez_spans(other)) == (3, 0)
+def test_otlp_endpoint(traced: Traced) -> None:
+    assert (traced.there, traced.elsewhere) == (200, 0)
+
+
+@variable("OTLP_SAMPLE_RATE")
+def test_otlp_sample_rate_of_all(traced: Traced) -> None:
+    assert traced.there == 200
 
 
 @variable("OTLP_SAMPLE_RATE")
 @pytest.mark.parametrize(
-    ("rate", "traced"), [("0", {0}), ("1", {200}), ("0.5", range(1, 200)), ("", range(1, 200))]
+    ("rate", "traced"), [("0", {0}), ("0.5", range(1, 200)), ("", range(1, 200))]
 )
 def test_otlp_sample_rate(database: str, rate: str, traced: Any) -> None:
     with Collector() as collector:
@@ -274,26 +300,68 @@ def attempts(server: SharedServer) -> float:
     )
 
 
-@variable("QUEUE_HTTP_DELIVERY_ENABLED")
-def test_delivery_enabled(database: str, hook: WebHook) -> None:
-    """One that does not deliver leaves it to one that does."""
-    with (
-        SharedServer(database, QUEUE_HTTP_DELIVERY_ENABLED="false") as idle,
-        Rest(idle.url) as rest,
-    ):
-        subscribed(rest, hook.url)
-        publish(rest)
-        waiting = "SELECT attempt_count FROM deliveries"
-        assert [row[0] for row in idle.rows(waiting)] == [0]
-        with SharedServer(database) as busy:
-            assert hook.next().body == b'"hello"'
-            until(lambda: attempts(busy), lambda value: value == 1)
-        assert attempts(idle) == 0
-
-
 def fires(server: SharedServer) -> float:
     """Schedules that this gateway has fired."""
     return server.metric('queue_schedule_fires_total{outcome="success"}')
+
+
+class Idle(NamedTuple):
+    """What came of a gateway that neither delivers nor fires, and of one beside it that does."""
+
+    delivered: int
+    """Attempts of a delivery before there was the other."""
+    attempts: tuple[float, float]
+    """Of the one and the other, at the end; and times that they fired a schedule."""
+    fires: tuple[float, float]
+    by_hand: list[Any]
+    """Messages of the schedule that was run, and that was due; what a web hook got."""
+    due: list[Any]
+    hooked: list[bytes]
+
+
+@pytest.fixture(scope="module")
+def idle(databases: Databases) -> Idle:
+    """Two gateways on one database."""
+    database = databases.copy()
+    disabled = {"QUEUE_HTTP_DELIVERY_ENABLED": "false", "QUEUE_SCHEDULE_ENABLED": "false"}
+    with (
+        WebHook() as hook,
+        SharedServer(database, **disabled) as one,
+        Scheduling(one.url) as rest,
+    ):
+        rest.create("jobs")
+        rest.schedule("hourly", to_queue())
+        one.advance(HOUR)
+        subscribed(rest, hook.url)
+        publish(rest)
+        assert rest.call("POST", "/v1/schedules/hourly/runs", status=202)["out_of_band"]
+        by_hand = rest.fired("jobs", 1)
+        [[delivered]] = one.rows("SELECT attempt_count FROM deliveries")
+        assert fires(one) == 1
+        with SharedServer(database) as other:
+            hooked = [hook.next().body]
+            due = rest.fired("jobs", 1)
+            until(lambda: attempts(other), lambda value: value == 1)
+            until(lambda: fires(other))
+            counted = (attempts(one), attempts(other)), (fires(one), fires(other))
+        return Idle(delivered, *counted, by_hand, due, hooked)
+
+
+@variable("QUEUE_HTTP_DELIVERY_ENABLED")
+def test_delivery_enabled(idle: Idle) -> None:
+    """One that does not deliver leaves it to one that does."""
+    assert idle.delivered == 0
+    assert idle.hooked == [b'"hello"']
+    assert idle.attempts == (0, 1)
+
+
+@variable("QUEUE_SCHEDULE_ENABLED")
+def test_schedule_enabled(idle: Idle) -> None:
+    """One that does not fire runs by hand, and leaves what is due to one that does."""
+    [by_hand], [due] = idle.by_hand, idle.due
+    assert by_hand["headers"]["_schedule"]["out_of_band"]
+    assert not due["headers"]["_schedule"]["out_of_band"]
+    assert idle.fires == (1, 1)
 
 
 async def _add_delivery(dsn: str, url: str) -> None:
@@ -317,17 +385,25 @@ def mostly_found_by_the_quick(found: Callable[[SharedServer], float], pair: Pair
     return bool(found(quick) > found(slow))
 
 
-@variable("QUEUE_HTTP_DELIVERY_POLL_MS")
-def test_delivery_poll(database: str, hook: WebHook) -> None:
-    """Two gateways, and several deliveries that wait for the next poll of either."""
+@pytest.fixture(scope="module")
+def polling(databases: Databases) -> Iterator[Pair]:
+    """A slow and a quick one on one database."""
+    database = databases.copy()
+    names = ("QUEUE_HTTP_DELIVERY_POLL_MS", "QUEUE_SCHEDULE_POLL_MS")
     with (
-        SharedServer(database, QUEUE_HTTP_DELIVERY_POLL_MS=SLOW) as slow,
-        SharedServer(database, QUEUE_HTTP_DELIVERY_POLL_MS=QUICK) as quick,
+        SharedServer(database, **dict.fromkeys(names, SLOW)) as slow,
+        SharedServer(database, **dict.fromkeys(names, QUICK)) as quick,
     ):
-        for _ in range(ROUNDS):
-            asyncio.run(_add_delivery(database, hook.url))
-            hook.next()
-        assert mostly_found_by_the_quick(attempts, Pair(slow, quick))
+        yield Pair(slow, quick)
+
+
+@variable("QUEUE_HTTP_DELIVERY_POLL_MS")
+def test_delivery_poll(polling: Pair, hook: WebHook) -> None:
+    """Several deliveries that wait for the next poll of either."""
+    for _ in range(ROUNDS):
+        asyncio.run(_add_delivery(polling.plain.dsn, hook.url))
+        hook.next()
+    assert mostly_found_by_the_quick(attempts, polling)
 
 
 @variable("QUEUE_HTTP_DELIVERY_TIMEOUT_SECS")
@@ -370,42 +446,17 @@ def scheduling(pair: Pair) -> Iterator[tuple[Scheduling, Scheduling]]:
         yield changed, plain
 
 
-@variable("QUEUE_SCHEDULE_ENABLED")
-def test_schedule_enabled(database: str) -> None:
-    """Two gateways, of which one counts fires for long enough."""
-    with (
-        SharedServer(database, QUEUE_SCHEDULE_ENABLED="false") as idle,
-        Scheduling(idle.url) as rest,
-    ):
-        rest.create("jobs")
-        rest.schedule("hourly", to_queue())
-        idle.advance(HOUR)
-        assert rest.call("POST", "/v1/schedules/hourly/runs", status=202)["out_of_band"]
-        [by_hand] = rest.fired("jobs", 1)
-        assert by_hand["headers"]["_schedule"]["out_of_band"]
-        assert fires(idle) == 1
-        with SharedServer(database) as busy:
-            [message] = rest.fired("jobs", 1)
-            assert not message["headers"]["_schedule"]["out_of_band"]
-            until(lambda: fires(busy))
-        assert fires(idle) == 1
-
-
 @variable("QUEUE_SCHEDULE_POLL_MS")
-def test_schedule_poll(database: str) -> None:
-    """Two gateways, and several times that wait for the next poll of either."""
+def test_schedule_poll(polling: Pair) -> None:
+    """Several times that wait for the next poll of either."""
     due = "UPDATE schedules SET next_fire_at = clock_timestamp(), due_at = clock_timestamp()"
-    with (
-        SharedServer(database, QUEUE_SCHEDULE_POLL_MS=SLOW) as slow,
-        SharedServer(database, QUEUE_SCHEDULE_POLL_MS=QUICK) as quick,
-        Scheduling(slow.url) as rest,
-    ):
+    with Scheduling(polling.changed.url) as rest:
         rest.create("jobs")
         rest.schedule("yearly", to_queue(), cron="0 0 1 1 *")
         for _ in range(ROUNDS):
-            slow.rows(due)
+            polling.changed.rows(due)
             rest.fired("jobs", 1)
-        assert mostly_found_by_the_quick(fires, Pair(slow, quick))
+        assert mostly_found_by_the_quick(fires, polling)
 
 
 @variable("QUEUE_SCHEDULE_BATCH_SIZE")

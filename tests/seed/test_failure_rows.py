@@ -13,11 +13,12 @@ from urllib.parse import quote
 import pytest
 
 from storage.embedded import EmbeddedPostgres
+from tests import clusters
 from tests.cli.processes import run
 from tests.databases import Databases
 from tests.faces.clients import Sqs, new_account
 from tests.faces.connections import Answer, Closed, Connection
-from tests.faces.rest.client import Rest
+from tests.faces.rest.client import ABSENT, Rest
 from tests.faces.servers import Background
 from tests.faces.web_hooks import WebHook
 from tests.seed.exhaustion import Exhausted
@@ -47,6 +48,15 @@ WITHOUT_COUNTERPART = (
 )
 
 ROWS_OF_THE_SEED = 14
+CALLS = (
+    ("POST", "/v1/queues", {"name": "more"}),
+    ("GET", "/v1/queues", ABSENT),
+    ("GET", "/v1/queues/jobs", ABSENT),
+    ("POST", "/v1/queues/jobs/messages", {"message": "refused"}),
+    ("GET", "/v1/queues/jobs/messages?wait=20", ABSENT),
+    ("DELETE", "/v1/queues/jobs/messages/1", ABSENT),
+    ("PATCH", "/v1/queues/jobs/messages/1", {"vt": 0}),
+)
 LINGERING = {"QUEUE_LINGER_MS": "1000"}
 
 
@@ -88,6 +98,7 @@ def test_unavailable_at_startup() -> None:
 @pytest.fixture
 def postgres(data: Path) -> Iterator[EmbeddedPostgres]:
     """A PostgreSQL of one's own, which may be stopped and started."""
+    clusters.copy(data)
     server = EmbeddedPostgres(data)
     server.start()
     server.wait_ready()
@@ -102,9 +113,11 @@ def test_unavailable_mid_flight(postgres: EmbeddedPostgres, data: Path) -> None:
         rest.create("jobs")
         rest.send("jobs", "kept")
         postgres.stop()
-        send = ("POST", "/v1/queues/jobs/messages", {"message": "refused"})
-        refused_for_now(rest.ask(*send))
-        refused_for_now(rest.ask("GET", "/v1/queues"))
+        for method, path, body in CALLS:
+            answer = rest.ask(method, path, body)
+            refused_for_now(answer)
+            assert json.loads(answer.body)["error"].endswith("Try again in a moment.")
+        assert rest.ask("GET", "/v1/openapi.json").status == 200
         assert gateway.get("/readyz")[0] == 503
         assert gateway.get("/livez")[0] == 200
         again = EmbeddedPostgres(data)

@@ -242,13 +242,11 @@ async def test_archive_and_delete_are_one(
     holder = await asyncpg.connect(database.dsn, server_settings={"search_path": SCHEMA})
     await holder.execute("BEGIN; LOCK TABLE message_archive IN SHARE MODE")
     deleting = asyncio.create_task(delete(queue, message))
-    victim = 0
-    async with asyncio.timeout(20):
-        while not victim:
-            victim = await holder.fetchval(
-                "SELECT coalesce(max(l.pid), 0) FROM pg_locks AS l WHERE NOT l.granted"
-                " AND l.relation = 'queuegate.message_archive'::regclass"
-            )
+    waiting = (
+        "SELECT coalesce(max(l.pid), 0) FROM pg_locks AS l WHERE NOT l.granted"
+        " AND l.relation = 'queuegate.message_archive'::regclass"
+    )
+    victim = await until_async(lambda: holder.fetchval(waiting))
     # It has deleted the message by now, and waits to archive it.
     assert await holder.fetchval("SELECT pg_terminate_backend($1, 20000)", victim)
     await holder.execute("COMMIT")

@@ -8,7 +8,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
@@ -18,17 +18,19 @@ import pytest
 from gateway.config import BadSetting, Settings
 from tests.cli.processes import PATIENCE_SECONDS, Gateway, environment
 from tests.faces.connections import fetch
+from tests.faces.servers import Server
 from tests.tracing.collector import Collector
+from tests.waiting import until
 
 _LOGGER = "queuegate.tracing"
 
 
-class Logged(Gateway):
+class Logged(Server):
     """A gateway whose log goes to a file."""
 
     def __init__(self, log: IO[str], **more: str) -> None:
         self.log = log
-        super().__init__("--ephemeral", **more)
+        super().__init__(**more)
 
 
 @contextmanager
@@ -49,13 +51,6 @@ def lines(log: Path) -> list[dict[str, Any]]:
     """What a log has of traces, and whatever else came of them."""
     found = [json.loads(line) for line in log.read_text().splitlines()]
     return [line for line in found if line["logger"] != "queuegate.server"]
-
-
-def until(wanted: Callable[[], bool]) -> None:
-    """Ask a gateway, so that there are spans, until something is so."""
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while not wanted():
-        assert time.monotonic() < deadline
 
 
 def free_port() -> int:
@@ -109,7 +104,7 @@ def test_what_is_left_is_exported_at_the_end_by_every_process() -> None:
             "QUEUEGATE_OTLP_SAMPLE_RATE": "1",
             "OTEL_EXPORTER_OTLP_COMPRESSION": "gzip",
         }
-        with Gateway("--ephemeral", "--workers", "2", **settings) as gateway:
+        with Server("--workers", "2", **settings) as gateway:
             count = 0
             seen: set[str] = set()
             # Whichever process a connection comes to.
