@@ -18,7 +18,7 @@ On loopback a ``Host`` has to be one of ours as well: beyond it nobody knows our
 
 from __future__ import annotations
 
-from collections.abc import Iterable, MutableMapping
+from collections.abc import Iterable, MutableMapping, Sequence
 from typing import Any, NamedTuple
 
 from gateway.faces.aws import WITHOUT_CREDENTIALS
@@ -55,21 +55,21 @@ class Verdict(NamedTuple):
 
 
 class Admission:
-    """What a gateway that listens on ``host`` takes, and from whose pages."""
+    """What a gateway that listens on these takes, and from whose pages."""
 
     def __init__(
         self,
         *,
-        host: str,
+        listens_on: Sequence[str],
         base_url: str | None = None,
         hosts: Iterable[str] = (),
         origins: Iterable[str] = (),
     ) -> None:
         self._names: tuple[str, ...] | None = None
-        if is_loopback(host):
-            own = f"[{host}]" if ":" in host else host
+        if all(is_loopback(host) for host in listens_on):
+            own = [f"[{host}]" if ":" in host else host.lower() for host in listens_on]
             of_base_url = [_name(base_url.partition("://")[2])] if base_url else []
-            self._names = tuple(dict.fromkeys((*_OURS, own.lower(), *of_base_url, *hosts)))
+            self._names = tuple(dict.fromkeys((*_OURS, *own, *of_base_url, *hosts)))
         self._origins = frozenset(origin.encode() for origin in origins)
         self._own_origin = base_url.lower().encode() if base_url else None
         self.hosts: set[bytes] = set()

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import socket
 from typing import TYPE_CHECKING
 
-from gateway.listening import url_of
+from gateway.listening import Sockets, places_of, url_of
 
 if TYPE_CHECKING:
     from gateway.config import Settings
 
 
-def banner(settings: Settings, sock: socket.socket) -> str:
-    """The endpoint, what describes the native API, where the data is, how to stop, and a first
-    message and topic in a few lines of Python."""
-    url = settings.base_url or url_of(sock, settings.host)
+def banner(settings: Settings, sockets: Sockets) -> str:
+    """The endpoint, where it listens, what describes the native API, where the data is, how to
+    stop, and a first message and topic in a few lines of Python."""
+    url = settings.base_url or url_of(sockets, settings.hosts)
     return f"""\
 Queuegate is ready: {url}
+  listen {" ".join(places_of(sockets))}
   rest   {url}/v1/openapi.json describes the native API, with schedules and events
   data   {_data(settings)}
   stop   Ctrl-C

@@ -27,6 +27,7 @@ examples:
   queuegate serve --ephemeral --port 0
   queuegate serve --ephemeral --aws-cooldowns
   queuegate serve --host 0.0.0.0 --workers 4 --data /srv/queuegate
+  queuegate serve --host localhost --host 10.0.0.7
   DATABASE_URL=postgresql://user:password@db:5432/queuegate queuegate serve
 
 Every flag has a variable, and there are more variables than flags: `queuegate config` lists them.
@@ -146,6 +147,8 @@ def _settings(options: argparse.Namespace) -> config.Settings:
     """Settings from the environment and the flags; leaves with 2 and one line when one is bad."""
     environ = config.process_environment()
     overrides = {name: value for name, value in vars(options).items() if name not in _NOT_SETTINGS}
+    if overrides.get("hosts"):
+        overrides["hosts"] = ",".join(overrides["hosts"])
     try:
         settings = config.Settings.from_env(environ, overrides)
     except config.BadSetting as refusal:
@@ -234,7 +237,14 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _add_place(command: argparse.ArgumentParser) -> None:
-    command.add_argument("--host", metavar="H", help="address to listen on (default: 127.0.0.1)")
+    command.add_argument(
+        "--host",
+        metavar="H",
+        dest="hosts",
+        action="append",
+        help="where to listen (default: localhost, which is 127.0.0.1 and ::1); several by commas "
+        "or by repeating it",
+    )
     command.add_argument("--port", metavar="P", help="port to listen on (default: 9324; 0: any)")
 
 

@@ -22,8 +22,8 @@ from gateway.setting_values import (
     format_accounts,
     format_list,
     fraction,
-    host_and_port,
-    host_name,
+    host_names,
+    hosts_and_port,
     integer,
     is_loopback,
     parse_account_id,
@@ -40,6 +40,7 @@ from gateway.setting_values import (
 
 DEFAULT_PORT = 9324
 ADDRESS_NAMES = ("QUEUEGATE_ADDRESS", "QUEUE_ADDRESS")
+_FLAGS = {"data_dir": "--data", "hosts": "--host"}
 
 
 class BadSetting(Exception):
@@ -50,12 +51,14 @@ class BadSetting(Exception):
 class Settings:
     """What one Queuegate runs with. Immutable; durations and sizes carry their unit in the name."""
 
-    host: str = setting(
-        "127.0.0.1",
+    hosts: tuple[str, ...] = setting(
+        ("localhost",),
         "QUEUEGATE_HOST",
-        host_name,
-        allowed="an address or a host name",
-        explanation="Address to listen on. 0.0.0.0 listens on every interface.",
+        host_names,
+        allowed="addresses or host names, separated by commas",
+        explanation="Where to listen. localhost is 127.0.0.1 and ::1; 0.0.0.0 is every interface, "
+        ":: with IPv6, too.",
+        write=format_list,
     )
     port: int = number(
         DEFAULT_PORT, "QUEUEGATE_PORT", (0, 65535), "Port to listen on; 0 takes a free one."
@@ -374,7 +377,7 @@ class Settings:
         for item in fields(cls):
             variable = variable_of(item)
             if item.name in given:
-                flag = "--data" if item.name == "data_dir" else "--" + item.name.replace("_", "-")
+                flag = _FLAGS.get(item.name) or "--" + item.name.replace("_", "-")
                 values[item.name] = _checked(variable, flag, given[item.name])
                 continue
             name = next((name for name in variable.names if environ.get(name)), None)
@@ -393,11 +396,16 @@ class Settings:
         return settings
 
     @property
+    def is_local(self) -> bool:
+        """Whether only this machine reaches a gateway with these settings."""
+        return all(is_loopback(host) for host in self.hosts)
+
+    @property
     def allows_private_webhooks(self) -> bool:
         """What a gateway with these settings does; workers alone listen nowhere."""
         if self.private_webhooks is not None:
             return self.private_webhooks
-        return self.ephemeral or is_loopback(self.host)
+        return self.ephemeral or self.is_local
 
     def to_env(self) -> dict[str, str]:
         """Variables from which `from_env` gives these settings again, for our own children."""
@@ -447,7 +455,7 @@ def _read_address(environ: Mapping[str, str], values: dict[str, Any]) -> None:
     for name in ADDRESS_NAMES:
         if environ.get(name):
             try:
-                values["host"], values["port"] = host_and_port(environ[name])
+                values["hosts"], values["port"] = hosts_and_port(environ[name])
             except BadValue as bad:
                 reason = str(bad) or "allowed is host:port, for example 0.0.0.0:9324"
                 raise BadSetting(f"{name}={environ[name]!r}: {reason}") from None

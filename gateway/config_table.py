@@ -32,7 +32,7 @@ def table() -> list[Row]:
         ADDRESS_NAMES,
         "",
         "host:port",
-        "Host and port in one. The two variables for host and port take precedence.",
+        "Hosts and port in one. The two variables for hosts and port take precedence.",
     )
     rows = [address]
     for item in fields(Settings):

@@ -340,7 +340,10 @@ class HttpConnection(CountedProtocol):
         self.transport.write(b"".join(parts))
 
     def _peer(self) -> str:
-        return "{}:{}".format(*self.client) if self.client else "a client"
+        if not self.client:
+            return "a client"
+        host, port = self.client
+        return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
     def is_dropping(self) -> bool:
         return self._dropped_bytes >= 0

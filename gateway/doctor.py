@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from gateway.config import Settings
-from gateway.listening import CannotListen, bind
+from gateway.listening import CannotListen, bind, closing, places_of
 from gateway.privileges import remaining_risk
 from storage import preflight
 from storage.embedded.account import (
@@ -66,8 +66,8 @@ def _python(_: Settings) -> str:
 
 
 def _port(settings: Settings) -> str:
-    with bind(settings.host, settings.port):
-        return f"{settings.host}:{settings.port} is free"
+    with closing(bind(settings.hosts, settings.port)) as sockets:
+        return f"{', '.join(places_of(sockets))}: free"
 
 
 def _binaries(_: Settings) -> str:

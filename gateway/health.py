@@ -11,12 +11,12 @@ if TYPE_CHECKING:
     from gateway.config import Settings
 
 _PATIENCE_SECONDS = 5.0
-_EVERY_INTERFACE = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}
+_MEANT = {"localhost": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}
 
 
 def default_url(settings: Settings) -> str:
     """Where a gateway with these settings on this machine says whether it is ready."""
-    host = _EVERY_INTERFACE.get(settings.host, settings.host)
+    host = _MEANT.get(settings.hosts[0].lower(), settings.hosts[0])
     bracketed = f"[{host}]" if ":" in host else host
     return f"http://{bracketed}:{settings.port}/readyz"
 

@@ -25,7 +25,7 @@ from gateway.disk import watching
 from gateway.faces import aws_scheduler, aws_sns, aws_sqs, aws_sts
 from gateway.faces.aws import AwsFace, Binding
 from gateway.fast_path import FastPath, FastProtocol, protocol_class
-from gateway.listening import links_url
+from gateway.listening import Sockets, links_url
 from gateway.metrics import Metrics
 from gateway.operations.traffic import Traffic
 from gateway.tracing.opening import open_tracing
@@ -80,12 +80,12 @@ class _Server(uvicorn.Server):
 async def run(
     settings: Settings,
     dsn: str,
-    sock: socket.socket,
+    sockets: Sockets,
     on_ready: Callable[[], None],
     *,
     worker_number: int = 0,
 ) -> None:
-    """Serve on ``sock`` until SIGTERM or SIGINT, then drain and return.
+    """Serve on ``sockets`` until SIGTERM or SIGINT, then drain and return.
 
     Draining: no new connections, long polls end with what they have, what is in flight is finished
     within ``settings.shutdown_deadline_seconds``, then workers and lanes close.
@@ -128,11 +128,11 @@ async def run(
             aws, authenticator, admission, access_log=settings.access_log, links_url=links
         )
         served, protocol = _served(app, fast_path, tracing)
-        look = partial(look_for_files, engine.series.traffic, sock.fileno())
+        look = partial(look_for_files, engine.series.traffic, sockets[0].fileno())
         server = _Server(_uvicorn_config(settings, served, protocol), on_ready, look)
         workers = workers_for(engine, settings, tracing) if worker_number == 0 else []
         async with metrics.shared(), _at_work(workers):
-            await _serve(engine, server, sock)
+            await _serve(engine, server, sockets)
 
 
 @contextlib.asynccontextmanager
@@ -173,7 +173,7 @@ def _bindings(tracing: Tracing | None) -> _Bindings:
 
 def _admission(settings: Settings) -> Admission:
     return Admission(
-        host=settings.host,
+        listens_on=settings.hosts,
         base_url=settings.base_url,
         hosts=settings.allowed_hosts,
         origins=settings.allowed_origins,
@@ -218,7 +218,7 @@ def _uvicorn_config(settings: Settings, app: Asgi, protocol: type[FastProtocol])
     )
 
 
-async def _serve(engine: Engine, server: _Server, sock: socket.socket) -> None:
+async def _serve(engine: Engine, server: _Server, sockets: Sockets) -> None:
     loop = asyncio.get_running_loop()
     sys.setswitchinterval(_SWITCH_SECONDS)
 
@@ -236,7 +236,7 @@ async def _serve(engine: Engine, server: _Server, sock: socket.socket) -> None:
     gc.freeze()
     gc.set_threshold(50_000, 20, 50)
     try:
-        await server.serve(sockets=[sock])
+        await server.serve(sockets=sockets)
     finally:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.remove_signal_handler(number)

@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 from gateway import log_lines
 from gateway.banner import banner
 from gateway.config import Settings, child_environment, process_environment
-from gateway.listening import CannotListen, bind, links_url, reserve
+from gateway.listening import CannotListen, Sockets, bind, closing, links_url, port_of, reserve
 from gateway.privileges import give_up_root, remaining_risk
 from gateway.setting_values import is_loopback
 from gateway.supervisor import Supervisor
@@ -46,10 +46,10 @@ def serve(settings: Settings) -> int:
     """Serve until SIGINT or SIGTERM, then drain and stop what was started; the exit code."""
     log_lines.configure(settings)
     try:
-        with _stop_by_signal(), _listening(settings) as sock, _Database(settings) as database:
+        with _stop_by_signal(), _listening(settings) as sockets, _Database(settings) as database:
             if settings.workers > 1:
-                return _supervise(settings, database, sock)
-            return _serve_here(settings, database, sock)
+                return _supervise(settings, database, sockets)
+            return _serve_here(settings, database, sockets)
     except _Stopped:
         return 0
     except (CannotListen, CannotStart, _refused()) as refusal:
@@ -110,7 +110,7 @@ def run_worker_process(arguments: list[str]) -> int:
 
     # Death of the supervisor closes its end of the pair, whatever it died of, on every system.
     threading.Thread(target=stop_when_parent_dies, daemon=True).start()
-    sock = bind(settings.host, settings.port, shared=True, quiet=True)
+    sockets = bind(settings.hosts, settings.port, shared=True, quiet=True)
     log_lines.configure(settings)
     from gateway import server
 
@@ -118,11 +118,11 @@ def run_worker_process(arguments: list[str]) -> int:
         parent.sendall(b"1")
 
     dsn = settings.database_url
-    _run(server.run(settings, dsn, sock, tell_parent, worker_number=number))
+    _run(server.run(settings, dsn, sockets, tell_parent, worker_number=number))
     return 0
 
 
-def _serve_here(settings: Settings, database: _Database, sock: socket.socket) -> int:
+def _serve_here(settings: Settings, database: _Database, sockets: Sockets) -> int:
     # While the database boots, import what takes longest. The collector would only look at modules.
     gc.disable()
     from gateway import server
@@ -130,18 +130,18 @@ def _serve_here(settings: Settings, database: _Database, sock: socket.socket) ->
     gc.enable()
     dsn = database.wait_ready()
     # Where nothing but a schedule publishes, links lead to the port that was taken.
-    own = replace(settings, port=sock.getsockname()[1], watched_dir=_watched_dir(settings))
+    own = replace(settings, port=port_of(sockets), watched_dir=_watched_dir(settings))
 
     async def prepare_and_run() -> None:
         await _prepared(dsn)
         database.wait_durable()
-        await server.run(own, dsn, sock, lambda: _announce(settings, sock))
+        await server.run(own, dsn, sockets, lambda: _announce(settings, sockets))
 
     _run(prepare_and_run())
     return 0
 
 
-def _supervise(settings: Settings, database: _Database, sock: socket.socket) -> int:
+def _supervise(settings: Settings, database: _Database, sockets: Sockets) -> int:
     dsn = database.wait_ready()
     _run(_prepared(dsn))
     database.wait_durable()
@@ -151,7 +151,7 @@ def _supervise(settings: Settings, database: _Database, sock: socket.socket) -> 
         database_url=dsn,
         ephemeral=False,
         private_webhooks=settings.allows_private_webhooks,
-        port=sock.getsockname()[1],
+        port=port_of(sockets),
         runtime_dir=runtime_dir,
         watched_dir=_watched_dir(settings),
     )
@@ -162,7 +162,7 @@ def _supervise(settings: Settings, database: _Database, sock: socket.socket) -> 
         drain_seconds=settings.shutdown_deadline_seconds + 5.0,
     )
     try:
-        return supervisor.run(lambda: _announce(settings, sock))
+        return supervisor.run(lambda: _announce(settings, sockets))
     finally:
         shutil.rmtree(runtime_dir, ignore_errors=True)
 
@@ -223,16 +223,16 @@ def _run(main: Coroutine[Any, Any, _Result]) -> _Result:
 
 
 @contextlib.contextmanager
-def _listening(settings: Settings) -> Iterator[socket.socket]:
+def _listening(settings: Settings) -> Iterator[Sockets]:
     if settings.workers > 1:
         # Processes that share a port must be one user's.
         give_up_root(settings)
-        sock = reserve(settings.host, settings.port)
+        sockets = reserve(settings.hosts, settings.port)
     else:
-        sock = bind(settings.host, settings.port)
+        sockets = bind(settings.hosts, settings.port)
         give_up_root(settings)
-    with sock:
-        yield sock
+    with closing(sockets):
+        yield sockets
 
 
 class _Database:
@@ -297,12 +297,12 @@ def _stop_by_signal() -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def _announce(settings: Settings, sock: socket.socket) -> None:
+def _announce(settings: Settings, sockets: Sockets) -> None:
     # Whoever read our output may be gone; that is no reason to stop serving.
     with contextlib.suppress(OSError):
-        print(banner(settings, sock), flush=True)
-    if not is_loopback(settings.host):
-        _warn_of_strangers(replace(settings, port=sock.getsockname()[1]))
+        print(banner(settings, sockets), flush=True)
+    if not settings.is_local:
+        _warn_of_strangers(replace(settings, port=port_of(sockets)))
 
 
 def _warn_of_strangers(settings: Settings) -> None:
@@ -310,7 +310,7 @@ def _warn_of_strangers(settings: Settings) -> None:
     _log.warning(
         "listening on %s without verifying signatures (QUEUEGATE_AUTH=%s): whoever reaches port %d "
         "may read and change everything",
-        settings.host,
+        ", ".join(host for host in settings.hosts if not is_loopback(host)),
         settings.auth,
         settings.port,
     )

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
+from ipaddress import ip_address
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -75,17 +76,32 @@ def host_name(text: str) -> str:
     return name
 
 
+def host_names(text: str) -> tuple[str, ...]:
+    """Several of them, separated by commas; each once."""
+    return tuple(dict.fromkeys(host_name(part) for part in text.split(",")))
+
+
+def is_name_of_loopback(host: str) -> bool:
+    """Whether this is the name of the loopback addresses, which nobody is asked for."""
+    return host.lower() == "localhost"
+
+
 def is_loopback(host: str) -> bool:
     """Whether a listener on this host can be reached from this machine only."""
-    return host in {"localhost", "::1"} or bool(re.fullmatch(r"127(\.\d+){3}", host, re.ASCII))
+    if is_name_of_loopback(host):
+        return True
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return False
 
 
-def host_and_port(text: str) -> tuple[str, int]:
-    """The parts of host:port; an empty host means every interface."""
-    host, colon, port = text.strip().rpartition(":")
+def hosts_and_port(text: str) -> tuple[tuple[str, ...], int]:
+    """The parts of host:port, or of several hosts and a port; no host means every interface."""
+    hosts, colon, port = text.strip().rpartition(":")
     if not colon:
         raise BadValue
-    return host_name(host or "0.0.0.0"), integer(0, 65535)(port)
+    return host_names(hosts or "0.0.0.0"), integer(0, 65535)(port)
 
 
 def parse_base_url(text: str) -> str:

@@ -11,12 +11,12 @@ from gateway.config import BadSetting, Settings
 
 def test_defaults_need_no_environment() -> None:
     settings = Settings.from_env({})
-    assert (settings.host, settings.port, settings.auth) == ("127.0.0.1", 9324, "presence")
+    assert (settings.hosts, settings.port, settings.auth) == (("localhost",), 9324, "presence")
     assert settings.database_url is None
 
 
 def test_flags_come_before_variables() -> None:
-    settings = Settings.from_env({"QUEUEGATE_PORT": "1"}, {"port": "2", "host": None})
+    settings = Settings.from_env({"QUEUEGATE_PORT": "1"}, {"port": "2", "hosts": None})
     assert settings.port == 2
 
 
@@ -27,8 +27,9 @@ def test_an_empty_variable_counts_as_unset() -> None:
 @pytest.mark.parametrize("name", ["QUEUEGATE_ADDRESS", "QUEUE_ADDRESS"])
 def test_address_gives_host_and_port(name: str) -> None:
     settings = Settings.from_env({name: "0.0.0.0:7000"})
-    assert (settings.host, settings.port) == ("0.0.0.0", 7000)
-    assert Settings.from_env({name: "[::]:7000"}).host == "::"
+    assert (settings.hosts, settings.port) == (("0.0.0.0",), 7000)
+    assert Settings.from_env({name: "[::]:7000"}).hosts == ("::",)
+    assert Settings.from_env({name: "10.0.0.7,[::1]:7000"}).hosts == ("10.0.0.7", "::1")
     assert Settings.from_env({name: "h:7000", "QUEUEGATE_PORT": "1"}).port == 1
 
 
@@ -57,7 +58,8 @@ def test_names_of_the_seed_are_accepted() -> None:
         ("QUEUEGATE_PORT", "-1", "from 0 to 65535"),
         ("QUEUEGATE_PORT", "٣", "from 0 to 65535"),
         ("QUEUEGATE_WORKERS", "0", "from 1 to 64"),
-        ("QUEUEGATE_HOST", "a b", "an address"),
+        ("QUEUEGATE_HOST", "a b", "addresses or host names"),
+        ("QUEUEGATE_HOST", "localhost,", "addresses or host names"),
         ("QUEUE_ADDRESS", "9324", "host:port"),
         ("QUEUE_BASE_URL", "ftp://x", "http://host"),
         ("QUEUE_BASE_URL", "http://x/path", "without a path"),
@@ -95,6 +97,8 @@ def test_a_bad_database_url_is_refused_without_showing_it(url: str) -> None:
 def test_a_flag_is_named_as_the_flag() -> None:
     with pytest.raises(BadSetting, match=r"^--max-body-bytes='1': allowed is"):
         Settings.from_env({}, {"max_body_bytes": "1"})
+    with pytest.raises(BadSetting, match=r"^--host='a b'"):
+        Settings.from_env({}, {"hosts": "a b"})
     with pytest.raises(BadSetting, match=r"^--data=''"):
         Settings.from_env({}, {"data_dir": ""})
 
@@ -112,7 +116,7 @@ def test_settings_survive_the_way_to_a_child_process() -> None:
             "QUEUEGATE_ACCOUNTS": "AKIA=111111111111, OTHER=222222222222",
             "QUEUEGATE_ADMIN_CLOCK": "yes",
             "QUEUEGATE_RUNTIME_DIR": "/tmp/x",
-            "QUEUE_ADDRESS": "[::1]:5",
+            "QUEUE_ADDRESS": "[::1],localhost:5",
         }
     )
     environ = config.child_environment(settings, {"QUEUE_ADDRESS": "h:1", "HOME": "/root"})
@@ -163,6 +167,9 @@ def test_only_ephemeral_gateways_are_without_the_cooldowns_of_sqs(
         ({"QUEUEGATE_HOST": "0.0.0.0"}, False),
         ({"QUEUE_ADDRESS": "0.0.0.0:9324"}, False),
         ({"QUEUEGATE_HOST": "127.example.com"}, False),
+        ({"QUEUEGATE_HOST": "127.0.0.1,0:0:0:0:0:0:0:1, LOCALHOST"}, True),
+        ({"QUEUEGATE_HOST": "127.0.0.1,10.0.0.7"}, False),
+        ({"QUEUEGATE_HOST": "::1,::"}, False),
         ({"QUEUEGATE_HOST": "0.0.0.0", "QUEUEGATE_EPHEMERAL": "1"}, True),
         ({"QUEUEGATE_HOST": "0.0.0.0", "QUEUEGATE_PRIVATE_WEBHOOKS": "1"}, True),
         ({"QUEUEGATE_EPHEMERAL": "1", "QUEUEGATE_PRIVATE_WEBHOOKS": "0"}, False),

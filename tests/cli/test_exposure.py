@@ -36,6 +36,13 @@ def test_a_port_that_others_reach_is_told_of(tmp_path: Path, workers: str) -> No
     assert f":{port}" in line
 
 
+def test_of_several_addresses_those_that_others_reach_are_told_of(tmp_path: Path) -> None:
+    with Logged(tmp_path / "log", "--host", "::1", "--host", "0.0.0.0") as gateway:
+        pass
+    [line] = gateway.lines("without verifying signatures")
+    assert "listening on 0.0.0.0 without" in line
+
+
 def test_a_port_that_nobody_else_reaches_is_not(tmp_path: Path) -> None:
     with Logged(tmp_path / "log") as gateway:
         pass

@@ -215,7 +215,7 @@ async def _large(scope: Mapping[str, Any], receive: Any, send: Any) -> None:
 async def _listening(seconds: float, series: Series) -> Any:
     engine = SimpleNamespace(series=series, queues=SimpleNamespace(by_url={}))
     authenticator = Authenticator(mode="none", accounts={}, account_id="0", region="r")
-    admission = Admission(host="127.0.0.1")
+    admission = Admission(listens_on=["127.0.0.1"])
     aws = AwsFace(cast(Any, engine), authenticator, {})
     base: Any = protocol_class(FastPath(aws, authenticator, admission, access_log=False))
     protocol = type("Limited", (base,), {"unread_seconds": seconds})

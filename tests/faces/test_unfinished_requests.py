@@ -45,7 +45,7 @@ class _Listening:
     def __init__(self, seconds: float) -> None:
         engine = SimpleNamespace(series=Series(), queues=SimpleNamespace(by_url={}))
         authenticator = Authenticator(mode="none", accounts={}, account_id="0", region="r")
-        admission = Admission(host="127.0.0.1")
+        admission = Admission(listens_on=["127.0.0.1"])
         aws = AwsFace(cast(Any, engine), authenticator, {})
         base: Any = protocol_class(FastPath(aws, authenticator, admission, access_log=False))
         self.protocol = type("Limited", (base,), {"reading_seconds": seconds})

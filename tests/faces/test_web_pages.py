@@ -146,7 +146,7 @@ def test_the_gateways_own_pages_may_ask(server: Server) -> None:
 
 def test_the_base_url_is_ours() -> None:
     """Its host behind a proxy that keeps it, its origin behind one that does not."""
-    admission = Admission(host="127.0.0.1", base_url="https://base.example:8443")
+    admission = Admission(listens_on=["127.0.0.1"], base_url="https://base.example:8443")
     for host, origin, is_let_in in (
         (b"base.example:8443", b"https://base.example:8443", True),
         (b"127.0.0.1:9324", b"https://base.example:8443", True),
@@ -156,6 +156,23 @@ def test_the_base_url_is_ours() -> None:
         headers = [(b"host", host), (b"origin", origin)]
         scope = {"method": "GET", "raw_path": b"/", "query_string": b"", "headers": headers}
         assert (admission.judge(scope).reason == "") == is_let_in
+
+
+@pytest.mark.parametrize(
+    ("listens_on", "is_let_in"),
+    [
+        (["localhost"], False),
+        (["127.0.0.1", "::1"], False),
+        (["localhost", "10.0.0.7"], True),
+        (["10.0.0.7", "::1"], True),
+    ],
+)
+def test_every_address_is_one_of_loopback_or_any_host_is_ours(
+    listens_on: list[str], is_let_in: bool
+) -> None:
+    headers = [(b"host", b"other.example")]
+    scope = {"method": "GET", "raw_path": b"/", "query_string": b"", "headers": headers}
+    assert (Admission(listens_on=listens_on).judge(scope).reason == "") == is_let_in
 
 
 OF_THE_SDK = (
