@@ -159,14 +159,16 @@ def _settings(options: argparse.Namespace) -> config.Settings:
 
 
 def _settings_to_start(options: argparse.Namespace) -> config.Settings:
-    """The same, with the files that they name looked at, too."""
+    """The same, with the files that they name and the packages that they need looked at, too."""
     from gateway.supplied_keys import supplied_key
+    from gateway.tracing.opening import check_installed
     from gateway.webhook_certificates import check_ca_file
 
     settings = _settings(options)
     try:
         supplied_key(settings)
         check_ca_file(settings)
+        check_installed(settings)
     except config.BadSetting as refusal:
         _leave(str(refusal))
     return settings

@@ -330,14 +330,23 @@ class Settings:
     otlp_enabled: bool = switch(
         False,
         "QUEUEGATE_OTLP_ENABLED OTLP_ENABLED",
-        "Export traces over OTLP, as protobuf over HTTP.",
+        "Export traces over OTLP. Needs `pip install 'queuegate[otlp]'`.",
     )
-    otlp_endpoint: str = setting(
-        "http://localhost:4318",
+    otlp_endpoint: str | None = setting(
+        None,
         "QUEUEGATE_OTLP_ENDPOINT OTLP_ENDPOINT",
         parse_collector_url,
         allowed="http://host[:port] or https://host[:port], without a path",
-        explanation="Collector of traces. They go to /v1/traces there.",
+        explanation="Collector of traces. Unset: http://localhost:4318, for grpc "
+        "http://localhost:4317.",
+    )
+    otlp_protocol: str | None = setting(
+        None,
+        "QUEUEGATE_OTLP_PROTOCOL OTLP_PROTOCOL OTEL_EXPORTER_OTLP_PROTOCOL",
+        choice("http/protobuf", "grpc"),
+        allowed="http/protobuf or grpc",
+        explanation="How the collector is told. Unset: grpc if its port is 4317, else "
+        "http/protobuf, which goes to /v1/traces there.",
     )
     otlp_sample_rate: float = setting(
         0.1,

@@ -3,8 +3,7 @@
 At most 4096 spans wait; more are dropped. A collector that is away, slow or refuses costs nothing
 else: one line in the log when it begins, one when it is over.
 
-What the SDK reads from variables of its own holds: ``OTEL_EXPORTER_OTLP_HEADERS`` for a collector
-that wants credentials, ``_CERTIFICATE``, ``_COMPRESSION``, and ``OTEL_RESOURCE_ATTRIBUTES``.
+What the SDK reads from variables of its own holds, such as ``OTEL_RESOURCE_ATTRIBUTES``.
 """
 
 from __future__ import annotations
@@ -18,20 +17,19 @@ import uuid
 from collections.abc import Sequence
 from importlib.metadata import version
 
-import requests
-from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import ReadableSpan, SpanLimits, TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
 from opentelemetry.sdk.trace.sampling import ALWAYS_ON
 from opentelemetry.trace import Tracer
 
+from gateway.tracing.exporters import Way
+
 _log = logging.getLogger("queuegate.tracing")
 
 _MOST_WAITING = 4_096
 _MOST_AT_ONCE = 512
 _PAUSE_MS = 1_000
-_TIMEOUT_SECONDS = 5.0
 _MOST_LINKS = 256
 """As many entries as a flush has at most (``storage.lanes``)."""
 _DROPS_TOLD_SECONDS = 60.0
@@ -93,13 +91,8 @@ class _Notes(logging.Handler):
 class Exporting:
     """The tracer of this process, and the end of it."""
 
-    def __init__(self, endpoint: str) -> None:
-        session = requests.Session()
-        # Neither proxies nor credentials that are there for something else.
-        session.trust_env = False
-        url = f"{endpoint}/v1/traces"
-        exporter = OTLPSpanExporter(endpoint=url, timeout=_TIMEOUT_SECONDS, session=session)
-        quiet = _Quiet(exporter, url)
+    def __init__(self, way: Way) -> None:
+        quiet = _Quiet(way.exporter, way.url)
         logger = logging.getLogger("opentelemetry")
         logger.propagate = False
         self._notes = _Notes(quiet)

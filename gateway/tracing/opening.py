@@ -4,11 +4,47 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import AsyncIterator
+from importlib.util import find_spec
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from gateway.config import BadSetting
 
 if TYPE_CHECKING:
     from gateway.config import Settings
     from gateway.tracing.spans import Tracing
+
+
+_GRPC = "grpc"
+_GRPC_PORT = 4317
+_ENDPOINTS = {"http/protobuf": "http://localhost:4318", _GRPC: f"http://localhost:{_GRPC_PORT}"}
+_NEEDED = ("opentelemetry.sdk.trace", "opentelemetry.exporter.otlp.proto.grpc")
+
+
+def check_installed(settings: Settings) -> None:
+    """BadSetting when traces are on and what they need is not installed."""
+    if settings.otlp_enabled and not all(map(_is_installed, _NEEDED)):
+        raise BadSetting(
+            "QUEUEGATE_OTLP_ENABLED=true: traces need packages that are not installed: "
+            "pip install 'queuegate[otlp]'"
+        )
+
+
+def _is_installed(module: str) -> bool:
+    try:
+        return find_spec(module) is not None
+    except ModuleNotFoundError:
+        # Not even what it is in.
+        return False
+
+
+def collector(settings: Settings) -> tuple[str, str]:
+    """Where the collector is, and the protocol that it is told in."""
+    endpoint, protocol = settings.otlp_endpoint, settings.otlp_protocol
+    if protocol is None:
+        is_grpc = endpoint is not None and urlsplit(endpoint).port == _GRPC_PORT
+        protocol = _GRPC if is_grpc else "http/protobuf"
+    return endpoint or _ENDPOINTS[protocol], protocol
 
 
 @contextlib.asynccontextmanager
@@ -18,10 +54,11 @@ async def open_tracing(settings: Settings) -> AsyncIterator[Tracing | None]:
     if not settings.otlp_enabled:
         yield None
         return
+    from gateway.tracing.exporters import way_to
     from gateway.tracing.exporting import Exporting
     from gateway.tracing.spans import Tracing
 
-    exporting = Exporting(settings.otlp_endpoint)
+    exporting = Exporting(way_to(*collector(settings)))
     try:
         yield Tracing(exporting.tracer, settings.otlp_sample_rate)
     finally:

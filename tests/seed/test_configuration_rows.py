@@ -38,12 +38,12 @@ from tests.waiting import until
 
 DEFAULTS = {
     "DATABASE_URL": "",  # without one Queuegate starts its own
-    "QUEUE_ADDRESS": "127.0.0.1:9324",  # the seed: 0.0.0.0
+    "QUEUE_ADDRESS": "localhost:9324",  # the seed: 0.0.0.0
     "QUEUE_DEFAULT_VISIBILITY_TIMEOUT": "30",
     "QUEUE_MAX_CONNECTIONS": "10",
     "LOG_LEVEL": "info",
     "OTLP_ENABLED": "false",
-    "OTLP_ENDPOINT": "http://localhost:4318",  # the seed: 4317, gRPC
+    "OTLP_ENDPOINT": "",  # http://localhost:4318, over gRPC 4317; the seed: 4317, gRPC
     "OTLP_SAMPLE_RATE": "0.1",
     "QUEUE_LINGER_MS": "0",
     "QUEUE_BASE_URL": "",  # scheme and host of each request; the seed: http://{QUEUE_ADDRESS}

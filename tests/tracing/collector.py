@@ -1,16 +1,26 @@
-"""A collector of traces on this machine: takes OTLP as protobuf over HTTP, and keeps the spans."""
+"""Collectors of traces on this machine: take OTLP over HTTP or gRPC, and keep the spans."""
 
 from __future__ import annotations
 
 import gzip
 import itertools
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Self
 
-from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+import grpc  # type: ignore[import-untyped]  # no stubs are locked
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
+    ExportTraceServiceRequest,
+    ExportTraceServiceResponse,
+)
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2_grpc import (
+    TraceServiceServicer,
+    add_TraceServiceServicer_to_server,
+)
 from opentelemetry.proto.common.v1.common_pb2 import KeyValue
 from opentelemetry.proto.trace.v1 import trace_pb2
 
@@ -50,60 +60,50 @@ def caller(*, is_sampled: bool = True) -> tuple[str, str, str]:
     return trace, span, f"00-{trace}-{span}-{is_sampled:02x}"
 
 
-class Collector:
-    """Answers 200, or what ``status`` says; on ``port``, or a free one."""
+class Received(ABC):
+    """What came to a collector, which refuses while ``is_refusing``."""
 
-    def __init__(self, port: int = 0) -> None:
-        self.status = 200
+    protocol: str
+    port: int
+
+    def __init__(self) -> None:
+        self.is_refusing = False
         self.refused = 0
         self.requests: list[dict[str, str]] = []
+        """Headers of each."""
         self._spans: list[Span] = []
         self._changed = threading.Condition()
-        collector = self
 
-        class Handler(BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
 
-            def do_POST(self) -> None:
-                body = self.rfile.read(int(self.headers["Content-Length"]))
-                headers = {name.lower(): value for name, value in self.headers.items()}
-                status = collector.take(self.path, headers, body)
-                self.send_response(status)
-                self.send_header("Content-Length", "0")
-                self.end_headers()
+    @property
+    def settings(self) -> dict[str, str]:
+        """With these a gateway exports here all that it does."""
+        return {
+            "QUEUEGATE_OTLP_ENABLED": "true",
+            "QUEUEGATE_OTLP_ENDPOINT": self.url,
+            "QUEUEGATE_OTLP_PROTOCOL": self.protocol,
+            "QUEUEGATE_OTLP_SAMPLE_RATE": "1",
+        }
 
-            def log_message(self, *_: object) -> None:
-                """Not a word."""
+    @abstractmethod
+    def __enter__(self) -> Self: ...
 
-        class Server(ThreadingHTTPServer):
-            daemon_threads = True
+    @abstractmethod
+    def __exit__(self, *_: object) -> None: ...
 
-        self._server = Server(("127.0.0.1", port), Handler)
-        self.port = self._server.server_port
-        self.url = f"http://127.0.0.1:{self.port}"
-
-    def __enter__(self) -> Self:
-        threading.Thread(target=self._server.serve_forever, daemon=True).start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._server.shutdown()
-        self._server.server_close()
-
-    def take(self, path: str, headers: dict[str, str], body: bytes) -> int:
-        """The status for a request, whose spans are kept if it is 200."""
-        assert path == "/v1/traces"
-        assert headers["content-type"] == "application/x-protobuf"
-        if headers.get("content-encoding") == "gzip":
-            body = gzip.decompress(body)
+    def take(self, headers: dict[str, str], request: ExportTraceServiceRequest) -> bool:
+        """Whether a request is taken; then its spans are kept."""
         with self._changed:
-            if self.status == 200:
-                self.requests.append(headers)
-                self._spans += _spans_of(ExportTraceServiceRequest.FromString(body))
-            else:
+            if self.is_refusing:
                 self.refused += 1
+            else:
+                self.requests.append(headers)
+                self._spans += _spans_of(request)
             self._changed.notify_all()
-            return self.status
+            return not self.is_refusing
 
     def until(self, wanted: Callable[[Self], bool]) -> None:
         """Wait until something is so."""
@@ -133,6 +133,76 @@ class Collector:
         """The span with these facts, once it is there."""
         [span] = self.some(1, **facts)
         return span
+
+
+class Collector(Received):
+    """Takes protobuf over HTTP; on ``port``, or a free one."""
+
+    protocol = "http/protobuf"
+
+    def __init__(self, port: int = 0) -> None:
+        super().__init__()
+        collector = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def do_POST(self) -> None:
+                body = self.rfile.read(int(self.headers["Content-Length"]))
+                headers = {name.lower(): value for name, value in self.headers.items()}
+                assert self.path == "/v1/traces"
+                assert headers["content-type"] == "application/x-protobuf"
+                if headers.get("content-encoding") == "gzip":
+                    body = gzip.decompress(body)
+                is_taken = collector.take(headers, ExportTraceServiceRequest.FromString(body))
+                self.send_response(200 if is_taken else 400)
+                self.send_header("Content-Length", "0")
+                self.end_headers()
+
+            def log_message(self, *_: object) -> None:
+                """Not a word."""
+
+        class Server(ThreadingHTTPServer):
+            daemon_threads = True
+
+        self._server = Server(("127.0.0.1", port), Handler)
+        self.port = self._server.server_port
+
+    def __enter__(self) -> Self:
+        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
+
+class GrpcCollector(Received):
+    """Takes gRPC; on ``port``, or a free one."""
+
+    protocol = "grpc"
+
+    def __init__(self, port: int = 0) -> None:
+        super().__init__()
+        collector = self
+
+        class Service(TraceServiceServicer):
+            def Export(self, request: Any, context: Any) -> Any:  # noqa: N802  # gRPC's name
+                headers = dict(context.invocation_metadata())
+                if not collector.take(headers, request):
+                    context.abort(grpc.StatusCode.INVALID_ARGUMENT, "refused with a 400")
+                return ExportTraceServiceResponse()
+
+        self._server = grpc.server(ThreadPoolExecutor(2))
+        add_TraceServiceServicer_to_server(Service(), self._server)  # type: ignore[no-untyped-call]
+        self.port = self._server.add_insecure_port(f"127.0.0.1:{port}")
+
+    def __enter__(self) -> Self:
+        self._server.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.stop(None).wait()
 
 
 def _has(span: Span, facts: dict[str, Any]) -> bool:

@@ -9,7 +9,7 @@ import pytest
 from tests.faces.clients import Sqs
 from tests.faces.servers import Server
 from tests.faces.sns_client import Sns
-from tests.tracing.collector import Collector
+from tests.tracing.collector import Collector, Received
 
 
 @pytest.fixture(scope="session")
@@ -18,14 +18,9 @@ def collector() -> Iterator[Collector]:
         yield running
 
 
-def traced(collector: Collector, rate: str = "1", **more: str) -> Server:
+def traced(collector: Received, rate: str = "1", **more: str) -> Server:
     """A gateway that exports to a collector."""
-    settings = {
-        "QUEUEGATE_OTLP_ENABLED": "true",
-        "QUEUEGATE_OTLP_ENDPOINT": collector.url,
-        "QUEUEGATE_OTLP_SAMPLE_RATE": rate,
-    }
-    return Server(**(settings | more))
+    return Server(**(collector.settings | {"QUEUEGATE_OTLP_SAMPLE_RATE": rate} | more))
 
 
 @pytest.fixture(scope="session")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import socket
 import subprocess
@@ -16,13 +17,17 @@ from typing import IO, Any
 import pytest
 
 from gateway.config import BadSetting, Settings
-from tests.cli.processes import PATIENCE_SECONDS, Gateway, environment
+from gateway.tracing.opening import collector as collector_of
+from tests.cli.processes import PATIENCE_SECONDS, Gateway, environment, run
+from tests.faces.clients import Sqs
 from tests.faces.connections import fetch
 from tests.faces.servers import Server
-from tests.tracing.collector import Collector
+from tests.tracing.collector import Collector, GrpcCollector
 from tests.waiting import until
 
 _LOGGER = "queuegate.tracing"
+
+both = pytest.mark.parametrize("kind", [Collector, GrpcCollector])
 
 
 class Logged(Server):
@@ -34,11 +39,12 @@ class Logged(Server):
 
 
 @contextmanager
-def logged(log: Path, endpoint: str) -> Iterator[Gateway]:
-    """A gateway that exports there all that it does."""
+def logged(log: Path, kind: type[Collector | GrpcCollector], port: int) -> Iterator[Gateway]:
+    """A gateway that exports all that it does to a collector of this kind on that port."""
     settings = {
         "QUEUEGATE_OTLP_ENABLED": "true",
-        "QUEUEGATE_OTLP_ENDPOINT": endpoint,
+        "QUEUEGATE_OTLP_ENDPOINT": f"http://127.0.0.1:{port}",
+        "QUEUEGATE_OTLP_PROTOCOL": kind.protocol,
         "QUEUEGATE_OTLP_SAMPLE_RATE": "1",
         "QUEUEGATE_LOG_FORMAT": "json",
         "QUEUEGATE_LOG_LEVEL": "info",
@@ -59,31 +65,38 @@ def free_port() -> int:
         return port
 
 
-def test_a_collector_that_is_away_is_told_of_once_and_found_when_it_comes(tmp_path: Path) -> None:
+@both
+def test_a_collector_that_is_away_is_told_of_once_and_found_when_it_comes(
+    tmp_path: Path, kind: type[Collector | GrpcCollector]
+) -> None:
+    """The exporters wait before they try again."""
     log = tmp_path / "log"
     port = free_port()
-    with logged(log, f"http://127.0.0.1:{port}") as gateway:
+    with logged(log, kind, port) as gateway:
 
         def asked(text: str) -> bool:
             assert fetch(gateway.url, "/livez").status == 200
             return any(text in line["message"] for line in lines(log))
 
         until(lambda: asked("not exported"))
-        with Collector(port) as collector:
+        with kind(port) as collector:
             until(lambda: asked("again") and bool(collector.spans))
             # Without the collector it would be told of again.
             told = lines(log)
     assert [line["level"] for line in told] == ["warning", "info"]
     assert {line["logger"] for line in told} == {_LOGGER}
-    assert f"http://127.0.0.1:{port}/v1/traces" in told[0]["message"]
+    assert f"http://127.0.0.1:{port}" in told[0]["message"]
     assert "refused" in told[0]["message"]
 
 
-def test_refused_batches_are_told_of_once(tmp_path: Path) -> None:
+@both
+def test_refused_batches_are_told_of_once(
+    tmp_path: Path, kind: type[Collector | GrpcCollector]
+) -> None:
     log = tmp_path / "log"
-    with Collector() as collector:
-        collector.status = 400
-        with logged(log, collector.url) as gateway:
+    with kind() as collector:
+        collector.is_refusing = True
+        with logged(log, kind, collector.port) as gateway:
 
             def refused() -> bool:
                 assert fetch(gateway.url, "/livez").status == 200
@@ -96,13 +109,14 @@ def test_refused_batches_are_told_of_once(tmp_path: Path) -> None:
     assert "400" in told["message"]
 
 
-def test_what_is_left_is_exported_at_the_end_by_every_process() -> None:
-    with Collector() as collector:
-        settings = {
-            "QUEUEGATE_OTLP_ENABLED": "true",
-            "QUEUEGATE_OTLP_ENDPOINT": collector.url,
-            "QUEUEGATE_OTLP_SAMPLE_RATE": "1",
+@both
+def test_what_is_left_is_exported_at_the_end_by_every_process(
+    kind: type[Collector | GrpcCollector],
+) -> None:
+    with kind() as collector:
+        settings = collector.settings | {
             "OTEL_EXPORTER_OTLP_COMPRESSION": "gzip",
+            "OTEL_EXPORTER_OTLP_HEADERS": "x-key=of-the-collector",
         }
         with Server("--workers", "2", **settings) as gateway:
             count = 0
@@ -121,23 +135,29 @@ def test_what_is_left_is_exported_at_the_end_by_every_process() -> None:
         names = [span.name for span in collector.spans]
         assert names.count("GET /readyz") == 1
         assert names.count("GET /livez") == count
-        assert {headers["content-encoding"] for headers in collector.requests} == {"gzip"}
+        assert {headers["x-key"] for headers in collector.requests} == {"of-the-collector"}
+        if kind is Collector:
+            assert {headers["content-encoding"] for headers in collector.requests} == {"gzip"}
 
 
-def test_a_collector_that_hangs_delays_the_end_by_two_seconds_at_most(tmp_path: Path) -> None:
+@both
+def test_a_collector_that_hangs_delays_the_end_by_two_seconds_at_most(
+    tmp_path: Path, kind: type[Collector | GrpcCollector]
+) -> None:
     """A gateway with its PostgreSQL, and the two seconds."""
     log = tmp_path / "log"
-    with socket.create_server(("127.0.0.1", 0)) as silent:
-        endpoint = f"http://127.0.0.1:{silent.getsockname()[1]}"
-        with logged(log, endpoint) as gateway:
-            assert fetch(gateway.url, "/livez").status == 200
-            # It is exporting now, and gets no answer.
-            silent.settimeout(PATIENCE_SECONDS)
-            connection, _ = silent.accept()
-            with connection:
-                began = time.monotonic()
-                assert gateway.stop(signal.SIGTERM) == 0
-                lasted = time.monotonic() - began
+    with (
+        socket.create_server(("127.0.0.1", 0)) as silent,
+        logged(log, kind, silent.getsockname()[1]) as gateway,
+    ):
+        assert fetch(gateway.url, "/livez").status == 200
+        # It is exporting now, and gets no answer.
+        silent.settimeout(PATIENCE_SECONDS)
+        connection, _ = silent.accept()
+        with connection:
+            began = time.monotonic()
+            assert gateway.stop(signal.SIGTERM) == 0
+            lasted = time.monotonic() - began
     # The rest, of which the database has the most, takes what this machine takes for it.
     assert 1.5 < lasted < 30
     assert "did not take the last traces in 2 s" in lines(log)[-1]["message"]
@@ -148,10 +168,11 @@ def test_more_spans_than_can_wait_are_dropped_and_told_of_once() -> None:
         """
 import asyncio, logging, sys
 logging.basicConfig(format="%(name)s %(message)s")
+from gateway.tracing.exporters import way_to
 from gateway.tracing.exporting import Exporting
 
 async def run():
-    exporting = Exporting(sys.argv[1])
+    exporting = Exporting(way_to(sys.argv[1], "http/protobuf"))
     tracer = exporting.tracer
     for _ in range(20_000):
         tracer.start_span("x").end()
@@ -177,7 +198,8 @@ from gateway.tracing.opening import open_tracing
 async def run():
     async with open_tracing(Settings.from_env({})) as tracing:
         assert tracing is None
-    loaded = [name for name in sys.modules if name.startswith(("opentelemetry", "requests"))]
+    extra = ("opentelemetry", "requests", "grpc")
+    loaded = [name for name in sys.modules if name.startswith(extra)]
     assert loaded == [], loaded
     ours = [name for name in sys.modules if name.startswith("gateway.tracing")]
     assert ours == ["gateway.tracing", "gateway.tracing.opening"], ours
@@ -201,6 +223,7 @@ async def run():
     async with open_tracing(settings) as tracing:
         assert tracing is not None
     assert "opentelemetry.sdk.trace" in sys.modules
+    assert "grpc" not in sys.modules
 
 asyncio.run(run())
 """
@@ -214,6 +237,59 @@ def test_an_endpoint_with_credentials_is_refused_without_showing_them(url: str) 
         Settings.from_env({"QUEUEGATE_OTLP_ENDPOINT": url})
     assert "QUEUEGATE_OTLP_ENDPOINT" in str(refusal.value)
     assert "geheim" not in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    ("environ", "wanted"),
+    [
+        ({}, ("http://localhost:4318", "http/protobuf")),
+        ({"OTLP_PROTOCOL": "grpc"}, ("http://localhost:4317", "grpc")),
+        ({"OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"}, ("http://localhost:4317", "grpc")),
+        # As the seed has it, whose exporter has no other protocol.
+        ({"OTLP_ENDPOINT": "http://here:4317"}, ("http://here:4317", "grpc")),
+        ({"OTLP_ENDPOINT": "http://here:4318"}, ("http://here:4318", "http/protobuf")),
+        ({"OTLP_ENDPOINT": "https://here"}, ("https://here", "http/protobuf")),
+        (
+            {"OTLP_ENDPOINT": "http://here:4317", "OTLP_PROTOCOL": "http/protobuf"},
+            ("http://here:4317", "http/protobuf"),
+        ),
+    ],
+)
+def test_the_protocol_and_the_port_belong_together(
+    environ: dict[str, str], wanted: tuple[str, str]
+) -> None:
+    assert collector_of(Settings.from_env(environ)) == wanted
+
+
+def test_a_protocol_that_is_neither_is_refused() -> None:
+    with pytest.raises(BadSetting, match="allowed is http/protobuf or grpc"):
+        Settings.from_env({"OTEL_EXPORTER_OTLP_PROTOCOL": "http/json"})
+
+
+@pytest.fixture
+def without_the_extra(tmp_path: Path) -> dict[str, str]:
+    """An environment in which what comes with queuegate[otlp] cannot be imported."""
+    for name in ("opentelemetry", "grpc", "requests"):
+        text = f"raise ModuleNotFoundError('No module named {name}', name={name!r})"
+        (tmp_path / f"{name}.py").write_text(text)
+    return {"PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])}
+
+
+@pytest.mark.parametrize("command", ["serve", "worker", "doctor"])
+def test_without_the_extra_traces_are_refused_in_one_sentence(
+    without_the_extra: dict[str, str], command: str
+) -> None:
+    done = run(command, OTLP_ENABLED="true", **without_the_extra)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "pip install 'queuegate[otlp]'" in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_without_the_extra_everything_else_is_there(without_the_extra: dict[str, str]) -> None:
+    with Server(**without_the_extra) as server, Sqs("json", server.url) as sqs:
+        sqs.send(sqs.create(), "b")
+        assert server.get("/readyz")[0] == 200
+        assert server.get("/metrics")[0] == 200
 
 
 def _run(script: str, *arguments: str) -> subprocess.CompletedProcess[str]:
