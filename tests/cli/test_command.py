@@ -42,6 +42,16 @@ def test_help_and_health_import_nothing_heavy() -> None:
     assert done.stdout == "set()\n"
 
 
+def test_windows_is_told_so(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.platform", "win32")
+    with pytest.raises(SystemExit) as left:
+        main(["serve"])
+    assert left.value.code == 2
+    assert "WSL" in capsys.readouterr().err
+
+
 def test_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as left:
         main(["--version"])

@@ -236,6 +236,17 @@ def test_a_missing_wheel_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> Non
         binaries.find_binaries()
 
 
+def test_a_system_without_glibc_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    def as_with_musl(_: str) -> str:
+        raise ValueError("unrecognized configuration name")
+
+    monkeypatch.setattr("sys.platform", "linux")
+    monkeypatch.setattr("os.confstr", as_with_musl)
+    monkeypatch.setattr(binaries, "_PACKAGE", "no_such_package")
+    with pytest.raises(CannotStart, match=r"needs glibc.*set DATABASE_URL"):
+        binaries.find_binaries()
+
+
 def test_root_without_an_unprivileged_account_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("os.geteuid", lambda: 0)
     monkeypatch.setattr("storage.embedded.account._CANDIDATES", ("no-such-user",))
