@@ -7,14 +7,18 @@ VENV ?= .venv
 PY := $(VENV)/bin/python
 # Each worker takes a stretch of the tests, so that it starts few of the gateways that several share.
 PARALLEL := -n auto --dist worksteal
+# What depends on the packages that others may have in another version.
+BOUND_TESTS := tests/protocol tests/operations tests/scheduler tests/tracing tests/cli/test_command.py \
+	tests/faces/test_http.py tests/faces/test_http_edges.py tests/faces/test_pages.py \
+	tests/faces/test_webhooks.py tests/faces/rest
 # Where it is set, as in many images, each process compiles all that it imports, which takes longer
 # than most tests: nothing that uv installs has been compiled yet.
 unexport PYTHONDONTWRITEBYTECODE
-test faults soak-faults fuzz simulate conformance test-spark soak-spark: export TMPDIR := $(shell .ci/scratch)
+test faults soak-faults fuzz simulate conformance test-spark soak-spark check-bounds: export TMPDIR := $(shell .ci/scratch)
 
 .DEFAULT_GOAL := help
-.PHONY: help serve test check format bench conformance sns-validator browser-check simulate faults \
-	soak-faults fuzz openapi-check docs-check deploy-check spark-zip check-spark test-spark soak-spark \
+.PHONY: help serve test check check-bounds format bench conformance sns-validator browser-check simulate \
+	faults soak-faults fuzz openapi-check docs-check deploy-check spark-zip check-spark test-spark soak-spark \
 	bench-spark environments lock clean
 
 help: ## List the targets
@@ -31,6 +35,10 @@ check: $(VENV)/.ready-dev ## Format, lint, types and the tests of the code's own
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/mypy
 	$(PY) -m pytest -q tests/tidy
+
+check-bounds: .venvs/oldest/.ready ## Run tests with the oldest packages that pyproject.toml allows, on Python 3.11
+	@echo 'fastapi==0.115.*' | .venvs/uv/bin/uv pip compile --quiet - pyproject.toml >/dev/null
+	@exec .venvs/oldest/bin/python -m pytest $(PARALLEL) $(or $(ARGS),$(BOUND_TESTS))
 
 format: $(VENV)/.ready-dev ## Format the code and fix what ruff can fix
 	$(VENV)/bin/ruff check --fix .
@@ -105,6 +113,10 @@ $(VENV)/.ready-dev: requirements/dev.txt requirements/build.txt pyproject.toml
 
 $(VENV)/.ready-bench: requirements/bench.txt $(VENV)/.ready-dev
 	@.ci/setup $(VENV) requirements/bench.txt
+	@touch $@
+
+.venvs/oldest/.ready: requirements/oldest.txt requirements/build.txt pyproject.toml
+	@PYTHON=$${PYTHON:-python3.11} .ci/setup .venvs/oldest --project requirements/oldest.txt
 	@touch $@
 
 .venvs/deploy/.ready: requirements/deploy.txt

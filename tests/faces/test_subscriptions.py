@@ -16,6 +16,7 @@ from tests.faces.connections import Answer
 from tests.faces.servers import Server
 from tests.faces.sns_client import Sns
 from tests.fuzz import drawing
+from tests.protocol.parser_words import NOT_JSON
 
 REGION = "us-east-1"
 ACTIONS = (
@@ -230,7 +231,7 @@ def test_inside_addresses_are_refused_where_the_gateway_says_so() -> None:
         (
             "FilterPolicy",
             "wrong",
-            "FilterPolicy: failed to parse JSON. unexpected character, expected a JSON value.\n"
+            f"FilterPolicy: failed to parse JSON. {NOT_JSON}.\n"
             ' at [Source: (String)"wrong"; line: 1, column: 1]',
         ),
         (

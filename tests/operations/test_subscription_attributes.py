@@ -22,6 +22,7 @@ from storage.errors import (
 from tests.fuzz import drawing
 from tests.operations.conftest import ACCOUNT, REGION, TestClock
 from tests.operations.subscribers import WEB_HOOK, Subscriber
+from tests.protocol.parser_words import NOT_JSON
 
 POLICY = '{"colour": ["blue"]}'
 NESTED = '{"car": {"colour": ["blue"]}}'
@@ -209,7 +210,7 @@ REFUSED = [
     (
         "FilterPolicy",
         "blue",
-        "FilterPolicy: failed to parse JSON. unexpected character, expected a JSON value.\n"
+        f"FilterPolicy: failed to parse JSON. {NOT_JSON}.\n"
         ' at [Source: (String)"blue"; line: 1, column: 1]',
     ),
     ("RedrivePolicy", "blue", "RedrivePolicy: failed to parse JSON."),

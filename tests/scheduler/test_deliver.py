@@ -243,13 +243,16 @@ async def test_refused_connection_is_tried_again(hooks: WebHookStore) -> None:
     ("url", "error"),
     [
         ("http://no-such-host.invalid/", "the host name has no address"),
-        ("http://127.1:1/", "not a URL"),
+        # aiohttp takes such numbers for an address until 3.14.
+        ("http://127.1:1/", ("not a URL", "no connection")),
         ("http://[::1/", "not a URL"),
         ("http://ex ample:x/", "not a URL"),
         ("http:///path", "not a URL"),
     ],
 )
-async def test_unusable_urls_say_why(hooks: WebHookStore, url: str, error: str) -> None:
+async def test_unusable_urls_say_why(
+    hooks: WebHookStore, url: str, error: str | tuple[str, ...]
+) -> None:
     await hooks.add(await hooks.subscribe(url), url, "a")
     await deliver_once(hooks)
     assert (await hooks.row())["last_error"].startswith(error)

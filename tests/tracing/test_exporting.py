@@ -245,7 +245,7 @@ def test_an_endpoint_with_credentials_is_refused_without_showing_them(url: str) 
         ({}, ("http://localhost:4318", "http/protobuf")),
         ({"OTLP_PROTOCOL": "grpc"}, ("http://localhost:4317", "grpc")),
         ({"OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"}, ("http://localhost:4317", "grpc")),
-        # As the seed has it, whose exporter has no other protocol.
+        # As docs/seeds.md 1.5 has it, over gRPC.
         ({"OTLP_ENDPOINT": "http://here:4317"}, ("http://here:4317", "grpc")),
         ({"OTLP_ENDPOINT": "http://here:4318"}, ("http://here:4318", "http/protobuf")),
         ({"OTLP_ENDPOINT": "https://here"}, ("https://here", "http/protobuf")),
