@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 def banner(settings: Settings, sockets: Sockets) -> str:
     """The endpoint, where it listens, what describes the native API, where the data is, how to
-    stop, and a first message and topic in a few lines of Python."""
+    stop, a first queue by curl, and a first message and topic in a few lines of Python."""
     url = settings.base_url or url_of(sockets, settings.hosts)
     return f"""\
 Queuegate is ready: {url}
@@ -20,6 +20,10 @@ Queuegate is ready: {url}
   rest   {url}/v1/openapi.json describes the native API, with schedules and events
   data   {_data(settings)}
   stop   Ctrl-C
+
+With curl, from another terminal:
+  curl -H 'Authorization: any' {url} -d Action=CreateQueue -d QueueName=hello
+With boto3 (pip install boto3):
 
 import boto3; at = dict(endpoint_url="{url}", region_name="{settings.region}", \
 aws_access_key_id="any", aws_secret_access_key="any")
