@@ -33,6 +33,9 @@ def run(*arguments: str, **more: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+_EXAMPLE_LINES = 14
+
+
 class Gateway:
     """`queuegate serve` on a free port, ready when this returns; killed at the end if it lives."""
 
@@ -73,6 +76,13 @@ class Gateway:
             self.stop(signal.SIGTERM)
         assert self.process.stdout is not None
         self.process.stdout.close()
+
+    def examples(self) -> tuple[str, str]:
+        """The command for a shell and the Python that it prints when it is ready."""
+        assert self.process.stdout is not None
+        lines = [self.process.stdout.readline() for _ in range(_EXAMPLE_LINES)]
+        (command,) = [line for line in lines if line.startswith("  curl ")]
+        return command, "".join(lines[lines.index("With boto3 (pip install boto3):\n") + 1 :])
 
     @property
     def port(self) -> str:

@@ -26,8 +26,6 @@ from tests.faces.clients import Sqs
 from tests.faces.connections import fetch
 from tests.faces.servers import Server
 
-EXAMPLE_LINES = 10
-
 
 def has_ipv6() -> bool:
     try:
@@ -70,8 +68,7 @@ def test_on_ipv6_the_example_runs_and_queue_urls_lead_back() -> None:
     """boto3 and `queuegate health`, in processes of their own."""
     with Server("--host", "::1") as server:
         assert server.url == f"http://[::1]:{server.port}"
-        assert server.process.stdout is not None
-        example = "".join(server.process.stdout.readline() for _ in range(EXAMPLE_LINES))
+        _, example = server.examples()
         ran = subprocess.run([sys.executable, "-c", example], capture_output=True, text=True)
         assert ran.returncode == 0, ran.stderr
         assert ran.stdout.startswith("Hello\n")
