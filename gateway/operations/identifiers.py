@@ -2,29 +2,31 @@
 
 from __future__ import annotations
 
+import os
 from itertools import count
 from uuid import uuid4
 
 from storage.errors import InvalidParameterValue
 
-_next_number = count(1).__next__
-_SUFFIX = str(uuid4())[8:]
+STEP = 0x9E3779B97F4A7C15F39CC0605CEDC835
+"""2^128 divided by the golden ratio: of all steps the one whose multiples, modulo 2^128, stay
+furthest apart."""
+_MASK = (1 << 128) - 1
+_next_number = count(int.from_bytes(os.urandom(16), "big"), STEP).__next__
+_MIDDLE = str(uuid4())[8:24]
 
 
 def new_id() -> str:
-    """An id in the form of a random UUID, for messages and requests; 0.25 µs.
+    """An id in the form of a random UUID, for messages and requests; as cheap as a number is made
+    text. Ids have to be distinct, not secret.
 
-    All but the first eight digits are random and belong to this process. Those eight differ for
-    four thousand million ids in a row, and differ at a glance: they are a count, multiplied by an
-    odd number that spreads it. Ids have to be distinct, not secret.
+    Where a process begins and what it has in the middle are 122 random bits. From there the upper
+    80 bits of a number, before and behind the middle, go round in steps: they are distinct for 2^78
+    ids, and whoever takes the first digits or the last ones for a shard fills all shards alike.
+    The lower 48 bits are left out, as the last digits of a count return after a few steps.
     """
-    number = _next_number()
-    return f"{number * 0x9E3779B1 & 0xFFFFFFFF:08x}{_SUFFIX}" if number < 1 << 32 else _later()
-
-
-def _later() -> str:
-    """The ids of a process that has used up its first four thousand million: plainly random."""
-    return str(uuid4())
+    digits = (_next_number() & _MASK).to_bytes(16, "big").hex()
+    return f"{digits[:8]}{_MIDDLE}{digits[8:20]}"
 
 
 def bad_id(parameter: str, value: str) -> InvalidParameterValue:
