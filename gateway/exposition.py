@@ -20,6 +20,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.registry import Collector
 
 from gateway.operations.series import DeliverySeries, Histogram, QueueSeries, ScheduleSeries, Series
+from gateway.operations.topic_series import TopicSeries
 from gateway.operations.traffic import Traffic
 from storage import depths
 from storage.delivery_inspection import Gauges
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
     from gateway.metrics import Numbers
 
 Labels = list[str]
+_OF_QUEUES = ["account", "region", "queue"]
+_OF_TOPICS = ["account", "region", "topic"]
 Wants = Callable[[str], bool]
 """Whether a scrape asked for the metric of this name."""
 
@@ -84,7 +87,7 @@ class _ProcessNumbers(Collector):
             ["lane"],
             [([lane], histogram) for lane, histogram in series.flushes.items()],
         )
-        yield from _topics(series)
+        yield from _topics(series.topics.shown())
         yield from _deliveries(series.deliveries)
         yield from _schedules(series.schedules)
         size, idle = numbers.pool_size, numbers.pool_idle
@@ -184,7 +187,7 @@ def _queues(all_series: list[QueueSeries], wants: Wants) -> Iterator[Metric]:
         name = f"queue_messages_{attribute}"
         # What is not asked for is not added up either: there may be a thousand queues.
         if wants(name):
-            yield _counter(name, text, ["queue"], _by_name(all_series, attribute))
+            yield _counter(name, text, _OF_QUEUES, _by_labels(all_series, attribute))
     for attribute, name, text in (
         ("send_seconds", "queue_message_send_duration_seconds", "Time to commit a send."),
         ("receive_seconds", "queue_message_receive_duration_seconds", "Time of one look."),
@@ -192,22 +195,59 @@ def _queues(all_series: list[QueueSeries], wants: Wants) -> Iterator[Metric]:
         ("age_seconds", "queue_message_age_at_receive_seconds", "Age at the first delivery."),
     ):
         if wants(name):
-            yield _histogram(name, text, ["queue"], _histograms_by_name(all_series, attribute))
+            yield _histogram(name, text, _OF_QUEUES, _histograms_by_labels(all_series, attribute))
 
 
-def _topics(series: Series) -> Iterator[Metric]:
+def _topics(all_series: list[TopicSeries]) -> Iterator[Metric]:
     yield _counter(
         "queuegate_topic_messages_published",
         "Messages published, whoever got them.",
-        ["topic"],
-        [([name], number) for name, number in series.topics.items()],
+        _OF_TOPICS,
+        [(list(one.labels()), one.published) for one in all_series],
     )
+    for name, text, label, attributes in _BY_TOPIC:
+        yield _counter(
+            f"queuegate_topic_{name}",
+            text,
+            [*_OF_TOPICS, label],
+            [
+                ([*one.labels(), value], getattr(one, attribute))
+                for one in all_series
+                for value, attribute in attributes
+            ],
+        )
     yield _counter(
-        "queuegate_topic_copies_refused",
-        "Copies that their queue could not take: kept in a dead-letter queue, or dropped.",
-        ["outcome"],
-        [(["kept"], series.copies_kept), (["dropped"], series.copies_dropped)],
+        "queuegate_topic_deliveries_exhausted",
+        "Deliveries to web hooks given up.",
+        _OF_TOPICS,
+        [(list(one.labels()), one.deliveries_exhausted) for one in all_series],
     )
+
+
+_BY_TOPIC = (
+    (
+        "copies",
+        "Copies committed for subscriptions: in queues, for web hooks, in the outbox.",
+        "kind",
+        (
+            ("queue", "queue_copies"),
+            ("web_hook", "web_hook_copies"),
+            ("outbox", "outbox_copies"),
+        ),
+    ),
+    (
+        "copies_refused",
+        "Copies that their queue could not take: kept in a dead-letter queue, or dropped.",
+        "outcome",
+        (("kept", "copies_kept"), ("dropped", "copies_dropped")),
+    ),
+    (
+        "delivery_attempts",
+        "Requests to web hooks.",
+        "outcome",
+        (("success", "attempts_succeeded"), ("failure", "attempts_failed")),
+    ),
+)
 
 
 def _deliveries(series: DeliverySeries) -> Iterator[Metric]:
@@ -252,24 +292,25 @@ def _schedules(series: ScheduleSeries) -> Iterator[Metric]:
     )
 
 
-def _by_name(all_series: list[QueueSeries], attribute: str) -> list[tuple[Labels, float]]:
-    """One value per queue name: the same name may exist in several accounts and regions."""
-    values: dict[str, float] = {}
+def _by_labels(all_series: list[QueueSeries], attribute: str) -> list[tuple[Labels, float]]:
+    """One value per account, region and name: a queue may have been deleted and created again."""
+    values: dict[tuple[str, str, str], float] = {}
     for series in all_series:
-        values[series.name] = values.get(series.name, 0.0) + getattr(series, attribute)
-    return [([name], value) for name, value in values.items()]
+        key = series.labels()
+        values[key] = values.get(key, 0.0) + getattr(series, attribute)
+    return [(list(key), value) for key, value in values.items()]
 
 
-def _histograms_by_name(
+def _histograms_by_labels(
     all_series: list[QueueSeries], attribute: str
 ) -> list[tuple[Labels, Histogram]]:
-    merged: dict[str, Histogram] = {}
+    merged: dict[tuple[str, str, str], Histogram] = {}
     for series in all_series:
         histogram: Histogram = getattr(series, attribute)
-        total = merged.setdefault(series.name, Histogram(histogram.bounds))
+        total = merged.setdefault(series.labels(), Histogram(histogram.bounds))
         total.total += histogram.total
         total.counts = [a + b for a, b in zip(total.counts, histogram.counts, strict=True)]
-    return [([name], histogram) for name, histogram in merged.items()]
+    return [(list(key), histogram) for key, histogram in merged.items()]
 
 
 class _Depths(Collector):
@@ -277,17 +318,13 @@ class _Depths(Collector):
         self._values = depths
 
     def collect(self) -> Iterator[Metric]:
-        visible = GaugeMetricFamily("queue_depth", "Messages visible now.", labels=["queue"])
+        visible = GaugeMetricFamily("queue_depth", "Messages visible now.", labels=_OF_QUEUES)
         hidden = GaugeMetricFamily(
-            "queue_in_flight", "Messages received or delayed, not visible.", labels=["queue"]
+            "queue_in_flight", "Messages received or delayed, not visible.", labels=_OF_QUEUES
         )
-        totals: dict[str, tuple[int, int]] = {}
-        for depth in self._values:
-            before = totals.get(depth.name, (0, 0))
-            totals[depth.name] = (before[0] + depth.visible, before[1] + depth.hidden)
-        for name, (shown, held) in totals.items():
-            visible.add_metric([name], shown)
-            hidden.add_metric([name], held)
+        for account_id, region, name, shown, held in self._values:
+            visible.add_metric([account_id, region, name], shown)
+            hidden.add_metric([account_id, region, name], held)
         yield visible
         yield hidden
 

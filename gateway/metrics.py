@@ -130,22 +130,28 @@ class Metrics:
             self._refreshing = None
 
     async def _tidy(self) -> None:
-        """Forget deleted queues, at most every ten seconds, once nothing is counted for them."""
+        """Forget deleted queues and topics, at most every ten seconds, once nothing is counted for
+        them."""
         time = asyncio.get_running_loop().time()
         if time - self._tidied_at <= _REFRESH_SECONDS:
             return
         self._tidied_at = time
         series = self._engine.series
-        unused = series.unused_queues()
-        if unused:
-            try:
-                async with self._engine.database.transaction() as tx:
-                    live = await depths.live(tx, unused)
-            except Unavailable as error:
-                _log.warning("which queues were deleted is not known: %s", error)
-                return
-            for queue_id in set(unused) - live:
-                series.forget(queue_id)
+        queue_ids, topics = series.unused_queues(), series.topics.unused()
+        if not (queue_ids or topics):
+            return
+        try:
+            async with self._engine.database.transaction() as tx:
+                live = await depths.live(tx, queue_ids)
+                live_topics = await depths.live_topics(tx, [one.labels() for one in topics])
+        except Unavailable as error:
+            _log.warning("which queues were deleted is not known: %s", error)
+            return
+        for queue_id in set(queue_ids) - live:
+            series.forget(queue_id)
+        for topic in topics:
+            if topic.labels() not in live_topics:
+                series.topics.forget(topic)
 
     def _socket(self) -> Path | None:
         return self._runtime_dir / f"metrics-{self._worker_number}" if self._runtime_dir else None

@@ -51,6 +51,10 @@ class Policies(NamedTuple):
     """The native API made it."""
 
 
+Source = tuple[str, str, str]
+"""Account, region and name of the topic, or the routing key, that a delivery came from."""
+
+
 class Claimed(NamedTuple):
     """One delivery, leased to this process."""
 
@@ -70,6 +74,11 @@ class Claimed(NamedTuple):
     body: str
     was_lost: bool
     """The lease before this one ran out just now."""
+
+    @property
+    def source(self) -> Source:
+        """What it came from."""
+        return self.account_id, self.region, self.topic_name
 
 
 Lease = tuple[int, int]

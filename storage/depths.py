@@ -1,4 +1,4 @@
-"""How full many queues are at once, for the gauges of /metrics."""
+"""What /metrics asks about many queues and topics at once: how full they are, which are left."""
 
 from __future__ import annotations
 
@@ -13,11 +13,17 @@ if TYPE_CHECKING:
 _SQL = load("depths")
 _DEPTHS = _SQL["depths"].text
 _LIVE = _SQL["live"].text
+_LIVE_TOPICS = _SQL["live_topics"].text
+
+TopicName = tuple[str, str, str]
+"""Account, region and name."""
 
 
 class Depth(NamedTuple):
     """``hidden`` counts what is in flight and what is delayed, up to 120,000 a queue."""
 
+    account_id: str
+    region: str
     name: str
     visible: int
     hidden: int
@@ -31,3 +37,12 @@ async def depths(tx: Transaction, now: datetime | None, most: int) -> list[Depth
 async def live(tx: Transaction, queue_ids: list[int]) -> set[int]:
     """Those of these queues that are not deleted."""
     return {row[0] for row in await tx.fetch(_LIVE, queue_ids)}
+
+
+async def live_topics(tx: Transaction, names: list[TopicName]) -> set[TopicName]:
+    """Those of these topics that are not deleted."""
+    if not names:
+        return set()
+    return {
+        tuple(row) for row in await tx.fetch(_LIVE_TOPICS, *map(list, zip(*names, strict=True)))
+    }

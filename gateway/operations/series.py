@@ -13,10 +13,12 @@ from copy import copy
 from time import perf_counter
 from typing import TYPE_CHECKING
 
+from gateway.operations.topic_series import TopicNumbers
 from gateway.operations.traffic import Traffic
 
 if TYPE_CHECKING:
-    from storage.model import Queue, Received, Topic
+    from storage.deliveries import Source
+    from storage.model import Queue, Received
 
 DATABASE_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0)
 HTTP_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
@@ -26,7 +28,9 @@ LATE_SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 60.0)
 FLUSH_ENTRIES = (1.0, 2.0, 5.0, 10.0, 25.0, 50.0, 100.0, 250.0, 500.0, 1000.0)
 
 MOST_QUEUES = 1_000
-"""Queues with series of their own; what comes after them is counted under the label _other."""
+"""Queues with series of their own; what comes after them is counted under the labels _other."""
+MOST_TOPICS = 1_000
+"""The same for topics."""
 
 
 class Histogram:
@@ -49,6 +53,7 @@ class QueueSeries:
     """The numbers of one queue."""
 
     __slots__ = (
+        "account_id",
         "age_seconds",
         "delete_seconds",
         "deleted",
@@ -56,11 +61,14 @@ class QueueSeries:
         "receive_seconds",
         "received",
         "redelivered",
+        "region",
         "send_seconds",
         "sent",
     )
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, account_id: str, region: str, name: str) -> None:
+        self.account_id = account_id
+        self.region = region
         self.name = name
         self.sent = 0
         self.received = 0
@@ -71,6 +79,10 @@ class QueueSeries:
         self.delete_seconds = Histogram(DATABASE_SECONDS)
         self.age_seconds = Histogram(AGE_SECONDS)
 
+    def labels(self) -> tuple[str, str, str]:
+        """What tells it apart for whoever scrapes: account, region and name."""
+        return self.account_id, self.region, self.name
+
     def uses(self) -> int:
         """How many sends, receives and deletes were counted, those of nothing too."""
         operations = (self.send_seconds, self.receive_seconds, self.delete_seconds)
@@ -78,11 +90,12 @@ class QueueSeries:
 
 
 class DeliverySeries:
-    """Deliveries to web hooks."""
+    """Deliveries to web hooks, and those of each topic."""
 
-    __slots__ = ("attempts", "exhausted_count", "lost_count")
+    __slots__ = ("_topics", "attempts", "exhausted_count", "lost_count")
 
-    def __init__(self) -> None:
+    def __init__(self, topics: TopicNumbers) -> None:
+        self._topics = topics
         self.attempts = {
             "success": Histogram(ATTEMPT_SECONDS),
             "failure": Histogram(ATTEMPT_SECONDS),
@@ -90,13 +103,19 @@ class DeliverySeries:
         self.exhausted_count = 0
         self.lost_count = 0
 
-    def attempted(self, seconds: float, *, succeeded: bool) -> None:
+    def attempted(self, source: Source, seconds: float, *, succeeded: bool) -> None:
         """One request was made."""
         self.attempts["success" if succeeded else "failure"].observe(seconds)
+        series = self._topics.of_delivery(*source)
+        if succeeded:
+            series.attempts_succeeded += 1
+        else:
+            series.attempts_failed += 1
 
-    def exhausted(self, count: int) -> None:
+    def exhausted(self, source: Source, count: int) -> None:
         """So many deliveries were given up."""
         self.exhausted_count += count
+        self._topics.of_delivery(*source).deliveries_exhausted += count
 
     def lost(self, count: int) -> None:
         """So many leases ran out, or were broken off: their requests may be made twice."""
@@ -158,18 +177,15 @@ class Series:
     def __init__(self, timestamp: Callable[[], float] = time.time) -> None:
         self._timestamp = timestamp
         self.queues: dict[int, QueueSeries] = {}
-        self.other = QueueSeries("_other")
+        self.other = QueueSeries("_other", "_other", "_other")
         self.flushes: dict[str, Histogram] = {}
-        self.deliveries = DeliverySeries()
+        self.topics = TopicNumbers(MOST_TOPICS)
+        self.deliveries = DeliverySeries(self.topics)
         self.schedules = ScheduleSeries()
         self.clock = ClockSeries()
         self.requests: dict[tuple[str, str, str, int], int] = {}
         """(method, path, action or "", status) -> requests."""
         self.request_seconds: dict[tuple[str, str, str], Histogram] = {}
-        self.topics: dict[str, int] = {}
-        """Name of a topic -> messages published to it."""
-        self.copies_kept = 0
-        self.copies_dropped = 0
         self.active_requests = 0
         self.traffic = Traffic()
         self._used_before: dict[int, int] = {}
@@ -179,14 +195,16 @@ class Series:
         if series is None:
             if len(self.queues) >= MOST_QUEUES:
                 return self.other
-            series = self.queues[queue.queue_id] = QueueSeries(queue.name)
+            series = self.queues[queue.queue_id] = QueueSeries(
+                queue.account_id, queue.region, queue.name
+            )
         return series
 
     def copy(self) -> Series:
         """The same numbers, for a thread to walk through while new names are added here."""
         same = copy(self)
         for name, value in vars(self).items():
-            if isinstance(value, dict):
+            if isinstance(value, dict | TopicNumbers):
                 setattr(same, name, value.copy())
         return same
 
@@ -213,21 +231,6 @@ class Series:
     def copied(self, queue: Queue, count: int) -> None:
         """``count`` messages of topics were committed to the queue."""
         self._of(queue).sent += count
-
-    def published(self, topic: Topic, count: int) -> None:
-        """``count`` messages passed the checks of a publish to the topic. Events whose keys are no
-        topics are counted together: there may be any number of keys."""
-        name = topic.name if topic.topic_id else "_events"
-        number = self.topics.get(name)
-        if number is None and len(self.topics) >= MOST_QUEUES:
-            self.topics["_other"] = self.topics.get("_other", 0) + count
-        else:
-            self.topics[name] = (number or 0) + count
-
-    def failed_copies(self, kept: int, dropped: int) -> None:
-        """Copies that their queues could not take: ``kept`` in dead-letter queues, or not."""
-        self.copies_kept += kept
-        self.copies_dropped += dropped
 
     def received(self, queue: Queue, messages: list[Received], seconds: float) -> None:
         """A receive handed these out; ``seconds`` is its last look at the database."""

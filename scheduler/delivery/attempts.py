@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 from protocol import arns, delivery_policies
 from protocol.delivery_policies import DEFAULT_CONTENT_TYPE, DeliveryPlan
 from scheduler.delivery.outcomes import DELIVERED, Outcome, native, no_answer
-from storage.deliveries import Claimed, Policies
+from storage.deliveries import Claimed, Policies, Source
 from storage.errors import Unavailable
 
 if TYPE_CHECKING:
@@ -34,10 +34,10 @@ Sign = Callable[[str], Awaitable[str]]
 class Tally(Protocol):
     """Counts what happens."""
 
-    def attempted(self, seconds: float, *, succeeded: bool) -> None:
+    def attempted(self, source: Source, seconds: float, *, succeeded: bool) -> None:
         """One request was made."""
 
-    def exhausted(self, count: int) -> None:
+    def exhausted(self, source: Source, count: int) -> None:
         """So many deliveries were given up."""
 
     def lost(self, count: int) -> None:
@@ -142,7 +142,8 @@ class Attempts:
             trace.ended(None, type(error).__name__)
             raise
         trace.ended(outcome.status, outcome.error)
-        self._tally.attempted(perf_counter() - started, succeeded=outcome.is_delivered)
+        seconds = perf_counter() - started
+        self._tally.attempted(claimed.source, seconds, succeeded=outcome.is_delivered)
         return native(outcome) if policies is not None and policies.is_native else outcome
 
     async def _open(self) -> WebHooks:

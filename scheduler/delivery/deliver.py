@@ -291,8 +291,9 @@ class Deliver:
         for queue_id, count in recorded.arrived.items():
             self._on_moved(queue_id, count)
         if recorded.given_up:
-            _log.warning("deliveries given up: %d", recorded.given_up)
-            self._tally.exhausted(recorded.given_up)
+            _log.warning("deliveries given up: %d", recorded.given_up.total())
+        for source, count in recorded.given_up.items():
+            self._tally.exhausted(source, count)
 
     async def _claim(
         self, tx: Transaction, now: datetime | None, chosen: dict[UUID, int]

@@ -11,7 +11,7 @@ from scheduler.delivery import dead_letters
 from scheduler.delivery.attempts import NOTIFICATION, Ended, plan_of
 from scheduler.delivery.dead_letters import DeadLetter
 from storage import deliveries
-from storage.deliveries import Failure, Lease
+from storage.deliveries import Failure, Lease, Source
 
 if TYPE_CHECKING:
     from storage.database import Transaction
@@ -22,12 +22,13 @@ class Recorded(NamedTuple):
 
     arrived: Counter[int]
     """Messages that dead-letter queues got, by queue id."""
-    given_up: int
+    given_up: Counter[Source]
 
 
 async def record(tx: Transaction, now: datetime | None, ended: list[Ended]) -> Recorded:
     """Write down these outcomes, of the leases that are still ours."""
     done: list[Lease] = []
+    given_up: Counter[Source] = Counter()
     failures: list[Failure] = []
     letters: list[DeadLetter] = []
     for one in ended:
@@ -37,11 +38,12 @@ async def record(tx: Transaction, now: datetime | None, ended: list[Ended]) -> R
             continue
         delay = _delay(one)
         queue_arn = _dead_letter_queue(one)
+        if delay is None:
+            given_up[claimed.source] += 1
         if delay is None and queue_arn is not None:
             letters.append(DeadLetter(claimed, one.outcome, one.body, queue_arn))
         else:
             failures.append(_failure(one, delay))
-    given_up = len(letters) + sum(failure.delay_seconds is None for failure in failures)
     arrived: Counter[int] = Counter()
     if letters:
         arrived, stuck = await dead_letters.move(tx, now, letters)

@@ -4,12 +4,12 @@
 WITH clock AS MATERIALIZED (
   SELECT coalesce($1::timestamptz, present()) AS now
 ), chosen AS MATERIALIZED (
-  SELECT q.queue_id, q.queue_name, q.is_fifo FROM queues AS q
+  SELECT q.queue_id, q.account_id, q.region, q.queue_name, q.is_fifo FROM queues AS q
   WHERE q.deleted_at IS NULL ORDER BY q.queue_id LIMIT $2
 ), totals AS MATERIALIZED (
   SELECT d.queue_id, sum(d.delta)::bigint AS total FROM queue_deltas AS d GROUP BY d.queue_id
 )
-SELECT c.queue_name,
+SELECT c.account_id, c.region, c.queue_name,
   greatest(coalesce(t.total, 0) - h.hidden, 0) AS visible, h.hidden
 FROM clock, chosen AS c
 LEFT JOIN totals AS t ON t.queue_id = c.queue_id,
@@ -39,3 +39,12 @@ LATERAL (
 SELECT q.queue_id
 FROM (SELECT queue_id, deleted_at FROM queues WHERE queue_id = ANY($1::int[]) OFFSET 0) AS q
 WHERE q.deleted_at IS NULL
+
+-- name: live_topics
+-- params: account_ids, regions, names
+-- Which of these topics are there. OFFSET keeps the planner to one probe for each.
+SELECT i.account_id, i.region, i.topic_name
+FROM unnest($1::text[], $2::text[], $3::text[]) AS i (account_id, region, topic_name),
+  LATERAL (SELECT 1 FROM topics AS t
+           WHERE t.account_id = i.account_id AND t.region = i.region
+             AND t.topic_name = i.topic_name AND NOT t.is_pattern OFFSET 0) AS k

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Generic, Self, TypeVar
@@ -13,6 +14,8 @@ from tests.faces.connections import fetch
 from tests.waiting import until
 
 Result = TypeVar("Result")
+
+_LABELS = re.compile(r'[a-z_]+="[^"]*"')
 
 
 class Server(Gateway):
@@ -55,11 +58,15 @@ class Server(Gateway):
         return answer.text
 
     def metric(self, sample: str) -> float:
-        """The value of one sample, by its name and labels as written; 0 when it is absent."""
-        for line in self.metrics(sample.partition("{")[0]).splitlines():
-            if line.startswith(sample + " "):
-                return float(line.rpartition(" ")[2])
-        return 0.0
+        """The sum of the samples with this name and at least these labels; 0 without any."""
+        name, _, labels = sample.partition("{")
+        wanted = set(_LABELS.findall(labels))
+        found = 0.0
+        for line in self.metrics(name).splitlines():
+            words, _, value = line.rpartition(" ")
+            if words.partition("{")[0] == name and wanted <= set(_LABELS.findall(words)):
+                found += float(value)
+        return found
 
     def read_on(self) -> None:
         """Return when it has read what was sent to it before this."""

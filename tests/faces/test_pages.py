@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
+
+import pytest
 
 from tests.faces.clients import Sqs
 from tests.faces.connections import fetch
 from tests.faces.servers import Background, Server
-from tests.faces.sns_client import Sns
+from tests.faces.sns_client import PUBLISH_WIRES, Sns
+from tests.faces.web_hooks import WebHook
+from tests.seed.pages import Page
 
 QUEUE_COUNTERS = (
     "queue_messages_sent_total",
@@ -37,6 +42,12 @@ OTHERS = (
 )
 
 
+@pytest.fixture
+def hook() -> Iterator[WebHook]:
+    with WebHook() as hook:
+        yield hook
+
+
 def test_probes_need_no_credentials(server: Server) -> None:
     live = fetch(server.url, "/livez")
     assert live.status == 200
@@ -57,10 +68,12 @@ def test_the_metrics_of_the_queue_and_of_http_are_there(json_sqs: Sqs, server: S
     json_sqs.delete(url, *json_sqs.receive(url, 2))
     text = server.metrics()
     values = (3, 3, 2, 1)
+    own = f'account="{json_sqs.account}"'
+    labels = f'queue="{name}",region="us-east-1"'
     for metric, value in zip(QUEUE_COUNTERS, values, strict=True):
-        assert f'{metric}{{queue="{name}"}} {value}.0' in text
+        assert f"{metric}{{{own},{labels}}} {value}.0" in text
     for metric in HISTOGRAMS:
-        assert f'{metric}_bucket{{le="+Inf",queue="{name}"}}' in text
+        assert f'{metric}_bucket{{{own},le="+Inf",{labels}}}' in text
     for metric in OTHERS:
         assert re.search(rf"^{metric}(\{{| )", text, re.MULTILINE), metric
 
@@ -106,10 +119,43 @@ def test_depths_appear_and_vanish_with_their_queue() -> None:
         sqs.receive(kept, 1)
         sqs.call("DeleteQueue", QueueUrl=gone)
         text = server.metrics()
-        assert 'queue_depth{queue="kept"} 1.0' in text
-        assert 'queue_in_flight{queue="kept"} 1.0' in text
-        assert 'queue_depth{queue="gone"}' not in text
-        assert 'queue_in_flight{queue="gone"}' not in text
+        labels = f'account="{sqs.account}",queue="kept",region="us-east-1"'
+        for gauge in ("queue_depth", "queue_in_flight"):
+            assert re.findall(f"^{gauge}{{.*", text, re.MULTILINE) == [f"{gauge}{{{labels}}} 1.0"]
+
+
+def test_queues_of_one_name_are_told_apart_by_account_and_region() -> None:
+    with (
+        Server() as server,
+        Sqs("json", server.url) as first,
+        Sqs("json", server.url, first.account, "eu-west-1") as second,
+        Sqs("json", server.url) as third,
+    ):
+        for count, client in enumerate((first, second, third), 1):
+            url = client.create("orders")
+            for _ in range(count):
+                client.send(url)
+            client.receive(url, 1)
+        page = Page(server.metrics())
+        for count, client in enumerate((first, second, third), 1):
+            labels = {"account": client.account, "region": client.region, "queue": "orders"}
+            assert page.value("queue_messages_sent_total", **labels) == count
+            assert page.value("queue_messages_received_total", **labels) == 1
+            assert page.value("queue_message_send_duration_seconds_count", **labels) == count
+            assert page.value("queue_depth", **labels) == count - 1
+            assert page.value("queue_in_flight", **labels) == 1
+
+
+def test_a_queue_that_was_created_again_goes_on_with_its_series(relaxed_server: Server) -> None:
+    with Sqs("json", relaxed_server.url) as sqs:
+        for _ in range(2):
+            url = sqs.create("again")
+            sqs.send(url)
+            sqs.call("DeleteQueue", QueueUrl=url)
+        labels = f'account="{sqs.account}",queue="again",region="us-east-1"'
+        text = relaxed_server.metrics("queue_messages_sent_total")
+        assert text.count(labels) == 1
+        assert f"queue_messages_sent_total{{{labels}}} 2.0" in text
 
 
 def test_two_workers_add_up() -> None:
@@ -123,18 +169,49 @@ def test_two_workers_add_up() -> None:
             assert server.metric('queuegate_actions_total{action="SendMessage",status="200"}') == 30
 
 
-def test_publishes_are_counted_by_topic(server: Server) -> None:
-    with Sns("query", server.url) as sns:
+@pytest.mark.parametrize("wire", PUBLISH_WIRES)
+def test_publishes_are_counted_by_topic(server: Server, wire: str) -> None:
+    with Sns(wire, server.url) as sns, sns.other(region="eu-west-1") as elsewhere:
         topic = sns.create("counted")
-        name = 'queuegate_topic_messages_published_total{topic="counted"}'
-        before = server.metric(name)
+        sqs = sns.sqs()
+        for name in ("a", "b"):
+            sns.subscribe(topic, "sqs", sqs.arn(sqs.create(name)))
         sns.publish(topic, "one")
         sns.call(
             "PublishBatch",
             TopicArn=topic,
             PublishBatchRequestEntries=[{"Id": "1", "Message": "a"}, {"Id": "2", "Message": "b"}],
         )
-        assert server.metric(name) == before + 3
+        elsewhere.publish(elsewhere.create("counted"), "one")
+        own = {"account": sns.account, "region": "us-east-1", "topic": "counted"}
+        page = Page(server.metrics())
+        name = "queuegate_topic_messages_published_total"
+        assert page.value(name, **own) == 3
+        assert page.value(name, **own | {"region": "eu-west-1"}) == 1
+        assert page.value("queuegate_topic_copies_total", kind="queue", **own) == 6
+        assert page.value("queuegate_topic_copies_total", kind="web_hook", **own) == 0
+        assert page.value("queue_messages_sent_total", account=sns.account) == 6
+
+
+def test_copies_of_every_kind_are_counted_by_topic(server: Server, hook: WebHook) -> None:
+    with Sns("query", server.url) as sns:
+        topic = sns.create("kinds")
+        sqs = sns.sqs()
+        sns.subscribe(topic, "sqs", sqs.arn(sqs.create("a")))
+        sns.subscribe(topic, "sms", "+15550100")
+        sns.subscribe(topic, "http", hook.url)
+        sns.call("ConfirmSubscription", TopicArn=topic, Token=hook.next().envelope["Token"])
+        hook.statuses.append(410)
+        sns.publish(topic, "one")
+        hook.next()
+        own = f'account="{sns.account}",region="us-east-1",topic="kinds"'
+        for kind in ("queue", "web_hook", "outbox"):
+            assert server.metric(f'queuegate_topic_copies_total{{{own},kind="{kind}"}}') == 1
+        attempts = f"queuegate_topic_delivery_attempts_total{{{own}"
+        # The request to confirm was taken, the message was not.
+        server.until(f'{attempts},outcome="failure"}}', 1)
+        server.until(f'{attempts},outcome="success"}}', 1)
+        server.until(f"queuegate_topic_deliveries_exhausted_total{{{own}}}", 1)
 
 
 def test_refused_copies_are_counted(server: Server) -> None:
@@ -142,7 +219,8 @@ def test_refused_copies_are_counted(server: Server) -> None:
         topic = sns.create("refused")
         missing = f"arn:aws:sqs:us-east-1:{sns.account}:missing"
         sns.call("Subscribe", TopicArn=topic, Protocol="sqs", Endpoint=missing)
-        name = 'queuegate_topic_copies_refused_total{outcome="dropped"}'
-        before = server.metric(name)
         sns.publish(topic, "nowhere")
-        assert server.metric(name) == before + 1
+        own = f'account="{sns.account}",region="us-east-1",topic="refused"'
+        name = "queuegate_topic_copies_refused_total"
+        assert server.metric(f'{name}{{{own},outcome="dropped"}}') == 1
+        assert server.metric(f'{name}{{{own},outcome="kept"}}') == 0

@@ -18,9 +18,12 @@ from gateway.operations.caller import Caller
 from gateway.operations.engine import Engine
 from gateway.operations.queues import DeleteQueue, delete_queue
 from gateway.operations.series import Series
+from gateway.operations.topic_series import TopicNumbers
+from storage import topics
 from storage.errors import Unavailable
 from storage.model import Queue
-from tests.operations.conftest import MakeQueue, SendTo
+from tests.operations.conftest import ACCOUNT, REGION, MakeQueue, SendTo
+from tests.operations.topics_and_subscriptions import Sns
 
 
 @pytest.fixture
@@ -37,7 +40,9 @@ async def test_the_series_of_a_deleted_queue_end_when_they_rest(
     for queue in (kept, gone):
         await send(queue)
     await delete_queue(engine, caller, DeleteQueue(gone))
-    sample = 'queue_messages_sent_total{{queue="{}"}} 1.0'
+    sample = (
+        f'queue_messages_sent_total{{{{account="{ACCOUNT}",queue="{{}}",region="{REGION}"}}}} 1.0'
+    )
     # The first page after a use has its numbers, whatever became of the queue.
     page = (await metrics.render()).decode()
     assert sample.format("kept") in page
@@ -131,7 +136,7 @@ async def test_without_the_database_the_page_has_what_this_process_knows(
     await metrics.render()
     await engine.database.close()
     page = (await metrics.render()).decode()
-    assert 'queue_messages_sent_total{queue="kept"} 1.0' in page
+    assert 'queue="kept"' in page
     assert "queue_depth{" not in page
 
 
@@ -160,6 +165,49 @@ async def test_queues_that_were_used_are_not_looked_at(make_queue: MakeQueue) ->
     series.received(queue, [], 0.0)
     assert series.unused_queues() == []
     assert series.unused_queues() == [queue.queue_id]
+
+
+async def test_the_series_of_a_deleted_topic_end_when_they_rest(
+    engine: Engine, caller: Caller, metrics: Metrics
+) -> None:
+    sns = Sns(engine, caller)
+    for name in ("kept", "gone"):
+        await sns.publish(await sns.topic(name))
+    async with engine.database.transaction() as tx:
+        await tx.execute("DELETE FROM topics WHERE topic_name = 'gone'")
+    assert await _shown_topics(metrics) == {"kept", "gone"}
+    assert await _shown_topics(metrics) == {"kept"}
+
+
+async def _shown_topics(metrics: Metrics) -> set[str]:
+    page = (await metrics.render()).decode()
+    return set(re.findall('^queuegate_topic_messages_published_total.*topic="([^"]+)"', page, re.M))
+
+
+async def test_topics_above_the_most_are_counted_together(engine: Engine, caller: Caller) -> None:
+    sns = Sns(engine, caller)
+    first, second = [await sns.topic(name) for name in ("first", "second")]
+    numbers = TopicNumbers(1)
+    numbers.of(first).published += 1
+    assert [one.name for one in numbers.shown()] == ["first"]
+    numbers.of(second).published += 1
+    numbers.of_delivery(ACCOUNT, REGION, "third").attempts_failed += 1
+    assert [one.labels() for one in numbers.shown()] == [
+        (ACCOUNT, REGION, "first"),
+        ("_other", "_other", "_other"),
+    ]
+    numbers.forget(numbers.of(first))
+    numbers.of(second).published += 1
+    assert {one.name: one.uses() for one in numbers.shown()} == {"second": 1, "_other": 2}
+
+
+async def test_routing_keys_have_no_series_of_their_own() -> None:
+    numbers = TopicNumbers(10)
+    for key in ("orders.created", "orders.paid"):
+        numbers.of(topics.passing(ACCOUNT, REGION, key)).published += 1
+        numbers.of_delivery(ACCOUNT, REGION, key).attempts_succeeded += 1
+    numbers.of_delivery(ACCOUNT, REGION, "orders.fifo").attempts_succeeded += 1
+    assert {one.name: one.uses() for one in numbers.shown()} == {"_events": 4, "orders.fifo": 1}
 
 
 async def test_waits_for_a_connection_in_vain_are_exported(

@@ -18,6 +18,8 @@ from tests.scheduler.conftest import ACCOUNT, REGION, StillClock
 if TYPE_CHECKING:
     import asyncpg
 
+    from storage.deliveries import Source
+
 TOPIC_ARN = f"arn:aws:sns:{REGION}:{ACCOUNT}:news"
 
 
@@ -30,12 +32,14 @@ class Tally:
         self.exhausted_count = 0
         self.lost_count = 0
 
-    def attempted(self, seconds: float, *, succeeded: bool) -> None:
+    def attempted(self, source: Source, seconds: float, *, succeeded: bool) -> None:
+        assert source[:2] == (ACCOUNT, REGION)
         assert seconds >= 0
         self.succeeded += succeeded
         self.failed += not succeeded
 
-    def exhausted(self, count: int) -> None:
+    def exhausted(self, source: Source, count: int) -> None:
+        assert source[:2] == (ACCOUNT, REGION)
         self.exhausted_count += count
 
     def lost(self, count: int) -> None:

@@ -27,8 +27,10 @@ class Facts(NamedTuple):
     bounds: tuple[float, float] | None = None
 
 
-_DATABASE = Facts("histogram", ("queue",), (0.001, 1.0))
-_MESSAGES = Facts("counter", ("queue",))
+# The seed's has no accounts and no regions.
+_OF_QUEUE = ("account", "region", "queue")
+_DATABASE = Facts("histogram", _OF_QUEUE, (0.001, 1.0))
+_MESSAGES = Facts("counter", _OF_QUEUE)
 FACTS = {
     "http_requests_total": Facts("counter", ("method", "path", "status")),
     "http_request_duration_seconds": Facts("histogram", ("method", "path"), (0.005, 2.5)),
@@ -40,14 +42,14 @@ FACTS = {
     "queue_message_send_duration_seconds": _DATABASE,
     "queue_message_receive_duration_seconds": _DATABASE,
     "queue_message_delete_duration_seconds": _DATABASE,
-    "queue_message_age_at_receive_seconds": Facts("histogram", ("queue",), (0.1, 3600.0)),
+    "queue_message_age_at_receive_seconds": Facts("histogram", _OF_QUEUE, (0.1, 3600.0)),
     "queue_delivery_attempts_total": Facts("counter", ("outcome",)),
     "queue_delivery_attempt_duration_seconds": Facts("histogram", ("outcome",), (0.05, 10.0)),
     "queue_delivery_exhausted_total": Facts("counter"),
     # The seed's has no label: it has one coalescer, we have a lane for each kind of statement.
     "queue_coalescer_flush_batch_size": Facts("histogram", ("lane",), (1.0, 1000.0)),
-    "queue_depth": Facts("gauge", ("queue",)),
-    "queue_in_flight": Facts("gauge", ("queue",)),
+    "queue_depth": Facts("gauge", _OF_QUEUE),
+    "queue_in_flight": Facts("gauge", _OF_QUEUE),
     "db_pool_size": Facts("gauge"),
     "db_pool_idle": Facts("gauge"),
     "db_pool_active": Facts("gauge"),

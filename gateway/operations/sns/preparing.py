@@ -20,7 +20,7 @@ from gateway.operations.sns.topic_cache import Audience, Target
 from protocol import envelopes
 from protocol.envelopes import Signing
 from storage.fifo import dedup_key
-from storage.model import Queue
+from storage.model import Queue, Topic
 from storage.publishing import Copies, Message, Numbering, Place
 
 if TYPE_CHECKING:
@@ -40,6 +40,7 @@ class Prepared(NamedTuple):
     """One message, ready to be written; every queue that it goes to was found, or set aside."""
 
     engine: Engine
+    topic: Topic
     chosen: Chosen
     queues: Queues
     message: Message
@@ -48,7 +49,7 @@ class Prepared(NamedTuple):
         """It was written and committed, but for its copies in queues that were ``gone``: wake who
         waits for it. Of a duplicate nothing was written."""
         if not is_duplicate:
-            delivered(self.engine, gone, [self.chosen], self.queues)
+            delivered(self.engine, self.topic, gone, [self.chosen], self.queues)
 
 
 def origin_of(engine: Engine, publisher: Publisher, audience: Audience) -> Origin | None:
@@ -95,7 +96,9 @@ async def look_up(
     queues |= await engine.queues.find_many(buried)
     if failed:
         kept = len([t for t in failed if t.dead_letter and queues.get(t.dead_letter)])
-        engine.series.failed_copies(kept, len(failed) - kept)
+        series = engine.series.topics.of(audience.topic)
+        series.copies_kept += kept
+        series.copies_dropped += len(failed) - kept
     return origin, checked, queues
 
 
@@ -121,10 +124,17 @@ def message_for(
     return Message(outgoing.message_id, numbering, make, 2 + len(one.targets))
 
 
-def delivered(engine: Engine, gone: frozenset[int], chosen: list[Chosen], queues: Queues) -> None:
+def delivered(
+    engine: Engine, topic: Topic, gone: frozenset[int], chosen: list[Chosen], queues: Queues
+) -> None:
     """Copies were committed: wake receivers and those who deliver, and count."""
-    if any(target.protocol in ("http", "https") for one in chosen for target in one.targets):
+    series = engine.series.topics.of(topic)
+    elsewhere = [t.protocol for one in chosen for t in one.targets if t.queue is None]
+    web_hooks = sum([protocol in ("http", "https") for protocol in elsewhere])
+    if web_hooks:
         engine.wakeups.deliveries_written()
+    series.web_hook_copies += web_hooks
+    series.outbox_copies += len(elsewhere) - web_hooks
     for name, count in _copies_by_queue(chosen).items():
         queue = queues[name]
         if queue is None:
@@ -134,6 +144,7 @@ def delivered(engine: Engine, gone: frozenset[int], chosen: list[Chosen], queues
         else:
             engine.wakeups.arrived(queue.queue_id, count)
             engine.series.copied(queue, count)
+            series.queue_copies += count
 
 
 def named(places: Iterable[Place], queues: Queues) -> list[tuple[Queue, int]]:

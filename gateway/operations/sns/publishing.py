@@ -174,12 +174,12 @@ async def prepare(
     outgoing = check(engine, audience, request)
     if outgoing.size_bytes > publish_checks.MESSAGE_BYTES:
         raise InvalidParameter("Message too long")
-    engine.series.published(audience.topic, 1)
+    engine.series.topics.of(audience.topic).published += 1
     targets = await choose_gently(audience.targets, outgoing)
     origin, [chosen], queues = await look_up(
         engine, publisher, audience, [Chosen(outgoing, targets)]
     )
-    return Prepared(engine, chosen, queues, message_for(origin, chosen, queues))
+    return Prepared(engine, audience.topic, chosen, queues, message_for(origin, chosen, queues))
 
 
 def check(engine: Engine, audience: Audience, request: PublishMessage) -> Outgoing:
@@ -237,7 +237,7 @@ class _Publishing:
     def start(self) -> None:
         """Publish at once if everything is known, else in a task that finds it out."""
         audience = self._audience
-        self._engine.series.published(audience.topic, len(self._messages))
+        self._engine.series.topics.of(audience.topic).published += len(self._messages)
         if audience.has_filters:
             size = sum([outgoing.size_bytes for outgoing in self._messages])
             if size * len(audience.targets) > _MOST_TO_FILTER_BYTES:
@@ -336,12 +336,15 @@ class _Publishing:
             for queue, sequence in zip(queues, entry.sequences, strict=True):
                 if sequence is not None:
                     self._places.append((queue, sequence))
+        count = 0
         for queue in queues:
             if queue.queue_id in gone:
                 engine.queues.forget(queue.queue_id)
             else:
                 engine.wakeups.arrived(queue.queue_id, 1)
                 engine.series.copied(queue, 1)
+                count += 1
+        engine.series.topics.of(self._audience.topic).queue_copies += count
         if gone:
             names = {(q.account_id, q.region, q.name) for q in queues if q.queue_id in gone}
             self._look_again(names, [Chosen(one, self._targets(one)) for one in self._messages])
@@ -414,7 +417,7 @@ class _Publishing:
             ]
         for places in entry.places:
             self._places += named(places, queues)
-        delivered(self._engine, gone, fresh, queues)
+        delivered(self._engine, self._audience.topic, gone, fresh, queues)
         if gone:
             names = {name for name, queue in queues.items() if queue and queue.queue_id in gone}
             self._look_again(names, fresh)

@@ -1,0 +1,122 @@
+"""What this process counts for topics, by topic: plain numbers, as in ``series``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from protocol import arns
+
+if TYPE_CHECKING:
+    from storage.model import Topic
+
+
+class TopicSeries:
+    """The numbers of one topic."""
+
+    __slots__ = (
+        "account_id",
+        "attempts_failed",
+        "attempts_succeeded",
+        "copies_dropped",
+        "copies_kept",
+        "deliveries_exhausted",
+        "name",
+        "outbox_copies",
+        "published",
+        "queue_copies",
+        "region",
+        "web_hook_copies",
+    )
+
+    def __init__(self, account_id: str, region: str, name: str) -> None:
+        self.account_id = account_id
+        self.region = region
+        self.name = name
+        self.published = 0
+        self.queue_copies = 0
+        self.web_hook_copies = 0
+        self.outbox_copies = 0
+        self.copies_kept = 0
+        self.copies_dropped = 0
+        self.attempts_succeeded = 0
+        self.attempts_failed = 0
+        self.deliveries_exhausted = 0
+
+    def labels(self) -> tuple[str, str, str]:
+        """What tells it apart: account, region and name."""
+        return self.account_id, self.region, self.name
+
+    def uses(self) -> int:
+        """How much was counted, whatever it was."""
+        return (
+            self.published
+            + self.queue_copies
+            + self.web_hook_copies
+            + self.outbox_copies
+            + self.copies_kept
+            + self.copies_dropped
+            + self.attempts_succeeded
+            + self.attempts_failed
+            + self.deliveries_exhausted
+        )
+
+
+class TopicNumbers:
+    """The series of topics by their ARN, ``most`` of them; what comes after them is counted under
+    the labels _other. Events whose keys are no topics are counted together, under _events: there
+    may be any number of keys."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._series: dict[str, TopicSeries] = {}
+        self._other = TopicSeries("_other", "_other", "_other")
+        self._events = TopicSeries("_events", "_events", "_events")
+        self._used_before: dict[str, int] = {}
+
+    def of(self, topic: Topic) -> TopicSeries:
+        """Those of a topic."""
+        series = self._series.get(topic.arn)
+        if series is not None:
+            return series
+        if not topic.topic_id:
+            return self._events
+        return self._begin(topic.account_id, topic.region, topic.name)
+
+    def of_delivery(self, account_id: str, region: str, topic_name: str) -> TopicSeries:
+        """Those of what a delivery came from: a topic, or a routing key, which may have dots."""
+        series = self._series.get(arns.topic_arn(region, account_id, topic_name))
+        if series is not None:
+            return series
+        if "." in topic_name.removesuffix(".fifo"):
+            return self._events
+        return self._begin(account_id, region, topic_name)
+
+    def _begin(self, account_id: str, region: str, name: str) -> TopicSeries:
+        if len(self._series) >= self._most:
+            return self._other
+        series = TopicSeries(account_id, region, name)
+        self._series[arns.topic_arn(region, account_id, name)] = series
+        return series
+
+    def shown(self) -> list[TopicSeries]:
+        """Every topic with series of its own, and what is counted together if there is any."""
+        together = [series for series in (self._events, self._other) if series.uses()]
+        return [*self._series.values(), *together]
+
+    def copy(self) -> TopicNumbers:
+        """The same numbers, for a thread to walk through while topics are added here."""
+        same = TopicNumbers(self._most)
+        same._series = self._series.copy()
+        same._other, same._events = self._other, self._events
+        return same
+
+    def unused(self) -> list[TopicSeries]:
+        """Topics for which nothing was counted since the last call of this: some may be deleted."""
+        uses = {arn: series.uses() for arn, series in self._series.items()}
+        before, self._used_before = self._used_before, uses
+        return [self._series[arn] for arn, number in uses.items() if before.get(arn) == number]
+
+    def forget(self, series: TopicSeries) -> None:
+        """The topic was deleted: its series disappear."""
+        arn = arns.topic_arn(series.region, series.account_id, series.name)
+        self._series.pop(arn, None)
