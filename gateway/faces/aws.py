@@ -21,6 +21,7 @@ from protocol import (
     aws_errors,
     constraints,
     json_wire,
+    other_services,
     query_results,
     query_wire,
     rest_json_wire,
@@ -208,14 +209,12 @@ class AwsFace:
                 and detected.path_queue
                 and detected.service == "sqs"
             ):
-                return _no_action(request)
+                return _named_service(request, detected) or _no_action(request)
             return await self._answer(request, detected)
         except Malformed as error:
-            return refuse(request, detected, MalformedInput(str(error)))
-        except RequestTooLarge as refusal:
-            return _too_large(request, detected, refusal)
+            return _refused(request, detected, MalformedInput(str(error)))
         except Rejected as refusal:
-            return refuse(request, detected, refusal)
+            return _refused(request, detected, refusal)
         except Unavailable as error:
             _log.warning("%s %s: %s", request.request_id, detected.action, error)
             return _error(request, detected, refusals.unavailable(detected.service), str(error))
@@ -237,7 +236,7 @@ class AwsFace:
             kind = refusals.unavailable(detected.service)
             response = _error(request, detected, kind, str(refusal))
         elif isinstance(refusal, RequestTooLarge):
-            response = _too_large(request, detected, refusal)
+            response = _unread(request) or _too_large(request, detected, refusal)
         else:
             return refuse(request, detected, refusal)
         # What the client still sends is dropped: the connection cannot be used again.
@@ -315,6 +314,16 @@ def _check_length(request: Request, action: str | None) -> None:
         )
 
 
+def _refused(request: Request, detected: Detected, refusal: Rejected) -> Response:
+    if isinstance(refusal, UnknownAction | MalformedInput | RequestTooLarge):
+        named = _named_service(request, detected)
+        if named is not None:
+            return named
+    if isinstance(refusal, RequestTooLarge):
+        return _too_large(request, detected, refusal)
+    return refuse(request, detected, refusal)
+
+
 def _too_large(request: Request, detected: Detected, refusal: RequestTooLarge) -> Response:
     response = refuse(request, detected, refusal)
     response.status = 413
@@ -324,6 +333,9 @@ def _too_large(request: Request, detected: Detected, refusal: RequestTooLarge) -
 def _no_route(request: Request, detected: Detected, methods: tuple[str, ...]) -> Response:
     """404, or 405 where the path has other methods."""
     text = f"There is no operation {request.method} {request.path}."
+    named = _named_service(request, detected)
+    if named is not None:
+        return named
     response = refuse(request, detected, UnknownAction(text))
     if methods:
         response.status = 405
@@ -358,6 +370,33 @@ def _no_action(request: Request) -> Response:
         _headers(request.request_id, query_results.XML_CONTENT_TYPE),
         aws_errors.NO_ACTION_BODY,
     )
+
+
+def _named_service(request: Request, detected: Detected) -> Response | None:
+    """What whoever wanted another service of AWS is told; None: no action of ours was asked for
+    that way. Only refusals become this: a scope of some other name is no reason to refuse."""
+    service = SERVICES.get(detected.service)
+    if service is not None and detected.action in service.actions:
+        return None
+    name = other_services.signed_for(request.headers, request.query)
+    return None if name is None else wrong_service(request, name)
+
+
+def _unread(request: Request) -> Response | None:
+    """The same of a request whose body is too long to be read; None: it may be a form, and its
+    action one of ours."""
+    if request.method == "POST" and has_form("POST", request.headers, b"?"):
+        return None
+    asked = detect(request.method, request.path, b"", request.headers, b"")
+    return _named_service(request, asked)
+
+
+def wrong_service(request: Request, name: str) -> Response:
+    """The refusal of a request that is signed for a service that is none of ours."""
+    status, headers, body = other_services.refusal(
+        name, request.headers, request.query, request.request_id
+    )
+    return Response(status, [(b"x-amzn-requestid", request.request_id.encode()), *headers], body)
 
 
 def refuse(request: Request, detected: Detected, refusal: Rejected) -> Response:

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from gateway.faces import refusals
-from gateway.faces.aws import Callers, Headers, Request, Response
+from gateway.faces.aws import Callers, Headers, Request, Response, wrong_service
 from gateway.faces.rest import (
     archives,
     browsing,
@@ -34,6 +34,7 @@ from gateway.faces.rest.routing import Place, Router
 from gateway.operations.engine import Engine
 from gateway.operations.limits import LIMITS
 from gateway.operations.turns import in_turns
+from protocol import other_services
 from protocol.errors import Malformed
 from storage.errors import (
     AccessDenied,
@@ -132,6 +133,9 @@ class RestFace:
                 endpoint = None
         caller = self._caller(request, is_public=endpoint is not None and endpoint.public)
         if place is None:
+            name = other_services.signed_for(request.headers, request.query)
+            if name is not None:
+                return wrong_service(request, name)
             return _refused(404, f"There is nothing at {request.path}. See {_DOCUMENT_PATH}.")
         if endpoint is None:
             text = f"{method} is not possible here; {place.allow} are."
