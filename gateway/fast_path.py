@@ -121,7 +121,7 @@ class Exchange:
 
     def _refuse(self, error: BaseException) -> None:
         if isinstance(error, Unavailable):
-            _log.warning("%s %s: %s", self.request_id, self.route.name, error)
+            _log.log(error.log_level, "%s %s: %s", self.request_id, self.route.name, error)
         elif not isinstance(error, Rejected):
             _log.error("%s %s failed", self.request_id, self.route.name, exc_info=error)
         status, headers, body = hot_routes.refusal(self.route, error, self.request_id)

@@ -124,7 +124,7 @@ class Metrics:
                 self._depths = await depths.depths(tx, now, MOST_QUEUES)
                 self._deliveries = await delivery_inspection.gauges(tx, now)
         except Unavailable as error:
-            _log.warning("depths are not known: %s", error)
+            _log.log(error.log_level, "depths are not known: %s", error)
             self._depths, self._deliveries = [], None
         finally:
             self._refreshing = None
@@ -145,7 +145,7 @@ class Metrics:
                 live = await depths.live(tx, queue_ids)
                 live_topics = await depths.live_topics(tx, [one.labels() for one in topics])
         except Unavailable as error:
-            _log.warning("which queues were deleted is not known: %s", error)
+            _log.log(error.log_level, "which queues were deleted is not known: %s", error)
             return
         for queue_id in set(queue_ids) - live:
             series.forget(queue_id)

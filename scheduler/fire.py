@@ -120,7 +120,8 @@ class FireSchedules:
         pool, and who holds a connection of that must not wait for another one."""
         self._used_at = asyncio.get_running_loop().time()
         if self._own is None:
-            own = Database(self._database.dsn, max_connections=1)
+            database = self._database
+            own = Database(database.dsn, max_connections=1, availability=database.availability)
             await own.open()
             self._own = own
         return self._own
@@ -146,7 +147,7 @@ class FireSchedules:
                 wait = await self._step()
                 continue
             except Unavailable as error:
-                _log.warning("fire: %s", error)
+                _log.log(error.log_level, "fire: %s", error)
             except Exception:  # noqa: BLE001 - a bug must not end the loop
                 _log.exception("fire failed")
             wait = 0.0

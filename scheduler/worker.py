@@ -93,7 +93,7 @@ class Worker:
                 pause = self.job.pause_seconds
                 more = handled >= rows
             except Unavailable as error:
-                _log.warning("%s: %s", self.job.name, error)
+                _log.log(error.log_level, "%s: %s", self.job.name, error)
                 handled, more, pause = 0, False, max(pause, _UNAVAILABLE_PAUSE_SECONDS)
             except Exception:  # noqa: BLE001 - a bug must not end the loop
                 _log.exception("%s failed", self.job.name)

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import asyncpg
 
-from storage.errors import Unavailable
+from storage.availability import Availability
+from storage.errors import Away, Unavailable
 
 if TYPE_CHECKING:
     Connection: TypeAlias = asyncpg.Connection[asyncpg.Record]
@@ -28,6 +29,7 @@ SCHEMA = "queuegate"
 _LOST = ("08", "57P", "53", "25006")
 # ... on the same connection, later: deadlocks and their kin, lock timeouts, canceled statements.
 _BUSY = ("40", "55P03", "57014")
+_NOT_NOW = "The database is not available at the moment."
 _ACQUIRE_SECONDS = 10.0
 _CONNECT_SECONDS = 10.0
 _TRANSACTION_SECONDS = 120.0
@@ -79,8 +81,10 @@ async def unavailable_when_lost() -> AsyncIterator[None]:
         asyncpg.InternalClientError,
         OSError,
     ) as error:
+        if is_lost(error):
+            raise Away(_NOT_NOW) from error
         if is_unavailable(error):
-            raise Unavailable("The database is not available at the moment.") from error
+            raise Unavailable(_NOT_NOW) from error
         raise
 
 
@@ -98,8 +102,16 @@ def session_settings(application: str) -> dict[str, str]:
 class Database:
     """One PostgreSQL as this process uses it."""
 
-    def __init__(self, dsn: str, *, max_connections: int = 10, application: str = "queuegate"):
+    def __init__(
+        self,
+        dsn: str,
+        *,
+        max_connections: int = 10,
+        application: str = "queuegate",
+        availability: Availability | None = None,
+    ):
         self.dsn = dsn
+        self.availability = availability or Availability()
         self._max_connections = max_connections
         self._application = application
         self._pool: asyncpg.Pool[asyncpg.Record] | None = None
@@ -108,7 +120,7 @@ class Database:
 
     async def open(self) -> None:
         """Create the pool with one open connection; ``Unavailable`` when nobody answers."""
-        async with unavailable_when_lost():
+        async with self._noted(0):
             self._pool = await asyncpg.create_pool(
                 self.dsn,
                 min_size=1,
@@ -141,7 +153,7 @@ class Database:
         pool = self._pool
         if pool is None:
             raise Unavailable("The gateway is shutting down.")
-        async with unavailable_when_lost():
+        async with self._noted(1):
             connection = await self._acquire(pool)
             deadline = asyncio.get_running_loop().call_later(
                 _TRANSACTION_SECONDS, connection.terminate
@@ -152,17 +164,30 @@ class Database:
             finally:
                 deadline.cancel()
                 await pool.release(connection)
+        if self.availability.is_away:
+            self.availability.answered()
+
+    @contextlib.asynccontextmanager
+    async def _noted(self, calls: int) -> AsyncIterator[None]:
+        """Tell ``availability`` of a database that does not answer."""
+        try:
+            async with unavailable_when_lost():
+                yield
+        except Away as error:
+            self.availability.failed(error.__cause__ or error, calls)
+            raise
 
     async def _acquire(self, pool: asyncpg.Pool[asyncpg.Record]) -> Pooled:
         try:
             return await pool.acquire(timeout=_ACQUIRE_SECONDS)
         except TimeoutError:
             self.acquire_timeouts += 1
-            raise
+            text = f"no connection of the pool came free in {_ACQUIRE_SECONDS:g} s"
+            raise TimeoutError(text) from None
 
     async def connect(self, settings: Mapping[str, str] | None = None) -> Connection:
         """Open a dedicated connection with these server settings; the caller closes it."""
-        async with unavailable_when_lost():
+        async with self._noted(0):
             connection = await asyncpg.connect(
                 self.dsn,
                 timeout=_CONNECT_SECONDS,

@@ -3,15 +3,30 @@
     Rejected          the caller's mistake: a face turns it into its own 4xx form
     └── one leaf per AWS error shape that we can answer (tests/protocol/vectors/sqs_error_map.json)
     Unavailable       not our "no" but our "not now": 503 with Retry-After
+    └── Away          because the database does not answer
 
 Anything else that is raised is a bug and becomes a 500 without detail.
 """
 
 from __future__ import annotations
 
+import logging
+
 
 class Unavailable(Exception):
-    """The database cannot be reached or did not answer in time; the same call may succeed later."""
+    """Not now; the same call may succeed later."""
+
+    log_level = logging.WARNING
+    """Of the line that whoever answers for it writes."""
+
+
+class Away(Unavailable):
+    """The database cannot be reached or did not answer in time.
+
+    That is in the log already (``storage.availability``), and must not be there once for each call.
+    """
+
+    log_level = logging.DEBUG
 
 
 class Rejected(Exception):

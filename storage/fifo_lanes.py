@@ -231,7 +231,7 @@ class FifoLanes:
                 rows = await connection.fetch(_READY_QUEUES, now, list(queue_ids))
         except Unavailable as error:
             # The receive is committed: whoever got something must hear of it.
-            _log.warning("could not look for more: %s", error)
+            _log.log(error.log_level, "could not look for more: %s", error)
             return set()
         return {row[0] for row in rows}
 
@@ -321,7 +321,7 @@ class FifoLanes:
                 )
         except Unavailable as error:
             # The delete is committed: whoever's handle was good must hear of it.
-            _log.warning("could not look for ended messages: %s", error)
+            _log.log(error.log_level, "could not look for ended messages: %s", error)
             return []
         return [keys[row[0] - 1] for row in rows]
 

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 import asyncpg
 
 from storage.database import Database, is_lost, is_unavailable
-from storage.errors import Rejected, Unavailable
+from storage.errors import Away, Rejected, Unavailable
 from storage.turns import Turns
 
 if TYPE_CHECKING:
@@ -44,6 +44,7 @@ _FLUSH_SECONDS = 20.0
 _WATCH_SECONDS = 1.0
 _CLOSE_SECONDS = 5.0
 _CLOSING = "Shutting down."
+_TOO_LATE = "The database does not answer in time."
 
 RECEIVE_PLANNER = {
     "enable_seqscan": "off",
@@ -137,6 +138,7 @@ class Lane(Generic[E]):
     ) -> None:
         self.name = name
         self._database = database
+        self._availability = database.availability
         self._flush = flush
         self._settings = settings or {}
         self._max_entries = max_entries
@@ -306,7 +308,8 @@ class Lane(Generic[E]):
             return
         now = time.monotonic()
         if self._connection is not None and self.stuck_seconds(now) > _FLUSH_SECONDS:
-            _log.warning("lane %s: no answer in %g s, connecting anew", self.name, _FLUSH_SECONDS)
+            reason = f"lane {self.name} had no answer in {_FLUSH_SECONDS:g} s, it connects anew"
+            self._availability.failed(reason, 0)
             # The flush ends with an error of the connection, as if the other side had closed it.
             self._drop_connection()
         self._give_up_waiting(now - _PATIENCE_SECONDS)
@@ -315,14 +318,20 @@ class Lane(Generic[E]):
     def _give_up_waiting(self, before: float) -> None:
         """Answer those who have been in line since ``before``: nothing was done for them."""
         waiting = self._waiting
-        unavailable = Unavailable("The database does not answer in time.")
         old = self._turns.take_older(before)
         while waiting and waiting[0].submitted_at <= before:
             old.append(waiting.popleft())
+        if not old:
+            return
+        error = Unavailable(_TOO_LATE)
+        if self.stuck_seconds(before) > 0:
+            # They wait for one flush, and not for those of many others.
+            error = Away(_TOO_LATE)
+            self._availability.failed(f"lane {self.name}: {_TOO_LATE}", len(old))
         for entry in old:
             self._waiting_bytes -= entry.size_bytes
             if not entry.gone:
-                entry.reply(unavailable)
+                entry.reply(error)
 
     def _take(self) -> list[E]:
         waiting, turns = self._waiting, self._turns
@@ -347,12 +356,8 @@ class Lane(Generic[E]):
         self._flush_began = time.monotonic()
         connection = self._connection
         if connection is None or connection.is_closed():
-            try:
-                connection = await self._connected()
-            except Exception as error:  # noqa: BLE001 - every kind of failure must reach its callers
-                if not isinstance(error, Unavailable):
-                    _log.error("lane %s cannot connect", self.name, exc_info=error)
-                _reply_all(batch, error)
+            connection = await self._connected_for(batch)
+            if connection is None:
                 return
             self._flush_began = time.monotonic()
         if self.clocks:
@@ -364,8 +369,22 @@ class Lane(Generic[E]):
         except Exception as error:  # noqa: BLE001 - every kind of failure must reach its callers
             await self._recover(batch, error)
         else:
+            if self._availability.is_away:
+                self._availability.answered()
             if left:
                 self._put_back(left)
+
+    async def _connected_for(self, batch: list[E]) -> Connection | None:
+        """A new connection; None: there is none, and the entries are answered."""
+        try:
+            return await self._connected()
+        except Exception as error:  # noqa: BLE001 - every kind of failure must reach its callers
+            if isinstance(error, Away):
+                self._availability.failed(error.__cause__ or error, len(batch))
+            elif not isinstance(error, Unavailable):
+                _log.error("lane %s cannot connect", self.name, exc_info=error)
+            _reply_all(batch, error)
+            return None
 
     def _put_back(self, entries: list[E]) -> None:
         """What a flush left is in the next one."""
@@ -383,9 +402,9 @@ class Lane(Generic[E]):
             _log.error("lane %s failed after its answers", self.name, exc_info=error)
             return
         if is_lost(error) or isinstance(error, Unavailable):
-            _log.warning("lane %s lost its connection: %s", self.name, error)
+            self._availability.failed(error, len(batch))
             self._drop_connection()
-            _reply_all(batch, Unavailable("The database went away; the outcome is unknown."))
+            _reply_all(batch, Away("The database went away; the outcome is unknown."))
             return
         if len(batch) == 1:
             if is_unavailable(error):
@@ -402,7 +421,8 @@ class Lane(Generic[E]):
             if self._connection is None or time.monotonic() > deadline:
                 # Each of the others would wait as long again.
                 rest = batch[number + 1 :]
-                _reply_all(rest, Unavailable("The database does not answer in time."))
+                self._availability.failed(f"lane {self.name}: {_TOO_LATE}", len(rest))
+                _reply_all(rest, Away(_TOO_LATE))
                 return
 
     async def _connected(self) -> Connection:

@@ -8,8 +8,8 @@ from zlib import crc32
 
 import asyncpg
 
-from storage.database import Database, unavailable_when_lost
-from storage.errors import Unavailable
+from storage.database import Database, is_lost, unavailable_when_lost
+from storage.errors import Away, Unavailable
 from storage.queries import load
 
 if TYPE_CHECKING:
@@ -89,6 +89,8 @@ class Notifications:
             connection.terminate()
             raise
         connection.add_termination_listener(lambda _: lost())
+        if database.availability.is_away:
+            database.availability.answered()
         return cls(connection)
 
     async def send(self, payload: str) -> None:
@@ -101,7 +103,7 @@ class Notifications:
             asyncpg.InternalClientError,
             OSError,
         ) as error:
-            raise Unavailable(str(error)) from error
+            raise (Away if is_lost(error) else Unavailable)(str(error)) from error
 
     def drop(self) -> None:
         """Let the connection go without a word."""

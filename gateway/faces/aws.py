@@ -216,7 +216,7 @@ class AwsFace:
         except Rejected as refusal:
             return _refused(request, detected, refusal)
         except Unavailable as error:
-            _log.warning("%s %s: %s", request.request_id, detected.action, error)
+            _log.log(error.log_level, "%s %s: %s", request.request_id, detected.action, error)
             return _error(request, detected, refusals.unavailable(detected.service), str(error))
         except Exception:  # noqa: BLE001 - the outermost handler: bugs become a 500 without detail
             _log.exception("%s %s failed", request.request_id, detected.action)

@@ -61,7 +61,7 @@ async def _read_clock(engine: Engine) -> None:
         async with engine.database.transaction() as tx:
             stored = await settings.clock(tx)
     except Unavailable as error:
-        _log.warning("where the clock stands is not known: %s", error)
+        _log.log(error.log_level, "where the clock stands is not known: %s", error)
         return
     move_clocks(engine, stored)
     engine.wakeups.clock_known(stored.moves)

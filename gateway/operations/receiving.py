@@ -378,7 +378,8 @@ async def release(engine: Engine, queue: Queue, received: list[Received]) -> Non
         async with engine.database.transaction() as tx:
             await give_back(tx, engine.clock.of(queue.account_id).now(), received)
     except Unavailable as error:
-        _log.warning("%d messages stay hidden until their timeout: %s", len(received), error)
+        text = "%d messages stay hidden until their timeout: %s"
+        _log.log(error.log_level, text, len(received), error)
         return
     engine.wakeups.arrived(queue.queue_id, len(received))
 

@@ -204,7 +204,7 @@ class Wakeups:
                     await self._notifications.send(payload)
                 except Unavailable as error:
                     # The others look for themselves within a second.
-                    _log.warning("a notification was lost: %s", error)
+                    _log.log(error.log_level, "a notification was lost: %s", error)
                     self._lost.set()
                     return
 
@@ -365,7 +365,7 @@ class Wakeups:
             try:
                 await self._look_at(queue_ids)
             except Unavailable as error:
-                _log.warning("waiting receives are not looked after: %s", error)
+                _log.log(error.log_level, "waiting receives are not looked after: %s", error)
             except Exception:  # noqa: BLE001 - without this loop no timeout would wake anybody again
                 _log.exception("a look for waiting receives failed")
 

@@ -213,7 +213,7 @@ class Deliver:
                 await self._write(claiming=not self._stopping.is_set())
                 continue
             except Unavailable as error:
-                _log.warning("deliver: %s", error)
+                _log.log(error.log_level, "deliver: %s", error)
             except Exception:  # noqa: BLE001 - a bug must not end the loop
                 _log.exception("deliver failed")
             with contextlib.suppress(TimeoutError):

@@ -13,7 +13,7 @@ import pytest
 
 from storage import lanes
 from storage.database import Database
-from storage.errors import QueueDoesNotExist, Unavailable
+from storage.errors import Away, QueueDoesNotExist, Unavailable
 from storage.lanes import Entry, Lane
 from tests.waiting import take_turns
 
@@ -293,7 +293,7 @@ async def test_close_does_not_wait_for_a_database_that_hangs(
         with caplog.at_level(logging.CRITICAL, "queuegate.lanes"):
             await numbers.lane.close()
         answers = await asyncio.gather(*waiting, late)
-    assert [type(answer) for answer in answers] == [Unavailable] * 3
+    assert [type(answer) for answer in answers] == [Away] * 3
 
 
 async def test_a_refused_submit_does_not_reply_from_within(numbers: Numbers) -> None:
@@ -512,6 +512,6 @@ async def test_one_by_one_ends_with_the_connection(
     failing = Failing(database, asyncpg.UniqueViolationError("twice"), lost)
     with caplog.at_level(logging.CRITICAL, "queuegate.lanes"):
         answers = await failing.answers(3)
-    assert [type(answer) for answer in answers] == [Unavailable] * 3
+    assert [type(answer) for answer in answers] == [Away] * 3
     assert failing.sizes == [3, 1]
     await failing.lane.close()

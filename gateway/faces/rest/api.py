@@ -97,7 +97,7 @@ class RestFace:
                 refusal.queue_name = _queue_asked(place, raw)
             response = _refused(refusals.rest_status(refusal), refusals.rest_text(refusal))
         except Unavailable as error:
-            _log.warning("%s %s: %s", request.request_id, request.path, error)
+            _log.log(error.log_level, "%s %s: %s", request.request_id, request.path, error)
             response = _unavailable(error)
         except Exception:  # noqa: BLE001 - the outermost handler: bugs become a 500 without detail
             _log.exception("%s %s %s failed", request.request_id, request.method, request.path)
