@@ -259,7 +259,7 @@ class Deliver:
 
     async def _record(self, tx: Transaction, ended: list[Ended]) -> Recorded:
         """Write outcomes down, each by the clock of its account."""
-        recorded = Recorded(Counter(), 0)
+        recorded = Recorded(Counter(), Counter())
         for account_id, some in self._by_clock(ended, lambda one: one.claimed).items():
             part = await record(tx, self._now_of(account_id), some)
             recorded = Recorded(recorded.arrived + part.arrived, recorded.given_up + part.given_up)
