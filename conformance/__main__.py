@@ -66,7 +66,8 @@ def main() -> int:
     started: contextlib.AbstractContextManager[str] = (
         contextlib.nullcontext(arguments.endpoint)
         if arguments.endpoint
-        else serving.gateway(os.environ)
+        # AWS refuses a second purge, which an ephemeral gateway does not unless told to.
+        else serving.gateway(os.environ, QUEUEGATE_AWS_COOLDOWNS="true")
     )
     try:
         with started as endpoint, ThreadPoolExecutor() as pool:

@@ -217,7 +217,7 @@ def main() -> int:
     """0 when no attempt worked through any proxy that is there."""
     failures = 0
     try:
-        with gateway(os.environ, QUEUEGATE_PURGE_INTERVAL="0") as endpoint:
+        with gateway(os.environ) as endpoint:
             for proxy in PROXIES:
                 program = shutil.which(proxy.name) or shutil.which(proxy.name, path="/usr/sbin")
                 if program is None:
