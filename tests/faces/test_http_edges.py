@@ -137,10 +137,10 @@ def test_a_client_that_leaves_something_behind_a_poll_takes_no_message(
     if long_way:
         raw.headers["TE"] = "trailers"
     # On the long way nobody reads on before the poll is answered, so it waits to its end.
-    raw.connection.send(raw.receive(1 if long_way else 20))
+    raw.connection.send(raw.receive(2 if long_way else 20))
     server.until_parked(1)
     raw.connection.send_pieces(raw.request("x" * 50_000) for _ in range(count))
-    server.metrics()
+    server.read_on()
     raw.connection.close()
     server.until_parked(0)
     raw.sqs.send(raw.queue, "b")

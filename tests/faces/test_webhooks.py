@@ -230,7 +230,8 @@ def test_metrics_count_attempts_and_what_is_left(hook: WebHook) -> None:
         assert server.metric(count) == 2
         assert server.metric("queuegate_delivery_leases_lost_total") == 0
         for gauge in ("pending", "exhausted", "oldest_pending_seconds"):
-            assert f"\nqueuegate_deliveries_{gauge} " in server.metrics()
+            name = f"queuegate_deliveries_{gauge}"
+            assert f"\n{name} " in server.metrics(name)
 
 
 def test_deliveries_are_immediate_whichever_process_was_asked(hook: WebHook) -> None:

@@ -162,7 +162,7 @@ def test_labels_are_templates(server: Server, rest: Rest) -> None:
         rest.ask("GET", f"/v1/{rest.account}-{number}")
     assert count("/v1/queues/{name}", 404) == before[0] + 5
     assert count("/v1", 404) == before[1] + 5
-    assert rest.account not in server.metrics()
+    assert rest.account not in server.metrics("http_requests")
 
 
 def test_the_certificate_stays_where_it_was(server: Server) -> None:
