@@ -51,6 +51,7 @@ def workers_for(
             engine.wakeups.arrived,
             queue_recreate_seconds=engine.rules.queue_recreate_seconds,
             outbox_days=engine.rules.outbox_days,
+            has_room=lambda: not engine.refuses_sends,
         ),
     ]
     if settings.delivery_enabled:

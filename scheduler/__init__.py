@@ -37,11 +37,12 @@ def all_workers(
     *,
     queue_recreate_seconds: int = 60,
     outbox_days: int = 14,
+    has_room: Callable[[], bool] = lambda: True,
 ) -> list[Worker]:
     """Every worker but those for web hooks and schedules, not started.
 
     ``on_moved(queue_id, count)`` is called after the commit of messages that a move task or a
-    replay brought.
+    replay brought. While ``has_room()`` says no, replays wait: move tasks add nothing.
     """
     keep_seconds = max(queue_recreate_seconds, _TOMBSTONE_SECONDS)
 
@@ -57,7 +58,10 @@ def all_workers(
             most_rows=500,
         ),
         Worker(
-            each("replays", lambda now, whose: ReplayArchives(database, now, on_moved, whose)),
+            each(
+                "replays",
+                lambda now, whose: ReplayArchives(database, now, on_moved, whose, has_room),
+            ),
             most_rows=2_000,
         ),
         Worker(each("queues", partial(ExpireMessages, database)), most_rows=2_000),

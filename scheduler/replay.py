@@ -64,15 +64,20 @@ class ReplayArchives:
         clock_now: ClockNow,
         on_moved: OnMoved,
         whose: Callable[[], Whose] = Whose,
+        has_room: Callable[[], bool] = lambda: True,
     ) -> None:
         self._database = database
         self._now = clock_now
         self._whose = whose
         self._on_moved = on_moved
+        self._has_room = has_room
 
     async def run_round(self, rows: int) -> int:
-        """Go through about ``rows`` archived messages; fewer: no replay is due any more."""
+        """Go through about ``rows`` archived messages; fewer: no replay is due any more, or there
+        is no room on the disk for what they send."""
         handled = 0
+        if not self._has_room():
+            return handled
         while handled < rows:
             looked_at = await self._run_batch(min(rows - handled, _BATCH_ROWS))
             if looked_at is None:

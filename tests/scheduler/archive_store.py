@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -69,11 +70,12 @@ class ArchiveStore:
         async with self.database.transaction() as tx:
             self._topic = await topics.create(tx, NOON, new)
 
-    def worker(self) -> ReplayArchives:
+    def worker(self, has_room: Callable[[], bool] = lambda: True) -> ReplayArchives:
         return ReplayArchives(
             self.database,
             self.clock.now,
             lambda queue_id, count: self.moved.append((queue_id, count)),
+            has_room=has_room,
         )
 
     async def subscribe(

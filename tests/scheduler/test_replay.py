@@ -48,6 +48,19 @@ async def finish(archive: ArchiveStore, job: ReplayArchives | None = None, rows:
     return rounds
 
 
+async def test_replays_wait_while_there_is_no_room(archive: ArchiveStore, queue: Queue) -> None:
+    await archive.publish(Outgoing("hello", "g1"))
+    await archive.ask(await archive.subscribe(queue))
+    archive.clock.instant = NOON + timedelta(hours=1)
+    has_room = False
+    job = archive.worker(lambda: has_room)
+    assert await job.run_round(MANY) == 0
+    assert await archive.messages(queue) == []
+    has_room = True
+    await finish(archive, job)
+    assert len(await archive.messages(queue)) == 1
+
+
 # What is sent
 
 
