@@ -155,6 +155,7 @@ def paste(page: Path, section: str = "") -> int:
     first that fails."""
     found = blocks_of(page, section)
     blocks = [block for block in found if block.text.split()[:2] != ["make", "test"]]
+    before = _left_in_the_checkout()
     with contextlib.ExitStack() as held:
         home = Path(held.enter_context(tempfile.TemporaryDirectory()))
         # As root the database runs as somebody else.
@@ -177,7 +178,19 @@ def paste(page: Path, section: str = "") -> int:
                 fault = str(error)
             if fault is not None:
                 raise Broken(f"{page.name}, line {block.line}: {fault}")
+    left = _left_in_the_checkout() - before
+    if left:
+        raise Broken(f"{page.name} leaves in the checkout: {', '.join(sorted(left))}")
     return len(blocks)
+
+
+def _left_in_the_checkout() -> set[str]:
+    """Files that git neither has nor ignores; none where git knows nothing of the checkout."""
+    if shutil.which("git") is None or not (ROOT / ".git").exists():
+        return set()
+    command = ["git", "ls-files", "--others", "--exclude-standard"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    return set(done.stdout.splitlines())
 
 
 def main() -> int:

@@ -38,7 +38,11 @@ def test_its_quick_start_runs(gateway: str, tmp_path: Path) -> None:
         timeout=600,
         check=False,
         cwd=tmp_path,
-        env=os.environ | {"PYSPARK_SUBMIT_ARGS": "--conf spark.ui.enabled=false pyspark-shell"},
+        env=os.environ
+        | {
+            "HOME": str(tmp_path),
+            "PYSPARK_SUBMIT_ARGS": "--conf spark.ui.enabled=false pyspark-shell",
+        },
     )
     assert ran.returncode == 0, ran.stderr[-2_000:]
     assert ran.stdout.rstrip().endswith("100 orders")
