@@ -7,7 +7,9 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import NoReturn
 
-from gateway import config, config_table, deliveries_arguments
+from gateway.command import deliveries_arguments
+from gateway.configuration import settings as config
+from gateway.configuration import table as config_table
 
 _DESCRIPTION = """\
 Queuegate: SQS, SNS, EventBridge Scheduler and a REST API of its own, durable on PostgreSQL.
@@ -88,7 +90,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _leave("Windows is not supported: use WSL, or a container")
     given = sys.argv[1:] if arguments is None else list(arguments)
     if given[:1] == ["_worker"]:
-        from gateway.serving import run_worker_process
+        from gateway.command.starting import run_worker_process
 
         return run_worker_process(given[1:])
     options = _parser().parse_args(given)
@@ -98,41 +100,41 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _serve(options: argparse.Namespace) -> int:
     settings = _settings_to_start(options)
-    from gateway.serving import serve
+    from gateway.command.starting import serve
 
     return serve(settings)
 
 
 def _migrate(options: argparse.Namespace) -> int:
     settings = _settings(options)
-    from gateway.serving import migrate_only
+    from gateway.command.starting import migrate_only
 
     return migrate_only(settings, finish=options.finish)
 
 
 def _worker(options: argparse.Namespace) -> int:
     settings = _settings_to_start(options)
-    from gateway.serving import work
+    from gateway.command.starting import work
 
     return work(settings)
 
 
 def _doctor(options: argparse.Namespace) -> int:
     settings = _settings_to_start(options)
-    from gateway.doctor import examine
+    from gateway.command.doctor import examine
 
     return examine(settings)
 
 
 def _deliveries(options: argparse.Namespace) -> int:
     settings = _settings(options)
-    from gateway.deliveries_command import run
+    from gateway.command.deliveries import run
 
     return run(settings, options)
 
 
 def _health(options: argparse.Namespace) -> int:
-    from gateway.health import ask, default_url
+    from gateway.command.health import ask, default_url
 
     return ask(options.url or default_url(_settings(options)))
 
@@ -163,9 +165,9 @@ def _settings(options: argparse.Namespace) -> config.Settings:
 
 def _settings_to_start(options: argparse.Namespace) -> config.Settings:
     """The same, with the files that they name and the packages that they need looked at, too."""
-    from gateway.supplied_keys import supplied_key
+    from gateway.process.supplied_keys import supplied_key
+    from gateway.process.webhook_certificates import check_ca_file
     from gateway.tracing.opening import check_installed
-    from gateway.webhook_certificates import check_ca_file
 
     settings = _settings(options)
     try:

@@ -25,7 +25,7 @@ from storage.database import Database
 
 if TYPE_CHECKING:
     from scheduler.worker import Job
-    from storage.moved_accounts import Holding
+    from storage.clocks.moved_accounts import Holding
 
 _TOMBSTONE_SECONDS = 120
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import datetime
 
-from storage import fifo, retention
 from storage.database import Database
+from storage.queues import fifo, retention
 
 ClockNow = Callable[[], datetime | None]
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import datetime
 
-from storage import archives
+from storage.clocks.whose import Whose
 from storage.database import Database
-from storage.whose import Whose
+from storage.queues import archives
 
 _ARCHIVES_PER_LOOK = 500
 

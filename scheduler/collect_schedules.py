@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from storage import schedule_groups
 from storage.database import Database
 from storage.planning import probe_by_key
+from storage.schedules import schedule_groups
 
 
 class RemoveScheduleGroups:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import datetime
 
-from storage import subscriptions, topics
+from storage.clocks.whose import Whose
 from storage.database import Database
-from storage.whose import Whose
+from storage.topics import subscriptions, topics
 
 ClockNow = Callable[[], datetime | None]
 

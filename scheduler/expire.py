@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import datetime
 
-from storage import fifo, retention
+from storage.clocks.whose import Whose
 from storage.database import Database
-from storage.whose import Whose
+from storage.queues import fifo, retention
 
 _PAUSE_SECONDS = 15.0
 _QUEUES_PER_LOOK = 500

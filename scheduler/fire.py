@@ -16,16 +16,17 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from scheduler.clocks import others, presents
-from storage import moved_accounts, schedule_fires
+from storage.clocks import moved_accounts
+from storage.clocks.whose import Whose
 from storage.database import Database
 from storage.errors import Unavailable
-from storage.whose import Whose
+from storage.schedules import schedule_fires
 
 if TYPE_CHECKING:
     from scheduler.clocks import Clocks
     from scheduler.firing.rounds import Dispatch, Tally
-    from storage.moved_accounts import NextSchedule
-    from storage.schedule_fires import Look
+    from storage.clocks.moved_accounts import NextSchedule
+    from storage.schedules.schedule_fires import Look
 
 _log = logging.getLogger("queuegate.fire")
 

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Protocol
 
-from storage import presents
+from storage.clocks import presents
 from storage.database import Database
 
 _log = logging.getLogger("queuegate.clock")

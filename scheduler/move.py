@@ -7,9 +7,9 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 from scheduler.move_fifo import find_by_arn, move_fifo_batch
-from storage import moves, queues
+from storage.clocks.whose import Whose
 from storage.database import Database
-from storage.whose import Whose
+from storage.queues import moves, queues
 
 if TYPE_CHECKING:
     from storage.database import Transaction

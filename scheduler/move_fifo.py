@@ -9,8 +9,8 @@ from uuid import uuid4
 
 from protocol import arns
 from protocol.errors import Malformed
-from storage import fifo, moves, queues
 from storage.model import Queue
+from storage.queues import fifo, moves, queues
 
 if TYPE_CHECKING:
     from storage.database import Transaction

@@ -26,9 +26,9 @@ from typing import TYPE_CHECKING
 
 from scheduler.move_fifo import find_by_arn
 from scheduler.replay_copies import CopyMaker, send
-from storage import replays
+from storage.clocks.whose import Whose
 from storage.database import Database
-from storage.whose import Whose
+from storage.topics import replays
 
 if TYPE_CHECKING:
     from storage.database import Transaction

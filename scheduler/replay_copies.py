@@ -16,10 +16,10 @@ from protocol.digests import md5_of_bytes
 from protocol.envelopes import Published
 from protocol.filter_policies import FilterPolicy
 from scheduler.delivery.dead_letters import target_of
-from storage import fifo_lanes, messages
-from storage.fifo import FifoMessage
 from storage.model import Queue
-from storage.replays import Kept, Replay
+from storage.queues import fifo_lanes, messages
+from storage.queues.fifo import FifoMessage
+from storage.topics.replays import Kept, Replay
 
 if TYPE_CHECKING:
     from storage.database import Transaction

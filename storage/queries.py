@@ -1,4 +1,4 @@
-"""Named SQL statements, read once from ``storage/sql/<module>.sql``.
+"""Named SQL statements, read once from the file beside the module that runs them.
 
 A statement starts with ``-- name: <name>`` and ``-- params: <name of $1>, <name of $2>, ...``;
 prose follows as comments, then the text. They can be pasted into psql as they are.
@@ -23,8 +23,9 @@ class Query:
 
 
 def load(module: str) -> dict[str, Query]:
-    """Return the statements of ``storage/sql/<module>.sql`` by name."""
-    source = resources.files("storage").joinpath(f"sql/{module}.sql").read_text("utf-8")
+    """The statements of a file by name. ``module`` is its path below ``storage/``, without the
+    suffix: ``queues/messages``."""
+    source = resources.files("storage").joinpath(f"{module}.sql").read_text("utf-8")
     headers = list(_HEADER.finditer(source))
     queries = {}
     for header, following in zip(headers, [*headers[1:], None], strict=True):

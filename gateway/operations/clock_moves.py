@@ -12,8 +12,8 @@ from time import time
 from typing import TYPE_CHECKING
 
 from gateway.operations.looking import move_clocks
-from storage import settings
-from storage.settings import Standing, StoredClock
+from storage.clocks import stored_clocks as settings
+from storage.clocks.stored_clocks import Standing, StoredClock
 
 if TYPE_CHECKING:
     from gateway.operations.engine import Engine
@@ -103,7 +103,7 @@ def _truth(wanted: Mapping[str, object], name: str) -> bool | None:
 
 def _duration(value: object) -> float:
     # With it comes what reads schedules, which no start has to wait for.
-    from scheduler.expressions.intervals import interval_seconds
+    from protocol.expressions.intervals import interval_seconds
 
     text = " ".join(value.lower().split()) if isinstance(value, str) else ""
     seconds = interval_seconds(text) if len(text) <= 100 else None

@@ -6,22 +6,22 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from gateway.operations.limits import LIMITS, Limits
-from gateway.operations.receipt_handles import ReceiptHandles
+from gateway.operations.queues.receipt_handles import ReceiptHandles
 from storage.errors import Unavailable
 
 if TYPE_CHECKING:
     from gateway.operations.clock import Clock
-    from gateway.operations.in_flight import InFlight
-    from gateway.operations.queue_cache import QueueCache
+    from gateway.operations.queues.in_flight import InFlight
+    from gateway.operations.queues.queue_cache import QueueCache
     from gateway.operations.series import Series
-    from gateway.operations.sns.signing import Signer
-    from gateway.operations.sns.topic_cache import TopicCache
+    from gateway.operations.topics.signing import Signer
+    from gateway.operations.topics.topic_cache import TopicCache
     from gateway.operations.wakeups import Wakeups
     from storage.database import Database
-    from storage.fifo import FifoLanes
     from storage.lanes import Lane
-    from storage.messages import StandardLanes
-    from storage.publishing import PublishLane
+    from storage.queues.fifo import FifoLanes
+    from storage.queues.messages import StandardLanes
+    from storage.topics.publishing import PublishLane
 
 
 @dataclass(slots=True)

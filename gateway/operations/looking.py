@@ -5,9 +5,10 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from gateway.operations import receiving
-from storage import fifo, messages, settings
+from gateway.operations.queues import receiving
+from storage.clocks import stored_clocks as settings
 from storage.errors import Unavailable
+from storage.queues import fifo, messages
 
 _log = logging.getLogger("queuegate.looking")
 

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gateway.fast_path import Exchange, FastPath, FastProtocol, protocol_class
-from gateway.request_heads import RequestHeads
+from gateway.http.fast_path import Exchange, FastPath, FastProtocol, protocol_class
+from gateway.http.request_heads import RequestHeads
 from gateway.tracing import parents, spans
 from gateway.tracing.spans import CURRENT
 
 if TYPE_CHECKING:
     from opentelemetry.trace import Span
 
-    from gateway.faces.aws import Members
-    from gateway.hot_routes import Route
+    from gateway.faces.aws.face import Members
+    from gateway.http.hot_routes import Route
     from gateway.tracing.spans import Tracing
 
 

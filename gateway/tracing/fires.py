@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from opentelemetry.trace import StatusCode
 
 from storage.errors import Unavailable
-from storage.schedule_fires import Dispatched, Failure, Fire
+from storage.schedules.schedule_fires import Dispatched, Failure, Fire
 
 if TYPE_CHECKING:
     from gateway.tracing.spans import Tracing

@@ -8,10 +8,10 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from gateway.config import BadSetting
+from gateway.configuration.settings import BadSetting
 
 if TYPE_CHECKING:
-    from gateway.config import Settings
+    from gateway.configuration.settings import Settings
     from gateway.tracing.spans import Tracing
 
 

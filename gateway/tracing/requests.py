@@ -6,14 +6,14 @@ from collections.abc import Mapping, MutableMapping
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
-from gateway.page_paths import is_page, page_label
+from gateway.pages.paths import is_page, page_label
 from gateway.tracing import spans
 from gateway.tracing.parents import parent_of
 from gateway.tracing.spans import CURRENT, Noting
 
 if TYPE_CHECKING:
-    from gateway.app import Asgi, Receive, Rest, Scope, Send
-    from gateway.faces.aws import Binding, Call, Members, Request, Response
+    from gateway.faces.aws.face import Binding, Call, Members, Request, Response
+    from gateway.http.app import Asgi, Receive, Rest, Scope, Send
     from gateway.tracing.spans import Tracing
     from storage.errors import Rejected, Unavailable
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 from protocol import arns, delivery_policies
 from protocol.delivery_policies import DEFAULT_CONTENT_TYPE, DeliveryPlan
 from scheduler.delivery.outcomes import DELIVERED, Outcome, native, no_answer
-from storage.deliveries import Claimed, Policies, Source
+from storage.deliveries.deliveries import Claimed, Policies, Source
 from storage.errors import Unavailable
 
 if TYPE_CHECKING:

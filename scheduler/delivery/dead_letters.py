@@ -13,9 +13,10 @@ from protocol import envelopes
 from protocol.digests import md5_of_bytes
 from scheduler.delivery.outcomes import Outcome
 from scheduler.move_fifo import find_by_arn
-from storage import deliveries, messages
-from storage.deliveries import Claimed
+from storage.deliveries import deliveries
+from storage.deliveries.deliveries import Claimed
 from storage.model import UNSIGNED
+from storage.queues import messages
 
 if TYPE_CHECKING:
     from storage.database import Transaction

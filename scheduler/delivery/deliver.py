@@ -22,9 +22,10 @@ from scheduler.delivery.attempts import Attempts, DeliveryOptions, Ended, Sign, 
 from scheduler.delivery.delivery_records import Recorded, record
 from scheduler.delivery.throttles import allowance
 from scheduler.delivery.turns import Turns
-from storage import deliveries, moved_accounts
+from storage.clocks import moved_accounts
 from storage.database import Database
-from storage.deliveries import Claimed, Policies
+from storage.deliveries import deliveries
+from storage.deliveries.deliveries import Claimed, Policies
 from storage.errors import Unavailable
 from storage.planning import probe_by_key
 

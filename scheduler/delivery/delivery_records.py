@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from scheduler.delivery import dead_letters
 from scheduler.delivery.attempts import NOTIFICATION, Ended, plan_of
 from scheduler.delivery.dead_letters import DeadLetter
-from storage import deliveries
-from storage.deliveries import Failure, Lease, Source
+from storage.deliveries import deliveries
+from storage.deliveries.deliveries import Failure, Lease, Source
 
 if TYPE_CHECKING:
     from storage.database import Transaction

@@ -9,11 +9,11 @@ from datetime import UTC, timedelta
 from typing import TYPE_CHECKING, Any
 
 from protocol import arns
-from storage.schedule_fires import Failure, Fire
-from storage.schedule_invocations import Invocation, NewInvocation
+from storage.schedules.schedule_fires import Failure, Fire
+from storage.schedules.schedule_invocations import Invocation, NewInvocation
 
 if TYPE_CHECKING:
-    from storage.schedule_fires import Claimed
+    from storage.schedules.schedule_fires import Claimed
 
 _FIRST_SECONDS = 1.0
 _LONGEST_SECONDS = 480.0

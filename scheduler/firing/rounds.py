@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from scheduler.firing import retries
 from scheduler.firing.plans import Plan, plan
-from storage import schedule_fires, schedule_invocations
+from storage.clocks.whose import EVERYBODYS, Whose
 from storage.errors import Unavailable
 from storage.planning import probe_by_key
-from storage.schedule_fires import Advance, Claimed, Dispatched, Failure, Fire
-from storage.schedule_invocations import Invocation, NewInvocation
-from storage.whose import EVERYBODYS, Whose
+from storage.schedules import schedule_fires, schedule_invocations
+from storage.schedules.schedule_fires import Advance, Claimed, Dispatched, Failure, Fire
+from storage.schedules.schedule_invocations import Invocation, NewInvocation
 
 if TYPE_CHECKING:
     from storage.database import Transaction

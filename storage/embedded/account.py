@@ -1,9 +1,9 @@
 """Whom the bundled PostgreSQL runs as: this user, or for root an unprivileged one.
 
 PostgreSQL refuses to run as root. Nothing is created on the system for it. Root becomes the account
-`queuegate` where there is one, and the whole gateway runs as it (gateway/privileges.py). Otherwise
-PostgreSQL alone runs as an account that is there anyway. Others may run as that, too, so root
-neither writes nor believes anything that lies where it can write.
+`queuegate` where there is one, and the whole gateway runs as it (gateway/command/privileges.py).
+Otherwise PostgreSQL alone runs as an account that is there anyway. Others may run as that, too, so
+root neither writes nor believes anything that lies where it can write.
 """
 
 from __future__ import annotations

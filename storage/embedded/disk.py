@@ -1,8 +1,9 @@
 """Room on the disk of the bundled PostgreSQL, and what is kept of it for bad times.
 
 PostgreSQL cannot delete without writing, so on a full disk nobody could make room. Three things
-keep some: below a low-water mark the gateway refuses sends (gateway/disk.py), PostgreSQL's log is
-kept small then, and a ballast file is given up when something else fills the disk all the same.
+keep some: below a low-water mark the gateway refuses sends (gateway/process/disk.py), PostgreSQL's
+log is kept small then, and a ballast file is given up when something else fills the disk all the
+same.
 """
 
 from __future__ import annotations

@@ -44,7 +44,7 @@ from storage.queries import load
 
 _log = logging.getLogger("queuegate.postgres")
 
-_SQL = load("superuser")
+_SQL = load("embedded/superuser")
 _PORT = 5432
 # sun_path holds 108 bytes on Linux and 104 on macOS, with the zero at the end.
 _LONGEST_SOCKET_PATH = 103

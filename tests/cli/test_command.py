@@ -33,7 +33,7 @@ def test_help_lists_the_commands() -> None:
 
 def test_help_and_health_import_nothing_heavy() -> None:
     script = (
-        "import sys, gateway.cli, gateway.health\n"
+        "import sys, gateway.cli, gateway.command.health\n"
         "print({'asyncio', 'asyncpg', 'uvicorn', 'starlette', 'ctypes'} & set(sys.modules))"
     )
     done = subprocess.run(

@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from gateway import config, config_table
-from gateway.config import BadSetting, Settings
+from gateway.configuration import settings as config
+from gateway.configuration import table as config_table
+from gateway.configuration.settings import BadSetting, Settings
 
 
 def test_defaults_need_no_environment() -> None:

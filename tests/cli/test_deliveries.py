@@ -16,7 +16,7 @@ from uuid import uuid4
 import asyncpg
 import pytest
 
-from storage import deliveries
+from storage.deliveries import deliveries
 from storage.embedded.server import running_dsn
 from storage.model import NewDelivery
 from tests import clusters

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from gateway.config import Settings
-from gateway.listening import (
+from gateway.configuration.settings import Settings
+from gateway.http.listening import (
     CannotListen,
     bind,
     closing,

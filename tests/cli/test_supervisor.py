@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.supervisor import Supervisor
+from gateway.command.supervisor import Supervisor
 
 _SERVE = """
 import signal, socket, sys
@@ -54,7 +54,7 @@ if not mark.exists():
 
 
 def test_children_that_never_start_end_the_supervisor(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gateway.supervisor._LEAST_PAUSE_SECONDS", 0.01)
+    monkeypatch.setattr("gateway.command.supervisor._LEAST_PAUSE_SECONDS", 0.01)
     assert _supervisor("raise SystemExit(3)", count=1).run(_stop_ourselves) == 1
 
 

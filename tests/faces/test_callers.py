@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.auth import Authenticator
+from gateway.http.auth import Authenticator
 from storage.errors import AccessDenied, IncompleteSignature
 from tests.faces.clients import authorization
 

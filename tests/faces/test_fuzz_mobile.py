@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.faces.aws_sns_mobile import BINDINGS
+from gateway.faces.aws.sns.mobile import BINDINGS
 from tests.faces.fuzzing import (
     FUZZ,
     TEXT,

@@ -7,11 +7,11 @@ from typing import Any, cast
 
 import pytest
 
-from gateway.auth import Authenticator
-from gateway.faces import sqs_messages
-from gateway.faces.aws import Call
+from gateway.faces.aws.face import Call
+from gateway.faces.aws.sqs import message_members as sqs_messages
+from gateway.http.auth import Authenticator
+from gateway.http.request_heads import RequestHeads
 from gateway.operations.caller import Caller
-from gateway.request_heads import RequestHeads
 from tests.faces.clients import authorization
 
 

@@ -14,10 +14,10 @@ import pytest
 import uvicorn
 from uvicorn.server import ServerState
 
-from gateway.admission import Admission
-from gateway.auth import Authenticator
-from gateway.faces.aws import AwsFace
-from gateway.fast_path import FastPath, protocol_class
+from gateway.faces.aws.face import AwsFace
+from gateway.http.admission import Admission
+from gateway.http.auth import Authenticator
+from gateway.http.fast_path import FastPath, protocol_class
 from gateway.operations.series import Series
 
 PATIENCE_SECONDS = 30.0

@@ -8,7 +8,7 @@ from urllib.parse import quote, urlencode
 
 import pytest
 
-from gateway.admission import Admission
+from gateway.http.admission import Admission
 from tests.faces.clients import Sqs, authorization
 from tests.faces.connections import Answer, Connection, request_bytes
 from tests.faces.servers import Server

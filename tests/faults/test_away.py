@@ -13,16 +13,16 @@ from typing import Any
 import asyncpg
 import pytest
 
-from gateway import metrics as metrics_page
-from gateway.assembly import open_engine
-from gateway.background import workers_for
-from gateway.config import Settings
-from gateway.metrics import Metrics
+from gateway.configuration.settings import Settings
+from gateway.metrics import scraping as metrics_page
+from gateway.metrics.scraping import Metrics
 from gateway.operations.caller import Caller
 from gateway.operations.engine import Engine
-from gateway.operations.messages import ReceiveMessage, answered, receive_message
-from gateway.operations.queues import CreateQueue, create_queue
-from gateway.operations.sending import SendMessage, send_message
+from gateway.operations.queues.messages import ReceiveMessage, answered, receive_message
+from gateway.operations.queues.queues import CreateQueue, create_queue
+from gateway.operations.queues.sending import SendMessage, send_message
+from gateway.process.assembly import open_engine
+from gateway.process.background import workers_for
 from storage.embedded import EmbeddedPostgres
 from storage.errors import Unavailable
 from storage.migrate import migrate

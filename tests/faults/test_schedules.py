@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from storage import queues, schedules
 from storage.database import Database
+from storage.queues import queues
+from storage.schedules import schedules
 from tests.cli.processes import PATIENCE_SECONDS, environment
 from tests.storage.schedule_factory import ACCOUNT, REGION, make_schedule
 from tests.waiting import until_async

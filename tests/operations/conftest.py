@@ -12,22 +12,22 @@ import pytest
 from gateway.operations.caller import Caller
 from gateway.operations.clock import Clock
 from gateway.operations.engine import Engine, Rules
-from gateway.operations.in_flight import InFlight
 from gateway.operations.limits import LIMITS
 from gateway.operations.looking import connect
-from gateway.operations.messages import ReceiveMessage, answered, receive_message
-from gateway.operations.queue_cache import QueueCache
-from gateway.operations.queues import CreateQueue, create_queue
-from gateway.operations.sending import SendMessage, send_message
+from gateway.operations.queues.in_flight import InFlight
+from gateway.operations.queues.messages import ReceiveMessage, answered, receive_message
+from gateway.operations.queues.queue_cache import QueueCache
+from gateway.operations.queues.queues import CreateQueue, create_queue
+from gateway.operations.queues.sending import SendMessage, send_message
 from gateway.operations.series import Series
-from gateway.operations.sns.signing import Signer
-from gateway.operations.sns.topic_cache import TopicCache
+from gateway.operations.topics.signing import Signer
+from gateway.operations.topics.topic_cache import TopicCache
 from gateway.operations.wakeups import Wakeups
 from storage.database import Database
-from storage.fifo import FifoLanes
-from storage.messages import StandardLanes
 from storage.model import Queue, Received
-from storage.publishing import PublishLane
+from storage.queues.fifo import FifoLanes
+from storage.queues.messages import StandardLanes
+from storage.topics.publishing import PublishLane
 
 ACCOUNT = "111122223333"
 REGION = "eu-west-1"

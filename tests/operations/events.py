@@ -13,7 +13,7 @@ from gateway.operations.events.subscriptions import (
     subscribe,
     unsubscribe,
 )
-from gateway.operations.sns.preparing import Publisher
+from gateway.operations.topics.preparing import Publisher
 from storage.model import Subscription
 
 BASE_URL = "http://gateway.test:9324"

@@ -9,9 +9,9 @@ from uuid import UUID
 
 from gateway.operations.caller import Caller
 from gateway.operations.engine import Engine
-from gateway.operations.sns.confirmations import ConfirmSubscription, confirm_subscription
-from gateway.operations.sns.subscription_endings import Unsubscribe, unsubscribe
-from gateway.operations.sns.subscriptions import (
+from gateway.operations.topics.confirmations import ConfirmSubscription, confirm_subscription
+from gateway.operations.topics.subscription_endings import Unsubscribe, unsubscribe
+from gateway.operations.topics.subscriptions import (
     GetSubscriptionAttributes,
     ListSubscriptionsByTopic,
     SetSubscriptionAttributes,
@@ -21,9 +21,9 @@ from gateway.operations.sns.subscriptions import (
     set_subscription_attributes,
     subscribe,
 )
-from gateway.operations.sns.topics import CreateTopic, create_topic
-from storage import subscriptions
+from gateway.operations.topics.topics import CreateTopic, create_topic
 from storage.model import Subscription
+from storage.topics import subscriptions
 
 BASE_URL = "http://gateway.example:9324"
 WEB_HOOK = "https://hooks.example/news"

@@ -8,22 +8,22 @@ from datetime import UTC, datetime, timedelta, timezone
 import orjson
 import pytest
 
-from gateway.operations import archives
-from gateway.operations.archives import ArchivingChange, ListArchive, Replay
 from gateway.operations.caller import Caller
 from gateway.operations.engine import Engine
-from gateway.operations.messages import (
+from gateway.operations.queues import archives
+from gateway.operations.queues.archives import ArchivingChange, ListArchive, Replay
+from gateway.operations.queues.messages import (
     ReceiveMessage,
     answered,
     delete_message,
     delete_messages,
     receive_message,
 )
-from gateway.operations.messages_by_id import change_visibility_by_id, delete_by_ids
-from gateway.operations.queues import DeleteQueue, delete_queue
-from storage import message_ids
+from gateway.operations.queues.messages_by_id import change_visibility_by_id, delete_by_ids
+from gateway.operations.queues.queues import DeleteQueue, delete_queue
 from storage.errors import InvalidParameterValue, QueueDoesNotExist, ResourceNotFound
 from storage.model import Archived, Queue, Received
+from storage.queues import message_ids
 from tests.operations.conftest import MakeQueue, ReceiveFrom, SendTo, TestClock
 from tests.waiting import until_so
 

@@ -10,8 +10,8 @@ import pytest
 from gateway.operations.caller import Caller
 from gateway.operations.engine import Engine
 from gateway.operations.limits import LIMITS
-from gateway.operations.permissions import AddPermission, add_permission
-from gateway.operations.queues import (
+from gateway.operations.queues.permissions import AddPermission, add_permission
+from gateway.operations.queues.queues import (
     CreateQueue,
     DeleteQueue,
     GetQueueAttributes,
@@ -653,7 +653,7 @@ async def test_many_delayed_messages_are_counted_exactly(
     send: SendTo,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("storage.queues._MOST_HIDDEN_COUNTED", 5)
+    monkeypatch.setattr("storage.queues.queues._MOST_HIDDEN_COUNTED", 5)
     queue = await make_queue("orders")
     for i in range(12):
         await send(queue, delay_seconds=60 if i < 9 else 0)

@@ -10,7 +10,7 @@ from gateway.operations import looking
 from gateway.operations.clock import Clock
 from gateway.operations.clock_moves import BadMove, Move, move, moved_clock
 from gateway.operations.engine import Engine
-from storage.settings import Standing, StoredClock
+from storage.clocks.stored_clocks import Standing, StoredClock
 
 
 def moved(seconds: float, moves: int, **accounts: Standing) -> StoredClock:

@@ -12,11 +12,11 @@ import pytest
 
 from gateway.operations.caller import Caller
 from gateway.operations.engine import Engine
-from gateway.operations.sns.topic_cache import Audience
-from storage import subscriptions, topics
+from gateway.operations.topics.topic_cache import Audience
 from storage.errors import NotFound
 from storage.model import Subscription
 from storage.notifications import namespace_number
+from storage.topics import subscriptions, topics
 from tests.operations.conftest import ACCOUNT, REGION, MakeQueue
 from tests.operations.events import Events
 from tests.operations.topics_and_subscriptions import Sns

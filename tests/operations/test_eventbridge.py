@@ -18,14 +18,14 @@ from gateway.operations.eventbridge.requests import (
     PutSchedule,
 )
 from gateway.operations.limits import LIMITS
-from storage import schedule_groups
 from storage.errors import (
     ResourceNotFound,
     ScheduleConflict,
     ScheduleInvalid,
     ScheduleQuotaExceeded,
 )
-from storage.schedules import Schedule
+from storage.schedules import schedule_groups
+from storage.schedules.schedules import Schedule
 from tests.operations.conftest import ACCOUNT, REGION, HostAhead, TestClock
 
 NOON = datetime(2026, 11, 21, 12, 0, 0, tzinfo=UTC)

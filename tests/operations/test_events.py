@@ -10,9 +10,8 @@ import pytest
 
 from gateway.operations.caller import Caller
 from gateway.operations.engine import Engine
-from gateway.operations.sns.topics import delete_topic, list_topics
+from gateway.operations.topics.topics import delete_topic, list_topics
 from protocol import sns_signatures
-from storage import subscriptions
 from storage.errors import (
     AuthorizationError,
     InvalidParameter,
@@ -22,6 +21,7 @@ from storage.errors import (
     QueueDoesNotExist,
     SubscriptionExists,
 )
+from storage.topics import subscriptions
 from tests.operations.conftest import ACCOUNT, REGION, MakeQueue, ReceiveFrom, TestClock
 from tests.operations.events import BASE_URL, WEB_HOOK, Events
 from tests.operations.subscribers import Subscriber

@@ -9,15 +9,15 @@ from uuid import uuid4
 
 import pytest
 
-from gateway import exposition
-from gateway.metrics import Numbers
+from gateway.metrics import exposition
+from gateway.metrics.scraping import Numbers
 from gateway.operations.caller import Caller
 from gateway.operations.engine import Engine
-from gateway.operations.queues import DeleteQueue, delete_queue
+from gateway.operations.queues.queues import DeleteQueue, delete_queue
 from gateway.operations.schedules.runs import run_now
-from storage import schedules
 from storage.errors import InvalidParameterValue, Unavailable
-from storage.schedule_fires import Dispatched, Fire
+from storage.schedules import schedules
+from storage.schedules.schedule_fires import Dispatched, Fire
 from tests.operations.conftest import MakeQueue, ReceiveFrom, RecordingWakeups, TestClock
 from tests.operations.schedule_store import ScheduleStore, after, once, queue_target, rate
 from tests.waiting import take_turns

@@ -9,9 +9,9 @@ import pytest
 
 from gateway.operations.caller import Caller
 from gateway.operations.engine import Engine
-from gateway.operations.queues import DeleteQueue, delete_queue
-from storage import schedule_groups, schedules
+from gateway.operations.queues.queues import DeleteQueue, delete_queue
 from storage.model import Queue
+from storage.schedules import schedule_groups, schedules
 from tests.operations.conftest import MakeQueue, ReceiveFrom, TestClock
 from tests.operations.schedule_store import ScheduleStore, after, once, queue_target, topic_target
 

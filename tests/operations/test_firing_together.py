@@ -13,21 +13,21 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from gateway.background import workers_for
-from gateway.config import Settings
+from gateway.configuration.settings import Settings
 from gateway.operations.caller import Caller
 from gateway.operations.engine import Engine
 from gateway.operations.looking import move_clocks
-from gateway.operations.queue_cache import QueueCache, QueueName
+from gateway.operations.queues.queue_cache import QueueCache, QueueName
 from gateway.operations.schedules.dispatch import Dispatcher
 from gateway.operations.schedules.runs import run_now
+from gateway.process.background import workers_for
 from scheduler.collect_schedules import RemoveScheduleGroups
 from scheduler.fire import FireOptions, FireSchedules
-from storage import schedule_groups, schedules
+from storage.clocks.stored_clocks import Standing, StoredClock
 from storage.database import Database
 from storage.errors import Unavailable
 from storage.model import Queue
-from storage.settings import Standing, StoredClock
+from storage.schedules import schedule_groups, schedules
 from tests.operations.conftest import MakeQueue, TestClock
 from tests.operations.schedule_store import ScheduleStore, after, once, queue_target
 from tests.waiting import take_turns, until_async
@@ -326,8 +326,9 @@ async def test_who_waits_for_a_schedule_gives_its_connection_back(
 def test_a_gateway_that_fires_nothing_reads_no_expressions() -> None:
     # Until 3.11 orjson reads zoneinfo itself.
     text = (
-        "import sys, orjson; before = {*sys.modules}; import gateway.server, gateway.background; "
+        "import sys, orjson; before = {*sys.modules}; "
+        "import gateway.process.server, gateway.process.background; "
         "read = {*sys.modules} - before; "
-        "sys.exit(bool({'scheduler.expressions', 'zoneinfo', 'croniter'} & read))"
+        "sys.exit(bool({'protocol.expressions', 'zoneinfo', 'croniter'} & read))"
     )
     subprocess.run([sys.executable, "-c", text], check=True, timeout=PATIENCE_SECONDS)

@@ -10,7 +10,7 @@ import pytest
 
 from gateway.operations.caller import Caller
 from gateway.operations.engine import Engine
-from gateway.operations.messages import (
+from gateway.operations.queues.messages import (
     ReceiveMessage,
     answered,
     change_message_visibilities,
@@ -20,8 +20,8 @@ from gateway.operations.messages import (
     receive_message,
     system_of,
 )
-from gateway.operations.queues import DeleteQueue, delete_queue
-from gateway.operations.sending import SendMessage, Sent, send_message, send_messages
+from gateway.operations.queues.queues import DeleteQueue, delete_queue
+from gateway.operations.queues.sending import SendMessage, Sent, send_message, send_messages
 from storage.errors import (
     BatchRequestTooLong,
     InvalidMessageContents,

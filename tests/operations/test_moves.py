@@ -13,7 +13,7 @@ import pytest
 
 from gateway.operations.caller import Caller
 from gateway.operations.engine import Engine
-from gateway.operations.moves import (
+from gateway.operations.queues.moves import (
     CancelMessageMoveTask,
     ListMessageMoveTasks,
     MoveTaskView,
@@ -22,7 +22,7 @@ from gateway.operations.moves import (
     list_message_move_tasks,
     start_message_move_task,
 )
-from gateway.operations.queues import (
+from gateway.operations.queues.queues import (
     DeleteQueue,
     GetQueueAttributes,
     SetQueueAttributes,
@@ -408,7 +408,7 @@ async def test_crash_in_the_middle_of_a_batch_moves_nothing_twice(
         raise ConnectionResetError("gone")
 
     with monkeypatch.context() as patch:
-        patch.setattr("storage.moves.advance", crash)
+        patch.setattr("storage.queues.moves.advance", crash)
         with pytest.raises(Exception, match="database"):
             await tasks.job.run_round(4)
     assert (await tasks.only(dead)).moved_count == 0

@@ -7,11 +7,11 @@ from datetime import timedelta
 
 import pytest
 
-from gateway.operations import receiving
 from gateway.operations.caller import Caller
 from gateway.operations.engine import Engine
-from gateway.operations.messages import ReceiveMessage, answered, receive_message
-from gateway.operations.native_receiving import NativeReceive, receive_native
+from gateway.operations.queues import receiving
+from gateway.operations.queues.messages import ReceiveMessage, answered, receive_message
+from gateway.operations.queues.native_receiving import NativeReceive, receive_native
 from storage.model import Queue
 from tests.operations.conftest import MakeQueue, SendTo, TestClock
 from tests.waiting import take_turns

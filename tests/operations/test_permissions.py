@@ -10,13 +10,13 @@ import pytest
 
 from gateway.operations.caller import Caller
 from gateway.operations.engine import Engine
-from gateway.operations.permissions import (
+from gateway.operations.queues.permissions import (
     AddPermission,
     RemovePermission,
     add_permission,
     remove_permission,
 )
-from gateway.operations.queues import (
+from gateway.operations.queues.queues import (
     DeleteQueue,
     GetQueueAttributes,
     SetQueueAttributes,

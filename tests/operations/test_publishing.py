@@ -10,10 +10,10 @@ import pytest
 
 from gateway.operations.caller import Caller
 from gateway.operations.engine import Engine
-from gateway.operations.queues import DeleteQueue, delete_queue
-from gateway.operations.sns import publishing
-from gateway.operations.sns.fan_out import choose, choose_gently
-from gateway.operations.sns.publishing import Published, PublishMessage
+from gateway.operations.queues.queues import DeleteQueue, delete_queue
+from gateway.operations.topics import publishing
+from gateway.operations.topics.fan_out import choose, choose_gently
+from gateway.operations.topics.publishing import Published, PublishMessage
 from protocol import sequence_numbers, sns_signatures
 from protocol.digests import content_based_id, md5_of_body
 from storage import lanes

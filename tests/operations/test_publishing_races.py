@@ -9,12 +9,12 @@ from collections.abc import Sequence
 
 import pytest
 
-from gateway.operations import receiving
 from gateway.operations.caller import Caller
 from gateway.operations.engine import Engine
-from gateway.operations.messages import ReceiveMessage, answered, receive_message
-from gateway.operations.sns.publishing import Published, PublishMessage
-from gateway.operations.sns.signing import Signer
+from gateway.operations.queues import receiving
+from gateway.operations.queues.messages import ReceiveMessage, answered, receive_message
+from gateway.operations.topics.publishing import Published, PublishMessage
+from gateway.operations.topics.signing import Signer
 from protocol import sns_signatures
 from storage.errors import Unavailable
 from storage.model import Queue, Received, Topic

@@ -10,14 +10,14 @@ import pytest
 from gateway.operations.caller import Caller
 from gateway.operations.engine import Engine
 from gateway.operations.pagination import token_behind
-from gateway.operations.sns import push_endpoints, push_platforms
-from gateway.operations.sns.push_endpoints import (
+from gateway.operations.topics import push_endpoints, push_platforms
+from gateway.operations.topics.push_endpoints import (
     CreatePlatformEndpoint,
     ListEndpointsByPlatformApplication,
     SetEndpointAttributes,
     endpoint_for_publish,
 )
-from gateway.operations.sns.push_platforms import (
+from gateway.operations.topics.push_platforms import (
     PLATFORMS,
     CreatePlatformApplication,
     SetPlatformApplicationAttributes,

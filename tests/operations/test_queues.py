@@ -9,7 +9,7 @@ import pytest
 
 from gateway.operations.caller import Caller
 from gateway.operations.engine import Engine
-from gateway.operations.queues import (
+from gateway.operations.queues.queues import (
     CreateQueue,
     DeleteQueue,
     GetQueueAttributes,
@@ -27,7 +27,7 @@ from gateway.operations.queues import (
     purge_queue,
     set_queue_attributes,
 )
-from gateway.operations.tags import (
+from gateway.operations.queues.tags import (
     ListQueueTags,
     TagQueue,
     UntagQueue,

@@ -12,19 +12,19 @@ import pytest
 
 from gateway.operations.caller import Caller
 from gateway.operations.engine import Engine
-from gateway.operations.moves import (
+from gateway.operations.queues.moves import (
     CancelMessageMoveTask,
     StartMessageMoveTask,
     cancel_message_move_task,
     start_message_move_task,
 )
-from gateway.operations.permissions import (
+from gateway.operations.queues.permissions import (
     AddPermission,
     RemovePermission,
     add_permission,
     remove_permission,
 )
-from gateway.operations.queues import (
+from gateway.operations.queues.queues import (
     CreateQueue,
     DeleteQueue,
     GetQueueAttributes,

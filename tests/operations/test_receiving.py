@@ -9,38 +9,38 @@ from typing import Any
 
 import pytest
 
-from gateway.operations import receiving
 from gateway.operations.caller import Caller
 from gateway.operations.engine import Engine, Rules
-from gateway.operations.in_flight import InFlight
 from gateway.operations.limits import LIMITS
 from gateway.operations.looking import connect, move_clocks
-from gateway.operations.messages import (
+from gateway.operations.queues import receiving
+from gateway.operations.queues.in_flight import InFlight
+from gateway.operations.queues.messages import (
     ReceiveMessage,
     answered,
     change_message_visibility,
     delete_message,
     receive_message,
 )
-from gateway.operations.queue_cache import QueueCache
-from gateway.operations.queues import (
+from gateway.operations.queues.queue_cache import QueueCache
+from gateway.operations.queues.queues import (
     DeleteQueue,
     SetQueueAttributes,
     delete_queue,
     set_queue_attributes,
 )
-from gateway.operations.sending import SendMessage, send_message
+from gateway.operations.queues.sending import SendMessage, send_message
 from gateway.operations.series import Series
-from gateway.operations.sns.signing import Signer
-from gateway.operations.sns.topic_cache import TopicCache
+from gateway.operations.topics.signing import Signer
+from gateway.operations.topics.topic_cache import TopicCache
 from gateway.operations.wakeups import Wakeups
+from storage.clocks.stored_clocks import Standing, StoredClock
 from storage.database import Database
 from storage.errors import OverLimit, QueueDoesNotExist, Unavailable
-from storage.fifo import FifoLanes
-from storage.messages import StandardLanes
 from storage.model import Queue, Received
-from storage.publishing import PublishLane
-from storage.settings import Standing, StoredClock
+from storage.queues.fifo import FifoLanes
+from storage.queues.messages import StandardLanes
+from storage.topics.publishing import PublishLane
 from tests.operations.conftest import MakeQueue, ReceiveFrom, SendTo, TestClock
 from tests.waiting import take_turns, until_so
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.operations.archives import Replay, replay
 from gateway.operations.caller import Caller
 from gateway.operations.engine import Engine
+from gateway.operations.queues.archives import Replay, replay
 from storage.errors import Unavailable
 from tests.operations.conftest import MakeQueue, ReceiveFrom, SendTo, TestClock
 from tests.operations.schedule_store import ScheduleStore, after, queue_target

@@ -30,7 +30,6 @@ from gateway.operations.schedules.specs import (
     chosen_form,
 )
 from gateway.operations.schedules.targets import headers_of, message_of
-from storage import schedules
 from storage.errors import (
     InvalidMessageContents,
     InvalidParameterValue,
@@ -39,6 +38,7 @@ from storage.errors import (
     ResourceNotFound,
     ScheduleConflict,
 )
+from storage.schedules import schedules
 from tests.operations.conftest import HostAhead, MakeQueue, TestClock
 
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
@@ -393,7 +393,7 @@ async def test_resuming_counts_failures_anew(engine: Engine, caller: Caller) -> 
 
 async def fail(engine: Engine, view: View, *, count: int, is_active: bool) -> None:
     """What a fire leaves behind that failed and will be tried again later."""
-    from storage import schedule_fires
+    from storage.schedules import schedule_fires
 
     schedule = view.schedule
     assert schedule.next_fire_at is not None

@@ -10,18 +10,18 @@ from typing import Any
 
 import pytest
 
-from gateway import metrics as metrics_page
-from gateway import pages
-from gateway.metrics import Metrics
+from gateway.metrics import scraping as metrics_page
+from gateway.metrics.scraping import Metrics
 from gateway.operations import series as counters
 from gateway.operations.caller import Caller
 from gateway.operations.engine import Engine
-from gateway.operations.queues import DeleteQueue, delete_queue
+from gateway.operations.queues.queues import DeleteQueue, delete_queue
 from gateway.operations.series import Series
 from gateway.operations.topic_series import TopicNumbers
-from storage import topics
+from gateway.pages import routes as pages
 from storage.errors import Unavailable
 from storage.model import Queue
+from storage.topics import topics
 from tests.operations.conftest import ACCOUNT, REGION, MakeQueue, SendTo
 from tests.operations.topics_and_subscriptions import Sns
 

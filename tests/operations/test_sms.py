@@ -8,9 +8,9 @@ import pytest
 
 from gateway.operations.caller import Caller
 from gateway.operations.engine import Engine
-from gateway.operations.sns import sms, sms_sandbox
-from gateway.operations.sns.outbox import clear_outbox, find_in_outbox, list_outbox
-from gateway.operations.sns.sms_sandbox import (
+from gateway.operations.topics import sms, sms_sandbox
+from gateway.operations.topics.outbox import clear_outbox, find_in_outbox, list_outbox
+from gateway.operations.topics.sms_sandbox import (
     CreateSmsSandboxPhoneNumber,
     ListSmsSandboxPhoneNumbers,
     VerifySmsSandboxPhoneNumber,
@@ -22,7 +22,7 @@ from storage.errors import (
     ValidationFailed,
     VerificationFailed,
 )
-from storage.outbox import OutboxFilter
+from storage.topics.outbox import OutboxFilter
 from tests.operations.conftest import ACCOUNT, REGION
 
 NUMBER = "+15550100"

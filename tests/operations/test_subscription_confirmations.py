@@ -9,10 +9,10 @@ import pytest
 
 from gateway.operations.caller import Caller
 from gateway.operations.engine import Engine
-from gateway.operations.sns.confirmations import ConfirmSubscription, confirm_subscription
-from gateway.operations.sns.topics import delete_topic
-from storage import topics
+from gateway.operations.topics.confirmations import ConfirmSubscription, confirm_subscription
+from gateway.operations.topics.topics import delete_topic
 from storage.errors import AuthorizationError, InvalidParameter, NotFound, ValidationFailed
+from storage.topics import topics
 from tests.operations.conftest import ACCOUNT, REGION, RecordingWakeups, TestClock
 from tests.operations.subscribers import BASE_URL, WEB_HOOK, Subscriber
 

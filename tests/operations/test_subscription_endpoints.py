@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.operations.sns.subscription_endpoints import check_endpoint, is_confirmed_at_once
+from gateway.operations.topics.subscription_endpoints import check_endpoint, is_confirmed_at_once
 from storage.errors import AuthorizationError, InvalidParameter, Rejected
 from storage.model import Topic
 from tests.operations.conftest import ACCOUNT, REGION

@@ -12,14 +12,14 @@ import pytest
 
 from gateway.operations.caller import Caller
 from gateway.operations.engine import Engine
-from gateway.operations.sns.subscriptions import (
+from gateway.operations.topics.subscriptions import (
     ListSubscriptions,
     ListSubscriptionsByTopic,
     SubscriptionPage,
     list_subscriptions,
     list_subscriptions_by_topic,
 )
-from gateway.operations.sns.topics import delete_topic
+from gateway.operations.topics.topics import delete_topic
 from storage.errors import (
     FilterPolicyLimitExceeded,
     InvalidParameter,

@@ -11,13 +11,13 @@ import pytest
 
 from gateway.operations.caller import Caller
 from gateway.operations.engine import Engine
-from gateway.operations.sns.topic_permissions import (
+from gateway.operations.topics.topic_permissions import (
     AddPermission,
     RemovePermission,
     add_permission,
     remove_permission,
 )
-from gateway.operations.sns.topic_tags import (
+from gateway.operations.topics.topic_tags import (
     Tag,
     TagResource,
     UntagResource,
@@ -25,7 +25,7 @@ from gateway.operations.sns.topic_tags import (
     tag_resource,
     untag_resource,
 )
-from gateway.operations.sns.topics import (
+from gateway.operations.topics.topics import (
     CreateTopic,
     SetTopicAttributes,
     create_topic,

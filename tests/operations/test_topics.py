@@ -14,14 +14,14 @@ from hypothesis import strategies as st
 
 from gateway.operations.caller import Caller
 from gateway.operations.engine import Engine
-from gateway.operations.sns import topic_attributes
-from gateway.operations.sns.live_topics import find_topic
-from gateway.operations.sns.topic_data_protection import (
+from gateway.operations.topics import topic_attributes
+from gateway.operations.topics.live_topics import find_topic
+from gateway.operations.topics.topic_data_protection import (
     PutDataProtectionPolicy,
     get_data_protection_policy,
     put_data_protection_policy,
 )
-from gateway.operations.sns.topics import (
+from gateway.operations.topics.topics import (
     CreateTopic,
     SetTopicAttributes,
     create_topic,
@@ -30,9 +30,9 @@ from gateway.operations.sns.topics import (
     list_topics,
     set_topic_attributes,
 )
-from storage import topics
 from storage.errors import InvalidParameter, NotFound, Rejected, TagLimitExceeded, ValidationFailed
 from storage.model import Topic
+from storage.topics import topics
 from tests.fuzz import drawing
 from tests.operations.conftest import ACCOUNT, REGION, RecordingWakeups, TestClock
 

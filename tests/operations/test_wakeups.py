@@ -8,9 +8,10 @@ from collections.abc import AsyncIterator, Callable
 import pytest
 
 from gateway.operations import wakeups as module
-from gateway.operations.queue_cache import QueueCache
+from gateway.operations.queues.queue_cache import QueueCache
 from gateway.operations.wakeups import Wakeups
-from storage import notifications, settings
+from storage import notifications
+from storage.clocks import stored_clocks as settings
 from storage.database import Database
 from storage.errors import QueueDoesNotExist
 from tests.operations.conftest import ACCOUNT, REGION, MakeQueue

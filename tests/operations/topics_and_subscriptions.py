@@ -7,18 +7,18 @@ from uuid import uuid4
 
 from gateway.operations.caller import Caller
 from gateway.operations.engine import Engine
-from gateway.operations.messages import answered
-from gateway.operations.sns.preparing import Publisher
-from gateway.operations.sns.publishing import (
+from gateway.operations.queues.messages import answered
+from gateway.operations.topics.preparing import Publisher
+from gateway.operations.topics.publishing import (
     Published,
     PublishMessage,
     publish_message,
     publish_messages,
 )
-from storage import subscriptions, topics
 from storage.model import Subscription, Topic
-from storage.subscriptions import NewSubscription
-from storage.topics import NewTopic
+from storage.topics import subscriptions, topics
+from storage.topics.subscriptions import NewSubscription
+from storage.topics.topics import NewTopic
 
 BASE_URL = "http://gateway.test:9324"
 

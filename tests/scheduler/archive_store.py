@@ -11,19 +11,12 @@ from uuid import UUID, uuid4
 
 from protocol.digests import md5_of_bytes
 from scheduler.replay import ReplayArchives
-from storage import replays, subscriptions, topics
-from storage.fifo import FifoMessage, dedup_key
 from storage.model import Queue, Subscription, Topic
-from storage.publishing import (
-    Archived,
-    Copies,
-    Message,
-    Numbering,
-    Publication,
-    PublishLane,
-)
-from storage.replays import Asked
-from storage.subscriptions import NewSubscription
+from storage.queues.fifo import FifoMessage, dedup_key
+from storage.topics import replays, subscriptions, topics
+from storage.topics.publishing import Archived, Copies, Message, Numbering, Publication, PublishLane
+from storage.topics.replays import Asked
+from storage.topics.subscriptions import NewSubscription
 from tests.scheduler.conftest import ACCOUNT, NOON, REGION, StillClock, Store
 
 if TYPE_CHECKING:

@@ -9,12 +9,12 @@ from uuid import uuid4
 
 import pytest
 
-from storage import queues
 from storage.database import Database
-from storage.deletes import Delete
-from storage.message_entries import Receive
-from storage.messages import NewMessage, Send, StandardLanes
 from storage.model import Counts, Queue, Received
+from storage.queues import queues
+from storage.queues.deletes import Delete
+from storage.queues.message_entries import Receive
+from storage.queues.messages import NewMessage, Send, StandardLanes
 
 ACCOUNT = "111122223333"
 REGION = "eu-west-1"

@@ -10,8 +10,9 @@ from scheduler import all_workers
 from scheduler.clocks import EachClock, OneClock, earliest
 from scheduler.collect_archives import CollectArchives
 from scheduler.expire import ExpireMessages
-from storage import outbox, queues, topics
 from storage.model import NewOutboxMessage, Queue
+from storage.queues import queues
+from storage.topics import outbox, topics
 from tests.scheduler.conftest import NOON, REGION, StillClock, Store
 
 MOVED = "444455556666"

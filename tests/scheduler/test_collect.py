@@ -10,8 +10,8 @@ from functools import partial
 import pytest
 
 from scheduler.collect import FoldCounters, ForgetDeduplication, RemoveDeletedQueues
-from storage import messages, queues
 from storage.database import Database
+from storage.queues import messages, queues
 from tests.scheduler.conftest import NOON, StillClock, Store
 
 SUM = "SELECT coalesce(sum(delta), 0)::int FROM queue_deltas WHERE queue_id = $1"

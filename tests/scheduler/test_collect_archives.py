@@ -11,8 +11,8 @@ from scheduler import all_workers, collect_archives
 from scheduler.clocks import OneClock
 from scheduler.collect_archives import CollectArchives
 from scheduler.worker import Worker
-from storage import archives, queues
 from storage.model import Queue
+from storage.queues import archives, queues
 from tests.scheduler.conftest import NOON, StillClock, Store
 
 ROUND = 1_000

@@ -8,8 +8,8 @@ import pytest
 
 from scheduler.collect_outbox import CollectOutbox
 from scheduler.worker import Worker
-from storage import outbox
 from storage.database import Database
+from storage.topics import outbox
 from tests.scheduler.conftest import NOON, StillClock
 from tests.storage.test_outbox import ACCOUNT, OTHER, make_message
 

@@ -9,8 +9,8 @@ import pytest
 from scheduler import all_workers, collect_topics
 from scheduler.clocks import OneClock
 from scheduler.collect_topics import ForgetTopicDeduplication, RemoveUnconfirmed, TrimArchives
-from storage import topics
 from storage.model import Topic
+from storage.topics import topics
 from tests.scheduler.conftest import ACCOUNT, NOON, REGION, StillClock, Store
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from uuid import UUID
 
 from scheduler.delivery.deliver import Deliver
-from storage import delivery_inspection
 from storage.database import Database
+from storage.deliveries import delivery_inspection
 from tests.scheduler.conftest import ACCOUNT, REGION, StillClock
 from tests.scheduler.endpoints import Endpoint, answer
 from tests.scheduler.webhook_store import WebHookStore

@@ -10,8 +10,8 @@ from uuid import UUID
 import pytest
 
 from scheduler.delivery.throttles import allowance
-from storage import deliveries
 from storage.database import Database
+from storage.deliveries import deliveries
 from storage.model import NewDelivery
 from storage.planning import probe_by_key
 from tests.scheduler.conftest import ACCOUNT, REGION, StillClock

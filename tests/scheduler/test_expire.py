@@ -5,8 +5,8 @@ from __future__ import annotations
 from datetime import timedelta
 
 from scheduler.expire import ExpireMessages
-from storage import queues
 from storage.model import Counts
+from storage.queues import queues
 from tests.scheduler.conftest import NOON, StillClock, Store
 
 

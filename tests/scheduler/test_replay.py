@@ -13,9 +13,10 @@ import pytest
 from protocol import sequence_numbers
 from scheduler.collect_topics import TrimArchives
 from scheduler.replay import ReplayArchives
-from storage import queues, replays, subscriptions
 from storage.model import Queue, Subscription
-from storage.publishing import PublishLane
+from storage.queues import queues
+from storage.topics import replays, subscriptions
+from storage.topics.publishing import PublishLane
 from tests.scheduler.archive_store import BASE_URL, ArchiveStore, Outgoing, md5
 from tests.scheduler.conftest import ACCOUNT, NOON, REGION, StillClock, Store
 from tests.waiting import until_async

@@ -10,15 +10,15 @@ from uuid import UUID, uuid4
 from scheduler.clocks import OneClock
 from scheduler.delivery.attempts import DeliveryOptions, Sign
 from scheduler.delivery.deliver import Deliver
-from storage import deliveries
 from storage.database import Database
+from storage.deliveries import deliveries
 from storage.model import NewDelivery
 from tests.scheduler.conftest import ACCOUNT, REGION, StillClock
 
 if TYPE_CHECKING:
     import asyncpg
 
-    from storage.deliveries import Source
+    from storage.deliveries.deliveries import Source
 
 TOPIC_ARN = f"arn:aws:sns:{REGION}:{ACCOUNT}:news"
 

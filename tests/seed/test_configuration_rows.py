@@ -20,7 +20,7 @@ from uuid import uuid4
 import asyncpg
 import pytest
 
-from storage import deliveries
+from storage.deliveries import deliveries
 from storage.model import NewDelivery
 from tests.cli.processes import PATIENCE_SECONDS, environment, run
 from tests.databases import Databases

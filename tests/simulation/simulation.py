@@ -8,15 +8,15 @@ from datetime import timedelta
 from typing import Any
 
 from gateway.operations.engine import Engine
-from gateway.operations.messages import (
+from gateway.operations.queues.messages import (
     ReceiveMessage,
     answered,
     change_message_visibility,
     delete_message,
     receive_message,
 )
-from gateway.operations.moves import StartMessageMoveTask, start_message_move_task
-from gateway.operations.queues import (
+from gateway.operations.queues.moves import StartMessageMoveTask, start_message_move_task
+from gateway.operations.queues.queues import (
     CreateQueue,
     GetQueueAttributes,
     PurgeQueue,
@@ -26,8 +26,8 @@ from gateway.operations.queues import (
     purge_queue,
     set_queue_attributes,
 )
-from gateway.operations.receiving import Reply
-from gateway.operations.sending import SendMessage, Sent, send_message
+from gateway.operations.queues.receiving import Reply
+from gateway.operations.queues.sending import SendMessage, Sent, send_message
 from scheduler.move import MoveMessages
 from storage.errors import Rejected
 from storage.model import Queue, Received

@@ -7,8 +7,8 @@ import os
 import pytest
 
 from gateway.operations.engine import Engine
-from storage.deletes import Delete
-from storage.messages import FanOut, Send
+from storage.queues.deletes import Delete
+from storage.queues.messages import FanOut, Send
 from tests.simulation.running import Failed, simulate
 from tests.simulation.world import World
 

@@ -8,13 +8,13 @@ from random import Random
 from typing import Any
 
 from gateway.operations.engine import Engine
-from gateway.operations.messages import answered
-from gateway.operations.sns.preparing import Publisher
-from gateway.operations.sns.publishing import Published, PublishMessage, publish_message
-from gateway.operations.sns.subscription_endings import Unsubscribe, unsubscribe
-from gateway.operations.sns.subscriptions import Subscribe, subscribe
-from gateway.operations.sns.topics import CreateTopic, create_topic
-from storage.fifo import dedup_key
+from gateway.operations.queues.messages import answered
+from gateway.operations.topics.preparing import Publisher
+from gateway.operations.topics.publishing import Published, PublishMessage, publish_message
+from gateway.operations.topics.subscription_endings import Unsubscribe, unsubscribe
+from gateway.operations.topics.subscriptions import Subscribe, subscribe
+from gateway.operations.topics.topics import CreateTopic, create_topic
+from storage.queues.fifo import dedup_key
 from tests.simulation.model import Impossible, Message, ModelQueue, ModelTopic
 from tests.simulation.world import CALLER, World
 

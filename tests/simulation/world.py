@@ -7,25 +7,25 @@ from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from gateway.operations import receiving
 from gateway.operations.caller import Caller
 from gateway.operations.clock import Clock
 from gateway.operations.engine import Engine, Rules
-from gateway.operations.in_flight import InFlight
 from gateway.operations.limits import LIMITS
 from gateway.operations.looking import connect
-from gateway.operations.messages import answered
-from gateway.operations.queue_cache import QueueCache
-from gateway.operations.receipt_handles import ReceiptHandles
+from gateway.operations.queues import receiving
+from gateway.operations.queues.in_flight import InFlight
+from gateway.operations.queues.messages import answered
+from gateway.operations.queues.queue_cache import QueueCache
+from gateway.operations.queues.receipt_handles import ReceiptHandles
 from gateway.operations.series import Series
-from gateway.operations.sns.signing import Signer
-from gateway.operations.sns.topic_cache import TopicCache
+from gateway.operations.topics.signing import Signer
+from gateway.operations.topics.topic_cache import TopicCache
 from gateway.operations.wakeups import Wakeups
 from storage.database import Database
-from storage.fifo import FifoLanes
-from storage.messages import StandardLanes
 from storage.model import Queue
-from storage.publishing import PublishLane
+from storage.queues.fifo import FifoLanes
+from storage.queues.messages import StandardLanes
+from storage.topics.publishing import PublishLane
 from tests.waiting import take_turns
 
 CALLER = Caller("111122223333", "eu-west-1", "AIDASIMULATED")

@@ -9,7 +9,9 @@ from datetime import UTC, datetime, timedelta
 from typing import TypeVar
 
 from storage.database import Database
-from storage.fifo import (
+from storage.lanes import ClockNow, Entry, Lane
+from storage.model import Counts, Received
+from storage.queues.fifo import (
     FifoChangeVisibility,
     FifoDelete,
     FifoLanes,
@@ -19,8 +21,6 @@ from storage.fifo import (
     counts,
     dedup_key,
 )
-from storage.lanes import ClockNow, Entry, Lane
-from storage.model import Counts, Received
 
 START = datetime(2030, 1, 1, tzinfo=UTC)
 RETENTION = 345_600

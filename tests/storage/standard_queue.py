@@ -7,12 +7,12 @@ from collections.abc import Awaitable
 from datetime import datetime, timedelta
 
 from protocol.digests import md5_of_bytes
-from storage import messages
 from storage.database import Database
-from storage.deletes import Delete
-from storage.message_entries import ChangeVisibility, Receive
-from storage.messages import NewMessage, NextVisible, Send, StandardLanes
 from storage.model import Received
+from storage.queues import messages
+from storage.queues.deletes import Delete
+from storage.queues.message_entries import ChangeVisibility, Receive
+from storage.queues.messages import NewMessage, NextVisible, Send, StandardLanes
 from tests.storage.fifo_queue import RETENTION, START, call
 
 

@@ -8,13 +8,13 @@ from datetime import timedelta
 import asyncpg
 import pytest
 
-from storage import archives, message_ids, queues
-from storage.archives import Wanted
 from storage.database import SCHEMA, Database
-from storage.deletes import ArchivingDelete, Delete
-from storage.fifo import ArchivingFifoDelete
 from storage.model import Archived, Queue, Received
 from storage.notifications import Notifications
+from storage.queues import archives, message_ids, queues
+from storage.queues.archives import Wanted
+from storage.queues.deletes import ArchivingDelete, Delete
+from storage.queues.fifo import ArchivingFifoDelete
 from tests.storage.fifo_queue import START, FifoQueue, call
 from tests.storage.fifo_queue import make_message as make_fifo_message
 from tests.storage.standard_queue import StandardQueue, make_queue

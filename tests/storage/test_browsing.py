@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from storage import browsing, messages, queues
-from storage.browsing import END, START, Page, Place, Wanted
 from storage.database import Database
 from storage.model import Browsed, Queue
+from storage.queues import browsing, messages, queues
+from storage.queues.browsing import END, START, Page, Place, Wanted
 from tests.storage.fifo_queue import START as NOON
 from tests.storage.fifo_queue import FifoQueue, make_message, make_queue
 from tests.storage.standard_queue import StandardQueue

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from storage.errors import QueueDoesNotExist
-from storage.fifo import FifoMessage, FifoReceive, FifoSend, dedup_key, next_ready, release
+from storage.queues.fifo import FifoMessage, FifoReceive, FifoSend, dedup_key, next_ready, release
 from tests.storage.fifo_queue import (
     RETENTION,
     FifoQueue,

@@ -13,15 +13,15 @@ from pathlib import Path
 import asyncpg
 import pytest
 
-from storage import fifo as engine
 from storage.database import SCHEMA, Database
 from storage.errors import Unavailable
 from storage.model import Received
 from storage.queries import load
+from storage.queues import fifo as engine
 from tests.storage.fifo_queue import FifoQueue, make_message, make_queue
 
 AUDIT = (Path(__file__).parent / "sql" / "fifo_audit.sql").read_text()
-SEND = load("fifo")["send"].text
+SEND = load("queues/fifo")["send"].text
 PROCESSES = 3
 SENDERS = 4
 RECEIVERS = 5

@@ -6,9 +6,9 @@ import asyncio
 import json
 import uuid
 
-from storage import fifo as engine
 from storage.model import Counts, Received
 from storage.queries import load
+from storage.queues import fifo as engine
 from tests.storage.fifo_queue import (
     RETENTION,
     FifoQueue,
@@ -19,7 +19,7 @@ from tests.storage.fifo_queue import (
 )
 from tests.waiting import until_async
 
-RECEIVE_ONE = load("fifo")["receive_one"].text
+RECEIVE_ONE = load("queues/fifo")["receive_one"].text
 ARN = "arn:aws:sqs:r:0:orders.fifo"
 
 

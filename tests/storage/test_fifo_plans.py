@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import asyncpg
 import pytest
 
-from storage import fifo as engine
 from storage.database import SCHEMA, Database
 from storage.model import Received
+from storage.queues import fifo as engine
 from tests.storage.fifo_queue import RETENTION, FifoQueue, make_message, make_queue
 
 if TYPE_CHECKING:

@@ -11,11 +11,11 @@ import orjson
 import pytest
 
 from storage.database import Database
-from storage.deletes import Delete
 from storage.errors import QueueDoesNotExist
-from storage.message_entries import ChangeVisibility
-from storage.messages import Send
 from storage.model import Received
+from storage.queues.deletes import Delete
+from storage.queues.message_entries import ChangeVisibility
+from storage.queues.messages import Send
 from tests.storage.fifo_queue import START, bodies, call, delete_queue
 from tests.storage.standard_queue import MovingClock, StandardQueue, make_message, make_queue
 

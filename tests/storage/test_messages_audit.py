@@ -14,11 +14,11 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from storage.database import Database
-from storage.deletes import Delete
 from storage.errors import Unavailable
-from storage.message_entries import ChangeVisibility, Receive
-from storage.messages import Send, StandardLanes
 from storage.model import Received
+from storage.queues.deletes import Delete
+from storage.queues.message_entries import ChangeVisibility, Receive
+from storage.queues.messages import Send, StandardLanes
 from tests.storage.fifo_queue import RETENTION, call
 from tests.storage.standard_queue import make_message, make_queue
 from tests.waiting import until_async

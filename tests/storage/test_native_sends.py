@@ -11,7 +11,7 @@ import pytest
 from storage.database import Database
 from storage.errors import QueueDoesNotExist
 from storage.lanes import Entry
-from storage.messages import FanOut, NativeSend, NewMessage, Send, StandardLanes
+from storage.queues.messages import FanOut, NativeSend, NewMessage, Send, StandardLanes
 from tests.storage.standard_queue import make_queue
 
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from uuid import uuid4
 
-from storage import notifications, subscriptions, topics
+from storage import notifications
 from storage.database import Database
 from storage.model import Topic
-from storage.subscriptions import NewSubscription
-from storage.topics import NewTopic
+from storage.topics import subscriptions, topics
+from storage.topics.subscriptions import NewSubscription
+from storage.topics.topics import NewTopic
 from tests.storage.test_queries import watch_afterwards
 
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)

@@ -13,9 +13,9 @@ import pytest
 
 import storage
 from scheduler.keep_time import KeepTime
-from storage import presents
+from storage.clocks import presents
+from storage.clocks.presents import Present
 from storage.database import Database
-from storage.presents import Present
 from tests.storage.fifo_queue import FifoQueue, bodies, make_queue
 from tests.storage.fifo_queue import make_message as make_fifo_message
 from tests.storage.standard_queue import MovingClock, StandardQueue

@@ -9,12 +9,12 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from storage import publishing
 from storage.database import Database
-from storage.fifo import FifoMessage, dedup_key
-from storage.messages import NewMessage
 from storage.model import NewDelivery, NewOutboxMessage
-from storage.publishing import (
+from storage.queues.fifo import FifoMessage, dedup_key
+from storage.queues.messages import NewMessage
+from storage.topics import publishing
+from storage.topics.publishing import (
     Archived,
     Copies,
     Message,

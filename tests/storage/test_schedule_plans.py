@@ -7,11 +7,11 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from storage import schedule_fires, schedule_invocations, schedules
 from storage.database import Database
 from storage.planning import probe_by_key
 from storage.queries import load
-from storage.schedules import ScheduleFilter
+from storage.schedules import schedule_fires, schedule_invocations, schedules
+from storage.schedules.schedules import ScheduleFilter
 from tests.storage.schedule_factory import ACCOUNT, NOON, REGION, fill_schedules, make_schedule
 from tests.storage.test_queries import watch_afterwards
 
@@ -78,7 +78,7 @@ async def test_a_batch_of_many_that_are_due_reads_that_batch(
         await fill_schedules(tx, FILLED, due_at=NOON)
         if analyzed:
             await tx.execute("ANALYZE schedules")
-    queries = load("schedule_fires")
+    queries = load("schedules/schedule_fires")
     plan = await explain(database, queries["claim"].text, NOON, 500, 1 << 24, [], False)
     assert re.search(r"using schedules_due on schedules .*rows=500\b", plan), plan
     async with database.transaction() as tx:
@@ -108,7 +108,7 @@ async def test_a_batch_of_many_that_are_due_reads_that_batch(
 async def test_a_look_at_many_that_are_due_reads_two_of_them(database: Database) -> None:
     async with database.transaction() as tx:
         await fill_schedules(tx, FILLED, due_at=NOON)
-    plan = await explain(database, load("schedule_fires")["look"].text, NOON, [], False)
+    plan = await explain(database, load("schedules/schedule_fires")["look"].text, NOON, [], False)
     assert "Seq Scan" not in plan, plan
     found = re.findall(r"using schedules_due on schedules .*rows=(\d+)\b", plan)
     assert len(found) == 2, plan

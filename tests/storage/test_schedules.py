@@ -11,12 +11,12 @@ from uuid import uuid4
 import asyncpg
 import pytest
 
-from storage import schedule_fires, schedule_groups, schedule_invocations, schedules
 from storage.database import Database
 from storage.notifications import Notifications
-from storage.schedule_fires import Fire
-from storage.schedule_invocations import NewInvocation
-from storage.schedules import Schedule, ScheduleFilter
+from storage.schedules import schedule_fires, schedule_groups, schedule_invocations, schedules
+from storage.schedules.schedule_fires import Fire
+from storage.schedules.schedule_invocations import NewInvocation
+from storage.schedules.schedules import Schedule, ScheduleFilter
 from tests.storage.schedule_factory import ACCOUNT, MINUTE, NOON, REGION, make_schedule
 from tests.waiting import until_async
 

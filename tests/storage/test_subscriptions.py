@@ -9,12 +9,12 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from storage import replays, subscriptions, topics
 from storage.database import Database
 from storage.model import Subscription
-from storage.replays import Asked
-from storage.subscriptions import NewSubscription
-from storage.topics import NewTopic
+from storage.topics import replays, subscriptions, topics
+from storage.topics.replays import Asked
+from storage.topics.subscriptions import NewSubscription
+from storage.topics.topics import NewTopic
 
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
 ACCOUNT, REGION = "111122223333", "eu-west-1"

@@ -6,12 +6,12 @@ import asyncio
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
-from storage import topics
 from storage.database import Database
 from storage.model import Topic
 from storage.planning import probe_by_key
 from storage.queries import load
-from storage.topics import NewTopic, OutdatedArchive
+from storage.topics import topics
+from storage.topics.topics import NewTopic, OutdatedArchive
 
 if TYPE_CHECKING:
     from storage.database import Transaction
@@ -166,7 +166,7 @@ async def test_archives_are_trimmed_by_index_whatever_they_hold(database: Databa
         )
         await tx.execute("ANALYZE topic_archive")
         await probe_by_key(tx)
-        statements = load("topics")
+        statements = load("topics/topics")
         for name, arguments in (
             ("find_outdated_archives", "NULL, 0, 500, '{}', false"),
             ("remove_archived", f"{topic.topic_id}, now(), 10"),

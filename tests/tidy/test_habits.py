@@ -8,16 +8,19 @@ from collections.abc import Iterator
 
 from tests.tidy.source import Source, planted, product, suite
 
-READS_THE_ENVIRONMENT = {"spark_connectors/transport/endpoints.py", "gateway/config.py"}
+READS_THE_ENVIRONMENT = {
+    "spark_connectors/transport/endpoints.py",
+    "gateway/configuration/settings.py",
+}
 # The outermost handlers: here a bug becomes a 500, or fails its entry, or waits for the next round.
 CATCHES_EVERYTHING = {
-    "gateway/faces/aws.py",
+    "gateway/faces/aws/face.py",
     "gateway/faces/rest/api.py",
-    "gateway/fast_path.py",
+    "gateway/http/fast_path.py",
     # A receive goes on in a task of its own once it has to wait for an ordinary transaction.
-    "gateway/operations/receiving.py",
+    "gateway/operations/queues/receiving.py",
     # So does a publish that has to look something up first.
-    "gateway/operations/sns/publishing.py",
+    "gateway/operations/topics/publishing.py",
     # Loops that must not end: long polls would no longer be woken.
     "gateway/operations/wakeups.py",
     # An attempt to deliver, and the loop around them.

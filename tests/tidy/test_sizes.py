@@ -70,8 +70,8 @@ def test_functions_take_few_parameters() -> None:
 def test_the_checks_can_fail() -> None:
     assert [*long_file(planted("x = 1\n" * 501))]
     assert not [*long_file(planted("x = 1\n" * 501, "protocol/sqs_shapes.py"))]
-    assert [*long_sql("-- \n" * 601, "storage/sql/planted.sql")]
-    assert not [*long_sql("-- \n" * 600, "storage/sql/planted.sql")]
+    assert [*long_sql("-- \n" * 601, "storage/planted.sql")]
+    assert not [*long_sql("-- \n" * 600, "storage/planted.sql")]
     assert [*long_functions(planted("def f():\n" + "    x = 1\n" * 60))]
     assert [*many_parameters(planted("def f(a, b, c, *, d, e, f, g): ..."))]
     assert not [*many_parameters(planted("def f(engine, tx, a, b, c, *, d, e, f): ..."))]

@@ -1,4 +1,5 @@
-"""Each SQL statement has a header and says what it guarantees, and exactly one module uses it."""
+"""Each SQL statement has a header and says what it guarantees, and exactly one module uses it; the
+file lies beside a module that does."""
 
 from __future__ import annotations
 
@@ -7,7 +8,6 @@ import hashlib
 import re
 from collections.abc import Iterator
 from functools import cache
-from pathlib import Path
 
 import pytest
 
@@ -15,7 +15,13 @@ from storage.migrate import known_functions
 from storage.queries import load
 from tests.tidy.source import ROOT, Source, planted, product
 
-FILES = sorted((ROOT / "storage" / "sql").glob("*.sql"))
+_STORAGE = ROOT / "storage"
+_OTHERS = {"migrations", "functions"}
+FILES = sorted(
+    file.relative_to(_STORAGE).with_suffix("").as_posix()
+    for file in _STORAGE.rglob("*.sql")
+    if file.parent.name not in _OTHERS
+)
 _HEADER = re.compile(r"^-- name: (\w+)$", re.MULTILINE)
 # A sentence, or the start of one: three words.
 _PROSE = re.compile(r"-- (?!name:|params:)\S+ +\S+ +\S+")
@@ -54,29 +60,36 @@ def without_prose(text: str) -> Iterator[str]:
             yield header[1]
 
 
-@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
-def test_each_statement_has_a_header_and_prose(file: Path) -> None:
-    text = file.read_text("utf-8")
+@pytest.mark.parametrize("file", FILES)
+def test_each_statement_has_a_header_and_prose(file: str) -> None:
+    text = (_STORAGE / f"{file}.sql").read_text("utf-8")
     names = _HEADER.findall(text)
     assert names
     assert sorted(set(names)) == sorted(names), "two statements with one name"
     # A header whose second line is not `-- params:` would be missed when the file is loaded.
-    assert set(load(file.stem)) == set(names)
+    assert set(load(file)) == set(names)
     assert [*without_prose(text)] == []
 
 
-@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
-def test_each_statement_is_used_by_exactly_one_module(file: Path) -> None:
-    wrong = {name: users(file.stem, name) for name in load(file.stem)}
+@pytest.mark.parametrize("file", FILES)
+def test_each_statement_is_used_by_exactly_one_module(file: str) -> None:
+    wrong = {name: users(file, name) for name in load(file)}
     assert {name: found for name, found in wrong.items() if len(found) != 1} == {}
 
 
-@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
-def test_parameters_are_those_of_the_header(file: Path) -> None:
-    for query in load(file.stem).values():
+@pytest.mark.parametrize("file", FILES)
+def test_parameters_are_those_of_the_header(file: str) -> None:
+    for query in load(file).values():
         code = re.sub(r"--[^\n]*", "", query.text)
         used = {int(number) for number in re.findall(r"\$(\d+)", code)}
         assert used == set(range(1, len(query.params) + 1)), query.name
+
+
+def test_each_file_lies_beside_a_module_that_loads_it() -> None:
+    for file in FILES:
+        beside = (_STORAGE / f"{file}.sql").parent.relative_to(ROOT).as_posix()
+        modules = [module for module, files, _ in loading() if file in files]
+        assert any(module.rpartition("/")[0] == beside for module in modules), file
 
 
 def test_only_storage_loads_statements() -> None:
@@ -105,8 +118,8 @@ def _checksum(text: str) -> str:
 
 
 def test_the_check_can_fail() -> None:
-    assert [*loads(planted("from storage.queries import load\nx = load('fifo')['send']"))] == [
-        "fifo"
+    assert [*loads(planted("from storage.queries import load\nx = load('queues/fifo')"))] == [
+        "queues/fifo"
     ]
     assert users("fifo", "no_such_statement") == []
     header = "-- name: find\n-- params: queue_id\n"

@@ -16,7 +16,7 @@ from typing import IO, Any
 
 import pytest
 
-from gateway.config import BadSetting, Settings
+from gateway.configuration.settings import BadSetting, Settings
 from gateway.tracing.opening import collector as collector_of
 from tests.cli.processes import PATIENCE_SECONDS, Gateway, environment, run
 from tests.faces.clients import Sqs
@@ -191,8 +191,8 @@ def test_off_nothing_of_it_is_loaded_and_no_thread_runs() -> None:
     done = _run(
         """
 import asyncio, sys, threading
-from gateway import server
-from gateway.config import Settings
+from gateway.process import server
+from gateway.configuration.settings import Settings
 from gateway.tracing.opening import open_tracing
 
 async def run():
@@ -215,7 +215,7 @@ def test_on_it_is_loaded() -> None:
     done = _run(
         """
 import asyncio, sys, threading
-from gateway.config import Settings
+from gateway.configuration.settings import Settings
 from gateway.tracing.opening import open_tracing
 
 async def run():

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from gateway.faces import refusals
-from gateway.faces.aws import Callers, Headers, Request, Response, wrong_service
+from gateway.faces.aws.face import Callers, Headers, Request, Response, wrong_service
 from gateway.faces.rest import (
     archives,
     browsing,

@@ -11,8 +11,8 @@ from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 from gateway.faces.rest.endpoints import Answer, Answered, Call, Endpoint, QueueName
 from gateway.faces.rest.messages import JsonMessage, MessageId, MessagePath
 from gateway.faces.rest.queues import ArchiveDays, QueuePath, QueueShown, shown
-from gateway.operations import archives, native_queues
-from gateway.operations.native_messages import headers_of, message_of
+from gateway.operations.queues import archives, native_queues
+from gateway.operations.queues.native_messages import headers_of, message_of
 from storage.errors import InvalidParameterValue
 from storage.model import Archived
 

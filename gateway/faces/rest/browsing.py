@@ -13,8 +13,8 @@ from msgspec import Meta, Raw, Struct
 from gateway.faces.rest.endpoints import Answer, Answered, Call, Endpoint
 from gateway.faces.rest.messages import MessageId
 from gateway.faces.rest.queues import QueuePath
-from gateway.operations import browsing, native_queues
-from gateway.operations.browsing import AS_OF_PATTERN, PLACE_PATTERN, Browse
+from gateway.operations.queues import browsing, native_queues
+from gateway.operations.queues.browsing import AS_OF_PATTERN, PLACE_PATTERN, Browse
 from protocol import sequence_numbers
 from protocol.digests import md5_of_body
 from storage.model import Browsed, MessageState

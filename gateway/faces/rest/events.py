@@ -12,12 +12,12 @@ from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 from gateway.faces.rest.endpoints import Answer, Answered, Call, Endpoint, QueueName
 from gateway.faces.rest.messages import Delay, Headers, JsonMessage, MessageId
 from gateway.faces.rest.queues import QueuePath
-from gateway.operations import native_queues
 from gateway.operations.events import publishing, subscriptions
 from gateway.operations.events.publishing import Event
 from gateway.operations.events.subscriptions import SubscribeToEvents, SubscriptionPage
 from gateway.operations.limits import LIMITS
-from gateway.operations.sns.preparing import Publisher
+from gateway.operations.queues import native_queues
+from gateway.operations.topics.preparing import Publisher
 from protocol import arns
 from protocol.endpoint_urls import without_password
 from protocol.errors import Malformed

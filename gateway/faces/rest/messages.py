@@ -10,19 +10,19 @@ from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 from gateway.faces.rest.counting import MOST_ENTRIES, SHORT
 from gateway.faces.rest.endpoints import Answer, Answered, Call, Endpoint, QueueName
 from gateway.faces.rest.queues import QueuePath
-from gateway.operations import native_queues
 from gateway.operations.limits import LIMITS
-from gateway.operations.messages import answered, system_of
-from gateway.operations.messages_by_id import change_visibility_by_id, delete_by_ids
-from gateway.operations.native_messages import (
+from gateway.operations.queues import native_queues
+from gateway.operations.queues.messages import answered, system_of
+from gateway.operations.queues.messages_by_id import change_visibility_by_id, delete_by_ids
+from gateway.operations.queues.native_messages import (
     MOST_HEADERS,
     attributes_of,
     body_of,
     headers_of,
     message_of,
 )
-from gateway.operations.native_receiving import MOST_MESSAGES, NativeReceive, receive_native
-from gateway.operations.native_sending import NativeMessage, send_native
+from gateway.operations.queues.native_receiving import MOST_MESSAGES, NativeReceive, receive_native
+from gateway.operations.queues.native_sending import NativeMessage, send_native
 from gateway.operations.turns import give_way
 from storage.errors import InvalidParameterValue, Rejected, ResourceNotFound
 from storage.model import Queue, Received

@@ -16,9 +16,9 @@ from gateway.faces.rest.endpoints import (
     Endpoint,
     QueueName,
 )
-from gateway.operations import native_queues
-from gateway.operations import queues as operations
-from gateway.operations.queues import Archiving, DeleteQueue
+from gateway.operations.queues import native_queues
+from gateway.operations.queues import queues as operations
+from gateway.operations.queues.queues import Archiving, DeleteQueue
 from storage.model import Queue
 
 _TAG = "queues"

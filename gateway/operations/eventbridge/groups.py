@@ -10,7 +10,6 @@ from gateway.operations.eventbridge.requests import CreateScheduleGroup, ListSch
 from gateway.operations.eventbridge.tags import checked_tags
 from gateway.operations.pagination import token_behind
 from protocol.arns import schedule_group_arn
-from storage import schedule_groups
 from storage.errors import (
     ResourceNotFound,
     ScheduleConflict,
@@ -18,7 +17,8 @@ from storage.errors import (
     ScheduleQuotaExceeded,
     Unavailable,
 )
-from storage.schedule_groups import DEFAULT, ScheduleGroup
+from storage.schedules import schedule_groups
+from storage.schedules.schedule_groups import DEFAULT, ScheduleGroup
 
 if TYPE_CHECKING:
     from gateway.operations.caller import Caller

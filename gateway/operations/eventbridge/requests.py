@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from storage import schedule_groups
+from storage.schedules import schedule_groups
 
 DEFAULT_GROUP = schedule_groups.DEFAULT
 """The group of whoever names none."""

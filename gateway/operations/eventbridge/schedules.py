@@ -14,16 +14,16 @@ from gateway.operations.eventbridge.requests import ListSchedules, PutSchedule
 from gateway.operations.schedules.present import present_second
 from protocol import names
 from protocol.arns import schedule_arn
-from storage import schedules
 from storage.errors import ResourceNotFound, ScheduleConflict, ScheduleInvalid, Unavailable
-from storage.schedules import NewSchedule, Schedule, ScheduleFilter
+from storage.schedules import schedules
+from storage.schedules.schedules import NewSchedule, Schedule, ScheduleFilter
 
 if TYPE_CHECKING:
     from gateway.operations.caller import Caller
     from gateway.operations.engine import Engine
     from gateway.operations.eventbridge.times import Times
     from storage.database import Transaction
-    from storage.schedule_groups import ScheduleGroup
+    from storage.schedules.schedule_groups import ScheduleGroup
 
 Spec = Mapping[str, Any]
 _CREATE_ATTEMPTS = 5

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 from protocol import arns, names
 from protocol.errors import Malformed
-from storage import schedule_groups
 from storage.errors import ResourceNotFound, ScheduleInvalid
-from storage.schedule_groups import DEFAULT, ScheduleGroup
+from storage.schedules import schedule_groups
+from storage.schedules.schedule_groups import DEFAULT, ScheduleGroup
 
 if TYPE_CHECKING:
     from gateway.operations.caller import Caller

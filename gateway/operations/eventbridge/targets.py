@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from gateway.operations import message_attributes
 from gateway.operations.identifiers import bad_id
+from gateway.operations.queues import message_attributes
 from protocol import arns, json_wire, names
 from protocol.errors import Malformed
 from protocol.queue_urls import queue_from_url
@@ -36,8 +36,8 @@ _NO_INPUT = "{}"
 _UNIVERSAL = re.compile(rf"{UNIVERSAL}:[a-z0-9]{{1,64}}:[A-Za-z0-9]{{1,128}}")
 
 Target = dict[str, Any]
-"""A target as the engine of schedules keeps it (storage.schedules). ``error`` in it: a universal
-target's request that cannot be carried out, which every invocation fails with."""
+"""A target as the engine of schedules keeps it (storage.schedules.schedules). ``error`` in it: a
+universal target's request that cannot be carried out, which every invocation fails with."""
 
 
 def stored_target(engine: Engine, caller: Caller, target: Mapping[str, Any]) -> Target:

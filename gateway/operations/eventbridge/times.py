@@ -11,13 +11,13 @@ from datetime import UTC, datetime, timedelta
 from random import random
 from typing import TYPE_CHECKING
 
-from scheduler.expressions import Timing, Unparsable, parse_aws
-from scheduler.expressions.bounds import drawn_due_at, next_within
+from protocol.expressions import Timing, Unparsable, parse_aws
+from protocol.expressions.bounds import drawn_due_at, next_within
 from storage.errors import ScheduleInvalid
 
 if TYPE_CHECKING:
     from gateway.operations.eventbridge.requests import PutSchedule
-    from storage.schedules import Schedule
+    from storage.schedules.schedules import Schedule
 
 _LATEST_START = timedelta(minutes=5)
 _INSTANT = timedelta(microseconds=1)

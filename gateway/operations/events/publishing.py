@@ -7,25 +7,20 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import orjson
 
-from gateway.operations import native_messages
 from gateway.operations.events.names import checked_key
-from gateway.operations.messages import answered
-from gateway.operations.sns import publish_checks
-from gateway.operations.sns.fan_out import choose_gently
-from gateway.operations.sns.publishing import (
-    Published,
-    PublishMessage,
-    check,
-    publish_message,
-)
-from gateway.operations.sns.subscription_endpoints import WEB
+from gateway.operations.queues import native_messages
+from gateway.operations.queues.messages import answered
+from gateway.operations.topics import publish_checks
+from gateway.operations.topics.fan_out import choose_gently
+from gateway.operations.topics.publishing import Published, PublishMessage, check, publish_message
+from gateway.operations.topics.subscription_endpoints import WEB
 from storage.errors import InvalidParameterValue
 from storage.model import Queue
 
 if TYPE_CHECKING:
     from gateway.operations.engine import Engine
-    from gateway.operations.sns.preparing import Publisher
-    from gateway.operations.sns.topic_cache import Audience
+    from gateway.operations.topics.preparing import Publisher
+    from gateway.operations.topics.topic_cache import Audience
 
 
 class Event(NamedTuple):

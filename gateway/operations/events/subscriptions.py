@@ -9,16 +9,15 @@ from uuid import UUID, uuid4
 
 import orjson
 
-from gateway.operations import native_queues
 from gateway.operations.events.names import checked_pattern, is_topic
-from gateway.operations.sns import subscription_attributes
-from gateway.operations.sns.live_subscriptions import missing_subscription
-from gateway.operations.sns.subscription_attributes import Subject
-from gateway.operations.sns.subscription_endpoints import WEB, check_endpoint
-from gateway.operations.sns.subscriptions import check_filter_policies
+from gateway.operations.queues import native_queues
+from gateway.operations.topics import subscription_attributes
+from gateway.operations.topics.live_subscriptions import missing_subscription
+from gateway.operations.topics.subscription_attributes import Subject
+from gateway.operations.topics.subscription_endpoints import WEB, check_endpoint
+from gateway.operations.topics.subscriptions import check_filter_policies
 from protocol import arns
 from protocol.errors import Malformed
-from storage import subscriptions, topics
 from storage.errors import (
     InvalidParameterValue,
     OverLimit,
@@ -26,6 +25,7 @@ from storage.errors import (
     Unavailable,
 )
 from storage.notifications import namespace_number
+from storage.topics import subscriptions, topics
 
 if TYPE_CHECKING:
     from datetime import datetime

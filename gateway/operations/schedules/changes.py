@@ -27,20 +27,20 @@ from gateway.operations.schedules.specs import (
     options_of,
 )
 from gateway.operations.schedules.timings import first_time, timing_of
-from scheduler.expressions import Timing
-from storage import schedules
+from protocol.expressions import Timing
 from storage.errors import (
     InvalidParameterValue,
     ScheduleConflict,
     Unavailable,
 )
-from storage.schedules import NewSchedule
+from storage.schedules import schedules
+from storage.schedules.schedules import NewSchedule
 
 if TYPE_CHECKING:
     from gateway.operations.caller import Caller
     from gateway.operations.engine import Engine
     from storage.database import Transaction
-    from storage.schedules import Schedule
+    from storage.schedules.schedules import Schedule
 
 _PUT_ATTEMPTS = 5
 

@@ -13,7 +13,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, NamedTuple
 
 from gateway.operations.caller import Caller
-from gateway.operations.queue_cache import QueueName
+from gateway.operations.queues.queue_cache import QueueName
 from gateway.operations.schedules.fired_messages import (
     attribute_values,
     attributes_of,
@@ -23,19 +23,19 @@ from gateway.operations.schedules.fired_messages import (
     own_deduplication_id,
     text_of,
 )
-from gateway.operations.sns import publishing
-from gateway.operations.sns.fan_out import Queues
-from gateway.operations.sns.preparing import Prepared, Publisher
-from gateway.operations.sns.publishing import PublishMessage
+from gateway.operations.topics import publishing
+from gateway.operations.topics.fan_out import Queues
+from gateway.operations.topics.preparing import Prepared, Publisher
+from gateway.operations.topics.publishing import PublishMessage
 from gateway.operations.turns import give_way
-from storage import publishing as stored
 from storage.errors import InvalidParameterValue, QueueDoesNotExist, Rejected
-from storage.publishing import Message, Outcome
-from storage.schedule_fires import Dispatched, Failure, Fire, savepoint
+from storage.schedules.schedule_fires import Dispatched, Failure, Fire, savepoint
+from storage.topics import publishing as stored
+from storage.topics.publishing import Message, Outcome
 
 if TYPE_CHECKING:
     from gateway.operations.engine import Engine
-    from gateway.operations.sns.topic_cache import Audience
+    from gateway.operations.topics.topic_cache import Audience
     from storage.database import Transaction
     from storage.model import Queue
 

@@ -10,17 +10,17 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from gateway.operations.identifiers import bad_id, new_id
-from gateway.operations.message_attributes import system_with_group
+from gateway.operations.queues.message_attributes import system_with_group
 from protocol import arns, names
 from protocol.digests import content_based_id, md5_of_bytes
 from storage.errors import InvalidMessageContents, InvalidParameterValue, MissingParameter
-from storage.fifo import FifoMessage, dedup_key
 from storage.model import NewOutboxMessage
-from storage.publishing import Copies, Message
+from storage.queues.fifo import FifoMessage, dedup_key
+from storage.topics.publishing import Copies, Message
 
 if TYPE_CHECKING:
     from storage.model import Queue
-    from storage.schedule_fires import Fire
+    from storage.schedules.schedule_fires import Fire
 
 SCHEDULE_HEADER = "_schedule"
 """The header of fired messages: which schedule, for what time, by hand or not."""

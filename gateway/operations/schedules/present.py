@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from storage import schedules
+from storage.schedules import schedules
 
 if TYPE_CHECKING:
     from gateway.operations.engine import Engine

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from gateway.operations.schedules.reading import times_from
 from gateway.operations.schedules.specs import Expression
 from gateway.operations.schedules.timings import timing_of
-from scheduler import expressions
+from protocol import expressions
 from storage.errors import InvalidParameterValue
 
 if TYPE_CHECKING:

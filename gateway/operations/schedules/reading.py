@@ -8,16 +8,16 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from gateway.operations.schedules.specs import ACTIVE
-from scheduler import expressions
-from scheduler.expressions import Timing
-from storage import schedules
+from protocol import expressions
+from protocol.expressions import Timing
 from storage.errors import ResourceNotFound
-from storage.schedules import ScheduleFilter
+from storage.schedules import schedules
+from storage.schedules.schedules import ScheduleFilter
 
 if TYPE_CHECKING:
     from gateway.operations.caller import Caller
     from gateway.operations.engine import Engine
-    from storage.schedules import Schedule
+    from storage.schedules.schedules import Schedule
 
 _ROWS_AT_ONCE = 50
 """Of a list: each may carry a message of the largest size."""

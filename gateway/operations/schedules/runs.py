@@ -9,12 +9,12 @@ from uuid import uuid4
 from gateway.operations.schedules.dispatch import TRIES, Dispatcher, Written
 from storage.errors import InvalidParameterValue, Unavailable
 from storage.planning import probe_by_key
-from storage.schedule_fires import Fire
+from storage.schedules.schedule_fires import Fire
 
 if TYPE_CHECKING:
     from gateway.operations.caller import Caller
     from gateway.operations.engine import Engine
-    from storage.schedules import Schedule
+    from storage.schedules.schedules import Schedule
 
 
 class RunMessage(NamedTuple):

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from storage.errors import InvalidParameterValue
 
 if TYPE_CHECKING:
-    from storage.schedules import Schedule
+    from storage.schedules.schedules import Schedule
 
 FORMS = ("cron", "every", "when", "fire_at")
 """The members that say when; exactly one of them."""

@@ -1,5 +1,5 @@
 """Where a schedule of the native API fires: checked as its author wrote it, kept as the engine
-of schedules reads it (storage.schedules).
+of schedules reads it (storage.schedules.schedules).
 
 Whatever would make every firing fail is refused at once: a queue that is not there, a message that
 it cannot take, ids that it does not know.
@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from gateway.operations import native_messages, native_queues, native_sending
-from gateway.operations.message_attributes import system_with_group
-from gateway.operations.native_sending import NativeMessage
+from gateway.operations.queues import native_messages, native_queues, native_sending
+from gateway.operations.queues.message_attributes import system_with_group
+from gateway.operations.queues.native_sending import NativeMessage
 from gateway.operations.schedules.fired_messages import SCHEDULE_HEADER, attribute_values
 from gateway.operations.schedules.specs import QueueTarget, Target, TopicTarget
-from gateway.operations.sns import publish_checks
+from gateway.operations.topics import publish_checks
 from protocol import routing_keys
 from protocol.errors import Malformed
 from storage.errors import InvalidParameterValue
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from gateway.operations.caller import Caller
     from gateway.operations.engine import Engine
-    from storage.schedules import Schedule
+    from storage.schedules.schedules import Schedule
 
 # Its name, type and value, beside the name of the schedule.
 _SCHEDULE_HEADER_BYTES = 128

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 
 from gateway.operations.schedules.specs import Expression
-from scheduler.expressions import Timing, Unparsable, parse_native
+from protocol.expressions import Timing, Unparsable, parse_native
 from storage.errors import InvalidParameterValue
 
 

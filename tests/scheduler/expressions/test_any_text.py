@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from scheduler.expressions import (
+from protocol.expressions import (
     PHRASES,
     Timing,
     Unparsable,

@@ -6,7 +6,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from scheduler.expressions import Timing, parse_aws, parse_native
+from protocol.expressions import Timing, parse_aws, parse_native
 from tests.scheduler.expressions.oracle import DAY, at
 
 BERLIN, NEW_YORK, LORD_HOWE = "Europe/Berlin", "America/New_York", "Australia/Lord_Howe"

@@ -8,7 +8,7 @@ from itertools import pairwise
 
 import pytest
 
-from scheduler.expressions import Unparsable, canonical, parse_native
+from protocol.expressions import Unparsable, canonical, parse_native
 from tests.scheduler.expressions.oracle import at
 
 NOW = at("2026-07-01T10:00:30.25")
@@ -233,7 +233,7 @@ def test_unknown_zones_are_refused_with_near_ones(timezone: str, suggestion: str
 
 
 def test_croniter_is_not_imported_before_it_is_needed() -> None:
-    script = "import sys, scheduler.expressions; sys.exit('croniter' in sys.modules)"
+    script = "import sys, protocol.expressions; sys.exit('croniter' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0
 
 

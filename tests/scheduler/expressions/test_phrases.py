@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from scheduler.expressions import (
+from protocol.expressions import (
     PHRASES,
     PHRASES_READ_AT,
     Timing,

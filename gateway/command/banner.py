@@ -1,0 +1,49 @@
+"""What `queuegate serve` prints when it is ready."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gateway.http.listening import Sockets, places_of, url_of
+
+if TYPE_CHECKING:
+    from gateway.configuration.settings import Settings
+
+
+def banner(settings: Settings, sockets: Sockets) -> str:
+    """The endpoint, where it listens, what describes the native API, where the data is, how to
+    stop, a first queue by curl, and a first message and topic in a few lines of Python."""
+    url = settings.base_url or url_of(sockets, settings.hosts)
+    return f"""\
+Queuegate is ready: {url}
+  listen {" ".join(places_of(sockets))}
+  rest   {url}/v1/openapi.json describes the native API, with schedules and events
+  data   {_data(settings)}
+  stop   Ctrl-C
+
+With curl, from another terminal:
+  curl -H 'Authorization: any' {url} -d Action=CreateQueue -d QueueName=hello
+With boto3 (pip install boto3):
+
+import boto3; at = dict(endpoint_url="{url}", region_name="{settings.region}", \
+aws_access_key_id="any", aws_secret_access_key="any")
+sqs, sns = boto3.client("sqs", **at), boto3.client("sns", **at)
+url = sqs.create_queue(QueueName="hello")["QueueUrl"]; sqs.send_message(QueueUrl=url, \
+MessageBody="Hello")
+print(sqs.receive_message(QueueUrl=url)["Messages"][0]["Body"])
+
+topic = sns.create_topic(Name="news")["TopicArn"]; sns.subscribe(TopicArn=topic, Protocol="sqs", \
+Endpoint="arn:aws:sqs:{settings.region}:{settings.account_id}:hello")
+sns.publish(TopicArn=topic, Message="Hello, topic")
+print(sqs.receive_message(QueueUrl=url)["Messages"][0]["Body"])
+"""
+
+
+def _data(settings: Settings) -> str:
+    if settings.database_url is not None:
+        from storage.preflight import shown
+
+        return f"PostgreSQL at {shown(settings.database_url)}"
+    if settings.ephemeral:
+        return "ephemeral: everything is gone when this stops"
+    return f"{settings.data_dir} (the next start finds it)"

@@ -1,0 +1,153 @@
+"""`queuegate doctor`: what `serve` needs, checked one by one without changing anything."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import platform
+import shutil
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from gateway.command.privileges import remaining_risk
+from gateway.configuration.settings import Settings
+from gateway.http.listening import CannotListen, bind, closing, places_of
+from storage import preflight
+from storage.embedded.account import (
+    CannotStart,
+    account_to_become,
+    can_enter,
+    choose_account,
+)
+from storage.embedded.binaries import find_binaries
+from storage.embedded.data_directory import holder_of
+from storage.migrate import pending
+
+_LEAST_FREE_BYTES = 1 << 30
+_TOLERATED_SKEW_SECONDS = 5.0
+
+
+class _Wrong(Exception):
+    """A check failed; the text says what to do."""
+
+
+def examine(settings: Settings) -> int:
+    """Print a line for each check; 0 when none failed, else 1."""
+    failed = 0
+    for name, check in _checks(settings):
+        try:
+            print(f"ok    {name}: {check(settings)}")
+        except (_Wrong, CannotStart, CannotListen, preflight.DatabaseRefused) as wrong:
+            failed += 1
+            print(f"FAIL  {name}: {wrong}")
+            if isinstance(wrong, preflight.DatabaseRefused):
+                break
+    print("Everything is fine." if failed == 0 else f"{failed} failed.")
+    return 1 if failed else 0
+
+
+def _checks(settings: Settings) -> Iterator[tuple[str, Callable[[Settings], str]]]:
+    yield "python", _python
+    yield "port", _port
+    if settings.database_url is not None:
+        yield "database", _database
+        yield "tables", _tables
+        yield "clock", _clock
+        return
+    yield "bundled PostgreSQL", _binaries
+    yield "account", _account
+    yield "data directory", _data_directory
+    yield "free space", _free_space
+
+
+def _python(_: Settings) -> str:
+    return f"{platform.python_version()} at {sys.executable}"
+
+
+def _port(settings: Settings) -> str:
+    with closing(bind(settings.hosts, settings.port)) as sockets:
+        return f"{', '.join(places_of(sockets))}: free"
+
+
+def _binaries(_: Settings) -> str:
+    return str(find_binaries())
+
+
+def _account(settings: Settings) -> str:
+    account = choose_account(settings.data_dir / "pgdata")
+    if not account.switch:
+        return "PostgreSQL runs as you"
+    becomes = account_to_become(settings.data_dir) or account
+    return remaining_risk(settings) or f"the gateway becomes {becomes.name}"
+
+
+def _data_directory(settings: Settings) -> str:
+    account, path = choose_account(settings.data_dir / "pgdata"), settings.data_dir
+    holder = holder_of(path)
+    if holder:
+        raise _Wrong(f"{path} is in use by another Queuegate (process {holder})")
+    there = _nearest(path)
+    if not os.access(there, os.W_OK | os.X_OK):
+        raise _Wrong(f"{there} is not writable: choose another directory with --data")
+    if not can_enter(account, there):
+        raise _Wrong(f"{account.name}, as whom PostgreSQL runs, cannot enter {there}: see --data")
+    state = "holds data" if (path / "pgdata").is_dir() else "is new"
+    return f"{path} {state}"
+
+
+def _free_space(settings: Settings) -> str:
+    free = shutil.disk_usage(_nearest(settings.data_dir)).free
+    if free < _LEAST_FREE_BYTES:
+        raise _Wrong(f"only {free >> 20} MiB are free: PostgreSQL stops when the disk is full")
+    return f"{free >> 30} GiB"
+
+
+def _database(settings: Settings) -> str:
+    async def look(connection: preflight.Connection) -> str:
+        version = connection.get_server_version()
+        return f"PostgreSQL {version.major}.{version.minor}"
+
+    return _asked(settings, look)
+
+
+def _tables(settings: Settings) -> str:
+    async def look(connection: preflight.Connection) -> str:
+        names = [step.name for step in await pending(connection)]
+        later = await pending(connection, finish=True)
+        last = [step.name for step in later if step.name not in names]
+        if names:
+            return f"`serve` will apply {', '.join(names)}"
+        if last:
+            return (
+                f"current; `migrate --finish` applies {', '.join(last)}, once no older gateway runs"
+            )
+        return "current"
+
+    return _asked(settings, look)
+
+
+def _clock(settings: Settings) -> str:
+    async def look(connection: preflight.Connection) -> str:
+        skew = await preflight.clock_skew_seconds(connection)
+        if abs(skew) > _TOLERATED_SKEW_SECONDS:
+            raise _Wrong(f"the database's clock is {skew:+.1f} s from ours: set both by NTP")
+        return f"{skew * 1000:+.0f} ms from the database's"
+
+    return _asked(settings, look)
+
+
+def _asked(settings: Settings, look: preflight.Look) -> str:
+    async def connect_and_look() -> str:
+        assert settings.database_url is not None
+        connection = await preflight.connect(settings.database_url)
+        try:
+            return await look(connection)
+        finally:
+            await connection.close()
+
+    return asyncio.run(connect_and_look())
+
+
+def _nearest(path: Path) -> Path:
+    return next(step for step in [path, *path.parents] if step.exists())

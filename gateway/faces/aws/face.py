@@ -1,0 +1,428 @@
+"""The AWS face: detect, decode, call, encode. One path for every service and both wires.
+
+A face decides nothing: it finds out what is asked, hands it to an operation and writes the answer
+or the refusal in the form of the wire.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from time import perf_counter
+from typing import Any, Protocol
+
+from gateway.faces import refusals
+from gateway.operations.caller import Caller
+from gateway.operations.engine import Engine
+from gateway.operations.limits import LIMITS
+from gateway.operations.turns import in_turns
+from protocol import (
+    aws_errors,
+    constraints,
+    json_wire,
+    other_services,
+    query_results,
+    query_wire,
+    rest_json_wire,
+)
+from protocol.aws_errors import AwsError
+from protocol.detect import NOT_ON_QUEUE_PATH, SERVICES, Detected, detect, has_form
+from protocol.errors import Malformed
+from protocol.queue_urls import QueueAddress, queue_from_url, queue_url, region_of_host
+from protocol.scheduler_shapes import ROUTES, RULES, SCHEDULER
+from storage.errors import (
+    MalformedInput,
+    QueueDoesNotExist,
+    Rejected,
+    RequestTooLarge,
+    ScheduleInvalid,
+    Unavailable,
+    UnknownAction,
+)
+from storage.model import Queue
+
+_log = logging.getLogger("queuegate.aws")
+
+Headers = list[tuple[bytes, bytes]]
+Members = dict[str, Any]
+
+WITHOUT_CREDENTIALS = frozenset({"ConfirmSubscription", "Unsubscribe"})
+"""SNS: what the links in messages to web hooks ask for."""
+
+_MOST_BYTES = {
+    "SendMessage": LIMITS.message_request_bytes,
+    "SendMessageBatch": LIMITS.message_request_bytes,
+    "Publish": LIMITS.message_request_bytes,
+    "PublishBatch": LIMITS.message_request_bytes,
+    "CreateSchedule": LIMITS.message_request_bytes,
+    "UpdateSchedule": LIMITS.message_request_bytes,
+}
+
+_MOST_URLS = 50_000
+_LONGEST_URL = 512
+
+
+@dataclass(slots=True)
+class Request:
+    """One HTTP request as the face needs it. Header names are lower case."""
+
+    method: str
+    path: str
+    query: bytes
+    headers: Mapping[str, str]
+    body: bytes
+    base_url: str
+    """How the client reaches us."""
+    links_url: str
+    """How everybody does: where links in messages lead."""
+    request_id: str
+    started: float = field(default_factory=perf_counter)
+    raw_path: bytes = b""
+    """The path as it came over the wire, still encoded."""
+
+
+@dataclass(slots=True)
+class Response:
+    """One HTTP response; ``action`` is for the metrics."""
+
+    status: int
+    headers: Headers
+    body: bytes
+    action: str = ""
+
+
+@dataclass(slots=True)
+class Call:
+    """One decoded action: what bindings work with."""
+
+    engine: Engine
+    caller: Caller
+    members: Members
+    request: Request
+    detected: Detected
+
+    @property
+    def is_query(self) -> bool:
+        """Whether the Query wire asked: a few rules differ (docs/contract/sqs.md 2.5)."""
+        return self.detected.wire == "query"
+
+    async def queue(self) -> Queue:
+        """The queue of this call: its QueueUrl if there is one, else the path's."""
+        url = self.members.get("QueueUrl")
+        if url:
+            key = (self.caller.account_id, self.caller.region, url)
+            queues = self.engine.queues
+            known = queues.by_url.get(key)
+            if known is not None:
+                return known
+            queue = await self.find(queue_from_url(url))
+            # Only a queue that is still cached under its name may be found by its URL.
+            if len(url) <= _LONGEST_URL and queues.by_id(queue.queue_id) is queue:
+                if len(queues.by_url) >= _MOST_URLS:
+                    queues.by_url.clear()
+                queues.by_url[key] = queue
+            return queue
+        address = self.detected.path_queue
+        if address is not None and address.region is None:
+            # The request went to the URL: its host may be one that names a region.
+            address = address._replace(region=region_of_host(self.request.headers.get("host", "")))
+        return await self.find(address)
+
+    async def find(self, address: QueueAddress | None) -> Queue:
+        """The queue of an address, in the caller's account and region unless it names others;
+        QueueDoesNotExist."""
+        if address is None:
+            raise QueueDoesNotExist
+        account_id = address.account_id or self.caller.account_id
+        region = address.region or self.caller.region
+        return await self.engine.queues.find(account_id, region, address.name)
+
+    def queue_url(self, region: str, account_id: str, name: str) -> str:
+        """The URL under which the caller reaches us and the queue."""
+        rules = self.engine.rules
+        return queue_url(
+            self.request.base_url,
+            region,
+            QueueAddress(account_id, name),
+            home_region=rules.region,
+            by_host=rules.names_regions_by_host,
+        )
+
+
+Binding = Callable[[Call], Awaitable[Members | None]]
+
+
+def most_bytes(action: str | None) -> int:
+    """The longest body of an action that makes sense; None: of any."""
+    if action is None:
+        return LIMITS.message_request_bytes
+    return _MOST_BYTES.get(action, LIMITS.request_bytes)
+
+
+class Callers(Protocol):
+    """Who makes a request, from its credentials (``gateway.http.auth.Authenticator``)."""
+
+    def caller(
+        self,
+        authorization: str,
+        params: Mapping[str, str],
+        resource: str = "",
+        *,
+        may_be_anonymous: bool = False,
+    ) -> Caller: ...
+
+
+class AwsFace:
+    """Answers every AWS request of this process."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        authenticator: Callers,
+        bindings: Mapping[str, Mapping[str, Binding]],
+    ) -> None:
+        self.engine = engine
+        self.authenticator = authenticator
+        self._bindings = bindings
+
+    async def answer(self, request: Request) -> Response:
+        """The response to any request: a result, a refusal, or a 500 without detail."""
+        # Only the parameters of a form can be refused before it is known what is asked.
+        detected = Detected("sqs", "query", None)
+        try:
+            form: bytes | Mapping[str, str] = request.body
+            if len(request.body) > query_wire.LONG_FORM and has_form(
+                request.method, request.headers, request.body
+            ):
+                form = await in_turns(query_wire.read_form(request.body))
+            detected = detect(request.method, request.path, request.query, request.headers, form)
+            _check_length(request, detected.action)
+            if detected.wire == "rest":
+                return await self._answer_rest(request, detected)
+            if request.method not in ("GET", "POST"):
+                # A link checker's HEAD must not end a subscription.
+                raise UnknownAction(f"The method {request.method} is not valid for this endpoint.")
+            if (
+                detected.wire == "query"
+                and detected.action is None
+                and detected.path_queue
+                and detected.service == "sqs"
+            ):
+                return _named_service(request, detected) or _no_action(request)
+            return await self._answer(request, detected)
+        except Malformed as error:
+            return _refused(request, detected, MalformedInput(str(error)))
+        except Rejected as refusal:
+            return _refused(request, detected, refusal)
+        except Unavailable as error:
+            _log.log(error.log_level, "%s %s: %s", request.request_id, detected.action, error)
+            return _error(request, detected, refusals.unavailable(detected.service), str(error))
+        except Exception:  # noqa: BLE001 - the outermost handler: bugs become a 500 without detail
+            _log.exception("%s %s failed", request.request_id, detected.action)
+            text = "We encountered an internal error. Please try again."
+            return _error(request, detected, refusals.internal(detected.service), text)
+
+    def turned_away(self, request: Request, refusal: Rejected | Unavailable) -> Response:
+        """The refusal of a request whose body was not read to its end, in the form of the wire.
+
+        Only the head tells what was asked.
+        """
+        is_json = "x-amz-target" in request.headers
+        detected = Detected("sqs", "json" if is_json else "query", None)
+        if "/scheduler/aws4_request" in request.headers.get("authorization", ""):
+            detected = Detected("scheduler", "rest", None)
+        if isinstance(refusal, Unavailable):
+            kind = refusals.unavailable(detected.service)
+            response = _error(request, detected, kind, str(refusal))
+        elif isinstance(refusal, RequestTooLarge):
+            response = _unread(request) or _too_large(request, detected, refusal)
+        else:
+            return refuse(request, detected, refusal)
+        # What the client still sends is dropped: the connection cannot be used again.
+        response.headers.append((b"connection", b"close"))
+        return response
+
+    async def _answer(self, request: Request, detected: Detected) -> Response:
+        is_json = detected.wire == "json"
+        resource = f"{request.base_url}{request.path}"
+        caller = self.authenticator.caller(
+            request.headers.get("authorization", ""),
+            detected.params,
+            resource,
+            may_be_anonymous=detected.service == "sns" and detected.action in WITHOUT_CREDENTIALS,
+        )
+        service = SERVICES.get(detected.service)
+        action = service.actions.get(detected.action or "") if service else None
+        if service is None or action is None:
+            raise _unknown_action(detected)
+        if (
+            not is_json
+            and detected.path_queue
+            and service.name == "sqs"
+            and action.name in NOT_ON_QUEUE_PATH
+        ):
+            raise _unknown_action(detected)
+        if is_json:
+            await in_turns(json_wire.count_values(request.body))
+            members = json_wire.decode(action.input, request.body, is_counted=True)
+        else:
+            members = query_wire.decode(action.input, detected.params)
+        call = Call(self.engine, caller, members, request, detected)
+        result = await self._bindings[service.name][action.name](call)
+        if is_json:
+            body = json_wire.encode(action.output, result or {})
+            headers = json_headers(request.request_id, service.json_version or "1.0")
+        elif detected.wants_json:
+            body = query_results.encode_result_as_json(action, result or {}, request.request_id)
+            headers = _headers(request.request_id, query_results.JSON_CONTENT_TYPE)
+        else:
+            body = query_results.encode_result(service, action, result or {}, request.request_id)
+            headers = _headers(request.request_id, query_results.XML_CONTENT_TYPE)
+        return Response(200, headers, body, action.name)
+
+    async def _answer_rest(self, request: Request, detected: Detected) -> Response:
+        """Answer on the rest-json wire, where method and path name the action."""
+        caller = self.authenticator.caller(
+            request.headers.get("authorization", ""),
+            detected.params or query_wire.parse_form(request.query),
+            f"{request.base_url}{request.path}",
+        )
+        found = rest_json_wire.find(ROUTES, request.method, request.raw_path.decode("latin-1"))
+        if found.route is None:
+            return _no_route(request, detected, found.methods)
+        detected.action = found.route.action
+        action = SCHEDULER.actions[found.route.action]
+        _check_length(request, action.name)
+        await in_turns(json_wire.count_values(request.body))
+        members = rest_json_wire.decode(action, found, request.query, request.body, is_counted=True)
+        breaches = constraints.refusal(action.input, members, RULES)
+        if breaches is not None:
+            raise ScheduleInvalid(breaches)
+        call = Call(self.engine, caller, members, request, detected)
+        result = await self._bindings[SCHEDULER.name][action.name](call)
+        body = rest_json_wire.encode(action.output, result or {})
+        headers = _headers(request.request_id, rest_json_wire.CONTENT_TYPE)
+        return Response(200, headers, body, action.name)
+
+
+def _check_length(request: Request, action: str | None) -> None:
+    most = most_bytes(action)
+    if len(request.body) > most:
+        raise RequestTooLarge(
+            f"The request body is larger than the {most} bytes that this endpoint takes."
+        )
+
+
+def _refused(request: Request, detected: Detected, refusal: Rejected) -> Response:
+    if isinstance(refusal, UnknownAction | MalformedInput | RequestTooLarge):
+        named = _named_service(request, detected)
+        if named is not None:
+            return named
+    if isinstance(refusal, RequestTooLarge):
+        return _too_large(request, detected, refusal)
+    return refuse(request, detected, refusal)
+
+
+def _too_large(request: Request, detected: Detected, refusal: RequestTooLarge) -> Response:
+    response = refuse(request, detected, refusal)
+    response.status = 413
+    return response
+
+
+def _no_route(request: Request, detected: Detected, methods: tuple[str, ...]) -> Response:
+    """404, or 405 where the path has other methods."""
+    text = f"There is no operation {request.method} {request.path}."
+    named = _named_service(request, detected)
+    if named is not None:
+        return named
+    response = refuse(request, detected, UnknownAction(text))
+    if methods:
+        response.status = 405
+        response.headers.append((b"allow", ", ".join(methods).encode()))
+    return response
+
+
+def _unknown_action(detected: Detected) -> UnknownAction:
+    name = detected.action
+    if name is None:
+        where = "X-Amz-Target" if detected.wire == "json" else "the parameter Action"
+        return UnknownAction(f"The request names no action in {where}.")
+    return UnknownAction(f"The action {name} is not valid for this endpoint.")
+
+
+def _headers(request_id: str, content_type: str) -> Headers:
+    return [
+        (b"x-amzn-requestid", request_id.encode()),
+        (b"content-type", content_type.encode()),
+    ]
+
+
+def json_headers(request_id: str, version: str = "1.0") -> Headers:
+    """The headers of every success on the JSON wire."""
+    return _headers(request_id, f"application/x-amz-json-{version}")
+
+
+def _no_action(request: Request) -> Response:
+    """AWS's answer to a queue's URL without an action: not in any envelope (protocol.md 1.3)."""
+    return Response(
+        aws_errors.NO_ACTION_STATUS,
+        _headers(request.request_id, query_results.XML_CONTENT_TYPE),
+        aws_errors.NO_ACTION_BODY,
+    )
+
+
+def _named_service(request: Request, detected: Detected) -> Response | None:
+    """What whoever wanted another service of AWS is told; None: no action of ours was asked for
+    that way. Only refusals become this: a scope of some other name is no reason to refuse."""
+    service = SERVICES.get(detected.service)
+    if service is not None and detected.action in service.actions:
+        return None
+    name = other_services.signed_for(request.headers, request.query)
+    return None if name is None else wrong_service(request, name)
+
+
+def _unread(request: Request) -> Response | None:
+    """The same of a request whose body is too long to be read; None: it may be a form, and its
+    action one of ours."""
+    if request.method == "POST" and has_form("POST", request.headers, b"?"):
+        return None
+    asked = detect(request.method, request.path, b"", request.headers, b"")
+    return _named_service(request, asked)
+
+
+def wrong_service(request: Request, name: str) -> Response:
+    """The refusal of a request that is signed for a service that is none of ours."""
+    status, headers, body = other_services.refusal(
+        name, request.headers, request.query, request.request_id
+    )
+    return Response(status, [(b"x-amzn-requestid", request.request_id.encode()), *headers], body)
+
+
+def refuse(request: Request, detected: Detected, refusal: Rejected) -> Response:
+    """A refusal in the form of the wire that asked."""
+    text = refusal.query_text if detected.wire == "query" else str(refusal)
+    return _error(request, detected, refusals.aws_error(detected.service, refusal), text)
+
+
+def _error(request: Request, detected: Detected, error: AwsError, text: str) -> Response:
+    action = detected.action or ""
+    service = SERVICES.get(detected.service)
+    if detected.wire != "query":
+        form = aws_errors.rest_error if detected.wire == "rest" else aws_errors.json_error
+        status, headers, body = form(error, text)
+        headers = [(b"x-amzn-requestid", request.request_id.encode()), *headers]
+    else:
+        status = error.status
+        texts = (error.query_code, text, error.fault, request.request_id)
+        if detected.wants_json:
+            content_type = query_results.JSON_CONTENT_TYPE
+            body = query_results.encode_error_as_json(*texts)
+        else:
+            content_type = query_results.XML_CONTENT_TYPE
+            body = query_results.encode_error(service or SERVICES["sqs"], *texts)
+        headers = _headers(request.request_id, content_type)
+    if status == 503:
+        headers.append((b"retry-after", b"1"))
+    known = service is not None and action in service.actions
+    return Response(status, headers, body, action if known else "")

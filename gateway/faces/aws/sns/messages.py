@@ -1,0 +1,186 @@
+"""SNS actions that publish. Those to topics are pairs, as for queues: start the operation, and
+write its result as members; the ordinary path and the fast path run the same ones."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from gateway.faces.aws.face import Binding, Call, Members
+from gateway.faces.refusals import failed_entry
+from gateway.operations.engine import Engine
+from gateway.operations.queues.messages import answered
+from gateway.operations.queues.receiving import Reply
+from gateway.operations.topics import direct_messages, publishing
+from gateway.operations.topics.direct_messages import DirectMessage
+from gateway.operations.topics.live_topics import checked_topic_arn
+from gateway.operations.topics.preparing import Publisher
+from gateway.operations.topics.publishing import Published, PublishMessage
+from gateway.operations.topics.topic_cache import Audience
+from protocol import names
+from storage.errors import (
+    BatchEntryIdsNotDistinct,
+    InvalidBatchEntryId,
+    InvalidParameter,
+    Rejected,
+    TooManyEntriesInBatchRequest,
+    ValidationFailed,
+)
+
+_MOST_ENTRIES = 10
+_LONGEST_ID = 80
+_NO_TARGET = "TopicArn or TargetArn Reason: no value for required parameter"
+
+
+class TopicContext(NamedTuple):
+    """What a pair may know of its request besides the members."""
+
+    engine: Engine
+    publisher: Publisher
+    audience: Audience
+
+
+class HotPublish(NamedTuple):
+    """``start(context, members, reply)`` hands the work over; ``finish(context, members, result)``
+    makes the response members."""
+
+    start: Callable[[TopicContext, Members, Reply], None]
+    finish: Callable[[TopicContext, Members, Any], Members]
+
+
+def _to_publish(members: Members) -> PublishMessage:
+    return PublishMessage(
+        members.get("Message"),
+        members.get("Subject"),
+        members.get("MessageStructure"),
+        members.get("MessageAttributes"),
+        members.get("MessageGroupId"),
+        members.get("MessageDeduplicationId"),
+    )
+
+
+def _published_members(published: Published) -> Members:
+    members: Members = {"MessageId": published.message_id}
+    if published.sequence_number is not None:
+        members["SequenceNumber"] = published.sequence_number
+    return members
+
+
+def _start_publish(context: TopicContext, members: Members, reply: Reply) -> None:
+    engine, publisher, audience = context
+    publishing.publish_message(engine, publisher, audience, _to_publish(members), reply)
+
+
+def _finish_publish(_: TopicContext, __: Members, published: Any) -> Members:
+    return _published_members(published)
+
+
+def _start_batch(context: TopicContext, members: Members, reply: Reply) -> None:
+    engine, publisher, audience = context
+    entries = _checked_entries(members.get("PublishBatchRequestEntries"))
+    requests = [_to_publish(entry) for entry in entries]
+    publishing.publish_messages(engine, publisher, audience, requests, reply)
+
+
+def _checked_entries(entries: Sequence[Members] | None) -> Sequence[Members]:
+    """The rules that fail a batch as a whole (docs/contract/sns.md 3.5)."""
+    if entries is None:
+        raise ValidationFailed("publishBatchRequestEntries")
+    if not entries:
+        raise ValidationFailed(
+            "publishBatchRequestEntries",
+            "'[]'",
+            "Member must have length greater than or equal to 1",
+        )
+    if len(entries) > _MOST_ENTRIES:
+        raise TooManyEntriesInBatchRequest(
+            "The batch request contains more entries than permissible."
+        )
+    for number, entry in enumerate(entries, 1):
+        entry_id = entry.get("Id")
+        if entry_id is None:
+            raise ValidationFailed(f"publishBatchRequestEntries.{number}.member.id")
+        if len(entry_id) > _LONGEST_ID:
+            raise InvalidBatchEntryId(
+                f"The Id of a batch entry in the batch request is too long: {entry_id}"
+            )
+        if not names.is_batch_entry_id(entry_id):
+            raise InvalidBatchEntryId(
+                "The Id of a batch entry in the batch request contains an impermissible "
+                f"character: {entry_id}"
+            )
+    if len({entry["Id"] for entry in entries}) < len(entries):
+        raise BatchEntryIdsNotDistinct("Two or more batch entries in the request have the same Id.")
+    return entries
+
+
+def _finish_batch(_: TopicContext, members: Members, outcomes: Any) -> Members:
+    successful: list[Members] = []
+    failed: list[Members] = []
+    for entry, outcome in zip(members["PublishBatchRequestEntries"], outcomes, strict=True):
+        if isinstance(outcome, Rejected):
+            failed.append(failed_entry("sns", entry["Id"], outcome))
+        else:
+            successful.append({"Id": entry["Id"], **_published_members(outcome)})
+    return {"Failed": failed, "Successful": successful}
+
+
+HOT: dict[str, HotPublish] = {
+    "Publish": HotPublish(_start_publish, _finish_publish),
+    "PublishBatch": HotPublish(_start_batch, _finish_batch),
+}
+"""The pairs of what goes to topics."""
+
+
+def topic_arn_of(members: Members) -> str | None:
+    """The topic that is published to, if it is one: TargetArn may name a topic, too."""
+    if members.get("PhoneNumber"):
+        return None
+    arn: str | None = members.get("TopicArn") or members.get("TargetArn")
+    return None if arn is None or ":endpoint/" in arn else arn
+
+
+async def _to_topic(call: Call, pair: HotPublish, member: str) -> Members:
+    arn = checked_topic_arn(call.caller, topic_arn_of(call.members), member)
+    audience = await call.engine.topics.find(arn.account_id, arn.region, arn.resource)
+    publisher = Publisher(
+        call.caller, call.request.links_url, call.request.headers.get("x-amzn-trace-id")
+    )
+    context = TopicContext(call.engine, publisher, audience)
+    result = await answered(pair.start, context, call.members)
+    return pair.finish(context, call.members, result)
+
+
+async def publish(call: Call) -> Members:
+    """To a topic, a push endpoint or a phone number."""
+    members = call.members
+    given = [name for name in ("TopicArn", "TargetArn", "PhoneNumber") if members.get(name)]
+    if not given and "TopicArn" in members:
+        checked_topic_arn(call.caller, members["TopicArn"])
+    if not given:
+        raise InvalidParameter(_NO_TARGET)
+    if topic_arn_of(members) is not None:
+        member = "topicArn" if "TopicArn" in given else "targetArn"
+        return await _to_topic(call, HOT["Publish"], member)
+    message = DirectMessage(
+        members.get("Message"),
+        members.get("Subject"),
+        members.get("MessageStructure"),
+        members.get("MessageAttributes"),
+    )
+    engine, caller = call.engine, call.caller
+    if members.get("PhoneNumber"):
+        phone_number = members["PhoneNumber"]
+        message_id = await direct_messages.send_text(engine, caller, phone_number, message)
+    else:
+        target_arn = members.get("TargetArn") or members["TopicArn"]
+        message_id = await direct_messages.push(engine, caller, target_arn, message)
+    return {"MessageId": message_id}
+
+
+async def publish_batch(call: Call) -> Members:
+    """To a topic; each entry succeeds or fails."""
+    return await _to_topic(call, HOT["PublishBatch"], "topicArn")
+
+
+BINDINGS: dict[str, Binding] = {"Publish": publish, "PublishBatch": publish_batch}

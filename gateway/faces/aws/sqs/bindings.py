@@ -1,0 +1,9 @@
+"""All SQS actions: action -> binding."""
+
+from __future__ import annotations
+
+from gateway.faces.aws.face import Binding
+from gateway.faces.aws.sqs import messages as aws_sqs_messages
+from gateway.faces.aws.sqs import queues as aws_sqs_queues
+
+BINDINGS: dict[str, Binding] = {**aws_sqs_messages.BINDINGS, **aws_sqs_queues.BINDINGS}

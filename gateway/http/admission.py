@@ -1,0 +1,196 @@
+"""May this request come from here? One answer for every face and page.
+
+A browser lets any web page send requests to a gateway on its user's machine, and credentials do not
+stop it where nobody verifies them. What does is what the browser says of the page: ``Origin``,
+``Sec-Fetch-Site``, and a ``Host`` that is not ours when the page's own name was pointed at us.
+Clients that are no browsers send none of them but a Host.
+
+The policy, the same on loopback and beyond it:
+
+- the gateway's own pages may ask, and links to what only shows something may be followed;
+- pages of an origin in ``QUEUEGATE_ALLOWED_ORIGINS`` may ask: preflights are answered, and every
+  answer and refusal can be read (CORS). Cookies are never asked for: credentials come in headers;
+- every other page is refused, and told nothing that it could read. A page on another port of this
+  machine is another page: ``localhost`` has many services, and not all are as careful.
+
+On loopback a ``Host`` has to be one of ours as well: beyond it nobody knows our names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, MutableMapping, Sequence
+from typing import Any, NamedTuple
+
+from gateway.configuration.values import is_loopback
+from gateway.faces.aws.face import WITHOUT_CREDENTIALS
+from gateway.pages.paths import is_front_page, is_page
+from protocol.errors import Malformed
+from protocol.query_wire import parse_form
+
+_OURS = ("localhost", "127.0.0.1", "[::1]", "host.docker.internal")
+_MOST_HOSTS = 1000
+_SAME = (b"same-origin", b"none")
+_DOCUMENT = "/v1/openapi.json"
+_PREFLIGHT_SECONDS = b"7200"
+_METHODS = b"GET, HEAD, POST, PUT, PATCH, DELETE"
+_SHOWN = (
+    b"x-amzn-requestid, x-amzn-query-error, x-amzn-errortype, x-request-id, location, retry-after, "
+    b"allow, date"
+)
+_VARY = (b"vary", b"origin")
+_LONGEST_ORIGIN = 200
+
+Headers = list[tuple[bytes, bytes]]
+
+
+class Verdict(NamedTuple):
+    """What becomes of a request."""
+
+    reason: str = ""
+    """Why it is refused; empty: it is not."""
+    headers: Headers | None = None
+    """What the answer says beside its own: to a page that may ask us, and to caches."""
+    is_preflight: bool = False
+    """The browser only asks whether the page may ask: these headers are the answer."""
+
+
+class Admission:
+    """What a gateway that listens on these takes, and from whose pages."""
+
+    def __init__(
+        self,
+        *,
+        listens_on: Sequence[str],
+        base_url: str | None = None,
+        hosts: Iterable[str] = (),
+        origins: Iterable[str] = (),
+    ) -> None:
+        self._names: tuple[str, ...] | None = None
+        if all(is_loopback(host) for host in listens_on):
+            own = [f"[{host}]" if ":" in host else host.lower() for host in listens_on]
+            of_base_url = [_name(base_url.partition("://")[2])] if base_url else []
+            self._names = tuple(dict.fromkeys((*_OURS, *own, *of_base_url, *hosts)))
+        self._origins = frozenset(origin.encode() for origin in origins)
+        self._own_origin = base_url.lower().encode() if base_url else None
+        self.hosts: set[bytes] = set()
+        """Values of Host that were let in lately: the fast path looks no further."""
+
+    def judge(self, scope: MutableMapping[str, Any]) -> Verdict:
+        """The verdict over a request by its head, in ASGI's form."""
+        found: dict[bytes, bytes] = dict(scope["headers"])
+        origin = found.get(b"origin")
+        if origin is not None and (b"*" in self._origins or origin.lower() in self._origins):
+            if scope["method"] == "OPTIONS" and b"access-control-request-method" in found:
+                return Verdict(headers=_preflight(found, origin), is_preflight=True)
+            return Verdict(self._host_refusal(found), _shared(origin))
+        reason = self._host_refusal(found) or self._page_refusal(scope, found, origin)
+        # A cache must not give a page what was answered to whoever is none, or the other way round.
+        is_kept = bool(self._origins) and scope["method"] in ("GET", "HEAD")
+        return Verdict(reason, [_VARY] if is_kept else None)
+
+    def _host_refusal(self, found: dict[bytes, bytes]) -> str:
+        """Why nothing is taken that was sent to this Host; empty: it is one of ours."""
+        host = found.get(b"host", b"")
+        if host and host not in self.hosts:
+            if not self._is_known(host):
+                return (
+                    f"The host {host.decode('latin-1')} is not one of this gateway, which listens "
+                    "on loopback. QUEUEGATE_ALLOWED_HOSTS takes its name."
+                )
+            if len(self.hosts) >= _MOST_HOSTS:
+                self.hosts.clear()
+            self.hosts.add(host)
+        return ""
+
+    def _page_refusal(
+        self, scope: MutableMapping[str, Any], found: dict[bytes, bytes], origin: bytes | None
+    ) -> str:
+        """Why a page of an origin that is not listed may not ask; empty: it may, or is no page."""
+        if origin is None and b"sec-fetch-site" not in found:
+            return ""
+        if origin is not None and not self._is_own(origin, found.get(b"host", b"")):
+            return _stranger(origin)
+        if found.get(b"sec-fetch-site", b"none") in _SAME or _is_visit(scope, found):
+            return ""
+        return (
+            "A page of another site may not ask this gateway. QUEUEGATE_ALLOWED_ORIGINS takes its "
+            "origin."
+        )
+
+    def _is_known(self, host: bytes) -> bool:
+        if self._names is None:
+            return True
+        name = _name(host.decode("latin-1"))
+        return any(name == known or name.endswith("." + known) for known in self._names)
+
+    def _is_own(self, origin: bytes, host: bytes) -> bool:
+        """Whether the page is one of ours, under the name by which we are asked."""
+        scheme, _, authority = origin.lower().partition(b"://")
+        if scheme in (b"http", b"https") and authority and authority == host.lower():
+            return True
+        return self._own_origin is not None and origin.lower() == self._own_origin
+
+
+def _name(authority: str) -> str:
+    """The name in host[:port], in lower case and without a final dot."""
+    if authority.startswith("["):
+        return authority.partition("]")[0].lower() + "]"
+    return authority.partition(":")[0].lower().rstrip(".")
+
+
+def _is_visit(scope: MutableMapping[str, Any], found: dict[bytes, bytes]) -> bool:
+    """Whether somebody follows a link: to what only shows something, or to what a message of SNS
+    asks to visit, where the token in the link is the authority."""
+    path = scope["raw_path"].decode("latin-1")
+    if path == "/" and scope["query_string"]:
+        return scope["method"] == "GET" and _is_link_of_sns(scope["query_string"])
+    return (
+        scope["method"] in ("GET", "HEAD")
+        and found.get(b"sec-fetch-mode") == b"navigate"
+        and found.get(b"sec-fetch-dest", b"document") == b"document"
+        and (is_page(path) or path == _DOCUMENT or is_front_page(scope))
+    )
+
+
+def _is_link_of_sns(query: bytes) -> bool:
+    try:
+        return parse_form(query).get("Action") in WITHOUT_CREDENTIALS
+    except Malformed:
+        return False
+
+
+def _stranger(origin: bytes) -> str:
+    if origin == b"null":
+        return (
+            "A page that has no origin, such as one opened from a file, may not ask this gateway. "
+            "QUEUEGATE_ALLOWED_ORIGINS takes the origin of a server that has the page."
+        )
+    return (
+        f"A page of {origin[:_LONGEST_ORIGIN].decode('latin-1')} may not ask this gateway. "
+        "QUEUEGATE_ALLOWED_ORIGINS takes its origin."
+    )
+
+
+def _shared(origin: bytes) -> Headers:
+    """What lets a page read an answer. Never with ``Access-Control-Allow-Credentials``."""
+    return [
+        (b"access-control-allow-origin", origin),
+        (b"access-control-expose-headers", _SHOWN),
+        _VARY,
+    ]
+
+
+def _preflight(found: dict[bytes, bytes], origin: bytes) -> Headers:
+    """What lets a page ask, whatever headers its client sends."""
+    headers = [
+        (b"access-control-allow-origin", origin),
+        (b"access-control-allow-methods", _METHODS),
+        (b"access-control-max-age", _PREFLIGHT_SECONDS),
+        _VARY,
+    ]
+    wanted = found.get(b"access-control-request-headers")
+    if wanted:
+        headers.append((b"access-control-allow-headers", wanted))
+    if found.get(b"access-control-request-private-network") == b"true":
+        headers.append((b"access-control-allow-private-network", b"true"))
+    return headers

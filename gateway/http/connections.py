@@ -1,0 +1,383 @@
+"""One connection: its requests are read here, one at a time, and uvicorn answers them.
+
+Heads and bodies are read by ``request_heads`` and ``request_bodies``, not by uvicorn's parser: that
+one ends a message at ``Upgrade`` whatever its length, and lets trailers into the headers. What
+comes behind a request waits until that one is answered, so nothing is ever parsed on after a
+message whose end is in doubt: such a connection ends.
+"""
+
+from __future__ import annotations
+
+import logging
+from asyncio import Transport
+from asyncio.events import TimerHandle
+from collections import deque
+from typing import Any
+
+import httptools
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE
+
+from gateway.http.counted_connections import CountedProtocol
+from gateway.http.request_bodies import Body
+from gateway.http.request_heads import (
+    CONTROL_CHARACTER,
+    BadMessage,
+    Head,
+    RequestHeads,
+    may_begin_head,
+)
+from gateway.process.log_lines import Seldom
+
+_log = logging.getLogger("queuegate.http")
+
+WAITS = "queuegate.waits"
+"""In the scope of a request: what to call before waiting for messages. If its client has ended its
+stream, or does so later, the connection is closed: nobody can tell it from one that has gone."""
+
+_MOST_HEAD_BYTES = 65_536
+_MOST_HELD_BYTES = 1_048_576
+_MOST_DROPPED_BYTES = 134_217_728
+
+_bad_messages = Seldom(10.0)
+
+
+class _Parsed:
+    """What uvicorn asks of its parser: all of it concerns the head that was read last."""
+
+    head: Head
+
+    def get_http_version(self) -> str:
+        return self.head.version
+
+    def get_method(self) -> bytes:
+        return self.head.method
+
+    def should_keep_alive(self) -> bool:
+        return self.head.keep_alive
+
+    def should_upgrade(self) -> bool:
+        return False
+
+
+class _AnswerTransport:
+    """The connection as an answer sees it: closing lets the client read the answer first."""
+
+    def __init__(self, connection: HttpConnection) -> None:
+        self._connection = connection
+
+    def write(self, data: bytes) -> None:
+        # Whoever still wanted to go on when the message was refused has nobody to tell.
+        if not self._connection.is_dropping():
+            self._connection.transport.write(data)
+
+    def close(self) -> None:
+        self._connection.end()
+
+    def is_closing(self) -> bool:
+        return self._connection.transport.is_closing()
+
+
+class HttpConnection(CountedProtocol):
+    """One connection. ``heads`` is shared by those of a process."""
+
+    heads: RequestHeads
+    reading_seconds = 60.0
+    """How long a request may take from its first byte to its last; so long may a new connection
+    stay silent."""
+    lingering_seconds = 30.0
+    """How long what a client still sends is dropped after its last answer."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.parser: Any = _Parsed()
+        self._answers: Any = _AnswerTransport(self)
+        self._head_begun = bytearray()
+        self._body: Body | None = None
+        self._unanswered = False
+        """Whether a message was read that uvicorn has not answered."""
+        self._waits = False
+        self._client_ended = False
+        self._dropped_bytes = -1
+        """Since the last answer was written; -1 before it."""
+        self._held: deque[bytes] = deque()
+        self._held_bytes = 0
+        self._reading_since = 0.0
+        self._reading_timer: TimerHandle | None = None
+
+    # From the transport
+
+    def connection_made(self, transport: Transport) -> None:  # type: ignore[override]
+        """A new connection: its first request should come, unless there are too many."""
+        super().connection_made(transport)
+        if not transport.is_closing():
+            self._begin_reading()
+
+    def data_received(self, data: bytes) -> None:
+        """Read requests, unless one is unanswered."""
+        if self._is_busy() or self._held:
+            self._hold(data)
+        else:
+            self._read(data)
+
+    def eof_received(self) -> bool | None:  # type: ignore[override]
+        """The client sends no more. What it asked for is still answered, but for a receive: nobody
+        can tell whether its client still listens, and messages must not be leased for one that
+        has gone."""
+        # Between an answer and what is held behind it nothing is busy for a moment.
+        is_owing = self._is_busy() or bool(self._held)
+        if self.is_dropping() or not is_owing or self._is_receiving():
+            return None
+        self._client_ended = True
+        if not self._held:
+            self._answer_last()
+        return True
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Nothing is waited for any more."""
+        self._drop_held()
+        if self._reading_timer is not None:
+            self._reading_timer.cancel()
+            self._reading_timer = None
+        super().connection_lost(exc)
+
+    def shutdown(self) -> None:
+        """The server drains: finish what is in flight, then close."""
+        if self.is_dropping():
+            self.transport.close()
+        else:
+            super().shutdown()
+
+    # What is being answered
+
+    def _is_busy(self) -> bool:
+        """Whether a request was read to its end and is unanswered: what comes now waits."""
+        return self._unanswered
+
+    def _is_receiving(self) -> bool:
+        """Whether that request waits for messages."""
+        return self._waits
+
+    def _answer_last(self) -> None:
+        """Nothing comes behind the request that is being answered."""
+        self.cycle.keep_alive = False
+
+    def _wait(self) -> None:
+        self._waits = True
+        if self._client_ended:
+            self.transport.close()
+
+    def on_response_complete(self) -> None:
+        """Uvicorn has answered: what was held behind it is read."""
+        super().on_response_complete()
+        if self.is_dropping():
+            return
+        self._unanswered = self._waits = False
+        if self._body is not None and self.expect_100_continue:
+            # Told how it went, the client may leave out the body that it had announced.
+            self.end()
+        elif self._held:
+            self.loop.call_soon(self._release_held)
+
+    # Holding
+
+    def _hold(self, data: bytes) -> None:
+        """A request behind an unanswered one waits.
+
+        We keep on reading: it must be noticed when the client of a receive goes away. One that
+        floods us behind a receive is hung up on; behind anything else it is made to wait.
+        """
+        if self.is_dropping():
+            self._drop(data)
+            return
+        self._held.append(data)
+        self._held_bytes += len(data)
+        self.traffic.hold(len(data))
+        if self._held_bytes <= _MOST_HELD_BYTES and not self.traffic.is_full:
+            return
+        if self._is_receiving():
+            self.transport.abort()
+        else:
+            self.flow.pause_reading()
+
+    def _drop_held(self) -> None:
+        self._held.clear()
+        self.traffic.hold(-self._held_bytes)
+        self._held_bytes = 0
+
+    def _release_held(self) -> None:
+        """What came behind the answered request; until now newer data queued up behind it."""
+        if not self._held or self._is_busy() or self.transport.is_closing():
+            return
+        data = b"".join(self._held)
+        self._drop_held()
+        self.flow.resume_reading()
+        self._read(data)
+        if self._client_ended and not self._held:
+            if not self._is_busy() or self._is_receiving():
+                self.transport.close()
+            else:
+                self._answer_last()
+
+    # Reading
+
+    def _read(self, data: bytes) -> None:
+        """Read on where the last data ended."""
+        self._unset_keepalive_if_required()
+        try:
+            while data and not self.is_dropping():
+                data = self._read_head(data) if self._body is None else self._read_body(data)
+                if data and self._unanswered:
+                    self._hold(data)
+                    return
+        except BadMessage as bad:
+            self._refuse(str(bad), bad.status)
+        except httptools.HttpParserInvalidURLError:
+            self._refuse("The target is not a path.", 400)
+
+    def _read_head(self, data: bytes) -> bytes:
+        """Take the head, or its beginning, from the data; what comes behind it."""
+        if not self._reading_since:
+            # Not only where a message begins: empty lines before it keep a connection open, too.
+            self._begin_reading()
+        begun = self._head_begun
+        if not begun:
+            # Older clients send an empty line behind a body.
+            data = data.lstrip(b"\r\n")
+            if not data:
+                return b""
+        before = len(begun)
+        begun += data
+        end = begun.find(b"\r\n\r\n", max(before - 3, 0))
+        if not may_begin_head(begun):
+            raise BadMessage("This is not HTTP/1.1.")
+        if max(end, 0) > _MOST_HEAD_BYTES or (end < 0 and len(begun) > _MOST_HEAD_BYTES):
+            raise BadMessage(f"The head is longer than {_MOST_HEAD_BYTES} bytes.", 431)
+        if end < 0:
+            new = begun[max(before - 1, 0) :].removeprefix(b"\n")
+            if new.count(b"\n") != new.count(b"\r\n"):
+                raise BadMessage(CONTROL_CHARACTER)
+            return b""
+        head, rest = bytes(begun[:end]), bytes(begun[end + 4 :])
+        begun.clear()
+        self._begin(self.heads.parse(head))
+        return rest
+
+    def _begin(self, head: Head) -> None:
+        """Let uvicorn begin with the answer."""
+        self.parser.head = head
+        self.on_message_begin()
+        self.scope[WAITS] = self._wait  # type: ignore[literal-required]
+        self.url = head.target
+        for name, value in head.headers:
+            self.on_header(name, value)
+        self.on_headers_complete()
+        self.cycle.transport = self._answers
+        self._body = Body(head.length)
+        if self._body.is_complete:
+            self._complete()
+
+    def _read_body(self, data: bytes) -> bytes:
+        """Take what belongs to the body from the data; what comes behind it."""
+        body = self._body
+        assert body is not None
+        content, rest = body.take(data)
+        if content:
+            self.on_body(content)
+        if body.is_complete:
+            self._complete()
+        return rest
+
+    def _complete(self) -> None:
+        """The message was read to its end."""
+        self._body = None
+        self._reading_since = 0.0
+        # It may have been answered before that.
+        self._unanswered = not self.cycle.response_complete
+        self.on_message_complete()
+
+    def _begin_reading(self) -> None:
+        """One timer serves many requests: those on the fast path only move the stamp."""
+        self._reading_since = self.loop.time()
+        if self._reading_timer is None:
+            self._reading_timer = self.loop.call_later(self.reading_seconds, self._check_reading)
+
+    def _check_reading(self) -> None:
+        """Close a connection whose request does not come to its end."""
+        self._reading_timer = None
+        since = self._reading_since
+        if not since:
+            return
+        left = since + self.reading_seconds - self.loop.time()
+        if left > 0.0:
+            self._reading_timer = self.loop.call_later(left, self._check_reading)
+        else:
+            self.transport.close()
+
+    # Ending
+
+    def _refuse(self, text: str, status: int) -> None:
+        """Answer a message that cannot be read, and end: what comes behind it is anybody's guess.
+
+        Whoever is answering it already is told that the client has gone.
+        """
+        _bad_messages.warn(_log, "Invalid HTTP request from %s: %s", self._peer(), text)
+        if self._body is None or not self.cycle.response_started:
+            self._write_refusal(text, status)
+        if self._body is not None:
+            self.cycle.disconnected = True
+            self.cycle.message_event.set()
+        self._drop_rest()
+
+    def _write_refusal(self, text: str, status: int) -> None:
+        content = text.encode()
+        parts = [STATUS_LINE[status]]
+        for name, value in self.server_state.default_headers:
+            parts += (name, b": ", value, b"\r\n")
+        parts.append(
+            b"content-type: text/plain; charset=utf-8\r\ncontent-length: %d\r\n"
+            b"connection: close\r\n\r\n%b" % (len(content), content)
+        )
+        self.transport.write(b"".join(parts))
+
+    def _peer(self) -> str:
+        if not self.client:
+            return "a client"
+        host, port = self.client
+        return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+    def is_dropping(self) -> bool:
+        return self._dropped_bytes >= 0
+
+    def end(self) -> None:
+        """Close behind the last answer, when the client can have read it."""
+        if self.is_dropping() or self.transport.is_closing():
+            return
+        if self._body is None and not self._held and not self._head_begun:
+            self.transport.close()
+        else:
+            self._drop_rest()
+
+    def _drop_rest(self) -> None:
+        """Hang up, but drop what still comes until the client has hung up, too.
+
+        A close with something unread is a reset, and a reset makes the client's system forget the
+        answer.
+        """
+        if self._client_ended:
+            self.transport.close()
+            return
+        self._dropped_bytes = 0
+        self._unanswered = True
+        self._body = None
+        self._drop_held()
+        self._head_begun.clear()
+        self.transport.write_eof()
+        self.flow.resume_reading()
+        if self._reading_timer is not None:
+            self._reading_timer.cancel()
+        self._reading_timer = self.loop.call_later(self.lingering_seconds, self.transport.close)
+
+    def _drop(self, data: bytes) -> None:
+        self._dropped_bytes += len(data)
+        if self._dropped_bytes > _MOST_DROPPED_BYTES:
+            self.transport.abort()

@@ -1,0 +1,125 @@
+"""How many connections there are, and what becomes of answers that nobody reads.
+
+The protocol class between uvicorn's and ``connections.HttpConnection``. It is asked when
+connections come and go, and when a client reads slower than we write: never by a request that is
+read and answered at once.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import resource
+from asyncio import Transport
+from asyncio.events import TimerHandle
+from typing import Any
+
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+
+from gateway.operations.traffic import Traffic
+from gateway.process.log_lines import Seldom
+
+_log = logging.getLogger("queuegate.connections")
+
+_TOO_MANY = (
+    b"content-type: text/plain\r\ncontent-length: 22\r\nretry-after: 1\r\nconnection: close\r\n\r\n"
+    b"Too many connections.\n"
+)
+_MOST_FILES = 1 << 20
+_FILES_OF_OUR_OWN = 64
+
+_too_many = Seldom(10.0)
+_unread = Seldom(10.0)
+_without_files = Seldom(10.0)
+
+
+class CountedProtocol(HttpToolsProtocol):
+    """One connection among those that the process can take."""
+
+    traffic: Traffic
+    unread_seconds = 30.0
+    """How long an answer may lie there without one byte of it being read."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self._unread_bytes = 0
+        self._unread_timer: TimerHandle | None = None
+
+    def connection_made(self, transport: Transport) -> None:  # type: ignore[override]
+        """Count the connection, or tell the client that there are too many."""
+        super().connection_made(transport)
+        traffic = self.traffic
+        traffic.connections = len(self.connections)
+        if traffic.connections > traffic.most_clients:
+            traffic.refused_clients += 1
+            _too_many.warn(_log, "more than %d connections: refused", traffic.most_clients)
+            transport.write(STATUS_LINE[503] + _TOO_MANY)
+            transport.close()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """What was not read never will be."""
+        self._count_unread(0)
+        super().connection_lost(exc)
+        self.traffic.connections = len(self.connections)
+
+    def pause_writing(self) -> None:
+        """The client reads slower than we write: from now on what lies there counts."""
+        super().pause_writing()
+        self._count_unread(self.transport.get_write_buffer_size())
+        if self._unread_timer is None:
+            self._unread_timer = self.loop.call_later(self.unread_seconds, self._check_unread)
+
+    def resume_writing(self) -> None:
+        """It has read nearly all."""
+        super().resume_writing()
+        self._count_unread(0)
+
+    def _count_unread(self, size_bytes: int) -> None:
+        self.traffic.hold(size_bytes - self._unread_bytes)
+        self._unread_bytes = size_bytes
+        if not size_bytes and self._unread_timer is not None:
+            self._unread_timer.cancel()
+            self._unread_timer = None
+
+    def _check_unread(self) -> None:
+        """Hang up on a client that has not read a byte since we looked last."""
+        self._unread_timer = None
+        before, now = self._unread_bytes, self.transport.get_write_buffer_size()
+        if now >= before:
+            self.traffic.unread_closed += 1
+            _unread.warn(_log, "an answer was not read in %g s: closed", self.unread_seconds)
+            self.transport.abort()
+            return
+        self._count_unread(now)
+        self._unread_timer = self.loop.call_later(self.unread_seconds, self._check_unread)
+
+
+def room_for_clients(wanted: int | None, own_files: int) -> int:
+    """How many clients this process takes: ``wanted``, or what the limit of open files leaves.
+
+    Raises that limit as far as it may. ``own_files`` are those for the database and web hooks.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = _MOST_FILES if hard == resource.RLIM_INFINITY else min(hard, _MOST_FILES)
+    if soft != resource.RLIM_INFINITY and soft < most:
+        with contextlib.suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+            soft = most
+    files = _MOST_FILES if soft == resource.RLIM_INFINITY else soft
+    room = max(files - own_files - _FILES_OF_OUR_OWN, files // 2)
+    if wanted is None:
+        return room
+    if wanted > room:
+        _log.warning("%d clients may not fit: the limit of open files is %d", wanted, files)
+    return wanted
+
+
+def look_for_files(traffic: Traffic, descriptor: int) -> None:
+    """Notice that there are no file descriptors left: then connections are closed by the system
+    as soon as they come, and nobody hears of it otherwise."""
+    try:
+        os.close(os.dup(descriptor))
+    except OSError as error:
+        traffic.file_errors += 1
+        _without_files.warn(_log, "no connection can be taken: %s (see ulimit -n)", error.strerror)

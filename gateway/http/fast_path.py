@@ -1,0 +1,357 @@
+"""The hot path: a complete ``POST /`` in one read goes from bytes to a lane without ASGI.
+
+``connections.py`` is in charge of everything that is unusual in any way: other methods and paths,
+chunked or partial bodies, Expect, Upgrade, pipelining, closing connections. This class takes only
+what it recognises completely, and leaves the rest to it. Decoding, operations and encoding are
+those of the ordinary path (``gateway/http/hot_routes.py``); no task and no future is made.
+Measured in tests/bench/README.md.
+"""
+
+from __future__ import annotations
+
+import logging
+from time import perf_counter
+from typing import Any
+
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE
+
+from gateway.faces.aws.face import AwsFace, Members
+from gateway.http import hot_routes
+from gateway.http.admission import Admission
+from gateway.http.app import log_access
+from gateway.http.auth import Authenticator
+from gateway.http.connections import HttpConnection
+from gateway.http.hot_routes import Asked, Route
+from gateway.http.request_heads import RequestHeads
+from gateway.operations.identifiers import new_id
+from gateway.operations.queues.receiving import Receiving
+from gateway.operations.series import Histogram
+from protocol import query_wire
+from protocol.errors import Malformed
+from storage.errors import Rejected, Unavailable
+
+_log = logging.getLogger("queuegate.aws")
+
+_START = b"POST / HTTP/1.1\r\n"
+_LONGEST_HEAD = 16_384
+_LENGTH_DIGITS = 10
+_JSON = b"application/x-amz-json"
+_FORM = b"application/x-www-form-urlencoded"
+_PUBLISH = b"Action=Publish"
+
+
+class FastPath:
+    """What all connections of a process share."""
+
+    def __init__(
+        self,
+        aws: AwsFace,
+        authenticator: Authenticator,
+        admission: Admission,
+        *,
+        access_log: bool,
+        links_url: str | None = None,
+    ) -> None:
+        self.engine = aws.engine
+        self.series = aws.engine.series
+        self.traffic = aws.engine.series.traffic
+        self.authenticator = authenticator
+        self.access_log = access_log
+        self.heads = RequestHeads()
+        self.exchange: type[Exchange] = Exchange
+        self.hosts = admission.hosts
+        self.links_url = links_url
+        seconds: dict[str, Histogram] = {}
+        self.by_target = hot_routes.routes_by_target(seconds)
+        self.by_action = hot_routes.routes_by_action(seconds)
+        for name, histogram in seconds.items():
+            self.series.request_seconds[("POST", "/", name)] = histogram
+
+
+class Exchange:
+    """One request on the fast path, from its decoding to its answer."""
+
+    __slots__ = (
+        "context",
+        "members",
+        "protocol",
+        "receiving",
+        "request_id",
+        "route",
+        "started",
+    )
+
+    def __init__(
+        self, protocol: Any, route: Route, context: Any, members: Members, started: float
+    ) -> None:
+        self.protocol = protocol
+        self.route = route
+        self.context = context
+        self.members = members
+        self.started = started
+        self.request_id = new_id()
+        self.receiving: Receiving | None = None
+
+    def start(self) -> None:
+        """Run the operation; its refusals without a database are answered at once."""
+        try:
+            self.receiving = self.route.pair.start(self.context, self.members, self.reply)
+        except Rejected as refusal:
+            self.reply(refusal)
+        except Exception as error:  # noqa: BLE001 - the outermost handler of this path
+            self.reply(error)
+
+    def reply(self, result: object) -> None:
+        """Write the answer, whatever it is."""
+        if isinstance(result, BaseException):
+            self._refuse(result)
+            return
+        route = self.route
+        try:
+            members = route.pair.finish(self.context, self.members, result)
+            body = route.wire.encode(route.action, members or {}, self.request_id)
+        except Exception as error:  # noqa: BLE001 - the outermost handler of this path
+            self._refuse(error)
+            return
+        series = self.context.engine.series
+        requests = series.requests
+        requests[route.count_key] = requests.get(route.count_key, 0) + 1
+        route.seconds.observe(perf_counter() - self.started)
+        self.protocol.fast_answer(self, body)
+
+    def _refuse(self, error: BaseException) -> None:
+        if isinstance(error, Unavailable):
+            _log.log(error.log_level, "%s %s: %s", self.request_id, self.route.name, error)
+        elif not isinstance(error, Rejected):
+            _log.error("%s %s failed", self.request_id, self.route.name, exc_info=error)
+        status, headers, body = hot_routes.refusal(self.route, error, self.request_id)
+        if status == 503:
+            headers.append((b"retry-after", b"1"))
+        series = self.context.engine.series
+        series.answered("POST", "/", self.route.name, status, self.started)
+        self.protocol.fast_refusal(self, status, headers, body)
+
+
+def protocol_class(
+    fast_path: FastPath, base: type[FastProtocol] | None = None
+) -> type[FastProtocol]:
+    """The protocol class of this process, for uvicorn's ``http`` setting."""
+    bound = {"shared": fast_path, "heads": fast_path.heads, "traffic": fast_path.traffic}
+    return type("Protocol", (base or FastProtocol,), bound)
+
+
+class FastProtocol(HttpConnection):
+    """One connection."""
+
+    shared: FastPath
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self._exchange: Exchange | None = None
+        self._closing = False
+        self._active_at = 0.0
+        self._defaults: object = None
+        self._head = b""
+
+    def data_received(self, data: bytes) -> None:
+        """Take a whole request of the common kind; leave everything else to the ordinary path."""
+        if self._exchange is not None or self._held or self._unanswered:
+            self._hold(data)
+        else:
+            self._read(data)
+
+    def _read(self, data: bytes) -> None:
+        if (
+            data.startswith(_START)
+            and self._body is None
+            and not self._head_begun
+            and not self._closing
+            and self.flow.write_paused is False
+            and self._take(data)
+        ):
+            return
+        super()._read(data)
+
+    def _is_busy(self) -> bool:
+        return self._exchange is not None or self._unanswered
+
+    def _is_receiving(self) -> bool:
+        exchange = self._exchange
+        return self._waits if exchange is None else exchange.receiving is not None
+
+    def _answer_last(self) -> None:
+        if self._exchange is not None:
+            self._closing = True
+        else:
+            super()._answer_last()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Whatever was leased for this client is given back."""
+        exchange = self._exchange
+        if exchange is not None:
+            self._abandon(exchange)
+        super().connection_lost(exc)
+
+    def _abandon(self, exchange: Exchange) -> None:
+        self._exchange = None
+        self.shared.series.active_requests -= 1
+        if exchange.receiving is not None:
+            exchange.receiving.cancel()
+
+    def shutdown(self) -> None:
+        """The server drains: finish what is in flight, then close."""
+        if self._exchange is not None:
+            self._closing = True
+        else:
+            super().shutdown()
+
+    def timeout_keep_alive_handler(self) -> None:
+        """Close an idle connection; one timer serves many fast requests."""
+        self.timeout_keep_alive_task = None
+        if self._exchange is not None or self._active_at:
+            left = self._active_at + self.timeout_keep_alive - self.loop.time()
+            if self._exchange is not None or left > 0.0:
+                self._arm(max(left, 1.0))
+                return
+        super().timeout_keep_alive_handler()
+
+    def _arm(self, seconds: float) -> None:
+        self.timeout_keep_alive_task = self.loop.call_later(
+            seconds, self.timeout_keep_alive_handler
+        )
+
+    # The fast path
+
+    def _take(self, data: bytes) -> bool:
+        """Whether the request was taken."""
+        started = perf_counter()
+        end = data.find(b"\r\n\r\n")
+        if not 0 < end <= _LONGEST_HEAD:
+            return False
+        shared = self.shared
+        headers = shared.heads.read(data[len(_START) : end])
+        if headers is None or headers[b"host"] not in shared.hosts or shared.traffic.is_full:
+            return False
+        length = headers.get(b"content-length", b"")
+        if (
+            not length.isdigit()
+            or len(length) > _LENGTH_DIGITS
+            or int(length) != len(data) - end - 4
+        ):
+            return False
+        body = data[end + 4 :]
+        target = headers.get(b"x-amz-target")
+        content_type = headers.get(b"content-type", b"")
+        try:
+            if target is not None:
+                route = shared.by_target.get(target)
+                if (
+                    route is None
+                    or len(body) > route.most_bytes
+                    or not content_type.startswith(_JSON)
+                ):
+                    return False
+                members = route.wire.decode(route.action, body)
+            else:
+                # Forms that begin otherwise are rare, and nobody's hot path.
+                # Long ones are decoded with others having their turn in between.
+                if (
+                    not content_type.startswith(_FORM)
+                    or not body.startswith(_PUBLISH)
+                    or len(body) > query_wire.LONG_FORM
+                ):
+                    return False
+                params = query_wire.parse_form(body)
+                route = shared.by_action.get(params["Action"])
+                if route is None or params.get("Version") not in route.wire.service.versions:
+                    return False
+                members = route.wire.decode(route.action, params)
+        except Malformed:
+            return False
+        return self._start(shared, route, headers, members, started)
+
+    def _start(
+        self,
+        shared: FastPath,
+        route: Route,
+        headers: dict[bytes, bytes],
+        members: Members,
+        started: float,
+    ) -> bool:
+        authorization = headers.get(b"authorization", b"")
+        caller = shared.authenticator.fast_caller(authorization, route.service)
+        if caller is None:
+            return False
+        asked = Asked(shared.engine, caller, headers, shared.links_url)
+        context = route.find(asked, members)
+        if context is None:
+            return False
+        exchange = shared.exchange(self, route, context, members, started)
+        self._exchange = exchange
+        self._reading_since = 0.0
+        shared.series.active_requests += 1
+        exchange.start()
+        return True
+
+    def fast_answer(self, exchange: Exchange, body: bytes) -> None:
+        """Write a success."""
+        if self._exchange is not exchange:
+            return
+        if self._defaults is not self.server_state.default_headers:
+            self._render_head()
+        self.transport.write(
+            b"%bcontent-type: %b\r\nx-amzn-RequestId: %b\r\ncontent-length: %d\r\n%b\r\n%b"
+            % (
+                self._head,
+                exchange.route.wire.content_type,
+                exchange.request_id.encode(),
+                len(body),
+                b"connection: close\r\n" if self._closing else b"",
+                body,
+            )
+        )
+        self._answered(exchange, 200)
+
+    def fast_refusal(
+        self, exchange: Exchange, status: int, headers: list[tuple[bytes, bytes]], body: bytes
+    ) -> None:
+        """Write a refusal."""
+        if self._exchange is not exchange:
+            return
+        parts = [STATUS_LINE[status]]
+        for name, value in (*self.server_state.default_headers, *headers):
+            parts += (name, b": ", value, b"\r\n")
+        if self._closing:
+            parts.append(b"connection: close\r\n")
+        parts.append(
+            b"x-amzn-RequestId: %b\r\ncontent-length: %d\r\n\r\n"
+            % (exchange.request_id.encode(), len(body))
+        )
+        parts.append(body)
+        self.transport.write(b"".join(parts))
+        self._answered(exchange, status)
+
+    def _render_head(self) -> None:
+        """Everything that is the same in all answers of this second."""
+        defaults = self._defaults = self.server_state.default_headers
+        parts = [STATUS_LINE[200]]
+        for name, value in defaults:
+            parts += (name, b": ", value, b"\r\n")
+        self._head = b"".join(parts)
+
+    def _answered(self, exchange: Exchange, status: int) -> None:
+        self._exchange = None
+        shared = self.shared
+        shared.series.active_requests -= 1
+        self.server_state.total_requests += 1
+        if shared.access_log:
+            log_access(exchange.request_id, "POST", exchange.route.name, status, exchange.started)
+        if self._closing:
+            self.transport.close()
+            return
+        self._active_at = self.loop.time()
+        if self.timeout_keep_alive_task is None:
+            self._arm(self.timeout_keep_alive)
+        if self._held:
+            # Not from within the answer to the request before: a long pipeline would nest.
+            self.loop.call_soon(self._release_held)

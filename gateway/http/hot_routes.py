@@ -1,0 +1,171 @@
+"""The actions of the fast path: what of each never changes, and how it finds what it is about."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from gateway.faces import refusals
+from gateway.faces.aws.face import Members, most_bytes
+from gateway.faces.aws.sns import messages as aws_sns_messages
+from gateway.faces.aws.sqs import messages as aws_sqs_messages
+from gateway.http.request_heads import forwarded_scheme
+from gateway.operations.caller import Caller
+from gateway.operations.engine import Engine
+from gateway.operations.series import HTTP_SECONDS, Histogram
+from gateway.operations.topics.preparing import Publisher
+from protocol import aws_errors, json_wire, query_results, query_wire
+from protocol.aws_errors import AwsError
+from protocol.shapes import Action, Service
+from protocol.sns_shapes import SNS
+from protocol.sqs_shapes import SQS
+
+Headers = Mapping[bytes, bytes]
+
+
+class Asked(NamedTuple):
+    """A request whose head and caller are known. Header values are bytes."""
+
+    engine: Engine
+    caller: Caller
+    headers: Headers
+    links_url: str | None
+    """Where links in messages lead; None: to where this request was sent."""
+
+
+Find = Callable[[Asked, Members], Any]
+"""The context of a pair, from caches alone; None: take the long way."""
+
+
+class Wire(NamedTuple):
+    """How a service speaks to a client: JSON, or forms and XML."""
+
+    service: Service
+    content_type: bytes
+    decode: Callable[[Action, Any], Members]
+    """From the body of a request, or from the parameters of a form."""
+    encode: Callable[[Action, Members, str], bytes]
+    refuse: Callable[[AwsError, str, str], tuple[int, list[tuple[bytes, bytes]], bytes]]
+    """Status, headers but for the request id, and body; from error, text and request id."""
+
+
+class Route:
+    """One hot action on one wire."""
+
+    __slots__ = (
+        "action",
+        "count_key",
+        "find",
+        "most_bytes",
+        "name",
+        "pair",
+        "seconds",
+        "service",
+        "wire",
+    )
+
+    def __init__(self, wire: Wire, name: str, pair: Any, find: Find, seconds: Histogram) -> None:
+        self.wire = wire
+        self.service = wire.service.name
+        self.name = name
+        self.action = wire.service.actions[name]
+        self.pair = pair
+        self.find = find
+        self.count_key = ("POST", "/", name, 200)
+        self.most_bytes = most_bytes(name)
+        self.seconds = seconds
+
+
+def _json(service: Service) -> Wire:
+    version = service.json_version or "1.0"
+
+    def refuse(error: AwsError, text: str, _: str) -> tuple[int, list[tuple[bytes, bytes]], bytes]:
+        return aws_errors.json_error(error, text, version)
+
+    return Wire(
+        service,
+        f"application/x-amz-json-{version}".encode(),
+        lambda action, body: json_wire.decode(action.input, body),
+        lambda action, members, _: json_wire.encode(action.output, members),
+        refuse,
+    )
+
+
+def _query(service: Service) -> Wire:
+    content_type = query_results.XML_CONTENT_TYPE.encode()
+
+    def refuse(
+        error: AwsError, text: str, request_id: str
+    ) -> tuple[int, list[tuple[bytes, bytes]], bytes]:
+        body = query_results.encode_error(service, error.query_code, text, error.fault, request_id)
+        return error.status, [(b"content-type", content_type)], body
+
+    return Wire(
+        service,
+        content_type,
+        lambda action, params: query_wire.decode(action.input, params),
+        lambda action, members, request_id: query_results.encode_result(
+            service, action, members, request_id
+        ),
+        refuse,
+    )
+
+
+def _find_queue(asked: Asked, members: Members) -> aws_sqs_messages.Context | None:
+    caller, url = asked.caller, members.get("QueueUrl") or ""
+    queue = asked.engine.queues.by_url.get((caller.account_id, caller.region, url))
+    if queue is None:
+        return None
+    trace = asked.headers.get(b"x-amzn-trace-id")
+    return aws_sqs_messages.Context(
+        asked.engine, caller, queue, trace.decode("latin-1") if trace else None, False
+    )
+
+
+def _find_topic(asked: Asked, members: Members) -> aws_sns_messages.TopicContext | None:
+    audience = asked.engine.topics.by_arn.get(aws_sns_messages.topic_arn_of(members) or "")
+    if audience is None or audience.topic.region != asked.caller.region:
+        return None
+    headers = asked.headers
+    base_url = asked.links_url
+    if base_url is None:
+        forwarded = headers.get(b"x-forwarded-proto", b"").decode("latin-1")
+        scheme = forwarded_scheme(forwarded) or "http"
+        base_url = f"{scheme}://{headers[b'host'].decode('latin-1')}"
+    trace = headers.get(b"x-amzn-trace-id")
+    publisher = Publisher(asked.caller, base_url, trace.decode("latin-1") if trace else None)
+    return aws_sns_messages.TopicContext(asked.engine, publisher, audience)
+
+
+def routes_by_target(seconds: dict[str, Histogram]) -> dict[bytes, Route]:
+    """X-Amz-Target -> route, of the JSON wires."""
+    tables: tuple[tuple[Wire, Mapping[str, Any], Find], ...] = (
+        (_json(SQS), aws_sqs_messages.HOT, _find_queue),
+        (_json(SNS), aws_sns_messages.HOT, _find_topic),
+    )
+    return {
+        f"{wire.service.target_prefix}.{name}".encode(): Route(
+            wire, name, pair, find, seconds.setdefault(name, Histogram(HTTP_SECONDS))
+        )
+        for wire, pairs, find in tables
+        for name, pair in pairs.items()
+    }
+
+
+def routes_by_action(seconds: dict[str, Histogram]) -> dict[str, Route]:
+    """Action -> route, of forms: those of SNS, which has no other wire in AWS's SDKs."""
+    wire = _query(SNS)
+    return {
+        name: Route(
+            wire, name, pair, _find_topic, seconds.setdefault(name, Histogram(HTTP_SECONDS))
+        )
+        for name, pair in aws_sns_messages.HOT.items()
+    }
+
+
+def refusal(
+    route: Route, error: BaseException, request_id: str
+) -> tuple[int, list[tuple[bytes, bytes]], bytes]:
+    """Status, headers and body of whatever went wrong; what is not a refusal becomes a 500."""
+    shape, text = refusals.what_to_say(route.wire.service.name, error)
+    return route.wire.refuse(shape, text, request_id)

@@ -1,0 +1,209 @@
+"""/metrics: the numbers of this process, of its siblings, and what the database knows.
+
+With several workers each keeps its own numbers. A scrape reaches one of them; it asks the others
+over sockets in the runtime directory and adds everything up, so that a counter never jumps back.
+Of one that is too busy to answer, what it said last counts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from gateway.operations.series import MOST_QUEUES, Series
+from storage.deliveries import delivery_inspection
+from storage.deliveries.delivery_inspection import Gauges
+from storage.errors import Unavailable
+from storage.queues import depths
+
+if TYPE_CHECKING:
+    from gateway.operations.engine import Engine
+    from gateway.process.disk import DiskWatch
+
+_log = logging.getLogger("queuegate.metrics")
+
+_REFRESH_SECONDS = 10.0
+_PATIENCE_SECONDS = 2.0
+
+
+class Numbers(NamedTuple):
+    """What this process counted, as of one moment."""
+
+    series: Series
+    pool_size: int
+    pool_idle: int
+    acquire_timeouts: int
+    parked_receives: int
+
+    @classmethod
+    def of(cls, engine: Engine) -> Numbers:
+        """Those of the engine now. Threads can read them while it goes on counting."""
+        size, idle = engine.database.pool_counts()
+        return cls(
+            engine.series.copy(),
+            size,
+            idle,
+            engine.database.acquire_timeouts,
+            engine.wakeups.parked_count(),
+        )
+
+
+class Metrics:
+    """Renders /metrics."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        runtime_dir: Path | None,
+        worker_number: int,
+        disk: DiskWatch | None = None,
+    ) -> None:
+        self._engine = engine
+        self._disk = disk
+        self._runtime_dir = runtime_dir
+        self._worker_number = worker_number
+        self._depths: list[depths.Depth] = []
+        self._deliveries: Gauges | None = None
+        self._depths_at = float("-inf")
+        self._tidied_at = float("-inf")
+        self._refreshing: asyncio.Task[None] | None = None
+        self._pages: dict[Path, bytes] = {}
+
+    async def _own(self, names: frozenset[str] = frozenset()) -> bytes:
+        """Our page. In a thread, and so is all that makes text of numbers: of a thousand queues
+        that takes half a second, in which requests are served."""
+        numbers = Numbers.of(self._engine)
+
+        def rendered() -> bytes:
+            # Imported late, for it takes a while, too.
+            from gateway.metrics import exposition
+
+            return exposition.process_page(numbers, exposition.wanted(names))
+
+        return await asyncio.to_thread(rendered)
+
+    async def render(self, names: frozenset[str] = frozenset()) -> bytes:
+        """The whole page, or the metrics of these names."""
+        await self._refresh()
+        own, *others = await asyncio.gather(
+            self._own(names), *[self._page_of(path) for path in self._siblings()]
+        )
+        pages = [own, *[page for page in others if page]]
+        found, deliveries = self._depths, self._deliveries
+        room = None if self._disk is None else self._disk.room
+        refuses = bool(self._engine.refuses_sends)
+
+        def rendered() -> bytes:
+            from gateway.metrics import exposition
+
+            wants = exposition.wanted(names)
+            total = exposition.added(pages, wants) if len(pages) > 1 else pages[0]
+            total += exposition.depth_page(found, deliveries, wants)
+            return total + exposition.disk_page(room, wants, refuses=refuses)
+
+        return await asyncio.to_thread(rendered)
+
+    async def _refresh(self) -> None:
+        """Ask the database, at most every ten seconds; when it is slow the page goes without."""
+        time = asyncio.get_running_loop().time()
+        if self._refreshing is None and time - self._depths_at > _REFRESH_SECONDS:
+            self._depths_at = time
+            self._refreshing = asyncio.create_task(self._ask_database())
+        if self._refreshing is not None:
+            await asyncio.wait([self._refreshing], timeout=_PATIENCE_SECONDS)
+
+    async def _ask_database(self) -> None:
+        """How deep the queues are; deleted ones are absent, and so are their other series."""
+        try:
+            await self._tidy()
+            now = self._engine.clock.now()
+            async with self._engine.database.transaction() as tx:
+                self._depths = await depths.depths(tx, now, MOST_QUEUES)
+                self._deliveries = await delivery_inspection.gauges(tx, now)
+        except Unavailable as error:
+            _log.log(error.log_level, "depths are not known: %s", error)
+            self._depths, self._deliveries = [], None
+        finally:
+            self._refreshing = None
+
+    async def _tidy(self) -> None:
+        """Forget deleted queues and topics, at most every ten seconds, once nothing is counted for
+        them."""
+        time = asyncio.get_running_loop().time()
+        if time - self._tidied_at <= _REFRESH_SECONDS:
+            return
+        self._tidied_at = time
+        series = self._engine.series
+        queue_ids, topics = series.unused_queues(), series.topics.unused()
+        if not (queue_ids or topics):
+            return
+        try:
+            async with self._engine.database.transaction() as tx:
+                live = await depths.live(tx, queue_ids)
+                live_topics = await depths.live_topics(tx, [one.labels() for one in topics])
+        except Unavailable as error:
+            _log.log(error.log_level, "which queues were deleted is not known: %s", error)
+            return
+        for queue_id in set(queue_ids) - live:
+            series.forget(queue_id)
+        for topic in topics:
+            if topic.labels() not in live_topics:
+                series.topics.forget(topic)
+
+    def _socket(self) -> Path | None:
+        return self._runtime_dir / f"metrics-{self._worker_number}" if self._runtime_dir else None
+
+    def _siblings(self) -> list[Path]:
+        if self._runtime_dir is None:
+            return []
+        return [path for path in self._runtime_dir.glob("metrics-*") if path != self._socket()]
+
+    async def _page_of(self, path: Path) -> bytes:
+        """A sibling's page, or the one before when it takes too long; nothing when it is dead."""
+        try:
+            async with asyncio.timeout(_PATIENCE_SECONDS):
+                page = self._pages[path] = await _ask(path)
+        except TimeoutError:
+            page = self._pages.get(path, b"")
+            age = "those of the last time" if page else "nothing"
+            _log.warning("a worker does not tell its numbers (%s): shown is %s", path.name, age)
+        except OSError as error:
+            self._pages.pop(path, None)
+            page = b""
+            _log.warning("a worker's numbers are missing (%s): %s", path.name, error)
+        return page
+
+    @contextlib.asynccontextmanager
+    async def shared(self) -> AsyncIterator[None]:
+        """Let the siblings read our numbers."""
+        path = self._socket()
+        if path is None:
+            yield
+            return
+        path.unlink(missing_ok=True)
+        server = await asyncio.start_unix_server(self._tell, path)
+        try:
+            yield
+        finally:
+            server.close()
+            path.unlink(missing_ok=True)
+
+    async def _tell(self, _: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(await self._own())
+        with contextlib.suppress(OSError):
+            await writer.drain()
+        writer.close()
+        # Only now: whoever asks does not wait for long, and may be the only one that is scraped.
+        await self._tidy()
+
+
+async def _ask(path: Path) -> bytes:
+    reader, writer = await asyncio.open_unix_connection(path)
+    try:
+        return await reader.read()
+    finally:
+        writer.close()

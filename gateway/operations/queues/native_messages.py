@@ -1,0 +1,173 @@
+"""A message as the native API shows it and as queues keep it: JSON here, text and attributes there.
+
+What SQS senders and receivers see of a header: a string is an attribute of type String, a number
+one of type Number, ``true`` and ``false`` are String.boolean, ``null`` is String.null, and an
+object or an array is String.json, its JSON text. So is whatever SQS could not carry as itself: an
+empty string, a string with control characters, a number beyond its range.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from itertools import accumulate
+from operator import sub
+from typing import Any
+
+import msgspec
+import orjson
+
+from gateway.operations.limits import LIMITS
+from gateway.operations.queues import message_attributes
+from protocol import names
+from storage.errors import InvalidParameterValue
+
+MOST_LEVELS = 500
+"""Of nesting in a message or a header: what everybody's parser can read again."""
+
+MOST_HEADERS = 100
+"""Of a message. SQS's ten is a rule of SQS; but there would be room for 100,000 short ones, and
+whoever receives a hundred such messages would hold up everybody else."""
+
+_JSON = "String.json"
+_BOOLEAN = "String.boolean"
+_NULL = "String.null"
+_NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?").fullmatch
+_QUOTED = re.compile(rb'"[^"]*"')
+_ONE_KIND = bytes.maketrans(b"{}", b"[]")
+_NO_BRACKETS = bytes(set(range(256)) - {*b'[]{}"'})
+_RUNS = re.compile(rb"\[+|\]+").findall
+_MOST_PEAKS = 50_000
+"""That are looked at one by one; it takes as long as three passes over a message of full size."""
+_MOST_PASSES = 8
+_LITERALS = frozenset({"true", "false", "null"})
+_FAULTS = {
+    "empty": "it is empty",
+    "length": "it has more than 256 characters",
+    "characters": "allowed are letters, digits, hyphens, underscores and periods",
+    "dots": "a period may neither begin nor end it, nor follow another",
+    "reserved": "what begins with AWS. or Amazon. is reserved",
+}
+
+_raw = msgspec.json.Decoder(msgspec.Raw)
+_text = msgspec.json.Decoder(str)
+_encode = msgspec.json.Encoder().encode
+
+
+def body_of(message: bytes) -> str:
+    """The body for queues of a message in JSON: its text as its sender wrote it.
+
+    But for two characters that XML does not know, which become escapes. The text must be JSON and
+    UTF-8. Raises InvalidParameterValue when it is nested too deeply.
+    """
+    if _is_too_deep(message):
+        raise InvalidParameterValue(f"The message is nested deeper than {MOST_LEVELS} levels.")
+    return _carried(message)
+
+
+def _carried(json_text: bytes) -> str:
+    """As text. Outside of strings valid JSON has neither of the two characters."""
+    text = json_text.decode()
+    if "\ufffe" in text or "\uffff" in text:
+        return text.replace("\ufffe", "\\ufffe").replace("\uffff", "\\uffff")
+    return text
+
+
+def attributes_of(headers: Mapping[str, bytes] | None) -> tuple[str | None, int]:
+    """The message attributes of headers, name -> JSON text: as queues keep them, and the bytes that
+    they count. Raises InvalidParameterValue for too many, and for a name that SQS does not take."""
+    if not headers:
+        return None, 0
+    if len(headers) > MOST_HEADERS:
+        raise InvalidParameterValue(
+            f"There are {len(headers)} headers; a message has at most {MOST_HEADERS}."
+        )
+    values: dict[str, dict[str, str]] = {}
+    size = 0
+    for name, raw in headers.items():
+        fault = names.attribute_name_fault(name)
+        if fault is not None:
+            shown = name[:100]
+            raise InvalidParameterValue(f"The header name `{shown}` is refused: {_FAULTS[fault]}.")
+        if _is_too_deep(raw):
+            raise InvalidParameterValue(
+                f"The header `{name}` is nested deeper than {MOST_LEVELS} levels."
+            )
+        data_type, text = _typed(raw)
+        values[name] = {"DataType": data_type, "StringValue": text}
+        size += len(name.encode()) + len(data_type) + len(text.encode())
+    return message_attributes.stored(values), size
+
+
+def _typed(raw: bytes) -> tuple[str, str]:
+    """DataType and StringValue of one header."""
+    first = raw[:1]
+    if first == b'"':
+        text = _text.decode(raw)
+        if text and not names.invalid_characters(text):
+            return "String", text
+        return _JSON, _carried(raw)
+    text = _carried(raw)
+    if first in b"tf":
+        return _BOOLEAN, text
+    if first == b"n":
+        return _NULL, text
+    if first in b"{[":
+        return _JSON, text
+    return ("Number", text) if names.is_number(text) else (_JSON, text)
+
+
+def headers_of(attributes: str | None) -> bytes:
+    """The headers of a message as a JSON object, from its attributes as queues keep them."""
+    if not attributes:
+        return b"{}"
+    values: dict[str, dict[str, str]] = orjson.loads(attributes)
+    return _encode({name: _header(value) for name, value in values.items()})
+
+
+def _header(value: Mapping[str, str]) -> Any:
+    data_type = value["DataType"]
+    text = value.get("StringValue")
+    if text is None:
+        # Bytes, in base64.
+        return value["BinaryValue"]
+    if data_type == "String":
+        return text
+    if data_type == _JSON:
+        return msgspec.Raw(message_of(text))
+    if data_type in (_BOOLEAN, _NULL):
+        return msgspec.Raw(text.encode()) if text in _LITERALS else text
+    if names.base_type(data_type) == "Number" and _NUMBER(text):
+        return msgspec.Raw(text.encode())
+    return text
+
+
+def message_of(body: str) -> bytes:
+    """The message in JSON: the body itself if it is JSON, else as a JSON string."""
+    encoded = body.encode()
+    try:
+        _raw.decode(encoded)
+    except (msgspec.DecodeError, RecursionError):
+        return _encode(body)
+    return _encode(body) if _is_too_deep(encoded) else encoded
+
+
+def _is_too_deep(json_text: bytes) -> bool:
+    """Whether objects and arrays are nested deeper than allowed. What has few cannot be, and what
+    is too long is refused for that, without a look at each bracket."""
+    if len(json_text) > LIMITS.message_bytes:
+        return False
+    if json_text.count(b"[") + json_text.count(b"{") <= MOST_LEVELS:
+        return False
+    plain = json_text.replace(rb"\\", b"").replace(rb"\"", b"").translate(_ONE_KIND, _NO_BRACKETS)
+    # Two texts in a row are as good as one.
+    brackets = _QUOTED.sub(b"", plain.replace(b'""', b""))
+    levels = 0
+    while brackets.count(b"[]") > _MOST_PEAKS and levels < _MOST_PASSES:
+        # The innermost ones, all at once: of flat arrays of objects little is left.
+        brackets = brackets.replace(b"[]", b"")
+        levels += 1
+    runs = [len(run) for run in _RUNS(brackets)]
+    first = runs[0] if runs else 0
+    heights: Iterable[int] = accumulate(map(sub, runs[2::2], runs[1::2]), initial=first)
+    return levels + max(heights) > MOST_LEVELS

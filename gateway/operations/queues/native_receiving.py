@@ -1,0 +1,73 @@
+"""Receives of the native API: up to a hundred messages at once."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from gateway.operations.queues.messages import answered
+from gateway.operations.queues.receiving import Receiving, Reply, release, spawn
+from storage.errors import OverLimit
+from storage.model import Queue, Received
+
+if TYPE_CHECKING:
+    from gateway.operations.caller import Caller
+    from gateway.operations.engine import Engine
+
+MOST_MESSAGES = 100
+"""Of one receive; SQS's ten is a rule of SQS."""
+_MESSAGES_AT_ONCE = 10
+_MOST_BYTES = 2 << 20
+"""With what was leased last, an answer has ten messages more at most."""
+
+
+class NativeReceive(NamedTuple):
+    """What to receive, within its limits. None: as the queue is set."""
+
+    max_messages: int = 1
+    visibility_timeout_seconds: int | None = None
+    wait_seconds: int | None = None
+
+    def visibility_of(self, queue: Queue) -> int:
+        """For how many seconds messages are hidden from others."""
+        if self.visibility_timeout_seconds is None:
+            return queue.visibility_timeout_seconds
+        return self.visibility_timeout_seconds
+
+
+async def receive_native(
+    engine: Engine, caller: Caller, queue: Queue, request: NativeReceive
+) -> list[Received]:
+    """Lease messages, oldest first, maybe none.
+
+    A long poll answers as soon as there is one message and never waits to fill the maximum. Nor is
+    it filled with more than some megabytes. Cancelling it gives back what it leased.
+    """
+    wait = queue.receive_wait_seconds if request.wait_seconds is None else request.wait_seconds
+    found: list[Received] = []
+    size = 0
+    try:
+        while True:
+            limit = min(_MESSAGES_AT_ONCE, request.max_messages - len(found))
+            part = await answered(_receive_some, engine, queue, request, limit, wait)
+            found += part
+            size += sum([len(one.body) + len(one.attributes or "") for one in part])
+            if len(part) < limit or len(found) >= request.max_messages or size >= _MOST_BYTES:
+                return found
+            wait = 0
+    except OverLimit:
+        if not found:
+            raise
+        return found
+    except BaseException:
+        if found:
+            spawn(release(engine, queue, found))
+        raise
+
+
+def _receive_some(
+    engine: Engine, queue: Queue, request: NativeReceive, limit: int, wait: int, reply: Reply
+) -> Receiving:
+    seconds = request.visibility_of(queue)
+    receiving = Receiving(engine, queue, limit=limit, visibility_seconds=seconds, reply=reply)
+    receiving.start(wait)
+    return receiving

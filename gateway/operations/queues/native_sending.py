@@ -1,0 +1,179 @@
+"""Sends of the native API: whole batches or nothing, and callers get to know the sequences."""
+
+from __future__ import annotations
+
+from time import perf_counter
+from typing import TYPE_CHECKING, NamedTuple
+
+from gateway.operations.identifiers import bad_id, new_id
+from gateway.operations.queues.message_attributes import system_with_group
+from protocol import names
+from protocol.digests import content_based_id, md5_of_bytes
+from storage.errors import (
+    InvalidMessageContents,
+    InvalidParameterValue,
+    QueueDoesNotExist,
+)
+from storage.queues.fifo import FifoMessage, FifoSend, dedup_key
+from storage.queues.messages import NativeSend, NewMessage
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from gateway.operations.caller import Caller
+    from gateway.operations.engine import Engine
+    from gateway.operations.queues.receiving import Reply
+    from storage.model import Queue
+
+
+class NativeMessage(NamedTuple):
+    """One message to send."""
+
+    body: str
+    attributes: str | None = None
+    """As queues keep them (``operations.queues.message_attributes.stored``); checked already."""
+    attribute_bytes: int = 0
+    delay_seconds: int | None = None
+    """None: the queue's."""
+    group_id: str | None = None
+    deduplication_id: str | None = None
+    sync_commit: bool = True
+    """False: the reply need not wait for the disk, if all of its flush agree. Standard queues."""
+
+
+def send_native(
+    engine: Engine, caller: Caller, queue: Queue, messages: list[NativeMessage], reply: Reply
+) -> None:
+    """Send messages in order, all or none; the reply is list[int], their sequences.
+
+    A duplicate of the last five minutes on a FIFO queue gets the first one's. Raises
+    InvalidParameterValue and its like, with the place of the message when there are several.
+    """
+    checked = [check(engine, queue, one, place) for place, one in _placed(messages)]
+    size = sum([len(encoded) for encoded in checked]) + sum([m.attribute_bytes for m in messages])
+    started = perf_counter()
+
+    def done(result: object, count: int, sequences: list[int]) -> None:
+        if isinstance(result, BaseException):
+            if isinstance(result, QueueDoesNotExist):
+                engine.queues.forget(queue.queue_id)
+            reply(result)
+            return
+        if count:
+            engine.wakeups.arrived(queue.queue_id, count)
+            engine.series.sent(queue, count, started)
+        reply(sequences)
+
+    if queue.is_fifo:
+
+        def done_fifo(result: object) -> None:
+            if isinstance(result, list):
+                fresh = sum([1 for _, _, is_duplicate in result if not is_duplicate])
+                done(None, fresh, [sequence for _, sequence, _ in result])
+            else:
+                done(result, 0, [])
+
+        now = engine.clock.of(queue.account_id).instant()
+        rows = [_fifo_message(caller, queue, one, now) for one in messages]
+        engine.fifo.send.submit(FifoSend(queue.queue_id, rows, done_fifo, size))
+        return
+    standard = [
+        _row(caller, queue, one, md5_of_bytes(encoded))
+        for one, encoded in zip(messages, checked, strict=True)
+    ]
+    entry = NativeSend(
+        standard,
+        lambda result: done(result, len(messages), entry.sequences),
+        size,
+        is_async=not any(one.sync_commit for one in messages),
+    )
+    engine.standard.send.submit(entry)
+
+
+def _placed(messages: list[NativeMessage]) -> list[tuple[str, NativeMessage]]:
+    if len(messages) == 1:
+        return [("", messages[0])]
+    return [(f"Message {number}: ", one) for number, one in enumerate(messages, 1)]
+
+
+def check(engine: Engine, queue: Queue, message: NativeMessage, place: str = "") -> bytes:
+    """The UTF-8 of a message that the queue takes. Refusals, as of ``send_native``, begin with
+    ``place``."""
+    try:
+        encoded = message.body.encode()
+    except UnicodeEncodeError:
+        raise InvalidMessageContents(f"{place}the message is not valid Unicode.") from None
+    if names.invalid_utf8(encoded):
+        raise InvalidMessageContents(
+            f"{place}the message holds a character that XML, and so SQS, cannot express "
+            "(U+FFFE, U+FFFF or a control character). Escape it, as in \\uffff."
+        )
+    most = queue.maximum_message_size_bytes
+    if len(encoded) + message.attribute_bytes > most:
+        raise InvalidParameterValue(
+            f"{place}the message and its headers have {len(encoded) + message.attribute_bytes} "
+            f"bytes; queue '{queue.name}' takes {most}."
+        )
+    delay, most_delay = message.delay_seconds, engine.limits.delay_seconds
+    if delay is not None and not 0 <= delay <= most_delay:
+        raise InvalidParameterValue(f"{place}delay is {delay}; allowed is 0 to {most_delay}.")
+    _check_ids(queue, message, place)
+    return encoded
+
+
+def _check_ids(queue: Queue, message: NativeMessage, place: str) -> None:
+    group_id, deduplication_id = message.group_id, message.deduplication_id
+    if group_id is not None and not names.is_fifo_id(group_id):
+        raise bad_id("group_id", group_id)
+    if deduplication_id is not None and not names.is_fifo_id(deduplication_id):
+        raise bad_id("deduplication_id", deduplication_id)
+    if not queue.is_fifo:
+        if deduplication_id is not None:
+            raise InvalidParameterValue(
+                f"{place}deduplication_id is for FIFO queues, '{queue.name}' is none."
+            )
+        return
+    if group_id is None:
+        raise InvalidParameterValue(f"{place}a message for a FIFO queue needs a group_id.")
+    if message.delay_seconds:
+        raise InvalidParameterValue(
+            f"{place}messages of FIFO queues have no delay of their own; set the queue's."
+        )
+
+
+def _row(caller: Caller, queue: Queue, message: NativeMessage, digest: bytes) -> NewMessage:
+    delay = queue.delay_seconds if message.delay_seconds is None else message.delay_seconds
+    return (
+        queue.queue_id,
+        new_id(),
+        message.body,
+        caller.principal,
+        message.attributes,
+        system_with_group(message.group_id),
+        delay,
+        digest,
+    )
+
+
+def _fifo_message(
+    caller: Caller, queue: Queue, message: NativeMessage, now: datetime
+) -> FifoMessage:
+    assert message.group_id is not None
+    message_id = new_id()
+    deduplication_id = message.deduplication_id
+    if deduplication_id is None:
+        # The native API asks for no id: without one nothing is a duplicate of anything.
+        is_by_content = queue.content_based_deduplication
+        deduplication_id = content_based_id(message.body) if is_by_content else message_id
+    scope = message.group_id if queue.deduplicates_per_group(now) else None
+    return FifoMessage(
+        message_id,
+        message.group_id,
+        dedup_key(scope, deduplication_id),
+        deduplication_id,
+        message.body,
+        caller.principal,
+        message.attributes,
+        None,
+        queue.delay_seconds,
+    )

@@ -1,0 +1,136 @@
+"""Queue metadata of this process, dropped when a notification says that it changed."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+
+from storage.database import Database
+from storage.errors import QueueDoesNotExist
+from storage.model import Queue
+from storage.queues import queues
+
+_MOST = 50_000
+_MANY = 500
+
+QueueName = tuple[str, str, str]
+"""(account, region, name)."""
+
+
+class QueueCache:
+    """Queues by name, by id and by the URL that callers wrote.
+
+    A load that a notification overtakes is not kept: ``_epoch`` counts the notifications.
+    """
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._epoch = 0
+        self._by_name: dict[tuple[str, str, str], Queue] = {}
+        self._by_id: dict[int, Queue] = {}
+        self._accounts: dict[int, str] = {}
+        self._loading: dict[tuple[int, tuple[str, str, str]], asyncio.Future[Queue | None]] = {}
+        self.by_url: dict[tuple[str, str, str], Queue] = {}
+        """(caller's account, caller's region, queue URL as written) -> queue, for the hot path."""
+
+    def cached(self, account_id: str, region: str, name: str) -> Queue | None:
+        """The queue if this process knows it; None says nothing about whether it exists."""
+        return self._by_name.get((account_id, region, name))
+
+    async def find(self, account_id: str, region: str, name: str) -> Queue:
+        """The queue of that name; raises QueueDoesNotExist."""
+        key = (account_id, region, name)
+        queue = self._by_name.get(key)
+        if queue is None:
+            queue = await self._load(key)
+        if queue is None:
+            raise QueueDoesNotExist
+        return queue
+
+    async def _load(self, key: tuple[str, str, str]) -> Queue | None:
+        """One load for all who ask at once, but never one that began before the last change."""
+        loading = self._loading.get((self._epoch, key))
+        if loading is not None:
+            await asyncio.wait([loading])
+            if not loading.cancelled():
+                return loading.result()
+            # Whoever loaded went away; that is none of our business.
+            return await self._load(key)
+        future = asyncio.get_running_loop().create_future()
+        place = (self._epoch, key)
+        self._loading[place] = future
+        try:
+            queue = await self._fetch(key)
+        except BaseException as error:
+            if isinstance(error, asyncio.CancelledError):
+                future.cancel()
+            else:
+                future.set_exception(error)
+                future.exception()
+            raise
+        else:
+            future.set_result(queue)
+            return queue
+        finally:
+            del self._loading[place]
+
+    async def _fetch(self, key: tuple[str, str, str]) -> Queue | None:
+        epoch = self._epoch
+        async with self._database.transaction() as tx:
+            queue = await queues.find(tx, *key)
+        if queue is not None and epoch == self._epoch:
+            self._keep(queue)
+        return queue
+
+    def _keep(self, queue: Queue) -> None:
+        if len(self._by_name) >= _MOST:
+            self.clear()
+        self._by_name[queue.account_id, queue.region, queue.name] = queue
+        self._by_id[queue.queue_id] = queue
+        if len(self._accounts) >= 4 * _MOST:
+            self._accounts.clear()
+        self._accounts[queue.queue_id] = queue.account_id
+
+    async def find_many(self, names: Iterable[QueueName]) -> dict[QueueName, Queue | None]:
+        """The queues of these names, hundreds with one statement; None: there is none."""
+        found: dict[QueueName, Queue | None] = {name: self._by_name.get(name) for name in names}
+        missing: dict[tuple[str, str], list[str]] = {}
+        for (account_id, region, name), queue in found.items():
+            if queue is None:
+                missing.setdefault((account_id, region), []).append(name)
+        for (account_id, region), wanted in missing.items():
+            for start in range(0, len(wanted), _MANY):
+                epoch = self._epoch
+                async with self._database.transaction() as tx:
+                    part = wanted[start : start + _MANY]
+                    loaded = await queues.find_many(tx, account_id, region, part)
+                for queue in loaded:
+                    found[account_id, region, queue.name] = queue
+                    if epoch == self._epoch:
+                        self._keep(queue)
+        return found
+
+    def by_id(self, queue_id: int) -> Queue | None:
+        """The queue of that id if this process knows it."""
+        return self._by_id.get(queue_id)
+
+    def account_of(self, queue_id: int) -> str | None:
+        """Whose queue it is, or was: a change or an end of it does not let that be forgotten."""
+        return self._accounts.get(queue_id)
+
+    def forget(self, queue_id: int) -> None:
+        """Drop one queue, and let no load that is under way bring its old state back."""
+        self._epoch += 1
+        queue = self._by_id.pop(queue_id, None)
+        if queue is not None:
+            self._by_name.pop((queue.account_id, queue.region, queue.name), None)
+            self.by_url = {
+                url: known for url, known in self.by_url.items() if known.queue_id != queue_id
+            }
+
+    def clear(self) -> None:
+        """Drop everything: after a lost notification connection nobody knows what changed."""
+        self._epoch += 1
+        self._by_name.clear()
+        self._by_id.clear()
+        self.by_url.clear()

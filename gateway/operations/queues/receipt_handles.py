@@ -1,0 +1,79 @@
+"""Which receipt handles this process gives out, and which it takes.
+
+The secret that they are checked with is one for all processes on a database
+(``storage.queues.receipt_secrets``).
+"""
+
+from __future__ import annotations
+
+import secrets
+from typing import TYPE_CHECKING
+
+from protocol import receipts
+from protocol.errors import Malformed
+from protocol.receipts import FifoReceipt, StandardReceipt
+
+if TYPE_CHECKING:
+    from storage.model import Queue, Received
+    from storage.queues.receipt_secrets import ReceiptSecret
+
+ROLLING_SECONDS = 3600
+"""How long after an upgrade there may still be gateways that read old handles only."""
+
+OLD_SECONDS = ROLLING_SECONDS + 43_200
+"""How long after an upgrade an old handle may be of use: twelve hours after the last was made."""
+
+
+class ReceiptHandles:
+    """Makes and reads the handles of messages. A secret of its own, until ``use`` gives another."""
+
+    __slots__ = ("_keyed", "_old", "_old_until", "_rolling_until")
+
+    def __init__(self) -> None:
+        self._keyed = receipts.keyed(secrets.token_bytes(receipts.SECRET_BYTES))
+        self._old = receipts.unkeyed()
+        self._rolling_until = self._old_until = 0
+
+    def use(self, secret: ReceiptSecret) -> None:
+        """Go by what the database says."""
+        self._keyed = receipts.keyed(secret.secret)
+        if secret.is_upgrade:
+            self._rolling_until = secret.made_at + ROLLING_SECONDS
+            self._old_until = secret.made_at + OLD_SECONDS
+
+    def handle_of(self, message: Received, received_at: int) -> str:
+        """The opaque text by which whoever received the message at that second deletes it."""
+        handles = self._old if received_at < self._rolling_until else self._keyed
+        if message.group_id is not None:
+            return handles.encode_fifo(
+                message.queue_id,
+                message.group_id,
+                message.sequence,
+                message.receive_count,
+                received_at,
+            )
+        return handles.encode_standard(
+            message.queue_id, message.sequence, message.receive_count, received_at
+        )
+
+    def read(self, queue: Queue, handle: str, now: int) -> StandardReceipt | FifoReceipt | None:
+        """What a handle of this queue says; None: it is no such handle."""
+        receipt = self._decoded(handle, now)
+        if (
+            receipt is None
+            or receipt.queue_id != queue.queue_id
+            or isinstance(receipt, FifoReceipt) != queue.is_fifo
+        ):
+            return None
+        return receipt
+
+    def _decoded(self, handle: str, now: int) -> StandardReceipt | FifoReceipt | None:
+        try:
+            return self._keyed.decode(handle)
+        except Malformed:
+            if now >= self._old_until:
+                return None
+        try:
+            return self._old.decode(handle)
+        except Malformed:
+            return None

@@ -1,0 +1,400 @@
+"""One ReceiveMessage from its first look to its answer: look, wait, look again, until the deadline.
+
+Callback based instead of a coroutine: a receive that finds something at once costs no task.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine
+from time import perf_counter
+from typing import TYPE_CHECKING
+
+from protocol import arns, envelopes
+from protocol.errors import Malformed
+from storage.errors import OverLimit, QueueDoesNotExist, Unavailable
+from storage.lanes import nobody
+from storage.model import UNSIGNED, Queue, Received
+from storage.queues import fifo, messages
+from storage.queues.fifo import FifoReceive
+from storage.queues.message_entries import Receive
+
+if TYPE_CHECKING:
+    from gateway.operations.engine import Engine
+
+_log = logging.getLogger("queuegate.receiving")
+
+Reply = Callable[[object], None]
+
+_BURIALS_AT_ONCE = 5
+_PAUSE_SECONDS = 1.0
+_IN_FLIGHT_TEXT = (
+    "Too many messages are in flight: the limit of a queue is {}. Delete messages, or wait until "
+    "their visibility timeouts end."
+)
+
+
+class Receiving:
+    """A receive under way. ``reply`` gets list[Received], or an exception, once.
+
+    ``cancel`` when the caller goes away: what was leased for it is released at once.
+    """
+
+    __slots__ = (
+        "_arrivals",
+        "_burials",
+        "_deadline",
+        "_done",
+        "_engine",
+        "_entry",
+        "_limit",
+        "_looked",
+        "_parked",
+        "_queue",
+        "_reply",
+        "_timer",
+        "_visibility_ms",
+        "attempt_id",
+    )
+
+    def __init__(
+        self, engine: Engine, queue: Queue, *, limit: int, visibility_seconds: int, reply: Reply
+    ) -> None:
+        self._engine = engine
+        self._queue = queue
+        self._limit = limit
+        self._visibility_ms = visibility_seconds * 1000
+        self._reply = reply
+        self._deadline = 0.0
+        self._timer: asyncio.TimerHandle | None = None
+        self._parked = False
+        self._done = False
+        self._arrivals = 0
+        self._burials = 0
+        self._looked = 0.0
+        self._entry: Receive | FifoReceive | None = None
+        self.attempt_id: str | None = None
+
+    def start(self, wait_seconds: float) -> None:
+        """Look at once; wait up to ``wait_seconds`` for something when there is nothing."""
+        if wait_seconds > 0:
+            self._deadline = asyncio.get_running_loop().time() + wait_seconds
+        self._look()
+
+    def cancel(self) -> None:
+        """The caller has gone: stop, and give back what a flush under way may still lease."""
+        if self._done:
+            return
+        self._done = True
+        if self._entry is not None:
+            self._entry.gone = True
+            # We may have been woken for a message that is there for whoever waits behind us.
+            self._engine.wakeups.wake_next(self._queue.queue_id)
+        self._unpark()
+
+    def give_back(self, received: list[Received]) -> None:
+        """Show messages again whose answer did not reach the caller."""
+        if received:
+            spawn(release(self._engine, self._queue, received))
+
+    def wake(self) -> None:
+        """Something may be there."""
+        self._parked = False
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._done:
+            return
+        queue = self._queue
+        if self._engine.stopping or self._engine.queues.by_id(queue.queue_id) is queue:
+            self._look()
+        else:
+            spawn(self._look_anew())
+
+    async def _look_anew(self) -> None:
+        """The queue was changed or deleted while we waited: go on with what it is now."""
+        before = self._queue
+        try:
+            queue = await self._engine.queues.find(before.account_id, before.region, before.name)
+            if queue.queue_id != before.queue_id:
+                raise QueueDoesNotExist
+        except BaseException as error:
+            self._finish(error)
+            if isinstance(error, QueueDoesNotExist | Unavailable):
+                return
+            raise
+        self._queue = queue
+        if not self._done:
+            self._look()
+
+    def _look(self) -> None:
+        queue = self._queue
+        engine = self._engine
+        self._looked = perf_counter()
+        self._arrivals = engine.wakeups.arrivals(queue.queue_id)
+        if queue.is_fifo:
+            entry = FifoReceive(
+                queue.queue_id,
+                self._limit,
+                self._visibility_ms,
+                queue.retention_seconds,
+                self._received,
+                self.attempt_id,
+            )
+            self._entry = entry
+            engine.fifo.receive.submit(entry)
+        elif engine.in_flight.must_count(queue.queue_id):
+            spawn(self._count_first())
+        else:
+            self._look_standard()
+
+    async def _count_first(self) -> None:
+        """Many were handed out: a queue whose messages in flight are at the limit gives no more."""
+        engine, queue = self._engine, self._queue
+        try:
+            full = await engine.in_flight.is_full(engine.clock.of(queue.account_id).now(), queue)
+        except Exception as error:  # noqa: BLE001 - whatever it is, the caller must get an answer
+            self._finish(error)
+            return
+        if self._done:
+            return
+        if not full:
+            self._look_standard()
+        elif self._deadline:
+            # A long poll gets no error; some will be deleted, or time out.
+            self._pause()
+        else:
+            self._finish(OverLimit(_IN_FLIGHT_TEXT.format(engine.in_flight.limit)))
+
+    def _look_standard(self) -> None:
+        queue = self._queue
+        standard = Receive(
+            queue.queue_id,
+            self._limit,
+            self._visibility_ms,
+            queue.retention_seconds,
+            self._received,
+        )
+        self._entry = standard
+        self._engine.standard.receive.submit(standard)
+
+    def _received(self, result: object) -> None:
+        self._entry = None
+        if not isinstance(result, list):
+            self._finish(result)
+            return
+        if self._done:
+            if result:
+                spawn(release(self._engine, self._queue, result))
+            return
+        queue = self._queue
+        if not result:
+            self._nothing()
+            return
+        if not queue.is_fifo:
+            self._engine.in_flight.handed_out(queue.queue_id, len(result))
+        if len(result) == self._limit:
+            self._engine.wakeups.wake_next(queue.queue_id)
+        most = queue.max_receive_count
+        if most:
+            for message in result:
+                if message.receive_count > most:
+                    spawn(self._bury(result))
+                    return
+        self._hand_over(result)
+
+    def _hand_over(self, received: list[Received]) -> None:
+        """Answer; envelopes whose signature is still to be made get it first."""
+        for message in received:
+            if message.body_md5 == UNSIGNED:
+                spawn(self._sign(received))
+                return
+        self._finish(received)
+
+    async def _sign(self, received: list[Received]) -> None:
+        """Fill in signatures, off the event loop. A caller who goes meanwhile gets nothing."""
+        places = [place for place, m in enumerate(received) if m.body_md5 == UNSIGNED]
+        try:
+            items = [envelopes.to_sign(received[place].body) for place in places]
+            signatures = await self._engine.signer.sign_many(items)
+        except Exception as error:  # noqa: BLE001 - whatever it is, the caller must get an answer
+            spawn(release(self._engine, self._queue, received))
+            self._finish(error)
+            return
+        if self._done:
+            await release(self._engine, self._queue, received)
+            return
+        received = list(received)
+        fingerprint = self._engine.signer.fingerprint
+        for place, signature in zip(places, signatures, strict=True):
+            body = envelopes.with_signature(received[place].body, signature, fingerprint)
+            received[place] = received[place]._replace(body=body, body_md5=None)
+        self._finish(received)
+
+    def _nothing(self) -> None:
+        if not self._deadline:
+            self._finish([])
+            return
+        loop = asyncio.get_running_loop()
+        if loop.time() >= self._deadline or self._engine.stopping:
+            self._finish([])
+            return
+        if self._engine.wakeups.arrivals(self._queue.queue_id) != self._arrivals:
+            self._look()
+            return
+        self._parked = True
+        self._engine.wakeups.park(self._queue.queue_id, self)
+        self._timer = loop.call_at(self._deadline, self._expired)
+
+    def _expired(self) -> None:
+        self._unpark()
+        self._finish([])
+
+    def _unpark(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._parked:
+            self._parked = False
+            self._engine.wakeups.leave(self._queue.queue_id, self)
+
+    def _finish(self, result: object) -> None:
+        if self._done:
+            return
+        self._done = True
+        if result and isinstance(result, list):
+            self._engine.series.received(self._queue, result, perf_counter() - self._looked)
+        # Callers keep us, too: as in Entry.reply.
+        reply, self._reply = self._reply, nobody
+        reply(result)
+
+    async def _bury(self, received: list[Received]) -> None:
+        """Move what was received once too often to the dead-letter queue, then answer the rest."""
+        most = self._queue.max_receive_count
+        dead = [message for message in received if message.receive_count > most]
+        try:
+            buried = await _move_to_dead_letter(self._engine, self._queue, dead)
+        except Exception as error:  # noqa: BLE001 - whatever it is, the caller must get an answer
+            # They stay in flight and over the limit: the next receive moves them.
+            self._finish(error)
+            return
+        gone = {message.sequence for message in buried}
+        alive = [message for message in received if message.sequence not in gone]
+        if self._done:
+            if alive:
+                await release(self._engine, self._queue, alive)
+        elif alive:
+            self._hand_over(alive)
+        else:
+            self._look_behind()
+
+    def _look_behind(self) -> None:
+        """Nothing is left for this caller, but there may be more behind what was moved.
+
+        Queues that are each other's dead-letter queue, or their own, hand the same messages round
+        for ever (so does AWS): after a few rounds a long poll paces itself, a short one gives up.
+        """
+        self._burials += 1
+        if self._burials < _BURIALS_AT_ONCE:
+            self._look()
+            return
+        self._pause()
+
+    def _pause(self) -> None:
+        """Look again in a second; a short poll, or one whose time is over, ends empty."""
+        loop = asyncio.get_running_loop()
+        if not self._deadline or loop.time() >= self._deadline or self._engine.stopping:
+            self._finish([])
+            return
+        pause = min(_PAUSE_SECONDS, self._deadline - loop.time())
+        self._timer = loop.call_later(pause, self.wake)
+
+
+async def _move_to_dead_letter(
+    engine: Engine, queue: Queue, dead: list[Received]
+) -> list[Received]:
+    """Those that nobody may get any more: they were moved, or deleted meanwhile.
+
+    None when the target does not exist (any more): AWS keeps delivering from the source. A dead
+    letter of another queue may be received here as often as if it were new, whatever its count
+    shows. Not where the target would send it back: such queues hand it round (docs/contract/sqs.md
+    2.10).
+    """
+    target = await _dead_letter_queue(engine, queue)
+    if target is None:
+        return []
+    now = engine.clock.of(queue.account_id).now()
+    async with engine.database.transaction() as tx:
+        if target.dead_letter_arn != queue.arn:
+            prior_counts = fifo.prior_counts if queue.is_fifo else messages.prior_counts
+            before = await prior_counts(tx, dead)
+            most = queue.max_receive_count
+            dead = [m for m in dead if m.receive_count - before.get(m.sequence, 0) > most]
+            if not dead:
+                return []
+        if queue.is_fifo:
+            moved = await fifo.move_to_dead_letter(
+                tx,
+                now,
+                source_queue_id=queue.queue_id,
+                target_queue_id=target.queue_id,
+                source_arn=queue.arn,
+                rows=[(m.group_id or "", m.sequence, m.receive_count) for m in dead],
+            )
+        else:
+            moved = await messages.move_to_dead_letter(
+                tx,
+                now,
+                source_id=queue.queue_id,
+                target_id=target.queue_id,
+                source_arn=queue.arn,
+                messages=dead,
+            )
+    if moved:
+        engine.wakeups.arrived(target.queue_id, moved)
+        if queue.is_fifo:
+            engine.wakeups.arrived(queue.queue_id, moved)
+    else:
+        # Its own notification may be on the way: ask the database whether the target is there.
+        engine.queues.forget(target.queue_id)
+        return dead if await _dead_letter_queue(engine, queue) is not None else []
+    return dead
+
+
+async def _dead_letter_queue(engine: Engine, queue: Queue) -> Queue | None:
+    """The target of the queue's redrive policy, if it is (still) there."""
+    try:
+        arn = arns.parse_queue(queue.dead_letter_arn or "")
+        return await engine.queues.find(arn.account_id, arn.region, arn.resource)
+    except (Malformed, QueueDoesNotExist):
+        return None
+
+
+async def release(engine: Engine, queue: Queue, received: list[Received]) -> None:
+    """Show messages again that were leased for a caller who has gone."""
+    give_back = fifo.release if queue.is_fifo else messages.release
+    try:
+        async with engine.database.transaction() as tx:
+            await give_back(tx, engine.clock.of(queue.account_id).now(), received)
+    except Unavailable as error:
+        text = "%d messages stay hidden until their timeout: %s"
+        _log.log(error.log_level, text, len(received), error)
+        return
+    engine.wakeups.arrived(queue.queue_id, len(received))
+
+
+_running: set[asyncio.Task[None]] = set()
+
+
+def spawn(work: Coroutine[None, None, None]) -> None:
+    """Run work that nobody waits for, until ``settle``."""
+    task = asyncio.get_running_loop().create_task(work)
+    _running.add(task)
+    task.add_done_callback(_running.discard)
+
+
+async def settle() -> None:
+    """Wait for moves and releases under way: a stopping gateway leaves none behind."""
+    while _running:
+        await asyncio.gather(*_running, return_exceptions=True)

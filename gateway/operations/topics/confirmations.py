@@ -1,0 +1,235 @@
+"""Confirming subscriptions: what asks for it, ConfirmSubscription, and the way back for an endpoint
+whose subscription somebody without credentials ended (docs/contract/sns.md 3.4)."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from gateway.operations.identifiers import new_id
+from gateway.operations.queues.messages import answered
+from gateway.operations.queues.sending import SendMessage, send_message
+from gateway.operations.topics.subscription_endpoints import WEB
+from protocol import arns, envelopes
+from protocol.arns import Arn
+from protocol.envelopes import ConfirmationKind, Confirming, Signing
+from protocol.errors import Malformed
+from storage.deliveries import deliveries
+from storage.errors import InvalidParameter, Rejected, ValidationFailed
+from storage.model import NewDelivery, NewOutboxMessage, Subscription, Topic
+from storage.topics import outbox, subscriptions, topics
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from gateway.operations.caller import Caller
+    from gateway.operations.engine import Engine
+    from storage.database import Transaction
+    from storage.topics.subscriptions import Ended
+
+_TOKEN_BYTES = 144
+# AWS's tokens have had several lengths: any of them may be asked for, and is unknown here.
+_TOKEN = re.compile(r"[0-9A-Fa-f]{64,1024}")
+_SUBJECTS: Mapping[ConfirmationKind, str] = {
+    "SubscriptionConfirmation": "AWS Notification - Subscription Confirmation",
+    "UnsubscribeConfirmation": "AWS Notification - Unsubscribe Confirmation",
+}
+
+
+def new_token() -> str:
+    """A token of 288 hex digits, as AWS's are, which nobody can guess."""
+    return secrets.token_hex(_TOKEN_BYTES)
+
+
+@dataclass(frozen=True, slots=True)
+class Confirmation:
+    """A request to confirm, or the word that there is nothing more to confirm."""
+
+    kind: ConfirmationKind
+    message_id: str
+    envelope: str
+
+
+def make_confirmation(
+    engine: Engine,
+    kind: ConfirmationKind,
+    *,
+    topic: Topic,
+    subscription: Subscription,
+    token: str,
+    base_url: str,
+) -> Confirmation:
+    """What the endpoint gets; the signer is ready. The link in it leads to ``base_url``.
+
+    Deliveries to web hooks are signed when they are made, all others are signed here.
+    """
+    message_id = new_id()
+    certificate = envelopes.cert_url(
+        engine.rules.cert_url_base or base_url, engine.signer.fingerprint
+    )
+    instant = engine.clock.of(topic.account_id).instant()
+    confirming = Confirming(kind, message_id, token, topic.arn, subscription.arn, instant)
+    envelope = envelopes.confirmation(
+        confirming, base_url=base_url, signing=Signing(topic.signature_version, certificate)
+    )
+    if subscription.protocol not in WEB:
+        signature = engine.signer.sign(*envelopes.to_sign(envelope))
+        envelope = envelopes.with_signature(envelope, signature, engine.signer.fingerprint)
+    return Confirmation(kind, message_id, envelope)
+
+
+async def write_confirmation(
+    tx: Transaction,
+    now: datetime | None,
+    topic: Topic,
+    subscription: Subscription,
+    confirmation: Confirmation,
+) -> None:
+    """Write the request to a web hook, or into the outbox what AWS would send elsewhere.
+
+    Queues are for ``send_confirmation``, after the commit.
+    """
+    if subscription.protocol in WEB:
+        delivery = NewDelivery(
+            str(subscription.subscription_id),
+            confirmation.kind,
+            False,
+            confirmation.message_id,
+            topic.account_id,
+            topic.region,
+            topic.name,
+            subscription.endpoint,
+            confirmation.envelope,
+        )
+        await deliveries.insert(tx, now, [delivery])
+    elif subscription.protocol != "sqs":
+        message = NewOutboxMessage(
+            topic.account_id,
+            topic.region,
+            subscription.protocol,
+            subscription.endpoint,
+            confirmation.kind,
+            topic.arn,
+            subscription.arn,
+            confirmation.message_id,
+            _SUBJECTS[confirmation.kind],
+            confirmation.envelope,
+            None,
+        )
+        await outbox.insert(tx, now, [message])
+
+
+async def send_confirmation(
+    engine: Engine, caller: Caller, subscription: Subscription, confirmation: Confirmation
+) -> None:
+    """Send it into the queue of another account, whose owner reads it there; a queue that does not
+    exist or does not take it gets none."""
+    queue_arn = arns.parse_queue(subscription.endpoint)
+    with contextlib.suppress(Rejected):
+        queue = await engine.queues.find(queue_arn.account_id, queue_arn.region, queue_arn.resource)
+        ids = (str(subscription.subscription_id), confirmation.message_id)
+        message = SendMessage(confirmation.envelope)
+        if queue.is_fifo:
+            message = message._replace(group_id=ids[0], deduplication_id=ids[1])
+        await answered(send_message, engine, caller, queue, message)
+
+
+@dataclass(frozen=True, slots=True)
+class ConfirmSubscription:
+    """``authenticate_on_unsubscribe`` as the caller wrote it."""
+
+    topic_arn: str | None
+    token: str | None
+    authenticate_on_unsubscribe: str | None = None
+
+
+async def confirm_subscription(engine: Engine, caller: Caller, request: ConfirmSubscription) -> str:
+    """The ARN of the subscription that the token confirms, or has confirmed.
+
+    The token decides: the topic has only to be of the same region. Callers without credentials may
+    confirm, but cannot ask for authentication. Raises ValidationFailed, InvalidParameter.
+    """
+    arn = _checked_arn(request.topic_arn)
+    token = _checked_token(request.token)
+    is_signed = not caller.is_anonymous
+    wants_authentication = (request.authenticate_on_unsubscribe or "").lower() == "true"
+    now = engine.clock.of(arn.account_id).now()
+    confirming = _Confirming(now, token, arn.region, is_signed, is_signed and wants_authentication)
+    async with engine.database.transaction() as tx:
+        confirmed = await confirming.confirm(tx)
+    engine.wakeups.topic_changed(confirmed.topic_id)
+    return confirmed.arn
+
+
+def _checked_arn(topic_arn: str | None) -> Arn:
+    if topic_arn is None:
+        raise ValidationFailed("topicArn")
+    try:
+        return arns.parse_subscribed(topic_arn)
+    except Malformed:
+        raise InvalidParameter("Topic") from None
+
+
+def _checked_token(token: str | None) -> str:
+    if token is None:
+        raise ValidationFailed("token")
+    if _TOKEN.fullmatch(token) is None:
+        raise InvalidParameter("Invalid token", prefix="")
+    return token
+
+
+@dataclass(frozen=True, slots=True)
+class _Confirming:
+    """One ConfirmSubscription."""
+
+    now: datetime | None
+    token: str
+    region: str
+    is_signed: bool
+    authenticate_on_unsubscribe: bool
+
+    async def confirm(self, tx: Transaction) -> Subscription:
+        """The subscription of the token, confirmed from now on if it was not before."""
+        # In this order: between the two looks an ended subscription may be restored by others.
+        place = await self._ended(tx) or await self._live(tx)
+        if place is None:
+            raise InvalidParameter("Token")
+        await self._lock(tx, place)
+        ended = await self._ended(tx)
+        if ended is not None:
+            await subscriptions.restore(
+                tx,
+                self.now,
+                ended,
+                token=self.token,
+                was_authenticated=self.is_signed,
+                authenticate_on_unsubscribe=self.authenticate_on_unsubscribe,
+            )
+        found = await self._live(tx)
+        if found is None:
+            raise InvalidParameter("Token")
+        if not found.is_confirmed:
+            await subscriptions.confirm(
+                tx,
+                found,
+                was_authenticated=self.is_signed,
+                authenticate_on_unsubscribe=self.authenticate_on_unsubscribe,
+            )
+        return found
+
+    async def _live(self, tx: Transaction) -> Subscription | None:
+        return await subscriptions.find_by_token(tx, self.token, self.now)
+
+    async def _ended(self, tx: Transaction) -> Ended | None:
+        return await subscriptions.find_ended(tx, self.now, self.token)
+
+    async def _lock(self, tx: Transaction, found: Subscription | Ended) -> None:
+        if found.region != self.region:
+            raise InvalidParameter("Topic")
+        if await topics.lock(tx, found.topic_id) is None:
+            # Deleted meanwhile, with its subscriptions.
+            raise InvalidParameter("Token")

@@ -1,0 +1,348 @@
+"""One published message and its copies: which subscriptions get it, and what each of them gets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, NamedTuple
+
+import orjson
+
+from gateway.operations.identifiers import new_id
+from gateway.operations.queues.queue_cache import QueueName
+from gateway.operations.topics.topic_cache import Audience, Target
+from gateway.operations.turns import give_way
+from protocol import envelopes, filter_policies, sequence_numbers
+from protocol.digests import md5_of_bytes
+from protocol.envelopes import Notification, Published, Signing
+from storage.model import UNSIGNED, NewDelivery, NewOutboxMessage, Queue
+from storage.queues.fifo import FifoMessage, dedup_key
+from storage.queues.messages import NewMessage
+from storage.topics.publishing import Archived, Copies
+
+if TYPE_CHECKING:
+    from gateway.operations.queues.message_attributes import Values
+
+_SQS_ATTRIBUTES = 10
+# What JSON makes of a byte at most, and of everything else in an envelope but the message and its
+# attributes.
+_MOST_ESCAPED = 6
+_ENVELOPE_BYTES = 8_192
+_WEB = frozenset({"http", "https"})
+
+Queues = dict[QueueName, Queue | None]
+"""What was found out about queues; None: it does not exist."""
+
+
+class Outgoing(NamedTuple):
+    """A message that passed every check."""
+
+    message_id: str
+    message: str
+    texts: dict[str, str] | None
+    """By protocol, of a message in JSON."""
+    subject: str | None
+    attributes: Values | None
+    stored_attributes: str | None
+    """As a queue keeps them, for raw delivery."""
+    published_at: datetime
+    group_id: str | None
+    deduplication_id: str | None
+    size_bytes: int
+    """Of the message and its attributes."""
+    attribute_bytes: int
+    delay_seconds: int | None = None
+    """Before copies in standard queues become visible. None: what each queue has."""
+
+    @property
+    def most_bytes(self) -> int:
+        """What no copy of it is longer than."""
+        return self.size_bytes * _MOST_ESCAPED + _ENVELOPE_BYTES
+
+    @property
+    def has_many_attributes(self) -> bool:
+        """More than a queue takes with raw delivery."""
+        return self.attributes is not None and len(self.attributes) > _SQS_ATTRIBUTES
+
+    def text_for(self, key: str) -> str:
+        """What subscriptions of this protocol or push platform get."""
+        if self.texts is None:
+            return self.message
+        return self.texts.get(key, self.texts["default"])
+
+
+class Chosen(NamedTuple):
+    """The subscriptions that get a message."""
+
+    outgoing: Outgoing
+    targets: Sequence[Target]
+    failures: Sequence[Target] = ()
+    """Those whose queue cannot take its copy: the client's error, for the dead-letter queue."""
+
+
+class Origin(NamedTuple):
+    """What all copies of a publish share."""
+
+    audience: Audience
+    sender_id: str
+    trace_header: str | None
+    base_url: str
+    signing: Signing | None
+    """None: envelopes for web hooks are not signed (or there are none)."""
+    queue_signing: Signing | None
+    """The same for envelopes in queues."""
+
+
+def _system(origin: Origin, outgoing: Outgoing) -> str | None:
+    """The system attributes of copies in queues, as JSON."""
+    system = {}
+    if origin.trace_header:
+        system["AWSTraceHeader"] = origin.trace_header
+    if outgoing.group_id is not None and not origin.audience.topic.is_fifo:
+        # Standard queues take it for a tenant's; those behind FIFO topics get none.
+        system["MessageGroupId"] = outgoing.group_id
+    return orjson.dumps(system).decode() if system else None
+
+
+def _passing(targets: Sequence[Target], outgoing: Outgoing) -> Iterator[Target | None]:
+    """Each subscription in turn, or None where its filter does not let the message pass. What
+    policies look at is prepared once for all of them."""
+    by_attributes = None
+    by_text: dict[str, filter_policies.Subject] = {}
+    for target in targets:
+        policy = target.policy
+        if policy is None:
+            yield target
+            continue
+        if target.by_body:
+            text = outgoing.text_for(target.text_key)
+            subject = by_text.get(text)
+            if subject is None:
+                subject = by_text[text] = filter_policies.prepare_body(text)
+        else:
+            if by_attributes is None:
+                by_attributes = filter_policies.prepare_attributes(outgoing.attributes or {})
+            subject = by_attributes
+        yield target if policy.matches(subject) else None
+
+
+def choose(targets: Sequence[Target], outgoing: Outgoing) -> list[Target]:
+    """The subscriptions whose filter lets the message pass."""
+    return [target for target in _passing(targets, outgoing) if target is not None]
+
+
+async def choose_gently(targets: Sequence[Target], outgoing: Outgoing) -> list[Target]:
+    """The same with others having their turn in between: a policy may look at every element of a
+    long array, which takes milliseconds."""
+    chosen: list[Target] = []
+    for target in _passing(targets, outgoing):
+        if target is not None:
+            chosen.append(target)
+        await give_way()
+    return chosen
+
+
+class CopyMaker:
+    """Makes the copies of one message. ``sequence`` is its number on a FIFO topic."""
+
+    def __init__(self, origin: Origin, outgoing: Outgoing, sequence: int | None = None) -> None:
+        self.outgoing = outgoing
+        self._origin = origin
+        self._sequence = sequence
+        self._envelopes: dict[tuple[str, bool], Notification] = {}
+        self._sizes: dict[tuple[str, bool, int], int] = {}
+        self._raw_text = ""
+        self._raw_digest = b""
+        self._system = _system(origin, outgoing)
+
+    def body_for(self, target: Target) -> str:
+        """What the subscription gets: the text, or its envelope."""
+        text = self.outgoing.text_for(target.text_key)
+        if target.is_raw:
+            return text
+        return self._envelope(text, target.queue is not None).to(target.arn)
+
+    def size_for(self, target: Target) -> int:
+        """The bytes that the copy counts in its queue. One of each kind is measured: ARNs of one
+        length make no difference."""
+        kind = (target.text_key, target.is_raw, len(target.arn))
+        size = self._sizes.get(kind)
+        if size is None:
+            size = len(self.body_for(target).encode())
+            if target.is_raw:
+                size += self.outgoing.attribute_bytes
+            self._sizes[kind] = size
+        return size
+
+    def _envelope(self, text: str, in_queue: bool) -> Notification:
+        key = (text, in_queue)
+        envelope = self._envelopes.get(key)
+        if envelope is None:
+            outgoing, origin = self.outgoing, self._origin
+            published = Published(
+                outgoing.message_id,
+                origin.audience.topic.arn,
+                text,
+                outgoing.published_at,
+                outgoing.subject,
+                None if self._sequence is None else sequence_numbers.of_topic(self._sequence),
+                outgoing.attributes,
+            )
+            signing = origin.queue_signing if in_queue else origin.signing
+            envelope = self._envelopes[key] = envelopes.notification(
+                published, base_url=origin.base_url, signing=signing
+            )
+        return envelope
+
+    def standard(self, target: Target, queue: Queue) -> NewMessage:
+        """The copy for a standard queue."""
+        outgoing, origin = self.outgoing, self._origin
+        body = self.body_for(target)
+        if target.is_raw:
+            attributes = outgoing.stored_attributes
+            # All copies in queues have the same text.
+            if body is not self._raw_text:
+                self._raw_text, self._raw_digest = body, md5_of_bytes(body.encode())
+            digest = self._raw_digest
+        else:
+            attributes = None
+            digest = UNSIGNED if origin.queue_signing else md5_of_bytes(body.encode())
+        return (
+            queue.queue_id,
+            new_id(),
+            body,
+            origin.sender_id,
+            attributes,
+            self._system,
+            queue.delay_seconds if outgoing.delay_seconds is None else outgoing.delay_seconds,
+            digest,
+        )
+
+    def fifo(self, target: Target, queue: Queue) -> tuple[int, FifoMessage]:
+        """The copy for a FIFO queue: group and deduplication id are passed on."""
+        outgoing, origin = self.outgoing, self._origin
+        assert outgoing.group_id is not None
+        assert outgoing.deduplication_id is not None
+        is_grouped = queue.deduplication_per_group and queue.deduplicates_per_group(
+            outgoing.published_at
+        )
+        scope = outgoing.group_id if is_grouped else None
+        message = FifoMessage(
+            new_id(),
+            outgoing.group_id,
+            dedup_key(scope, outgoing.deduplication_id),
+            outgoing.deduplication_id,
+            self.body_for(target),
+            origin.sender_id,
+            outgoing.stored_attributes if target.is_raw else None,
+            self._system,
+            queue.delay_seconds,
+        )
+        return queue.queue_id, message
+
+    def delivery(self, target: Target) -> NewDelivery:
+        """The request to a web hook."""
+        topic = self._origin.audience.topic
+        return NewDelivery(
+            target.subscription_id,
+            "Notification",
+            target.is_raw,
+            self.outgoing.message_id,
+            topic.account_id,
+            topic.region,
+            topic.name,
+            target.endpoint,
+            self.body_for(target),
+            self.outgoing.stored_attributes if target.is_raw and target.dead_letter else None,
+        )
+
+    def outbox(self, target: Target) -> NewOutboxMessage:
+        """What AWS would send elsewhere."""
+        outgoing, topic = self.outgoing, self._origin.audience.topic
+        return NewOutboxMessage(
+            topic.account_id,
+            topic.region,
+            target.protocol,
+            target.endpoint,
+            "Notification",
+            topic.arn,
+            target.arn,
+            outgoing.message_id,
+            outgoing.subject,
+            outgoing.text_for(target.text_key),
+            outgoing.stored_attributes,
+        )
+
+
+def archived(origin: Origin, outgoing: Outgoing, sequence: int | None) -> Archived | None:
+    """What the topic's archive keeps of the message; None: it has no archive."""
+    topic = origin.audience.topic
+    if not topic.archive_days or sequence is None:
+        return None
+    return Archived(
+        topic.topic_id,
+        sequence,
+        outgoing.message_id,
+        outgoing.group_id or "",
+        outgoing.deduplication_id or "",
+        outgoing.subject,
+        outgoing.text_for("sqs"),
+        outgoing.stored_attributes,
+        origin.sender_id,
+        outgoing.published_at,
+        origin.audience.known_live,
+    )
+
+
+def can_take(maker: CopyMaker, target: Target, queues: Queues) -> bool:
+    """False: the queue of the subscription is not there, or cannot take the message."""
+    if target.protocol != "sqs":
+        return True
+    outgoing = maker.outgoing
+    queue = None if target.queue is None else queues[target.queue]
+    if queue is None or (target.has_few_attributes and outgoing.has_many_attributes):
+        return False
+    most = queue.maximum_message_size_bytes
+    return outgoing.most_bytes <= most or maker.size_for(target) <= most
+
+
+def copies(origin: Origin, chosen: Chosen, queues: Queues, sequence: int | None = None) -> Copies:
+    """Everything that one message becomes; all but copies in FIFO queues are made while they are
+    walked. What the archive keeps is not among them."""
+    maker = CopyMaker(origin, chosen.outgoing, sequence)
+    others = [target for target in chosen.targets if target.queue is None]
+    made = Copies(
+        standard=_standard(maker, chosen, queues),
+        deliveries=(maker.delivery(target) for target in others if target.protocol in _WEB),
+        outbox=(maker.outbox(target) for target in others if target.protocol not in _WEB),
+    )
+    for target in chosen.targets:
+        queue = None if target.queue is None else queues[target.queue]
+        if queue is not None and queue.is_fifo:
+            made.fifo.append(maker.fifo(target, queue))
+    for target, queue in _dead_letters(chosen.failures, queues):
+        if queue.is_fifo:
+            made.fifo.append(maker.fifo(target, queue))
+    return made
+
+
+def _standard(maker: CopyMaker, chosen: Chosen, queues: Queues) -> Iterator[NewMessage]:
+    for target in chosen.targets:
+        name = target.queue
+        if name is not None:
+            queue = queues[name]
+            if queue is not None and not queue.is_fifo:
+                yield maker.standard(target, queue)
+    for target, queue in _dead_letters(chosen.failures, queues):
+        if not queue.is_fifo:
+            yield maker.standard(target, queue)
+
+
+def _dead_letters(failures: Sequence[Target], queues: Queues) -> Iterator[tuple[Target, Queue]]:
+    """Where they go: as they would have gone to their own queues, with nothing added
+    (docs/contract/sns.md 3.6)."""
+    for target in failures:
+        name = target.dead_letter
+        queue = None if name is None else queues[name]
+        if queue is not None:
+            yield target, queue

@@ -1,0 +1,167 @@
+"""From the subscriptions that get a message to what the database is to write, and what to tell
+afterwards: shared by publishing and by whatever publishes within a transaction of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, NamedTuple
+
+from gateway.operations.queues.queue_cache import QueueName
+from gateway.operations.topics.fan_out import (
+    Chosen,
+    CopyMaker,
+    Origin,
+    Queues,
+    archived,
+    can_take,
+    copies,
+)
+from gateway.operations.topics.topic_cache import Audience, Target
+from protocol import envelopes
+from protocol.envelopes import Signing
+from storage.model import Queue, Topic
+from storage.queues.fifo import dedup_key
+from storage.topics.publishing import Copies, Message, Numbering, Place
+
+if TYPE_CHECKING:
+    from gateway.operations.caller import Caller
+    from gateway.operations.engine import Engine
+
+
+class Publisher(NamedTuple):
+    """Who publishes, and how the request reached us: links in envelopes go the same way."""
+
+    caller: Caller
+    base_url: str
+    trace_header: str | None = None
+
+
+class Prepared(NamedTuple):
+    """One message, ready to be written; every queue that it goes to was found, or set aside."""
+
+    engine: Engine
+    topic: Topic
+    chosen: Chosen
+    queues: Queues
+    message: Message
+
+    def committed(self, gone: frozenset[int], *, is_duplicate: bool = False) -> None:
+        """It was written and committed, but for its copies in queues that were ``gone``: wake who
+        waits for it. Of a duplicate nothing was written."""
+        if not is_duplicate:
+            delivered(self.engine, self.topic, gone, [self.chosen], self.queues)
+
+
+def origin_of(engine: Engine, publisher: Publisher, audience: Audience) -> Origin | None:
+    """What all copies share. None: the key that signs is not loaded yet."""
+    topic = audience.topic
+    signing = None
+    if audience.has_envelopes and not topic.is_fifo:
+        fingerprint = engine.signer.loaded_fingerprint
+        if fingerprint is None:
+            return None
+        base_url = engine.rules.cert_url_base or publisher.base_url
+        signing = Signing(topic.signature_version, envelopes.cert_url(base_url, fingerprint))
+    return Origin(
+        audience,
+        publisher.caller.principal,
+        publisher.trace_header,
+        publisher.base_url,
+        signing,
+        signing if engine.rules.sign_queue_envelopes else None,
+    )
+
+
+async def look_up(
+    engine: Engine, publisher: Publisher, audience: Audience, chosen: list[Chosen]
+) -> tuple[Origin, list[Chosen], Queues]:
+    """Load the key, find the queues, set aside what they cannot take, and count that."""
+    if audience.has_envelopes:
+        await engine.signer.ready()
+    origin = origin_of(engine, publisher, audience)
+    assert origin is not None
+    names = {target.queue for one in chosen for target in one.targets if target.queue}
+    queues = await engine.queues.find_many(names)
+    checked = []
+    for outgoing, targets, _ in chosen:
+        # On a FIFO topic a number is part of the envelope; any will do to measure it.
+        maker = CopyMaker(origin, outgoing, 0)
+        left: list[Target] = []
+        failures: list[Target] = []
+        for target in targets:
+            (left if can_take(maker, target, queues) else failures).append(target)
+        checked.append(Chosen(outgoing, left, failures))
+    failed = [target for one in checked for target in one.failures]
+    buried = {target.dead_letter for target in failed if target.dead_letter}
+    queues |= await engine.queues.find_many(buried)
+    if failed:
+        kept = len([t for t in failed if t.dead_letter and queues.get(t.dead_letter)])
+        series = engine.series.topics.of(audience.topic)
+        series.copies_kept += kept
+        series.copies_dropped += len(failed) - kept
+    return origin, checked, queues
+
+
+def message_for(
+    origin: Origin, one: Chosen, queues: Queues, sequence_before: int | None = None
+) -> Message:
+    """What the database must know of a message; ``sequence_before`` if it was numbered before."""
+    outgoing, topic = one.outgoing, origin.audience.topic
+
+    def make(sequence: int | None) -> Copies:
+        made = copies(origin, one, queues, sequence_before or sequence)
+        if sequence_before is None:
+            made.archived = archived(origin, outgoing, sequence)
+        return made
+
+    numbering = None
+    if topic.is_fifo and sequence_before is None:
+        assert outgoing.group_id is not None
+        assert outgoing.deduplication_id is not None
+        scope = outgoing.group_id if topic.deduplication_per_group else None
+        key = dedup_key(scope, outgoing.deduplication_id)
+        numbering = Numbering(topic.topic_id, outgoing.group_id, key)
+    return Message(outgoing.message_id, numbering, make, 2 + len(one.targets))
+
+
+def delivered(
+    engine: Engine, topic: Topic, gone: frozenset[int], chosen: list[Chosen], queues: Queues
+) -> None:
+    """Copies were committed: wake receivers and those who deliver, and count."""
+    series = engine.series.topics.of(topic)
+    elsewhere = [t.protocol for one in chosen for t in one.targets if t.queue is None]
+    web_hooks = sum([protocol in ("http", "https") for protocol in elsewhere])
+    if web_hooks:
+        engine.wakeups.deliveries_written()
+    series.web_hook_copies += web_hooks
+    series.outbox_copies += len(elsewhere) - web_hooks
+    for name, count in _copies_by_queue(chosen).items():
+        queue = queues[name]
+        if queue is None:
+            continue
+        if queue.queue_id in gone:
+            engine.queues.forget(queue.queue_id)
+        else:
+            engine.wakeups.arrived(queue.queue_id, count)
+            engine.series.copied(queue, count)
+            series.queue_copies += count
+
+
+def named(places: Iterable[Place], queues: Queues) -> list[tuple[Queue, int]]:
+    """The same places with the queues that were written to."""
+    by_id = {queue.queue_id: queue for queue in queues.values() if queue is not None}
+    return [(by_id[place.queue_id], place.sequence) for place in places]
+
+
+def _copies_by_queue(chosen: list[Chosen]) -> dict[QueueName, int]:
+    counts: dict[QueueName, int] = {}
+    for _, targets, failures in chosen:
+        for target in targets:
+            name = target.queue
+            if name is not None:
+                counts[name] = counts.get(name, 0) + 1
+        for target in failures:
+            name = target.dead_letter
+            if name is not None:
+                counts[name] = counts.get(name, 0) + 1
+    return counts

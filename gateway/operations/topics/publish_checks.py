@@ -1,0 +1,169 @@
+"""What may be published, and how each refusal reads (docs/contract/sns.md 3.2 and 3.5)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import orjson
+
+from gateway.operations.queues.message_attributes import Values
+from protocol import names
+from storage.errors import (
+    InvalidParameter,
+    ParameterValueInvalid,
+    ValidationFailed,
+)
+from storage.model import Topic
+
+MESSAGE_BYTES = 262_144
+_SUBJECT_CHARACTERS = 100
+_NAME_BYTES = 256
+_NAME_TEXT = (
+    " was found in the message attribute name. Can only include alphanumeric characters, hyphens, "
+    "underscores, or dots."
+)
+_PLAIN = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-.")
+_NO_DEDUPLICATION = (
+    "The topic should either have ContentBasedDeduplication enabled or MessageDeduplicationId "
+    "provided explicitly"
+)
+
+
+def check_message(message: str | None) -> bytes:
+    """The message's UTF-8; it must be there, not empty, and what queues can keep."""
+    if message is None:
+        raise ValidationFailed("message")
+    if not message:
+        raise InvalidParameter("Empty message")
+    try:
+        encoded = message.encode()
+    except UnicodeEncodeError:
+        raise InvalidParameter("Message Reason: the message is not valid Unicode") from None
+    if names.invalid_utf8(encoded):
+        raise InvalidParameter("Message Reason: the message has characters that XML cannot express")
+    return encoded
+
+
+def check_subject(subject: str | None) -> None:
+    """One to a hundred characters of one line."""
+    if subject is None:
+        return
+    if (
+        not 1 <= len(subject) <= _SUBJECT_CHARACTERS
+        or names.invalid_characters(subject)
+        or any(character < " " or character == "\x7f" for character in subject)
+    ):
+        raise InvalidParameter("Subject")
+
+
+def check_structure(structure: str | None, message: str) -> dict[str, str] | None:
+    """The texts by protocol of a message in JSON; None of a plain one."""
+    if structure is None or structure == "":
+        return None
+    if structure != "json":
+        raise InvalidParameter("MessageStructure")
+    try:
+        members = orjson.loads(message)
+    except (ValueError, RecursionError):
+        members = None
+    if not isinstance(members, dict):
+        raise InvalidParameter("Message Structure - JSON message body failed to parse")
+    texts = {name: text for name, text in members.items() if isinstance(text, str)}
+    if "default" not in texts:
+        raise InvalidParameter("Message Structure - No default entry in JSON message body")
+    if any(names.invalid_characters(text) for text in texts.values()):
+        raise InvalidParameter("Message Reason: the message has characters that XML cannot express")
+    return texts
+
+
+def check_ids(topic: Topic, group_id: str | None, deduplication_id: str | None) -> None:
+    """The ids that a FIFO topic needs, and that a standard one refuses."""
+    if not topic.is_fifo:
+        if deduplication_id is not None:
+            raise InvalidParameter(
+                "MessageDeduplicationId Reason: The request includes MessageDeduplicationId "
+                "parameter that is not valid for this topic type"
+            )
+        if group_id is not None:
+            _check_id("MessageGroupId", group_id)
+        return
+    if not group_id:
+        raise InvalidParameter("The MessageGroupId parameter is required for FIFO topics")
+    _check_id("MessageGroupId", group_id)
+    if deduplication_id is not None:
+        _check_id("MessageDeduplicationId", deduplication_id)
+    elif not topic.content_based_deduplication:
+        raise InvalidParameter(_NO_DEDUPLICATION)
+
+
+def _check_id(parameter: str, value: str) -> None:
+    if not names.is_fifo_id(value):
+        raise InvalidParameter(
+            f"{parameter} Reason: {parameter} can only include alphanumeric and punctuation "
+            "characters. 1 to 128 in length"
+        )
+
+
+def check_attributes(values: Values | None) -> int:
+    """The bytes that message attributes count; refuses with ParameterValueInvalid."""
+    size = 0
+    for name, value in (values or {}).items():
+        _check_name(name)
+        size += len(name.encode()) + _check_value(name, value)
+    return size
+
+
+def _check_name(name: str) -> None:
+    if len(name.encode(errors="replace")) > _NAME_BYTES:
+        raise ParameterValueInvalid("Length of message attribute name must be less than 256 bytes.")
+    if not name:
+        raise ParameterValueInvalid("The message attribute name must not be empty.")
+    for character in name:
+        if character not in _PLAIN:
+            raise ParameterValueInvalid(
+                f"Invalid non-alphanumeric character '#x{ord(character):X}'{_NAME_TEXT}"
+            )
+    for place, character in (("starting", name[0]), ("ending", name[-1])):
+        if character == ".":
+            raise ParameterValueInvalid(
+                f"Invalid message attribute name {place} with character '.' was found."
+            )
+    if ".." in name:
+        raise ParameterValueInvalid("Message attribute name can not have successive '.' character.")
+
+
+def _check_value(name: str, value: Mapping[str, Any]) -> int:
+    data_type = value.get("DataType")
+    if data_type is None:
+        raise ValidationFailed(f"messageAttributes.{name}.member.dataType")
+    if not names.is_topic_data_type(data_type):
+        raise ParameterValueInvalid(
+            f"The message attribute '{name}' has an invalid message attribute type, the set of "
+            "supported type prefixes is Binary, Number, and String."
+        )
+    kind = names.base_type(data_type)
+    field = "Binary" if kind == "Binary" else "String"
+    payload, other = value.get(f"{field}Value"), _other(field)
+    if not payload:
+        if value.get(f"{other}Value"):
+            raise ParameterValueInvalid(
+                f"The message attribute '{name}' with type '{data_type}' must use field '{field}'."
+            )
+        raise ParameterValueInvalid(
+            f"The message attribute '{name}' must contain non-empty message attribute value for "
+            f"message attribute type '{data_type}'."
+        )
+    if isinstance(payload, bytes):
+        return len(data_type) + len(payload)
+    if names.invalid_characters(payload):
+        raise ParameterValueInvalid(
+            f"The message attribute '{name}' has characters that XML cannot express."
+        )
+    if kind == "Number" and not names.is_number(payload):
+        raise ParameterValueInvalid(f"Could not cast message attribute '{name}' value to number.")
+    return len(data_type) + len(payload.encode())
+
+
+def _other(field: str) -> str:
+    return "String" if field == "Binary" else "Binary"

@@ -1,0 +1,455 @@
+"""Publish and PublishBatch: checks, fan-out, the entry for a lane (docs/contract/sns.md 3.5, 3.6).
+
+Like sends, these operations hand an entry to a lane and return; ``reply`` gets the result or the
+exception after the commit. Everything that one publish writes is one transaction. A publish whose
+queues are all cached and can take it goes without a task; whatever else must be looked up first
+does so in one.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from gateway.operations.identifiers import new_id
+from gateway.operations.queues import message_attributes
+from gateway.operations.queues.queue_cache import QueueName
+from gateway.operations.queues.receiving import Reply, spawn
+from gateway.operations.topics import publish_checks
+from gateway.operations.topics.fan_out import (
+    Chosen,
+    CopyMaker,
+    Origin,
+    Outgoing,
+    Queues,
+    choose,
+    choose_gently,
+)
+from gateway.operations.topics.preparing import (
+    Prepared,
+    Publisher,
+    delivered,
+    look_up,
+    message_for,
+    named,
+    origin_of,
+)
+from gateway.operations.topics.topic_cache import Audience, Target
+from protocol import sequence_numbers
+from protocol.digests import content_based_id
+from storage.errors import (
+    BatchRequestTooLong,
+    InvalidParameter,
+    PriorEntryRefused,
+    Rejected,
+    ValidationFailed,
+)
+from storage.model import Queue
+from storage.queues.messages import FanOut, NewMessage
+from storage.topics.publishing import Publication, Written
+
+if TYPE_CHECKING:
+    from gateway.operations.engine import Engine
+    from gateway.operations.queues.message_attributes import Values
+
+_log = logging.getLogger("queuegate.publishing")
+
+_MOST_ON_SEND_LANE_BYTES = 1 << 20
+_MOST_ON_SEND_LANE_COPIES = 1_000
+"""One flush writes them all, and everybody's sends wait for it."""
+_MOST_COUNTED_BYTES = 4 << 20
+"""Of what waits in line: copies are made when they are written, a part of this size at a time. So
+a long message for a thousand queues takes no room that others could have."""
+_MOST_TO_FILTER_BYTES = 1 << 20
+"""Of messages, once for each subscription: what is filtered without giving way to others."""
+_TRIES = 3
+
+
+class PublishMessage(NamedTuple):
+    """One message to publish."""
+
+    message: str | None
+    subject: str | None = None
+    structure: str | None = None
+    attributes: Values | None = None
+    group_id: str | None = None
+    deduplication_id: str | None = None
+    delay_seconds: int | None = None
+    """Of copies in standard queues; None: each queue's own. The AWS API has no such thing."""
+    wants_places: bool = False
+    """The publisher wants to know which messages its copies in queues became."""
+
+
+class Published(NamedTuple):
+    """What the publisher of one message gets to see."""
+
+    message_id: str
+    sequence_number: str | None = None
+    places: Sequence[tuple[Queue, int]] = ()
+    """The copies in queues: queue and sequence. Only for who wanted them."""
+
+
+def publish_message(
+    engine: Engine,
+    publisher: Publisher,
+    audience: Audience,
+    request: PublishMessage,
+    reply: Reply,
+) -> None:
+    """Publish one message to a topic; the reply is Published.
+
+    A duplicate of the last five minutes on a FIFO topic gets the first one's id and number, and
+    goes nowhere.
+    """
+    outgoing = check(engine, audience, request)
+    if outgoing.size_bytes > publish_checks.MESSAGE_BYTES:
+        raise InvalidParameter("Message too long")
+    publishing = _Publishing(engine, publisher, audience, [outgoing], lambda r: reply(_first(r)))
+    publishing.wants_places = request.wants_places
+    publishing.start()
+
+
+def _first(result: object) -> object:
+    return result[0] if isinstance(result, list) else result
+
+
+def publish_messages(
+    engine: Engine,
+    publisher: Publisher,
+    audience: Audience,
+    requests: list[PublishMessage],
+    reply: Reply,
+) -> None:
+    """Publish a batch in order; the reply is list[Published | Rejected], one for each request.
+
+    An empty message fails alone, everything else that is wrong with one fails them all. On a FIFO
+    topic what follows an empty message in its group fails, too (PriorEntryRefused).
+    """
+    closed: set[str | None] = set()
+    outcomes: list[Published | Rejected] = []
+    good: list[Outgoing] = []
+    total = 0
+    for number, request in enumerate(requests, 1):
+        if request.message == "":
+            outcomes.append(InvalidParameter("Empty message"))
+            if audience.topic.is_fifo:
+                closed.add(request.group_id)
+            continue
+        try:
+            outgoing = check(engine, audience, request)
+        except ValidationFailed as refusal:
+            raise refusal.within(f"publishBatchRequestEntries.{number}.member") from None
+        total += outgoing.size_bytes
+        if closed and request.group_id in closed:
+            outcomes.append(PriorEntryRefused(request.group_id or ""))
+            continue
+        good.append(outgoing)
+        outcomes.append(Published(outgoing.message_id))
+    if total > publish_checks.MESSAGE_BYTES:
+        raise BatchRequestTooLong(
+            "The length of all the messages put together is more than the limit."
+        )
+    if not good:
+        reply(outcomes)
+        return
+
+    def done(result: object) -> None:
+        if isinstance(result, list):
+            published = iter(result)
+            result = [o if isinstance(o, Rejected) else next(published) for o in outcomes]
+        reply(result)
+
+    _Publishing(engine, publisher, audience, good, done).start()
+
+
+async def prepare(
+    engine: Engine, publisher: Publisher, audience: Audience, request: PublishMessage
+) -> Prepared:
+    """Check one message and find out everything that is needed to write it
+    (``storage.topics.publishing.write``) within a transaction of the caller's.
+
+    Whoever wrote it calls ``committed`` after the commit.
+    """
+    outgoing = check(engine, audience, request)
+    if outgoing.size_bytes > publish_checks.MESSAGE_BYTES:
+        raise InvalidParameter("Message too long")
+    engine.series.topics.of(audience.topic).published += 1
+    targets = await choose_gently(audience.targets, outgoing)
+    origin, [chosen], queues = await look_up(
+        engine, publisher, audience, [Chosen(outgoing, targets)]
+    )
+    return Prepared(engine, audience.topic, chosen, queues, message_for(origin, chosen, queues))
+
+
+def check(engine: Engine, audience: Audience, request: PublishMessage) -> Outgoing:
+    """Check one message and work out everything about it that needs no database."""
+    message, subject, structure, attributes, group_id, deduplication_id, delay_seconds, _ = request
+    encoded = publish_checks.check_message(message)
+    assert message is not None
+    if subject is not None:
+        publish_checks.check_subject(subject)
+    texts = publish_checks.check_structure(structure, message) if structure else None
+    attribute_bytes = publish_checks.check_attributes(attributes) if attributes else 0
+    topic = audience.topic
+    if topic.is_fifo or group_id is not None or deduplication_id is not None:
+        publish_checks.check_ids(topic, group_id, deduplication_id)
+        if topic.is_fifo and deduplication_id is None:
+            deduplication_id = content_based_id(message)
+    return Outgoing(
+        new_id(),
+        message,
+        texts,
+        subject,
+        attributes or None,
+        message_attributes.stored(attributes) if attributes else None,
+        engine.clock.of(topic.account_id).instant(),
+        group_id,
+        deduplication_id,
+        len(encoded) + attribute_bytes,
+        attribute_bytes,
+        delay_seconds,
+    )
+
+
+class _Publishing:
+    """One call under way."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        publisher: Publisher,
+        audience: Audience,
+        messages: list[Outgoing],
+        reply: Reply,
+    ) -> None:
+        self._engine = engine
+        self._publisher = publisher
+        self._audience = audience
+        self._messages = messages
+        self._reply = reply
+        self._outcomes: list[Written] = []
+        self._chosen: dict[str, Sequence[Target]] = {}
+        self._tries = 0
+        self.wants_places = False
+        self._places: list[tuple[Queue, int]] = []
+
+    def start(self) -> None:
+        """Publish at once if everything is known, else in a task that finds it out."""
+        audience = self._audience
+        self._engine.series.topics.of(audience.topic).published += len(self._messages)
+        if audience.has_filters:
+            size = sum([outgoing.size_bytes for outgoing in self._messages])
+            if size * len(audience.targets) > _MOST_TO_FILTER_BYTES:
+                spawn(self._filter_first())
+                return
+        self._begin()
+
+    async def _filter_first(self) -> None:
+        """Much text for many filters: a second of work, of which nobody else should notice."""
+        try:
+            for outgoing in self._messages:
+                chosen = await choose_gently(self._audience.targets, outgoing)
+                self._chosen[outgoing.message_id] = chosen
+            self._begin()
+        except Exception as error:  # noqa: BLE001 - whatever it is, the caller must get an answer
+            self._reply(error)
+
+    def _begin(self) -> None:
+        audience = self._audience
+        origin = origin_of(self._engine, self._publisher, self._audience)
+        if (
+            origin is not None
+            and audience.only_queues
+            and not audience.topic.is_fifo
+            and self._send_plainly(origin)
+        ):
+            return
+        chosen = [Chosen(one, self._targets(one)) for one in self._messages]
+        queues = self._known_queues(chosen)
+        if origin is None or queues is None:
+            spawn(self._look_up(chosen))
+        else:
+            self._submit(origin, chosen, queues)
+
+    def _targets(self, outgoing: Outgoing) -> Sequence[Target]:
+        audience = self._audience
+        if not audience.has_filters:
+            return audience.targets
+        chosen = self._chosen.get(outgoing.message_id)
+        if chosen is None:
+            chosen = self._chosen[outgoing.message_id] = choose(audience.targets, outgoing)
+        return chosen
+
+    def _send_plainly(self, origin: Origin) -> bool:
+        """Copies for standard queues that are known and can take them, on the send lane; False when
+        it is not as plain as that, and nothing was done."""
+        cached = self._engine.queues.cached
+        clocks = self._engine.clock.accounts
+        own_clock = clocks.get(self._audience.topic.account_id)
+        rows: list[NewMessage] = []
+        queues: list[Queue] = []
+        size = 0
+        for outgoing in self._messages:
+            targets = self._targets(outgoing)
+            size += outgoing.size_bytes * len(targets)
+            if (
+                size > _MOST_ON_SEND_LANE_BYTES
+                or len(rows) + len(targets) > _MOST_ON_SEND_LANE_COPIES
+            ):
+                return False
+            most = outgoing.most_bytes
+            maker = CopyMaker(origin, outgoing)
+            for target in targets:
+                assert target.queue is not None
+                queue = cached(*target.queue)
+                if (
+                    queue is None
+                    or queue.is_fifo
+                    or most > queue.maximum_message_size_bytes
+                    or (target.has_few_attributes and outgoing.has_many_attributes)
+                    or (clocks and clocks.get(queue.account_id) is not own_clock)
+                ):
+                    return False
+                rows.append(maker.standard(target, queue))
+                queues.append(queue)
+        if rows:
+            entry = FanOut(
+                rows,
+                lambda gone: self._sent_plainly(gone, queues, entry),
+                size,
+                wants_sequences=self.wants_places,
+            )
+            self._engine.standard.send.submit(entry)
+        else:
+            # Nobody is there to hear of it.
+            self._answer()
+        return True
+
+    def _sent_plainly(self, gone: object, queues: list[Queue], entry: FanOut) -> None:
+        """The send lane is done: a set of queue ids, or an exception."""
+        if not isinstance(gone, frozenset):
+            self._reply(gone)
+            return
+        engine = self._engine
+        if entry.sequences:
+            for queue, sequence in zip(queues, entry.sequences, strict=True):
+                if sequence is not None:
+                    self._places.append((queue, sequence))
+        count = 0
+        for queue in queues:
+            if queue.queue_id in gone:
+                engine.queues.forget(queue.queue_id)
+            else:
+                engine.wakeups.arrived(queue.queue_id, 1)
+                engine.series.copied(queue, 1)
+                count += 1
+        engine.series.topics.of(self._audience.topic).queue_copies += count
+        if gone:
+            names = {(q.account_id, q.region, q.name) for q in queues if q.queue_id in gone}
+            self._look_again(names, [Chosen(one, self._targets(one)) for one in self._messages])
+        else:
+            self._answer()
+
+    def _known_queues(self, chosen: list[Chosen]) -> Queues | None:
+        """The queues of these targets from the cache, unless one is not there, or may not be able
+        to take its copy."""
+        cached = self._engine.queues.cached
+        queues: Queues = {}
+        for outgoing, targets, _ in chosen:
+            most = outgoing.most_bytes
+            for target in targets:
+                name = target.queue
+                if name is None:
+                    if target.protocol == "sqs":
+                        return None
+                    continue
+                queue = queues[name] = cached(*name)
+                if (
+                    queue is None
+                    or most > queue.maximum_message_size_bytes
+                    or (target.has_few_attributes and outgoing.has_many_attributes)
+                ):
+                    return None
+        return queues
+
+    async def _look_up(self, chosen: list[Chosen]) -> None:
+        """Load the key, find the queues, set aside what they cannot take; then go on."""
+        try:
+            found = await look_up(self._engine, self._publisher, self._audience, chosen)
+            self._submit(*found)
+        except Exception as error:  # noqa: BLE001 - whatever it is, the caller must get an answer
+            self._reply(error)
+
+    def _submit(self, origin: Origin, chosen: list[Chosen], queues: Queues) -> None:
+        size = sum([one.outgoing.size_bytes * len(one.targets) for one in chosen])
+        size = min(size, _MOST_COUNTED_BYTES)
+        # Once a message is numbered it keeps its number.
+        before = [one.sequence for one in self._outcomes] or [None] * len(chosen)
+        messages = [
+            message_for(origin, one, queues, sequence)
+            for one, sequence in zip(chosen, before, strict=True)
+        ]
+        entry = Publication(
+            messages,
+            lambda result: self._written(result, chosen, queues, entry),
+            size,
+            wants_places=self.wants_places,
+            topic_arn=self._audience.topic.arn,
+        )
+        self._engine.publish.lane.submit(entry)
+
+    def _written(
+        self, result: object, chosen: list[Chosen], queues: Queues, entry: Publication
+    ) -> None:
+        """The publish lane is done: outcomes and a set of queue ids, or an exception."""
+        if not isinstance(result, tuple):
+            self._reply(result)
+            return
+        outcomes, gone = result
+        fresh = chosen
+        if not self._outcomes:
+            self._outcomes = outcomes
+            # Duplicates keep their place: outcomes are found by it.
+            fresh = [
+                Chosen(one.outgoing, ()) if outcome.is_duplicate else one
+                for one, outcome in zip(chosen, outcomes, strict=True)
+            ]
+        for places in entry.places:
+            self._places += named(places, queues)
+        delivered(self._engine, self._audience.topic, gone, fresh, queues)
+        if gone:
+            names = {name for name, queue in queues.items() if queue and queue.queue_id in gone}
+            self._look_again(names, fresh)
+        else:
+            self._answer()
+
+    def _look_again(self, names: set[QueueName], chosen: list[Chosen]) -> None:
+        """Queues went away meanwhile: find out what is there now for their copies."""
+        left = [
+            Chosen(outgoing, [target for target in targets if target.queue in names])
+            for outgoing, targets, _ in chosen
+        ]
+        self._tries += 1
+        if not any(one.targets for one in left):
+            # They were those of others in the same flush.
+            self._answer()
+        elif self._tries < _TRIES:
+            if not self._outcomes:
+                self._outcomes = [Written(one.outgoing.message_id, None, False) for one in left]
+            spawn(self._look_up(left))
+        else:
+            _log.warning("%s: queues went away again and again", self._audience.topic.arn)
+            self._answer()
+
+    def _answer(self) -> None:
+        places = tuple(self._places)
+        if self._outcomes:
+            self._reply([_published(outcome, places) for outcome in self._outcomes])
+        else:
+            self._reply([Published(one.message_id, None, places) for one in self._messages])
+
+
+def _published(outcome: Written, places: Sequence[tuple[Queue, int]]) -> Published:
+    number = None if outcome.sequence is None else sequence_numbers.of_topic(outcome.sequence)
+    return Published(outcome.message_id, number, places)

@@ -1,0 +1,94 @@
+"""Unsubscribe: calls of owners, and links that anybody may follow (docs/contract/sns.md 3.4)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from gateway.operations.topics.confirmations import make_confirmation, new_token, write_confirmation
+from gateway.operations.topics.live_subscriptions import current_subscription, locked_subscription
+from gateway.operations.topics.subscription_endpoints import MAIL, WEB
+from storage.errors import AuthorizationError, InvalidParameter, NotFound
+from storage.topics import subscriptions
+
+if TYPE_CHECKING:
+    from gateway.operations.caller import Caller
+    from gateway.operations.engine import Engine
+    from storage.database import Transaction
+    from storage.model import Subscription, Topic
+
+_TOLD = WEB | MAIL
+
+
+@dataclass(frozen=True, slots=True)
+class Unsubscribe:
+    """``base_url``: how the caller reaches us, and where the way back leads."""
+
+    subscription_arn: str | None
+    base_url: str
+
+
+async def unsubscribe(engine: Engine, caller: Caller, request: Unsubscribe) -> None:
+    """Remove the subscription; one that is not there is no error.
+
+    A web hook or mail address whose subscription somebody other than an owner ended is told so, and
+    can restore it as it was with the token that it gets. Raises InvalidParameter, also while it is
+    pending, and AuthorizationError where credentials are needed.
+    """
+    arn = request.subscription_arn
+    if not arn:
+        raise InvalidParameter("SubscriptionArn Reason: no value for required parameter")
+    now = engine.clock.of_arn(arn).now()
+    try:
+        async with engine.database.transaction() as tx:
+            subscription = await current_subscription(tx, arn, now)
+        if subscription.protocol in _TOLD:
+            await engine.signer.ready()
+        async with engine.database.transaction() as tx:
+            subscription, topic = await locked_subscription(tx, arn, now)
+            is_owner = _owns(caller, subscription, topic)
+            _check_may_end(subscription, is_owner=is_owner)
+            is_told = not is_owner and subscription.protocol in _TOLD
+            if is_told:
+                await _tell(engine, tx, topic, subscription, base_url=request.base_url)
+            await subscriptions.delete(tx, subscription)
+    except NotFound:
+        return
+    engine.wakeups.topic_changed(topic.topic_id)
+    if is_told and subscription.protocol in WEB:
+        engine.wakeups.deliveries_written()
+
+
+def _check_may_end(subscription: Subscription, *, is_owner: bool) -> None:
+    """Where credentials are needed, an owner's are (AWS's page of ConfirmSubscription)."""
+    if not subscription.is_confirmed:
+        raise InvalidParameter(
+            "SubscriptionArn Reason: Cannot unsubscribe a subscription that is pending confirmation"
+        )
+    if subscription.authenticate_on_unsubscribe and not is_owner:
+        raise AuthorizationError("Unsubscribe requires authentication for this subscription")
+
+
+def _owns(caller: Caller, subscription: Subscription, topic: Topic) -> bool:
+    owners = (subscription.account_id, topic.account_id)
+    return not caller.is_anonymous and caller.account_id in owners
+
+
+async def _tell(
+    engine: Engine, tx: Transaction, topic: Topic, subscription: Subscription, *, base_url: str
+) -> None:
+    """Tell the endpoint, and keep for so long what it takes to restore the subscription."""
+    now, token = engine.clock.of(topic.account_id).now(), new_token()
+    seconds = engine.limits.confirmation_seconds
+    await subscriptions.remember_ended(
+        tx, now, subscription.subscription_id, token=token, token_seconds=seconds
+    )
+    confirmation = make_confirmation(
+        engine,
+        "UnsubscribeConfirmation",
+        topic=topic,
+        subscription=subscription,
+        token=token,
+        base_url=base_url,
+    )
+    await write_confirmation(tx, now, topic, subscription, confirmation)

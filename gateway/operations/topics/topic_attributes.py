@@ -1,0 +1,297 @@
+"""Topic attributes: which can be set, what values they take, how AWS reads them back (3.3)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+import orjson
+
+from gateway.operations.limits import LIMITS
+from protocol import arns, delivery_policies, names
+from protocol.errors import Malformed
+from storage.errors import InvalidParameter
+from storage.model import Topic
+from storage.topics.topics import DEFAULT_ATTRIBUTES, SubscriptionCounts
+
+IN_A_MAP = "Attributes Reason: "
+"""What a refusal begins with when attributes come in a map."""
+
+_ARCHIVE = "ArchivePolicy"
+_ARCHIVE_KEY = "MessageRetentionPeriod"
+_DELIVERY = "DeliveryPolicy"
+_DEDUPLICATION = "ContentBasedDeduplication"
+_SCOPE = "FifoThroughputScope"
+_FIFO_ONLY = {
+    _DEDUPLICATION: "Content-based deduplication",
+    _SCOPE: _SCOPE,
+    _ARCHIVE: _ARCHIVE,
+}
+_FEEDBACK = tuple(
+    f"{protocol}{setting}"
+    for protocol in ("HTTP", "SQS", "Lambda", "Firehose", "Application")
+    for setting in (
+        "SuccessFeedbackRoleArn",
+        "SuccessFeedbackSampleRate",
+        "FailureFeedbackRoleArn",
+    )
+)
+READABLE = (
+    "Policy",
+    "SignatureVersion",
+    "Owner",
+    "SubscriptionsPending",
+    "KmsMasterKeyId",
+    "TopicArn",
+    "TracingConfig",
+    "EffectiveDeliveryPolicy",
+    "SubscriptionsConfirmed",
+    "DisplayName",
+    _DELIVERY,
+    "SubscriptionsDeleted",
+    *_FEEDBACK,
+    "FifoTopic",
+    _DEDUPLICATION,
+    _SCOPE,
+    _ARCHIVE,
+    "BeginningArchiveTime",
+)
+"""Every attribute of a topic, in the order in which GetTopicAttributes answers."""
+
+
+class _Fault(Exception):
+    """Why a value is refused: the text behind the name of the parameter."""
+
+
+_Rule = Callable[[str, str], str]
+
+
+def _display_name(name: str, text: str) -> str:
+    if len(text) > LIMITS.display_name_length or names.invalid_characters(text):
+        raise _Fault(name)
+    return text
+
+
+def _key_id(name: str, text: str) -> str:
+    if len(text) > 2048 or names.invalid_characters(text):
+        raise _Fault(name)
+    return text
+
+
+def _one_of(*values: str) -> _Rule:
+    def normalise(name: str, text: str) -> str:
+        if text not in values:
+            raise _Fault(f"{name}: Invalid value. Please use either {' or '.join(values)}")
+        return text
+
+    return normalise
+
+
+def _boolean(name: str, text: str) -> str:
+    lowered = text.lower()
+    if lowered not in ("true", "false"):
+        raise _Fault(f"{name}: Invalid value. Must be true or false.")
+    return lowered
+
+
+def _loaded(text: str) -> dict[str, Any] | None:
+    """The JSON object of a text; None when it is no such text, or one nested too deeply to keep."""
+    try:
+        document = orjson.loads(text)
+        orjson.dumps(document)
+    except (ValueError, TypeError, RecursionError):
+        return None
+    return document if isinstance(document, dict) else None
+
+
+def _statements(document: Mapping[str, Any]) -> list[Any]:
+    statements = document.get("Statement")
+    return statements if isinstance(statements, list) else [statements]
+
+
+def _policy(_: str, text: str) -> str:
+    """A JSON object with statements, without the white space between its tokens."""
+    document = _loaded(text)
+    # What AWS says of every policy that it cannot read.
+    unreadable = _Fault("Policy Error: null")
+    if document is None or not all(isinstance(each, dict) for each in _statements(document)):
+        raise unreadable
+    compact = orjson.dumps(document)
+    if len(compact) > LIMITS.topic_policy_bytes or names.invalid_utf8(compact):
+        raise unreadable
+    return compact.decode()
+
+
+def _delivery_policy(_: str, text: str) -> str:
+    try:
+        return delivery_policies.parse_topic(text)
+    except Malformed as error:
+        raise _Fault(str(error)) from None
+
+
+def _archive_policy(name: str, text: str) -> str:
+    """`{"MessageRetentionPeriod":"<days>"}`; `{}` stops archiving."""
+    if not text:
+        return ""
+    document = _loaded(text)
+    if document is None:
+        raise _Fault(f"{name}: failed to parse JSON.")
+    if not document:
+        return ""
+    days = document.get(_ARCHIVE_KEY)
+    text = days if isinstance(days, str) else orjson.dumps(days).decode()
+    if len(document) > 1 or not _is_number(text, 1, LIMITS.archive_days):
+        raise _Fault(f"{name}: {_ARCHIVE_KEY} must be between 1 and {LIMITS.archive_days}")
+    return orjson.dumps({_ARCHIVE_KEY: str(int(text))}).decode()
+
+
+def _is_number(text: str, least: int, most: int) -> bool:
+    # isdigit alone takes the digits of every script.
+    if not (text.isascii() and text.isdigit() and len(text) <= 10):
+        return False
+    return least <= int(text) <= most
+
+
+def _sample_rate(name: str, text: str) -> str:
+    if not text:
+        return ""
+    if not _is_number(text, 0, 100):
+        raise _Fault(f"{name}: Invalid value. Must be between 0 and 100.")
+    return str(int(text))
+
+
+def _role_arn(name: str, text: str) -> str:
+    try:
+        if text and arns.parse(text).service != "iam":
+            raise _Fault(name)
+    except Malformed:
+        raise _Fault(name) from None
+    return text
+
+
+_RULES: Mapping[str, _Rule] = {
+    "DisplayName": _display_name,
+    "Policy": _policy,
+    _DELIVERY: _delivery_policy,
+    "KmsMasterKeyId": _key_id,
+    "SignatureVersion": _one_of("1", "2"),
+    "TracingConfig": _one_of("PassThrough", "Active"),
+    _DEDUPLICATION: _boolean,
+    _SCOPE: _one_of("Topic", "MessageGroup"),
+    _ARCHIVE: _archive_policy,
+    **{name: _sample_rate if name.endswith("Rate") else _role_arn for name in _FEEDBACK},
+}
+
+
+def wants_fifo(given: Mapping[str, str]) -> bool:
+    """Whether attributes of a new topic say that it is a FIFO topic. Raises InvalidParameter."""
+    try:
+        return _boolean("FifoTopic", given.get("FifoTopic", "false")) == "true"
+    except _Fault as fault:
+        raise InvalidParameter(f"{IN_A_MAP}{fault}") from None
+
+
+def normalise_new(given: Mapping[str, str], *, is_fifo: bool) -> dict[str, str]:
+    """The attributes of a new topic as AWS reads them back; "" where there is nothing to keep.
+
+    Says nothing of FifoTopic. Raises InvalidParameter.
+    """
+    normalised = {}
+    for name, text in given.items():
+        if name == "FifoTopic":
+            continue
+        # A standard topic says so to tools that name every attribute.
+        if not is_fifo and name == _DEDUPLICATION and text.lower() == "false":
+            continue
+        if name not in _RULES:
+            raise InvalidParameter(f"{IN_A_MAP}Unknown attribute {name}")
+        normalised[name] = normalise(name, text, is_fifo=is_fifo, where=IN_A_MAP)
+    return normalised
+
+
+def normalise(name: str, text: str, *, is_fifo: bool, where: str = "") -> str:
+    """An attribute's value as AWS reads it back; "" takes it away. Raises InvalidParameter."""
+    rule = _RULES.get(name)
+    if rule is None:
+        raise InvalidParameter(f"{where}AttributeName")
+    if not is_fifo and name in _FIFO_ONLY:
+        raise InvalidParameter(f"{where}{_FIFO_ONLY[name]} can only be set for FIFO topics")
+    try:
+        return rule(name, text)
+    except _Fault as fault:
+        raise InvalidParameter(f"{where}{fault}") from None
+
+
+def merge(current: Mapping[str, str], changes: Mapping[str, str]) -> dict[str, str]:
+    """What a topic stores after normalised ``changes``."""
+    return {name: value for name, value in {**current, **changes}.items() if value}
+
+
+def default_policy(topic: Topic) -> str:
+    """The Policy of a topic that nobody gave one: its owner may do everything."""
+    actions = (
+        "GetTopicAttributes",
+        "SetTopicAttributes",
+        "AddPermission",
+        "RemovePermission",
+        "DeleteTopic",
+        "Subscribe",
+        "ListSubscriptionsByTopic",
+        "Publish",
+    )
+    statement = {
+        "Sid": "__default_statement_ID",
+        "Effect": "Allow",
+        "Principal": {"AWS": "*"},
+        "Action": [f"SNS:{action}" for action in actions],
+        "Resource": topic.arn,
+        "Condition": {"StringEquals": {"AWS:SourceOwner": topic.account_id}},
+    }
+    policy = {"Version": "2008-10-17", "Id": "__default_policy_ID", "Statement": [statement]}
+    return orjson.dumps(policy).decode()
+
+
+def effective_policy(topic: Topic) -> str:
+    """The Policy of a topic, set or not."""
+    return topic.attributes.get("Policy") or default_policy(topic)
+
+
+def differ(topic: Topic, wanted: Mapping[str, str]) -> bool:
+    """Whether one of the normalised attributes has another value on the topic."""
+    for name, value in wanted.items():
+        if name == "Policy":
+            if orjson.loads(effective_policy(topic)) != orjson.loads(value):
+                return True
+        elif topic.attributes.get(name, DEFAULT_ATTRIBUTES.get(name, "")) != value:
+            return True
+    return False
+
+
+def read(
+    topic: Topic, counts: SubscriptionCounts, oldest_archived_at: datetime | None
+) -> dict[str, str]:
+    """All attributes of a topic in AWS's order; those that are not always there when they are set.
+
+    ``oldest_archived_at``: of the messages in its archive.
+    """
+    values = {
+        "Policy": effective_policy(topic),
+        "Owner": topic.account_id,
+        "SubscriptionsPending": str(counts.pending),
+        "TopicArn": topic.arn,
+        "EffectiveDeliveryPolicy": delivery_policies.effective_topic(
+            topic.attributes.get(_DELIVERY)
+        ),
+        "SubscriptionsConfirmed": str(counts.confirmed),
+        "DisplayName": "",
+        "SubscriptionsDeleted": str(topic.subscriptions_deleted),
+    }
+    if topic.is_fifo:
+        values |= {"FifoTopic": "true", _DEDUPLICATION: "false"}
+    if topic.archive_days and oldest_archived_at is not None:
+        instant = oldest_archived_at.astimezone(UTC)
+        text = instant.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        values["BeginningArchiveTime"] = text
+    values |= topic.attributes
+    return {name: values[name] for name in READABLE if name in values}

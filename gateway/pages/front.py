@@ -1,0 +1,122 @@
+"""What a browser shows at ``/``: which Queuegate this is, how to use it, and where to look on.
+
+One page without scripts, and without anything from elsewhere. What is in it may come from a client
+(the host that was asked), so all of it is escaped.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from html import escape
+from importlib.metadata import metadata
+from string import Template
+from typing import TYPE_CHECKING
+
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, PlainTextResponse, Response
+from starlette.routing import Route
+
+from gateway.http.request_heads import url_asked
+
+if TYPE_CHECKING:
+    from gateway.configuration.settings import Settings
+
+_README = "/_admin/readme"
+
+_STYLE = """
+:root { color-scheme: light dark; font: 16px/1.5 system-ui, sans-serif; }
+body { margin: 0; }
+main { max-width: 46rem; margin: 0 auto; padding: 2.5rem 1.25rem; }
+h1 { margin: 0 0 1rem; font-size: 1.9rem; }
+h1 small { font-size: 1rem; font-weight: normal; opacity: .65; }
+h2 { margin: 2rem 0 .5rem; font-size: 1.1rem; }
+p { margin: .5rem 0; }
+pre { margin: .5rem 0; padding: .75rem 1rem; overflow-x: auto; border-radius: .4rem;
+  background: #8882; font: .85rem/1.5 ui-monospace, monospace; user-select: all; }
+code { font: .9em ui-monospace, monospace; }
+ul { margin: .5rem 0; padding-left: 1.25rem; }
+"""
+
+_PAGE = Template("""\
+<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>Queuegate at $endpoint</title>
+<link rel="icon" href="data:,">
+<style>$style</style>
+</head>
+<body>
+<main>
+<h1>Queuegate <small>$version</small></h1>
+<p>The endpoint of SQS, SNS and EventBridge Scheduler for AWS's SDKs and tools. A click on a box
+selects it.</p>
+<pre id="endpoint">$endpoint</pre>
+<h2>boto3</h2>
+<pre>import boto3
+
+at = dict(
+    endpoint_url="$endpoint",
+    region_name="$region",
+    aws_access_key_id="any",
+    aws_secret_access_key="any",
+)
+sqs = boto3.client("sqs", **at)
+url = sqs.create_queue(QueueName="hello")["QueueUrl"]
+sqs.send_message(QueueUrl=url, MessageBody="Hello")
+print(sqs.receive_message(QueueUrl=url)["Messages"][0]["Body"])</pre>
+<h2>aws CLI</h2>
+<pre>export AWS_DEFAULT_REGION=$region AWS_ACCESS_KEY_ID=any AWS_SECRET_ACCESS_KEY=any
+aws --endpoint-url "$endpoint" sqs list-queues</pre>
+<h2>Other SDKs</h2>
+<pre>export AWS_ENDPOINT_URL_SQS="$endpoint" AWS_ENDPOINT_URL_SNS="$endpoint"
+export AWS_ENDPOINT_URL_SCHEDULER="$endpoint" AWS_ENDPOINT_URL_STS="$endpoint"</pre>
+<p>Any credentials will do; an access key of 12 digits is an account of its own. Web pages may ask
+once <code>QUEUEGATE_ALLOWED_ORIGINS</code> has their origin.</p>
+<h2>Here</h2>
+<ul>
+<li><a href="$readme">Documentation</a> of this version</li>
+<li><a href="/v1/openapi.json">/v1/openapi.json</a> describes the native API</li>
+<li><a href="/readyz">/readyz</a> says whether requests can be served, and why not</li>
+<li><a href="/metrics">/metrics</a> is for Prometheus</li>
+</ul>
+</main>
+</body>
+</html>
+""")
+
+_HEADERS = {
+    "cache-control": "no-store",
+    "content-security-policy": (
+        "default-src 'none'; img-src data:; base-uri 'none'; form-action 'none'; "
+        "frame-ancestors 'none'; style-src 'sha256-"
+        f"{base64.b64encode(hashlib.sha256(_STYLE.encode()).digest()).decode()}'"
+    ),
+    "referrer-policy": "no-referrer",
+    "x-content-type-options": "nosniff",
+}
+
+
+def front_routes(settings: Settings) -> list[Route]:
+    """The routes of the page, and of the README that it calls the documentation."""
+    package = metadata("queuegate")
+
+    async def front(request: Request) -> Response:
+        """GET /, for browsers (``page_paths.is_front_page``)."""
+        endpoint = settings.base_url or url_asked(request.scope, request.headers)
+        page = _PAGE.substitute(
+            endpoint=escape(endpoint),
+            region=escape(settings.region),
+            version=escape(package["Version"]),
+            readme=_README,
+            style=_STYLE,
+        )
+        return HTMLResponse(page, headers=_HEADERS)
+
+    async def readme(_: Request) -> Response:
+        """GET /_admin/readme: README.md as it was installed."""
+        return PlainTextResponse(str(package.json["description"]), headers=_HEADERS)
+
+    return [Route("/", front), Route(_README, readme)]

@@ -1,0 +1,105 @@
+"""The operations' pages: liveness, readiness, metrics, and the clock of testers."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from importlib.metadata import version
+from typing import TYPE_CHECKING
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route, Router
+
+from gateway.pages.answers import json_answer
+from gateway.pages.certificates import certificate_routes
+from gateway.pages.clock import clock_route
+from gateway.pages.front import front_routes
+from gateway.pages.outbox import outbox_routes
+from storage.clocks import stored_clocks as stored_settings
+from storage.errors import Unavailable
+
+if TYPE_CHECKING:
+    from gateway.configuration.settings import Settings
+    from gateway.http.app import Asgi
+    from gateway.metrics.scraping import Metrics
+    from gateway.operations.engine import Engine
+    from gateway.pages.outbox import Callers
+
+_READY_SECONDS = 2.0
+_STUCK_SECONDS = 5.0
+
+
+class _Pages:
+    def __init__(self, engine: Engine, metrics: Metrics) -> None:
+        self._engine = engine
+        self._metrics = metrics
+        self._version = version("queuegate")
+        self._asking: asyncio.Task[str] | None = None
+
+    async def livez(self, _: Request) -> Response:
+        """200 while the process answers; never asks the database."""
+        return json_answer({"status": "ok", "version": self._version})
+
+    async def readyz(self, _: Request) -> Response:
+        """200 when requests can be served, 503 with the reason when not."""
+        if self._engine.stopping:
+            return json_answer(
+                {"status": "degraded", "reason": "The gateway is shutting down."}, 503
+            )
+        reason = self._stuck_lanes() or await self._database_trouble()
+        if reason:
+            return json_answer({"status": "degraded", "reason": reason}, 503)
+        if self._engine.refuses_sends:
+            # Receives and deletes make room: nobody should be sent away for it.
+            return json_answer({"status": "ok", "warning": self._engine.refuses_sends})
+        return json_answer({"status": "ok"})
+
+    def _stuck_lanes(self) -> str:
+        """What to say of lanes whose flush has lasted for too long; nothing if there are none."""
+        now = time.monotonic()
+        lanes = self._engine.lanes
+        stuck = [lane.name for lane in lanes if lane.stuck_seconds(now) > _STUCK_SECONDS]
+        if not stuck:
+            return ""
+        return f"The database has not answered for {_STUCK_SECONDS:g} s: {', '.join(stuck)}."
+
+    async def _database_trouble(self) -> str:
+        """Ask the database something; what is wrong, or nothing."""
+        asking = self._asking
+        if asking is None or asking.done():
+            asking = self._asking = asyncio.create_task(self._ask_database())
+        # Not cancelled: without an answer giving up takes as long as the answer.
+        done, _ = await asyncio.wait([asking], timeout=_READY_SECONDS)
+        if not done:
+            return f"The database did not answer in {_READY_SECONDS:g} s."
+        return asking.result()
+
+    async def _ask_database(self) -> str:
+        try:
+            async with self._engine.database.transaction() as tx:
+                await stored_settings.clock(tx)
+        except Unavailable as error:
+            return str(error)
+        return ""
+
+    async def metrics(self, request: Request) -> Response:
+        """Prometheus text of all processes of this gateway."""
+        names = frozenset(request.query_params.getlist("name[]"))
+        return Response(await self._metrics.render(names), media_type="text/plain; version=0.0.4")
+
+
+def pages(engine: Engine, metrics: Metrics, settings: Settings, callers: Callers) -> Asgi:
+    """The router of all pages. Those that show messages ask ``callers`` who wants to see them."""
+    handlers = _Pages(engine, metrics)
+    return Router(
+        [
+            Route("/livez", handlers.livez),
+            Route("/readyz", handlers.readyz),
+            Route("/metrics", handlers.metrics),
+            clock_route(engine, settings),
+            *front_routes(settings),
+            *certificate_routes(engine.signer),
+            *outbox_routes(engine, callers),
+        ]
+    )

@@ -1,0 +1,130 @@
+"""Puts the engine of a process together, opens it, and takes it apart in order."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator, Callable, Hashable
+from datetime import datetime
+from secrets import token_bytes
+from typing import TYPE_CHECKING
+
+from gateway.operations import clock as clocks
+from gateway.operations import looking
+from gateway.operations.engine import Engine, Rules
+from gateway.operations.limits import LIMITS
+from gateway.operations.queues import receiving
+from gateway.operations.queues.in_flight import InFlight
+from gateway.operations.queues.queue_cache import QueueCache
+from gateway.operations.series import Series
+from gateway.operations.topics.signing import Signer
+from gateway.operations.topics.topic_cache import TopicCache
+from gateway.operations.wakeups import Wakeups
+from gateway.process.supplied_keys import supplied_key
+from protocol.receipts import SECRET_BYTES
+from storage.clocks import stored_clocks as stored_settings
+from storage.database import Database
+from storage.queues import receipt_secrets
+from storage.queues.fifo import FifoLanes
+from storage.queues.messages import StandardLanes
+from storage.topics.publishing import PublishLane
+
+if TYPE_CHECKING:
+    from gateway.configuration.settings import Settings
+    from gateway.tracing.spans import Tracing
+
+
+@contextlib.asynccontextmanager
+async def open_engine(
+    settings: Settings, dsn: str, tracing: Tracing | None = None
+) -> AsyncIterator[Engine]:
+    """The engine of this process, listening and ready; closed in order at the end."""
+    database = Database(dsn, max_connections=settings.max_database_connections)
+    await database.open()
+    engine = build_engine(settings, database, tracing)
+    await engine.wakeups.start()
+    try:
+        async with database.transaction() as tx:
+            stored = await stored_settings.clock(tx)
+            secret = await receipt_secrets.agree_on(tx, token_bytes(SECRET_BYTES))
+        engine.clock.move(stored)
+        engine.receipts.use(secret)
+        yield engine
+    finally:
+        engine.stopping = True
+        engine.wakeups.wake_all()
+        await receiving.settle()
+        await engine.standard.close()
+        await engine.fifo.close()
+        await engine.publish.close()
+        # What the last flushes leased for callers who have gone is given back, too.
+        await receiving.settle()
+        await engine.wakeups.stop()
+        await engine.signer.close()
+        await database.close()
+
+
+def build_engine(settings: Settings, database: Database, tracing: Tracing | None = None) -> Engine:
+    """Put the parts together; nothing is connected yet but the pool."""
+    clock = clocks.Clock()
+    now: Callable[[], datetime | None] = clock.now
+    linger = settings.linger_ms / 1000
+    series = Series(clock.timestamp)
+    standard = StandardLanes(database, now, linger_seconds=linger)
+    engine = Engine(
+        database=database,
+        queues=QueueCache(database),
+        standard=standard,
+        fifo=FifoLanes(database, now),
+        wakeups=_wakeups(database, tracing),
+        clock=clock,
+        series=series,
+        in_flight=InFlight(database, LIMITS.in_flight_messages),
+        topics=TopicCache(database),
+        publish=PublishLane(database, now, standard.lower_marks),
+        signer=Signer(database, region=settings.region, supplied=supplied_key(settings)),
+        rules=Rules(
+            settings.purge_interval_seconds,
+            settings.queue_recreate_seconds,
+            settings.default_visibility_timeout_seconds,
+            settings.allows_private_webhooks,
+            settings.signing_cert_url_base,
+            settings.sign_queue_envelopes,
+            settings.outbox_days,
+            settings.schedule_preview_count,
+            settings.schedule_list_max,
+            settings.region,
+            settings.queue_urls == "host",
+        ),
+    )
+    looking.connect(engine)
+    engine.wakeups.on_topic_changed = engine.topics.forget
+    account_of = _account_of(engine)
+    for lane in engine.lanes:
+        lane.account_of = account_of
+        lane.clocks = clock.accounts
+        lane.observe = series.flush_observer(lane.name).observe
+    if tracing is not None:
+        from gateway.tracing.lanes import watch
+
+        for lane in engine.lanes:
+            watch(tracing, lane)
+    return engine
+
+
+def _account_of(engine: Engine) -> Callable[[Hashable], Hashable]:
+    """Whose a queue id is, or the ARN of a topic (``Entry.party``): accounts take turns."""
+
+    def account_of(party: Hashable) -> Hashable:
+        if isinstance(party, str):
+            return party.split(":")[4]
+        return engine.queues.account_of(party) if isinstance(party, int) else None
+
+    return account_of
+
+
+def _wakeups(database: Database, tracing: Tracing | None) -> Wakeups:
+    if tracing is None:
+        return Wakeups(database)
+    from gateway.tracing.lanes import TracedWakeups
+
+    return TracedWakeups(database)

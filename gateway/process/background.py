@@ -1,0 +1,126 @@
+"""The workers that run beside the faces, or alone as ``queuegate worker``."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from typing import TYPE_CHECKING, Protocol
+
+from gateway.http.listening import links_url
+from gateway.operations.schedules.dispatch import Dispatcher
+from gateway.process.assembly import open_engine
+from gateway.tracing.opening import open_tracing
+from protocol import envelopes
+from scheduler import all_workers
+from scheduler.delivery.attempts import DeliveryOptions, Sign
+from scheduler.delivery.deliver import Deliver
+from scheduler.fire import FireOptions, FireSchedules
+from scheduler.keep_time import KeepTime
+from scheduler.worker import Worker
+
+if TYPE_CHECKING:
+    from gateway.configuration.settings import Settings
+    from gateway.operations.engine import Engine
+    from gateway.tracing.spans import Tracing
+    from scheduler.firing.rounds import Dispatch
+
+# The supervisor of several processes kills them five seconds after the deadline of requests.
+_STOP_SECONDS = 3.0
+
+
+class Background(Protocol):
+    """Something that works until it is told to stop."""
+
+    def start(self, *, after_seconds: float = 0.0) -> None:
+        """Begin."""
+
+    async def stop(self) -> None:
+        """Finish what is under way, within seconds, and end."""
+
+
+def workers_for(
+    engine: Engine, settings: Settings, tracing: Tracing | None = None
+) -> list[Background]:
+    """Every worker that the settings ask for, on the engine's database and clock. Any number of
+    processes may run them."""
+    workers: list[Background] = [
+        Worker(KeepTime(engine.database, engine.series.clock)),
+        *all_workers(
+            engine.database,
+            engine.clock,
+            engine.wakeups.arrived,
+            queue_recreate_seconds=engine.rules.queue_recreate_seconds,
+            outbox_days=engine.rules.outbox_days,
+            has_room=lambda: not engine.refuses_sends,
+        ),
+    ]
+    if settings.delivery_enabled:
+        deliver = Deliver(
+            engine.database,
+            engine.clock,
+            _options(engine, settings, tracing),
+            sign=_signing(engine),
+            on_moved=engine.wakeups.arrived,
+            tally=engine.series.deliveries,
+        )
+        engine.wakeups.on_deliveries = deliver.wake
+        workers.append(deliver)
+    if settings.schedule_enabled:
+        workers.append(_firing(engine, settings, tracing))
+    return workers
+
+
+def _firing(engine: Engine, settings: Settings, tracing: Tracing | None) -> FireSchedules:
+    dispatcher = Dispatcher(engine, links_url(settings) or f"http://localhost:{settings.port}")
+    fire = FireSchedules(
+        engine.database,
+        engine.clock,
+        FireOptions(settings.schedule_poll_ms / 1000, settings.schedule_batch_size),
+        dispatch=dispatcher if tracing is None else _traced(dispatcher, tracing),
+        tally=engine.series.schedules,
+    )
+    engine.wakeups.on_schedules = fire.wake
+    return fire
+
+
+def _traced(dispatcher: Dispatcher, tracing: Tracing) -> Dispatch:
+    from gateway.tracing.fires import TracedDispatch
+
+    return TracedDispatch(dispatcher, tracing)
+
+
+def _options(engine: Engine, settings: Settings, tracing: Tracing | None) -> DeliveryOptions:
+    options = DeliveryOptions(
+        poll_seconds=settings.delivery_poll_ms / 1000,
+        timeout_seconds=float(settings.delivery_timeout_seconds),
+        batch_size=settings.delivery_batch_size,
+        concurrency=settings.delivery_concurrency,
+        stop_seconds=min(_STOP_SECONDS, settings.shutdown_deadline_seconds),
+        allow_private=engine.rules.private_webhooks,
+        ca_file=settings.webhook_ca_file,
+    )
+    return options if tracing is None else replace(options, trace=tracing.delivery)
+
+
+def _signing(engine: Engine) -> Sign:
+    async def sign(envelope: str) -> str:
+        if not envelopes.is_unsigned(envelope):
+            return envelope
+        [signature] = await engine.signer.sign_many([envelopes.to_sign(envelope)])
+        return envelopes.with_signature(envelope, signature, engine.signer.fingerprint)
+
+    return sign
+
+
+async def run_workers(settings: Settings, dsn: str, stop: asyncio.Event) -> None:
+    """Run the workers without any face until ``stop`` is set."""
+    async with (
+        open_tracing(settings) as tracing,
+        open_engine(settings, dsn, tracing) as engine,
+    ):
+        workers = workers_for(engine, settings, tracing)
+        for worker in workers:
+            worker.start()
+        await stop.wait()
+        for worker in workers:
+            await worker.stop()

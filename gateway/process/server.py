@@ -1,0 +1,245 @@
+"""One gateway process: database, engine and app are put together and serve until told to stop."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import logging
+import signal
+import socket
+import sys
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from functools import partial
+from typing import TYPE_CHECKING
+
+import uvicorn
+
+from gateway.faces.aws.face import AwsFace, Binding
+from gateway.faces.aws.scheduler import bindings as aws_scheduler
+from gateway.faces.aws.sns import bindings as aws_sns
+from gateway.faces.aws.sqs import bindings as aws_sqs
+from gateway.faces.aws.sts import bindings as aws_sts
+from gateway.http.admission import Admission
+from gateway.http.app import App, Options
+from gateway.http.auth import Authenticator
+from gateway.http.counted_connections import look_for_files, room_for_clients
+from gateway.http.fast_path import FastPath, FastProtocol, protocol_class
+from gateway.http.listening import Sockets, links_url
+from gateway.metrics.scraping import Metrics
+from gateway.operations.traffic import Traffic
+from gateway.process.assembly import open_engine
+from gateway.process.background import Background, workers_for
+from gateway.process.disk import watching
+from gateway.tracing.opening import open_tracing
+
+if TYPE_CHECKING:
+    from gateway.configuration.settings import Settings
+    from gateway.http.app import Asgi, Rest
+    from gateway.operations.engine import Engine
+    from gateway.tracing.spans import Tracing
+
+_log = logging.getLogger("queuegate.server")
+
+_SWITCH_SECONDS = 0.001
+"""How long a thread beside the event loop may hold it up at a time (``sys.setswitchinterval``)."""
+
+
+class _Server(uvicorn.Server):
+    """Uvicorn without its signal handlers: ours must run before connections are drained."""
+
+    def __init__(
+        self, config: uvicorn.Config, on_ready: Callable[[], None], on_tick: Callable[[], None]
+    ) -> None:
+        super().__init__(config)
+        self._on_ready = on_ready
+        self._on_tick = on_tick
+        self._stop_wanted = asyncio.Event()
+
+    def stop(self) -> None:
+        """Begin to drain."""
+        self.should_exit = True
+        self._stop_wanted.set()
+
+    async def main_loop(self) -> None:
+        """Once a second, for the date header, where uvicorn ticks ten times as often."""
+        while not await self.on_tick(0):
+            self._on_tick()
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._stop_wanted.wait(), 1.0)
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Nothing: ``_serve`` has installed ours."""
+        yield
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Listen, then say so."""
+        await super().startup(sockets)
+        if self.started:
+            self._on_ready()
+
+
+async def run(
+    settings: Settings,
+    dsn: str,
+    sockets: Sockets,
+    on_ready: Callable[[], None],
+    *,
+    worker_number: int = 0,
+) -> None:
+    """Serve on ``sockets`` until SIGTERM or SIGINT, then drain and return.
+
+    Draining: no new connections, long polls end with what they have, what is in flight is finished
+    within ``settings.shutdown_deadline_seconds``, then workers and lanes close.
+    """
+    async with (
+        open_tracing(settings) as tracing,
+        open_engine(settings, dsn, tracing) as engine,
+        watching(engine, settings.watched_dir) as disk,
+    ):
+        authenticator = Authenticator(
+            mode=settings.auth,
+            accounts=settings.accounts,
+            account_id=settings.account_id,
+            region=settings.region,
+        )
+        aws = AwsFace(engine, authenticator, _bindings(tracing))
+        engine.series.traffic = _traffic(settings)
+        metrics = Metrics(engine, settings.runtime_dir, worker_number, disk)
+
+        def make_pages() -> Asgi:
+            from gateway.pages.routes import pages
+
+            return pages(engine, metrics, settings, authenticator)
+
+        def make_rest() -> Rest:
+            from gateway.faces.rest.api import RestFace
+
+            return _rest(RestFace(engine, authenticator), tracing)
+
+        admission = _admission(settings)
+        links = links_url(settings)
+        app = App(
+            aws,
+            make_pages,
+            make_rest,
+            admission,
+            Options(settings.base_url, links, settings.max_body_bytes, settings.access_log),
+        )
+        fast_path = FastPath(
+            aws, authenticator, admission, access_log=settings.access_log, links_url=links
+        )
+        served, protocol = _served(app, fast_path, tracing)
+        look = partial(look_for_files, engine.series.traffic, sockets[0].fileno())
+        server = _Server(_uvicorn_config(settings, served, protocol), on_ready, look)
+        workers = workers_for(engine, settings, tracing) if worker_number == 0 else []
+        async with metrics.shared(), _at_work(workers):
+            await _serve(engine, server, sockets)
+
+
+@contextlib.asynccontextmanager
+async def _at_work(workers: list[Background]) -> AsyncIterator[None]:
+    for number, worker in enumerate(workers):
+        worker.start(after_seconds=0.1 * number)
+    try:
+        yield
+    finally:
+        for worker in workers:
+            await worker.stop()
+
+
+def _traffic(settings: Settings) -> Traffic:
+    own_files = settings.max_database_connections + settings.delivery_concurrency
+    return Traffic(
+        most_bytes=settings.max_buffered_bytes,
+        most_clients=room_for_clients(settings.max_clients, own_files),
+    )
+
+
+_Bindings = Mapping[str, Mapping[str, Binding]]
+
+
+def _bindings(tracing: Tracing | None) -> _Bindings:
+    bindings: _Bindings = {
+        "sqs": aws_sqs.BINDINGS,
+        "sns": aws_sns.BINDINGS,
+        "scheduler": aws_scheduler.BINDINGS,
+        "sts": aws_sts.BINDINGS,
+    }
+    if tracing is None:
+        return bindings
+    from gateway.tracing.requests import traced_bindings
+
+    return traced_bindings(bindings)
+
+
+def _admission(settings: Settings) -> Admission:
+    return Admission(
+        listens_on=settings.hosts,
+        base_url=settings.base_url,
+        hosts=settings.allowed_hosts,
+        origins=settings.allowed_origins,
+    )
+
+
+def _rest(rest: Rest, tracing: Tracing | None) -> Rest:
+    if tracing is None:
+        return rest
+    from gateway.tracing.requests import TracedRest
+
+    return TracedRest(rest)
+
+
+def _served(
+    app: App, fast_path: FastPath, tracing: Tracing | None
+) -> tuple[Asgi, type[FastProtocol]]:
+    """What answers on the ordinary path, and the protocol class with the fast one."""
+    if tracing is None:
+        return app, protocol_class(fast_path)
+    from gateway.tracing.fast_path import traced_protocol_class
+    from gateway.tracing.requests import TracedApp
+
+    return TracedApp(app, tracing), traced_protocol_class(tracing, fast_path)
+
+
+def _uvicorn_config(settings: Settings, app: Asgi, protocol: type[FastProtocol]) -> uvicorn.Config:
+    return uvicorn.Config(
+        app,
+        http=protocol,
+        loop="none",
+        lifespan="off",
+        ws="none",
+        access_log=False,
+        log_config=None,
+        server_header=False,
+        proxy_headers=False,
+        date_header=True,
+        timeout_keep_alive=75,
+        timeout_graceful_shutdown=settings.shutdown_deadline_seconds,
+        backlog=4096,
+    )
+
+
+async def _serve(engine: Engine, server: _Server, sockets: Sockets) -> None:
+    loop = asyncio.get_running_loop()
+    sys.setswitchinterval(_SWITCH_SECONDS)
+
+    def stop() -> None:
+        if not engine.stopping:
+            _log.info("draining")
+        engine.stopping = True
+        engine.wakeups.wake_all()
+        server.stop()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop)
+    # Whatever was made until now stays: the collector need not look at it again.
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 50)
+    try:
+        await server.serve(sockets=sockets)
+    finally:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.remove_signal_handler(number)

@@ -1,0 +1,29 @@
+"""When a schedule fires: what people write, and the instants that follow from it.
+
+Pure: no clock, no database, no network; whoever needs "now" passes it. croniter is imported when
+the first cron expression is read, not with this package.
+
+A cron expression is read in its zone. A local time that a clock change skips runs at the first
+instant after the change. A local time that comes twice runs the first time only. An hour field of
+`*` or `*/n` follows elapsed time instead: it runs in both repeated hours, and `*` is not made up
+for after a skipped hour, because the next hour's run is there (docs/contract/scheduler.md 4.3). A
+rate counts elapsed time and knows no zone.
+"""
+
+from protocol.expressions.aws import parse_aws
+from protocol.expressions.descriptions import human_readable
+from protocol.expressions.native import parse_native
+from protocol.expressions.phrases import PHRASES, PHRASES_READ_AT
+from protocol.expressions.refusal import Unparsable
+from protocol.expressions.timing import Timing, canonical
+
+__all__ = [
+    "PHRASES",
+    "PHRASES_READ_AT",
+    "Timing",
+    "Unparsable",
+    "canonical",
+    "human_readable",
+    "parse_aws",
+    "parse_native",
+]

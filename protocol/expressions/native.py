@@ -1,0 +1,97 @@
+"""The four ways in which the native API says when: cron, every, when, fire_at."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime, timedelta
+from zoneinfo import ZoneInfo
+
+from protocol.expressions.fields import native_fields, native_text
+from protocol.expressions.intervals import parse_every
+from protocol.expressions.phrases import parse_when
+from protocol.expressions.refusal import Unparsable, shown
+from protocol.expressions.timing import Timing, written
+from protocol.expressions.zones import local_to_instant, zone_named
+
+_INSTANT = re.compile(
+    r"(?P<wall>\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d(?::\d\d(?:\.\d{1,9})?)?)(?P<zone>[Zz]|[+-]\d\d:\d\d)?",
+    re.ASCII,
+)
+_LATE = timedelta(minutes=1)
+_LONGEST = 1_000
+"""Of any form, blanks and all: it is kept and shown as it was written."""
+
+
+def parse_native(
+    *,
+    cron: str | None = None,
+    every: str | None = None,
+    when: str | None = None,
+    fire_at: str | None = None,
+    timezone: str = "UTC",
+    now: datetime,
+) -> Timing:
+    """The timing that exactly one of four forms says, read in ``timezone`` at ``now`` (aware).
+
+    cron      five fields as in crontab(5), or an alias such as @hourly
+    every     an interval; it becomes cron where cron can say it, else a rate from ``now``
+    when      plain English: `phrases.PHRASES` has the list; a single time has to be in the future
+    fire_at   RFC 3339, or a local time in ``timezone``; up to a minute in the past, for clocks
+              differ: an older one is taken for a slip of the pen
+
+    Unparsable says what is wrong and what would be right; also for an unknown zone and for a cron
+    expression that never fires (30 February).
+    """
+    forms = {"cron": cron, "every": every, "when": when, "fire_at": fire_at}
+    given = [name for name, text in forms.items() if text is not None]
+    if len(given) != 1:
+        raise Unparsable(
+            "Give exactly one of cron, every, when and fire_at; "
+            + (f"found {' and '.join(given)}." if given else "found none.")
+        )
+    [form] = given
+    if len(forms[form] or "") > _LONGEST:
+        raise Unparsable(f"{form}: an expression has at most {_LONGEST} characters.")
+    zone = zone_named(timezone)
+    if cron is not None:
+        return _cron(cron, timezone)
+    if every is not None:
+        return parse_every(every, timezone=timezone, now=now)
+    if when is not None:
+        return parse_when(when, zone=zone, now=now)
+    return _fire_at(fire_at or "", zone, now)
+
+
+def _cron(text: str, timezone: str) -> Timing:
+    if not native_fields(text).ever_fires():
+        raise Unparsable(
+            f"Cron expression {shown(text)} never fires: none of its months has such a day."
+        )
+    return Timing("cron", expression=native_text(text), timezone=timezone)
+
+
+def _fire_at(text: str, zone: ZoneInfo, now: datetime) -> Timing:
+    instant = read_instant(text, zone)
+    if instant < now - _LATE:
+        raise Unparsable(
+            f"fire_at: {written(instant)} is in the past; now is "
+            f"{written(now.replace(microsecond=0))}. Is the year right?"
+        )
+    return Timing("once", instant=instant)
+
+
+def read_instant(text: str, zone: ZoneInfo) -> datetime:
+    """The instant (UTC) of RFC 3339 text; without offset it is a local time in the zone."""
+    found = _INSTANT.fullmatch(text.strip())
+    try:
+        if not found:
+            raise ValueError
+        wall = datetime.fromisoformat(found["wall"].upper())
+        if not found["zone"]:
+            return local_to_instant(wall, zone)
+        return datetime.fromisoformat(found[0].upper()).astimezone(UTC)
+    except (ValueError, OverflowError):
+        raise Unparsable(
+            f"fire_at: {shown(text)} is no instant; write it as 2026-12-01T09:00:00Z, with an "
+            "offset (+01:00), or without one as a local time in the timezone."
+        ) from None

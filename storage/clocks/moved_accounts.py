@@ -1,0 +1,62 @@
+"""Accounts with a clock of their own: which of them have something that a worker has to see to."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from datetime import datetime
+from typing import TYPE_CHECKING, Literal, NamedTuple
+from uuid import UUID
+
+from storage.queries import load
+
+if TYPE_CHECKING:
+    from storage.database import Transaction
+
+_SQL = load("clocks/moved_accounts")
+_NEXT_SCHEDULES = _SQL["next_schedules"].text
+_NEXT_DELIVERIES = _SQL["next_deliveries"].text
+
+Holding = Literal["queues", "topics", "move tasks", "replays", "outbox"]
+_HOLDERS: dict[Holding, str] = {
+    "queues": _SQL["with_queues"].text,
+    "topics": _SQL["with_topics"].text,
+    "move tasks": _SQL["with_move_tasks"].text,
+    "replays": _SQL["with_replays"].text,
+    "outbox": _SQL["with_outbox"].text,
+}
+
+
+async def find(tx: Transaction, holding: Holding, account_ids: Collection[str]) -> list[str]:
+    """Those of these accounts that have something of that kind."""
+    rows = await tx.fetch(_HOLDERS[holding], list(account_ids))
+    return [row["account_id"] for row in rows]
+
+
+class NextSchedule(NamedTuple):
+    """Whether a schedule of the account is due, and in how many seconds the next one will be."""
+
+    account_id: str
+    is_due: bool
+    next_in: float | None
+
+
+async def next_schedules(tx: Transaction, presents: Mapping[str, datetime]) -> list[NextSchedule]:
+    """For those of these accounts that have active schedules."""
+    rows = await tx.fetch(_NEXT_SCHEDULES, list(presents), list(presents.values()))
+    return [NextSchedule(*row) for row in rows]
+
+
+class NextDelivery(NamedTuple):
+    """In how many seconds the first delivery of a subscription is due."""
+
+    account_id: str
+    subscription_id: UUID
+    due_in: float
+
+
+async def next_deliveries(
+    tx: Transaction, presents: Mapping[str, datetime], *, most: int
+) -> list[NextDelivery]:
+    """For subscriptions of these accounts, the most overdue first."""
+    rows = await tx.fetch(_NEXT_DELIVERIES, list(presents), list(presents.values()), most)
+    return [NextDelivery(*row) for row in rows]

@@ -1,0 +1,36 @@
+"""What keeps the present of all statements from going back when the server's clock does."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import TYPE_CHECKING, NamedTuple
+
+from storage.queries import load
+
+if TYPE_CHECKING:
+    from storage.database import Transaction
+
+_SQL = load("clocks/presents")
+_KEEP = _SQL["keep_present"].text
+
+# "QG" in ASCII, and the third use of it.
+_LOCK = (0x5147, 3)
+
+
+class Present(NamedTuple):
+    """What the server's clock says, and what statements take for the present."""
+
+    clock: datetime
+    present: datetime
+
+    @property
+    def behind_seconds(self) -> float:
+        """How far the clock is behind what it was once."""
+        return max((self.present - self.clock).total_seconds(), 0.0)
+
+
+async def keep(tx: Transaction, at_least: datetime | None) -> Present:
+    """Nobody's present will lie before this one, nor before ``at_least``."""
+    row = await tx.fetchrow(_KEEP, *_LOCK, at_least)
+    assert row is not None
+    return Present(row["clock"], row["present"])

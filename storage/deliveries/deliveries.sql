@@ -1,0 +1,137 @@
+-- Requests to web hooks: rows of `deliveries`, from the publish to the last attempt.
+-- Every statement that needs the time takes `now`; NULL means the clock of the database.
+
+-- name: insert
+-- params: now, subscription_ids, kinds, are_raw, message_ids, account_ids, regions, topic_names, endpoints, bodies, attributes
+-- One row for each request that is still to be made, due at once. attributes is NULL when none has
+-- any.
+INSERT INTO deliveries (subscription_id, kind, is_raw, due_at, created_at, message_id, account_id,
+  region, topic_name, endpoint, body, attributes)
+SELECT i.subscription_id, i.kind, i.is_raw, clock.now, clock.now, i.message_id, i.account_id,
+  i.region, i.topic_name, i.endpoint, i.body, i.attributes
+FROM (SELECT coalesce($1::timestamptz, present()) AS now) AS clock,
+  unnest($2::uuid[], $3::text[], $4::boolean[], $5::uuid[], $6::text[], $7::text[], $8::text[],
+         $9::text[], $10::text[], $11::text[])
+    AS i (subscription_id, kind, is_raw, message_id, account_id, region, topic_name, endpoint, body,
+      attributes)
+
+-- name: find_heads
+-- params: now, after_subscription_id, most, account_ids, are_chosen
+-- From one subscription to the next by index: each one that has pending deliveries, and in how many
+-- seconds the first of them is due; NULL where it is not of these accounts, or of all others
+-- (storage.clocks.whose). A million rows of one subscription cost one probe.
+WITH RECURSIVE heads AS (
+  (SELECT d.subscription_id, d.account_id, d.due_at, 1 AS place FROM deliveries AS d
+   WHERE d.state = 'pending' AND d.subscription_id > $2::uuid
+   ORDER BY d.subscription_id, d.due_at LIMIT 1)
+  UNION ALL
+  SELECT n.subscription_id, n.account_id, n.due_at, h.place + 1
+  FROM heads AS h, LATERAL (
+    SELECT d.subscription_id, d.account_id, d.due_at FROM deliveries AS d
+    WHERE d.state = 'pending' AND d.subscription_id > h.subscription_id
+    ORDER BY d.subscription_id, d.due_at LIMIT 1) AS n
+  WHERE h.place < $3
+)
+SELECT h.subscription_id, CASE WHEN (h.account_id = ANY($4::text[])) = $5::boolean
+  THEN date_part('epoch', h.due_at - coalesce($1::timestamptz, present())) END AS due_in
+FROM heads AS h ORDER BY h.place
+
+-- name: find_policies
+-- params: subscription_ids
+-- What is set for deliveries to these subscriptions; one that is gone is missing. OFFSET keeps the
+-- planner to one probe for each.
+SELECT i.subscription_id, s.attributes ->> 'DeliveryPolicy' AS own_policy,
+  s.attributes ->> 'RedrivePolicy' AS redrive_policy,
+  t.attributes ->> 'DeliveryPolicy' AS topic_policy, t.topic_name, s.is_native
+FROM unnest($1::uuid[]) AS i (subscription_id),
+  LATERAL (SELECT k.topic_id, k.attributes, k.is_native FROM subscriptions AS k
+           WHERE k.subscription_id = i.subscription_id OFFSET 0) AS s,
+  LATERAL (SELECT k.attributes, k.topic_name FROM topics AS k WHERE k.topic_id = s.topic_id OFFSET 0) AS t
+
+-- name: hold_throttles
+-- params: now, subscription_ids
+-- In how many seconds the next delivery of each may begin; negative: since when. Their rows are held,
+-- those that another worker holds are left out: it is about to begin some.
+SELECT s.subscription_id, coalesce(date_part('epoch',
+    s.throttled_until - coalesce($1::timestamptz, present())), -3600) AS free_in
+FROM subscriptions AS s
+WHERE s.subscription_id = ANY($2::uuid[])
+ORDER BY s.subscription_id
+FOR NO KEY UPDATE SKIP LOCKED
+
+-- name: set_throttles
+-- params: now, subscription_ids, free_in
+-- The next delivery of each may begin in so many seconds.
+UPDATE subscriptions AS s
+SET throttled_until = coalesce($1::timestamptz, present())
+  + ($3::float8[])[array_position($2::uuid[], s.subscription_id)] * interval '1 second'
+WHERE s.subscription_id = ANY($2::uuid[])
+
+-- name: claim
+-- params: now, subscription_ids, limits, held_ids, lease_seconds
+-- Leases up to `limit` due deliveries of each subscription, the most overdue first. A row whose lease
+-- ran out has lost its worker, or that one cannot reach the database: the request may have been made.
+-- `held_ids` are those that this very process still works on, whatever the clock says.
+-- The update goes by ctid through an array, as in `messages.receive`.
+WITH clock AS MATERIALIZED (
+  SELECT coalesce($1::timestamptz, present()) AS now
+), picked AS MATERIALIZED (
+  SELECT p.ctid AS place, p.delivery_id, p.is_leased
+  FROM clock, unnest($2::uuid[], $3::int[]) AS s (subscription_id, max),
+    LATERAL (
+      SELECT d.ctid, d.delivery_id, d.is_leased FROM deliveries AS d
+      WHERE d.state = 'pending' AND d.subscription_id = s.subscription_id AND d.due_at <= clock.now
+        AND NOT (d.is_leased AND d.delivery_id = ANY($4::bigint[]))
+      ORDER BY d.due_at LIMIT s.max FOR NO KEY UPDATE SKIP LOCKED) AS p
+)
+UPDATE deliveries AS d
+SET is_leased = true, due_at = clock.now + $5::float8 * interval '1 second',
+    attempt_count = d.attempt_count + 1,
+    lost_count = d.lost_count + CASE WHEN d.is_leased THEN 1 ELSE 0 END
+FROM clock
+WHERE d.ctid = ANY(ARRAY(SELECT picked.place FROM picked))
+RETURNING d.delivery_id, d.attempt_count, d.lost_count, d.subscription_id, d.kind, d.is_raw,
+  d.message_id, d.account_id, d.region, d.topic_name, d.endpoint, d.body,
+  d.delivery_id = ANY(ARRAY(SELECT p.delivery_id FROM picked AS p WHERE p.is_leased)) AS was_lost
+
+-- name: remove
+-- params: delivery_ids, attempt_counts
+-- Deletes deliveries, those that are still leased by that attempt: else another worker has them.
+DELETE FROM deliveries AS d
+WHERE d.delivery_id = ANY($1::bigint[]) AND d.is_leased
+  AND d.attempt_count = ($2::int[])[array_position($1::bigint[], d.delivery_id)]
+
+-- name: record_failures
+-- params: now, delivery_ids, attempt_counts, delays, statuses, errors
+-- Ends the leases of attempts that failed: due again after the delay, or exhausted where it is NULL.
+UPDATE deliveries AS d
+SET is_leased = false, attempted_at = clock.now,
+    state = CASE WHEN ($4::float8[])[array_position($2::bigint[], d.delivery_id)] IS NULL
+      THEN 'exhausted' ELSE 'pending' END,
+    due_at = clock.now
+      + coalesce(($4::float8[])[array_position($2::bigint[], d.delivery_id)], 0)
+        * interval '1 second',
+    last_status = ($5::int[])[array_position($2::bigint[], d.delivery_id)],
+    last_error = ($6::text[])[array_position($2::bigint[], d.delivery_id)]
+FROM (SELECT coalesce($1::timestamptz, present()) AS now) AS clock
+WHERE d.delivery_id = ANY($2::bigint[]) AND d.is_leased
+  AND d.attempt_count = ($3::int[])[array_position($2::bigint[], d.delivery_id)]
+
+-- name: give_back
+-- params: now, delivery_ids, attempt_counts
+-- Ends leases whose attempts were broken off: due at once, and counted like leases that ran out.
+UPDATE deliveries AS d
+SET is_leased = false, due_at = coalesce($1::timestamptz, present()),
+    lost_count = d.lost_count + 1
+WHERE d.delivery_id = ANY($2::bigint[]) AND d.is_leased
+  AND d.attempt_count = ($3::int[])[array_position($2::bigint[], d.delivery_id)]
+
+-- name: hold
+-- params: delivery_ids, attempt_counts
+-- Which of these deliveries are still leased by that attempt, with the attributes of their messages;
+-- they are held.
+SELECT d.delivery_id, d.attributes FROM deliveries AS d
+WHERE d.delivery_id = ANY($1::bigint[]) AND d.is_leased
+  AND d.attempt_count = ($2::int[])[array_position($1::bigint[], d.delivery_id)]
+ORDER BY d.delivery_id
+FOR UPDATE

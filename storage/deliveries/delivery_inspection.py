@@ -1,0 +1,151 @@
+"""Deliveries to web hooks as operators see them, and what they do with those that were given up."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, NamedTuple
+from uuid import UUID
+
+from storage.notifications import tell_deliveries_written
+from storage.planning import probe_by_key
+from storage.queries import load
+
+if TYPE_CHECKING:
+    from storage.database import Transaction
+
+_SQL = load("deliveries/delivery_inspection")
+_GAUGE = _SQL["gauge"].text
+_LIST_SOME = _SQL["list_some"].text
+_FIND = _SQL["find"].text
+_SUMMARISE = _SQL["summarise"].text
+_REDRIVE = _SQL["redrive"].text
+_DELETE_SOME = _SQL["delete_some"].text
+
+_MOST_COUNTED = 10_000
+_MOST_SUBSCRIPTIONS = 1_000
+
+TopicName = tuple[str, str, str]
+"""(account_id, region, name)."""
+_ANY_TOPIC = (None, None, None)
+
+
+class Gauges(NamedTuple):
+    """The state of all deliveries; counts above 10,000 are estimates."""
+
+    pending: int
+    exhausted: int
+    oldest_pending_seconds: float
+
+
+class Delivery(NamedTuple):
+    """One delivery, as it is stored; ``body`` is None in lists."""
+
+    delivery_id: int
+    subscription_id: UUID
+    kind: str
+    state: str
+    is_leased: bool
+    is_raw: bool
+    due_at: datetime
+    created_at: datetime
+    attempted_at: datetime | None
+    attempt_count: int
+    lost_count: int
+    last_status: int | None
+    last_error: str | None
+    message_id: UUID
+    account_id: str
+    region: str
+    topic_name: str
+    endpoint: str
+    body: str | None
+
+
+class EndpointSummary(NamedTuple):
+    """All deliveries to one endpoint."""
+
+    endpoint: str
+    pending: int
+    oldest_pending_seconds: float
+    exhausted: int
+    lost: int
+    last_error: str | None
+
+
+class Filter(NamedTuple):
+    """Which deliveries to list; None leaves a condition out."""
+
+    state: str | None = None
+    only_stuck: bool = False
+    """Pending, and failed or lost before, or a minute late."""
+    topic: TopicName | None = None
+    endpoint: str | None = None
+
+
+async def gauges(tx: Transaction, now: datetime | None) -> Gauges:
+    """Bounded work at any backlog."""
+    await probe_by_key(tx)
+    row = await tx.fetchrow(_GAUGE, now, _MOST_COUNTED, _MOST_SUBSCRIPTIONS)
+    assert row is not None
+    return Gauges(*row)
+
+
+async def list_some(
+    tx: Transaction, now: datetime | None, wanted: Filter, *, limit: int
+) -> list[Delivery]:
+    """The oldest deliveries that the filter lets pass."""
+    topic = wanted.topic or _ANY_TOPIC
+    rows = await tx.fetch(
+        _LIST_SOME, now, wanted.state, wanted.only_stuck, *topic, wanted.endpoint, limit
+    )
+    return [Delivery(*row) for row in rows]
+
+
+async def find(tx: Transaction, delivery_id: int) -> Delivery | None:
+    """One delivery with its body."""
+    row = await tx.fetchrow(_FIND, delivery_id)
+    return None if row is None else Delivery(*row)
+
+
+async def summarise(
+    tx: Transaction, now: datetime | None, topic: TopicName | None, *, limit: int
+) -> list[EndpointSummary]:
+    """By endpoint, those with the most deliveries first."""
+    rows = await tx.fetch(_SUMMARISE, now, *(topic or _ANY_TOPIC), limit)
+    return [EndpointSummary(*row) for row in rows]
+
+
+async def redrive(
+    tx: Transaction,
+    now: datetime | None,
+    ids: Sequence[int] | None,
+    *,
+    after: int,
+    topic: TopicName | None,
+    limit: int,
+) -> list[int]:
+    """Make the next exhausted deliveries behind ``after`` due again, from the first attempt on, and
+    tell the workers; the ids, fewer than ``limit``: there are no more."""
+    rows = await tx.fetch(
+        _REDRIVE, now, None if ids is None else list(ids), after, *(topic or _ANY_TOPIC), limit
+    )
+    if rows:
+        await tell_deliveries_written(tx)
+    return sorted(row["delivery_id"] for row in rows)
+
+
+async def delete_some(
+    tx: Transaction,
+    ids: Sequence[int] | None,
+    *,
+    after: int,
+    topic: TopicName | None,
+    limit: int,
+) -> list[int]:
+    """Delete the next exhausted deliveries behind ``after``, or these ids whatever their state; the
+    ids that were there, fewer than ``limit``: there are no more."""
+    rows = await tx.fetch(
+        _DELETE_SOME, None if ids is None else list(ids), after, *(topic or _ANY_TOPIC), limit
+    )
+    return sorted(row["delivery_id"] for row in rows)

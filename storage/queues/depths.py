@@ -1,0 +1,48 @@
+"""What /metrics asks about many queues and topics at once: how full they are, which are left."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import TYPE_CHECKING, NamedTuple
+
+from storage.queries import load
+
+if TYPE_CHECKING:
+    from storage.database import Transaction
+
+_SQL = load("queues/depths")
+_DEPTHS = _SQL["depths"].text
+_LIVE = _SQL["live"].text
+_LIVE_TOPICS = _SQL["live_topics"].text
+
+TopicName = tuple[str, str, str]
+"""Account, region and name."""
+
+
+class Depth(NamedTuple):
+    """``hidden`` counts what is in flight and what is delayed, up to 120,000 a queue."""
+
+    account_id: str
+    region: str
+    name: str
+    visible: int
+    hidden: int
+
+
+async def depths(tx: Transaction, now: datetime | None, most: int) -> list[Depth]:
+    """The depths of the ``most`` oldest live queues; bounded work at any depth."""
+    return [Depth(*row) for row in await tx.fetch(_DEPTHS, now, most)]
+
+
+async def live(tx: Transaction, queue_ids: list[int]) -> set[int]:
+    """Those of these queues that are not deleted."""
+    return {row[0] for row in await tx.fetch(_LIVE, queue_ids)}
+
+
+async def live_topics(tx: Transaction, names: list[TopicName]) -> set[TopicName]:
+    """Those of these topics that are not deleted."""
+    if not names:
+        return set()
+    return {
+        tuple(row) for row in await tx.fetch(_LIVE_TOPICS, *map(list, zip(*names, strict=True)))
+    }

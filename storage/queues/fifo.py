@@ -1,0 +1,262 @@
+"""FIFO queues beside the lanes: moves, purge, retention, counters and what waiting receives ask.
+
+Each of these is part of its caller's transaction. None of them fails its caller by a deadlock: who
+locks what in which order is written down in functions/fifo.sql.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import TYPE_CHECKING, NamedTuple
+from uuid import UUID
+
+from storage.model import Counts, Received
+from storage.planning import probe_by_key
+from storage.queries import load
+from storage.queues.fifo_entries import (
+    ArchivingFifoDelete,
+    FifoChangeVisibility,
+    FifoDelete,
+    FifoMessage,
+    FifoReceive,
+    FifoSend,
+    dedup_key,
+)
+from storage.queues.fifo_lanes import FifoLanes
+
+if TYPE_CHECKING:
+    from storage.database import Transaction
+
+__all__ = [
+    "ArchivingFifoDelete",
+    "FifoChangeVisibility",
+    "FifoDelete",
+    "FifoLanes",
+    "FifoMessage",
+    "FifoReceive",
+    "FifoSend",
+    "Movable",
+    "NextReady",
+    "clean_attempts",
+    "clean_dedup",
+    "counts",
+    "dedup_key",
+    "delete_batch_of_deleted_queue",
+    "expire",
+    "last_sequence",
+    "move",
+    "move_to_dead_letter",
+    "next_ready",
+    "prior_counts",
+    "purge",
+    "release",
+    "set_delay",
+    "take_for_move",
+]
+
+_SQL = load("queues/fifo")
+_RELEASE = _SQL["release"].text
+_PRIOR_COUNTS = _SQL["prior_counts"].text
+_COUNTS = _SQL["counts"].text
+_NEXT_READY = _SQL["next_ready"].text
+_LAST_SEQUENCE = _SQL["last_sequence"].text
+_PURGE = _SQL["purge"].text
+_PURGED = _SQL["purged"].text
+_FORGET_DEDUP = _SQL["forget_dedup"].text
+_FORGET_ATTEMPTS = _SQL["forget_attempts"].text
+_EXPIRE = _SQL["expire"].text
+_CLEAN_DEDUP = _SQL["clean_dedup"].text
+_CLEAN_ATTEMPTS = _SQL["clean_attempts"].text
+_SET_DELAY = _SQL["set_delay"].text
+_MOVE = _SQL["move"].text
+_TAKE_FOR_MOVE = _SQL["take_for_move"].text
+
+_GROUPS_COUNTED = 10_000
+_MESSAGES_COUNTED = 50_000
+_LAST = (1 << 63) - 1
+
+
+async def release(tx: Transaction, now: datetime | None, messages: list[Received]) -> None:
+    """Give back messages that were leased for a caller who has gone: visible at once, uncounted."""
+    rows = [(m.queue_id, m.group_id, m.sequence, m.receive_count) for m in messages]
+    await tx.execute(_RELEASE, now, *zip(*rows, strict=True))
+
+
+async def prior_counts(tx: Transaction, received: list[Received]) -> dict[int, int]:
+    """As ``storage.queues.messages.prior_counts``; 0 for those that nothing moved."""
+    await probe_by_key(tx)
+    groups = [message.group_id for message in received]
+    sequences = [message.sequence for message in received]
+    rows = await tx.fetch(_PRIOR_COUNTS, received[0].queue_id, groups, sequences)
+    return {row["sequence"]: row["prior_count"] for row in rows}
+
+
+async def move_to_dead_letter(
+    tx: Transaction,
+    now: datetime | None,
+    *,
+    source_queue_id: int,
+    target_queue_id: int,
+    source_arn: str,
+    rows: list[tuple[str, int, int]],
+) -> int:
+    """Move just received messages, as (group_id, sequence, receive_count); how many moved.
+
+    They are sent anew to the same group of the target: new number, sent now. Message id, body and
+    attributes stay, the deduplication id becomes the message id, and the receive count goes on so
+    that the next receive shows the count given here. The group goes on with its next message. 0
+    when the target is deleted. The target may be the source.
+    """
+    group_ids, sequences, counts = zip(*sorted(rows), strict=True)
+    targets = [target_queue_id] * len(rows)
+    moved: int = await tx.fetchval(
+        _MOVE, now, source_queue_id, group_ids, sequences, counts, targets, None, source_arn
+    )
+    return moved
+
+
+class Movable(NamedTuple):
+    """A message that a move task may take now."""
+
+    group_id: str
+    sequence: int
+    message_id: UUID
+    dead_letter_source_arn: str | None
+    """Where it was before it came here by a redrive policy."""
+
+
+async def take_for_move(
+    tx: Transaction, now: datetime | None, queue_id: int, *, retention_seconds: int, limit: int
+) -> list[Movable]:
+    """Up to ``limit`` messages that are not in flight, locked until the transaction ends.
+
+    What receives could get now: in a group whose head is in flight or delayed, nothing moves.
+    Groups that others hold at this moment are left out.
+    """
+    await probe_by_key(tx)
+    rows = await tx.fetch(_TAKE_FOR_MOVE, now, queue_id, retention_seconds, limit)
+    return [Movable(*row) for row in rows]
+
+
+async def move(
+    tx: Transaction,
+    now: datetime | None,
+    source_queue_id: int,
+    rows: list[tuple[str, int, int, str]],
+) -> int:
+    """Move messages of ``take_for_move``: (group_id, sequence, target_queue_id, new message id).
+
+    In the same transaction. They start anew in the same group: sent now, never received, new
+    number and deduplication id. Returns how many moved; messages for deleted queues stay.
+    """
+    group_ids, sequences, targets, message_ids = zip(*sorted(rows, key=_by_place), strict=True)
+    moved: int = await tx.fetchval(
+        _MOVE, now, source_queue_id, group_ids, sequences, None, targets, message_ids, None
+    )
+    return moved
+
+
+def _by_place(row: tuple[str, int, int, str]) -> tuple[str, int]:
+    return row[:2]
+
+
+async def last_sequence(tx: Transaction) -> int:
+    """The highest number drawn so far, in all FIFO queues: the bound for ``purge``."""
+    last: int = await tx.fetchval(_LAST_SEQUENCE)
+    return last
+
+
+async def purge(tx: Transaction, queue_id: int, *, up_to: int, limit: int = 5000) -> int:
+    """One batch of a purge: messages with numbers ``up_to``, in flight and delayed ones too.
+
+    Their deduplication ids are forgotten as well. Returns how many rows went; repeat, each time in
+    a transaction of its own, until that is 0. What is sent after ``up_to`` was read stays.
+    """
+    step = await purge_counted(tx, queue_id, up_to=up_to, limit=limit)
+    return step.rows
+
+
+class Purged(NamedTuple):
+    """One batch of a purge: how many rows went, and how many of them were messages."""
+
+    rows: int
+    messages: int
+
+
+async def purge_counted(tx: Transaction, queue_id: int, *, up_to: int, limit: int = 5000) -> Purged:
+    """``purge`` that tells how many messages went. Only one in a transaction."""
+    gone: int = await tx.fetchval(_PURGE, None, queue_id, up_to, limit)
+    messages: int = await tx.fetchval(_PURGED, queue_id) if gone else 0
+    forgotten: int = await tx.fetchval(_FORGET_DEDUP, queue_id, up_to, limit)
+    await tx.execute(_FORGET_ATTEMPTS, queue_id)
+    return Purged(gone + forgotten, messages)
+
+
+async def delete_batch_of_deleted_queue(tx: Transaction, queue_id: int, limit: int) -> int:
+    """Remove up to ``limit`` messages of a deleted queue, and what belongs to them.
+
+    Returns how many rows went. 0: nothing is left, but a send that was under way when the queue was
+    deleted may still commit; look again a minute later.
+    """
+    return await purge(tx, queue_id, up_to=_LAST, limit=limit)
+
+
+async def expire(
+    tx: Transaction, now: datetime | None, queue_id: int, retention_seconds: int, limit: int
+) -> int:
+    """Delete up to ``limit`` messages past their retention that are not in flight; how many went.
+
+    From the front of each group, so never one behind a message in flight.
+    """
+    gone: int = await tx.fetchval(_EXPIRE, now, queue_id, retention_seconds, limit)
+    return gone
+
+
+async def clean_dedup(tx: Transaction, now: datetime | None, limit: int) -> int:
+    """Forget up to ``limit`` deduplication ids after their five minutes; how many went."""
+    gone: int = await tx.fetchval(_CLEAN_DEDUP, now, limit)
+    return gone
+
+
+async def clean_attempts(tx: Transaction, now: datetime | None, limit: int) -> int:
+    """Forget up to ``limit`` receive attempts after their five minutes; how many went."""
+    gone: int = await tx.fetchval(_CLEAN_ATTEMPTS, now, limit)
+    return gone
+
+
+async def set_delay(
+    tx: Transaction, now: datetime | None, queue_id: int, delay_seconds: int
+) -> int:
+    """Apply a new DelaySeconds to what was sent and never received; how many messages changed."""
+    await probe_by_key(tx)
+    changed: int = await tx.fetchval(_SET_DELAY, now, queue_id, delay_seconds)
+    return changed
+
+
+async def counts(tx: Transaction, now: datetime | None, queue_id: int) -> Counts:
+    """The three counters of docs/contract/sqs.md 2.12; they add up to the exact total.
+
+    In flight and delayed look at 20,000 groups and 50,000 messages at most, however many there are;
+    below that they are exact.
+    """
+    await probe_by_key(tx)
+    row = await tx.fetchrow(_COUNTS, now, queue_id, _GROUPS_COUNTED, _MESSAGES_COUNTED)
+    assert row is not None
+    total, in_flight, delayed = row
+    return Counts(max(total - in_flight - delayed, 0), in_flight, delayed)
+
+
+class NextReady(NamedTuple):
+    """When a queue will have something: now, and in so many milliseconds (None: nobody knows)."""
+
+    queue_id: int
+    ready: bool
+    in_ms: int | None
+
+
+async def next_ready(
+    tx: Transaction, now: datetime | None, queue_ids: list[int]
+) -> list[NextReady]:
+    """What receives may wait for, one row per queue."""
+    rows = await tx.fetch(_NEXT_READY, now, queue_ids)
+    return [NextReady(*row) for row in rows]

@@ -1,0 +1,443 @@
+"""FIFO queues: the lanes of send, receive, delete and change visibility.
+
+Entries carry whole calls, in order. Results come through ``entry.reply`` after the commit.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+import asyncpg
+
+from storage.database import Database, unavailable_when_lost
+from storage.errors import QueueDoesNotExist, Unavailable
+from storage.lanes import RECEIVE_PLANNER, ClockNow, Lane
+from storage.model import Received
+from storage.queries import load
+from storage.queues.fifo_attempts import receive_attempt
+from storage.queues.fifo_entries import (
+    FifoChangeVisibility,
+    FifoDelete,
+    FifoReceive,
+    FifoSend,
+    Handle,
+)
+from storage.queues.queues import DEFAULT_ATTRIBUTES
+
+if TYPE_CHECKING:
+    from storage.database import Connection, Transaction
+
+_log = logging.getLogger("queuegate.fifo")
+
+_SQL = load("queues/fifo")
+_SEND = _SQL["send"].text
+_RECEIVE = _SQL["receive"].text
+_RECEIVE_ONE = _SQL["receive_one"].text
+_READY_QUEUES = _SQL["ready_queues"].text
+_REFRESH = _SQL["refresh"].text
+_DELETE = _SQL["delete"].text
+_DELETE_AND_ARCHIVE = _SQL["delete_and_archive"].text
+_PAST_RETENTION = _SQL["past_retention"].text
+_CHANGE_VISIBILITY = _SQL["change_visibility"].text
+_COUNT_IN_FLIGHT = _SQL["count_in_flight"].text
+
+_GROUPS_PER_SEND = 500
+"""Each group of a flush takes an advisory lock, and those live in shared memory."""
+_RECEIVED_PER_FLUSH = 500
+_TRIES = 10
+MAX_IN_FLIGHT = 120_000
+_DEFAULT_RETENTION_SECONDS = int(DEFAULT_ATTRIBUTES["MessageRetentionPeriod"])
+
+_Key = tuple[int, str, int]
+
+_Row = tuple[int, str, str, str, str, str, str, str | None, str | None, int]
+"""A queue_id and a FifoMessage."""
+
+
+class _InFlight:
+    """How many more messages this process may hand out of a queue before it counts again."""
+
+    __slots__ = ("allowance", "count_at")
+
+    def __init__(self) -> None:
+        self.allowance = 0
+        self.count_at = 0.0
+
+
+class FifoLanes:
+    """The four lanes of FIFO queues; each connects at its first entry."""
+
+    def __init__(self, database: Database, clock_now: ClockNow) -> None:
+        self._now = clock_now
+        self._stale: dict[int, tuple[int, list[str]]] = {}
+        self._in_flight: dict[int, _InFlight] = {}
+        self.max_in_flight = MAX_IN_FLIGHT
+        # Its statement joins what it was given with what it inserted: it needs the hash join.
+        self.send: Lane[FifoSend] = Lane(
+            "fifo_send",
+            database,
+            self._flush_sends,
+            settings={"plan_cache_mode": "force_generic_plan", "enable_seqscan": "off"},
+        )
+        self.receive: Lane[FifoReceive] = Lane(
+            "fifo_receive", database, self._flush_receives, settings=RECEIVE_PLANNER
+        )
+        self.delete: Lane[FifoDelete] = Lane(
+            "fifo_delete", database, self._flush_deletes, settings=RECEIVE_PLANNER
+        )
+        self.visibility: Lane[FifoChangeVisibility] = Lane(
+            "fifo_visibility", database, self._flush_visibilities, settings=RECEIVE_PLANNER
+        )
+
+    @property
+    def lanes(
+        self,
+    ) -> tuple[Lane[FifoSend], Lane[FifoReceive], Lane[FifoDelete], Lane[FifoChangeVisibility]]:
+        """All of them, for opening, closing and observing."""
+        return self.send, self.receive, self.delete, self.visibility
+
+    async def close(self) -> None:
+        """Finish what was handed in and close the connections."""
+        for lane in self.lanes:
+            await lane.close()
+
+    # Send
+
+    async def _flush_sends(self, connection: Connection, batch: list[FifoSend]) -> list[FifoSend]:
+        batch, left = _split_by_groups(batch)
+        rows: list[_Row] = []
+        lines: dict[tuple[int, str], int] = {}
+        for entry in batch:
+            queue_id = entry.queue_id
+            for message in entry.messages:
+                key = (queue_id, message.dedup_key)
+                if key not in lines:
+                    rows.append((queue_id, *message))
+                    lines[key] = len(rows)
+        now = self.send.now_of(batch[0].queue_id, self._now)
+        answers = await send_rows(connection, now, rows)
+        for entry in batch:
+            entry.reply(_sent(entry, lines, answers, rows))
+        return left
+
+    # Receive
+
+    async def _flush_receives(
+        self, connection: Connection, batch: list[FifoReceive]
+    ) -> list[FifoReceive]:
+        await self._refresh(connection)
+        chosen, left = _one_class(batch)
+        first = chosen[0]
+        if first.attempt_id is not None:
+            first.reply(await self._receive_attempt(connection, first, first.attempt_id))
+            return left
+        queues: dict[int, list[FifoReceive]] = {}
+        for entry in chosen:
+            queues.setdefault(entry.queue_id, []).append(entry)
+        full = await self._full_queues(connection, queues)
+        for queue_id in full:
+            for entry in queues.pop(queue_id):
+                entry.reply([])
+        if not queues:
+            return left
+        callers = [entry for entries in queues.values() for entry in entries]
+        records = await self._fetch(connection, callers, queues)
+        return await self._hand_out(connection, callers, records) + left
+
+    async def _fetch(
+        self,
+        connection: Connection,
+        callers: list[FifoReceive],
+        queues: dict[int, list[FifoReceive]],
+    ) -> list[asyncpg.Record]:
+        arguments = (
+            self._now_of(callers[0].queue_id),
+            list(queues),
+            [len(entries) for entries in queues.values()],
+            [entries[0].retention_seconds for entries in queues.values()],
+            [entry.visibility_ms for entry in callers],
+        )
+        limit = callers[0].limit
+        if limit == 1:
+            return await connection.fetch(_RECEIVE_ONE, *arguments)
+        return await connection.fetch(_RECEIVE, *arguments, limit)
+
+    async def _receive_attempt(
+        self, connection: Connection, entry: FifoReceive, attempt_id: str
+    ) -> list[Received]:
+        async def receive() -> list[Received]:
+            if await self._full_queues(connection, [entry.queue_id]):
+                return []
+            found: list[Received] = []
+            for _ in range(_TRIES):
+                records = await self._fetch(connection, [entry], {entry.queue_id: [entry]})
+                found = [
+                    Received(*record[2:]) for record in sorted(records, key=_by_place) if record[0]
+                ]
+                stale = [record[12] for record in records if not record[0]]
+                if found or not stale:
+                    break
+                self._stale[entry.queue_id] = (entry.retention_seconds, stale)
+                await self._refresh(connection)
+            self._in_flight[entry.queue_id].allowance -= len(found)
+            return found
+
+        async with connection.transaction():
+            return await receive_attempt(
+                connection,
+                self._now_of(entry.queue_id),
+                queue_id=entry.queue_id,
+                attempt_id=attempt_id,
+                visibility_ms=entry.visibility_ms,
+                receive=receive,
+            )
+
+    async def _hand_out(
+        self, connection: Connection, callers: list[FifoReceive], records: list[asyncpg.Record]
+    ) -> list[FifoReceive]:
+        """Answer whoever got something; return those who should look once more."""
+        shares: list[list[asyncpg.Record]] = [[] for _ in callers]
+        stale: dict[int, list[str]] = {}
+        for record in records:
+            if record[0]:
+                shares[record[0] - 1].append(record)
+            else:
+                stale.setdefault(record[2], []).append(record[12])
+        empty = [entry for entry, share in zip(callers, shares, strict=True) if not share]
+        for entry in empty:
+            if entry.queue_id in stale:
+                group_ids = stale.pop(entry.queue_id)
+                self._stale[entry.queue_id] = (entry.retention_seconds, group_ids)
+        ready = await self._ready_queues(connection, empty) if empty else set()
+        again = []
+        for entry, share in zip(callers, shares, strict=True):
+            if share:
+                share.sort(key=_by_place)
+                self._in_flight[entry.queue_id].allowance -= len(share)
+                entry.reply([Received(*record[2:]) for record in share])
+            elif entry.queue_id in ready and entry.tries < _TRIES:
+                entry.tries += 1
+                again.append(entry)
+            else:
+                entry.reply([])
+        return again
+
+    async def _ready_queues(self, connection: Connection, empty: list[FifoReceive]) -> set[int]:
+        """Queues that have a group ready although these callers got nothing of them."""
+        queue_ids = {entry.queue_id for entry in empty if entry.tries < _TRIES}
+        if not queue_ids:
+            return set()
+        try:
+            async with unavailable_when_lost():
+                now = self._now_of(empty[0].queue_id)
+                rows = await connection.fetch(_READY_QUEUES, now, list(queue_ids))
+        except Unavailable as error:
+            # The receive is committed: whoever got something must hear of it.
+            _log.log(error.log_level, "could not look for more: %s", error)
+            return set()
+        return {row[0] for row in rows}
+
+    async def _refresh(self, connection: Connection) -> None:
+        """See to groups of which the last flush found nothing to hand out."""
+        while self._stale:
+            queue_id, (retention_seconds, group_ids) = self._stale.popitem()
+            now = self._now_of(queue_id)
+            await connection.execute(_REFRESH, now, queue_id, group_ids, retention_seconds)
+
+    def _now_of(self, queue_id: int) -> datetime | None:
+        return self.receive.now_of(queue_id, self._now)
+
+    async def _full_queues(self, connection: Connection, queue_ids: Iterable[int]) -> list[int]:
+        """Queues with MAX_IN_FLIGHT messages in flight.
+
+        Counted when half of the room that was left (at least a thousand messages) was handed out by
+        this process, not at every receive: other processes may overshoot by as much.
+        """
+        full = []
+        for queue_id in queue_ids:
+            state = self._in_flight.get(queue_id)
+            if state is None:
+                state = self._in_flight[queue_id] = _InFlight()
+            if state.allowance <= 0:
+                time = asyncio.get_running_loop().time()
+                if time >= state.count_at:
+                    count = await connection.fetchval(
+                        _COUNT_IN_FLIGHT, self._now_of(queue_id), queue_id, self.max_in_flight
+                    )
+                    room = self.max_in_flight - count
+                    state.allowance = min(max(room // 2, 1000), room)
+                    state.count_at = time + 1.0 if room <= 0 else 0.0
+                if state.allowance <= 0:
+                    full.append(queue_id)
+        return full
+
+    # Delete and change visibility
+
+    async def _flush_deletes(
+        self, connection: Connection, batch: list[FifoDelete]
+    ) -> list[FifoDelete]:
+        plain = [entry for entry in batch if not entry.archives]
+        if plain:
+            await self._delete(connection, plain, _DELETE)
+        if len(plain) < len(batch):
+            others = [entry for entry in batch if entry.archives]
+            await self._delete(connection, others, _DELETE_AND_ARCHIVE)
+        return []
+
+    async def _delete(
+        self, connection: Connection, batch: list[FifoDelete], statement: str
+    ) -> None:
+        newest: dict[tuple[int, str, int], int] = {}
+        for entry in batch:
+            for queue_id, group_id, sequence, count in entry.handles:
+                key = (queue_id, group_id, sequence)
+                if newest.get(key, 0) < count:
+                    newest[key] = count
+        keys = list(newest)
+        row = await connection.fetchrow(
+            statement, self._now_of(keys[0][0]), *zip(*keys, strict=True), list(newest.values())
+        )
+        assert row is not None
+        done, expired = row
+        states = dict.fromkeys([keys[position - 1] for position in done], "ok")
+        states.update(dict.fromkeys([keys[position - 1] for position in expired], "expired"))
+        if expired:
+            for key in await self._past_retention(connection, [keys[p - 1] for p in expired]):
+                del states[key]
+        for entry in batch:
+            outcomes = [_deleted(handle, newest, states) for handle in entry.handles]
+            if entry.archives:
+                deleted = zip(entry.handles, outcomes, strict=True)
+                states.update({handle[:3]: "gone" for handle, state in deleted if state == "ok"})
+            entry.reply(outcomes)
+
+    async def _past_retention(self, connection: Connection, keys: list[_Key]) -> list[_Key]:
+        """Which of these messages, whose handles have expired, are only waiting for a worker."""
+        try:
+            async with unavailable_when_lost():
+                rows = await connection.fetch(
+                    _PAST_RETENTION,
+                    self._now_of(keys[0][0]),
+                    *zip(*keys, strict=True),
+                    _DEFAULT_RETENTION_SECONDS,
+                )
+        except Unavailable as error:
+            # The delete is committed: whoever's handle was good must hear of it.
+            _log.log(error.log_level, "could not look for ended messages: %s", error)
+            return []
+        return [keys[row[0] - 1] for row in rows]
+
+    async def _flush_visibilities(
+        self, connection: Connection, batch: list[FifoChangeVisibility]
+    ) -> list[FifoChangeVisibility]:
+        taken: set[tuple[int, int]] = set()
+        chosen: list[FifoChangeVisibility] = []
+        left: list[FifoChangeVisibility] = []
+        for entry in batch:
+            keys = {(row[0], row[2]) for row in entry.rows}
+            if taken.isdisjoint(keys):
+                taken |= keys
+                chosen.append(entry)
+            else:
+                left.append(entry)
+        rows = [row for entry in chosen for row in entry.rows]
+        now = self._now_of(chosen[0].rows[0][0])
+        changed = await connection.fetch(_CHANGE_VISIBILITY, now, *zip(*rows, strict=True))
+        states = ["gone"] * len(rows)
+        for position, state in changed:
+            states[position - 1] = state
+        start = 0
+        for entry in chosen:
+            end = start + len(entry.rows)
+            entry.reply(states[start:end])
+            start = end
+        return left
+
+
+async def send_rows(
+    connection: Transaction, now: datetime | None, rows: list[_Row]
+) -> dict[int, tuple[int, object]]:
+    """Write messages, of which no two share queue and deduplication key.
+
+    Line of the row, from 1 -> (number, message id of the first one if it is a duplicate); rows of
+    queues that are gone have no answer.
+    """
+    queue_ids, message_ids, group_ids, dedup_keys, *others = zip(*rows, strict=True)
+    row = await connection.fetchrow(
+        _SEND,
+        now,
+        list(set(queue_ids)),
+        queue_ids,
+        "{" + ",".join(message_ids) + "}",
+        group_ids,
+        "{" + ",".join(dedup_keys) + "}",
+        *others,
+    )
+    assert row is not None
+    positions, sequences, originals = row
+    return dict(
+        zip(positions or (), zip(sequences or (), originals or (), strict=True), strict=True)
+    )
+
+
+def _split_by_groups(batch: list[FifoSend]) -> tuple[list[FifoSend], list[FifoSend]]:
+    """As many entries as stay within the limit of groups, and the rest."""
+    groups: set[tuple[int, str]] = set()
+    for number, entry in enumerate(batch):
+        queue_id = entry.queue_id
+        groups.update([(queue_id, message.group_id) for message in entry.messages])
+        if len(groups) > _GROUPS_PER_SEND and number:
+            return batch[:number], batch[number:]
+    return batch, []
+
+
+def _sent(
+    entry: FifoSend,
+    lines: dict[tuple[int, str], int],
+    answers: dict[int, tuple[int, object]],
+    rows: list[_Row],
+) -> list[tuple[str, int, bool]] | QueueDoesNotExist:
+    """One entry's result; messages folded into another one of the flush are duplicates of it."""
+    result: list[tuple[str, int, bool]] = []
+    for message in entry.messages:
+        line = lines[entry.queue_id, message.dedup_key]
+        answer = answers.get(line)
+        if answer is None:
+            return QueueDoesNotExist()
+        sequence, original = answer
+        message_id = rows[line - 1][1] if original is None else str(original)
+        result.append((message_id, sequence, message_id != message.message_id))
+    return result
+
+
+def _one_class(batch: list[FifoReceive]) -> tuple[list[FifoReceive], list[FifoReceive]]:
+    """The entries that one statement can serve, and the rest: one maximum for all."""
+    first = batch[0]
+    if first.attempt_id is not None:
+        return batch[:1], batch[1:]
+    chosen: list[FifoReceive] = []
+    left: list[FifoReceive] = []
+    most = max(_RECEIVED_PER_FLUSH // first.limit, 1)
+    for entry in batch:
+        fits = entry.limit == first.limit and entry.attempt_id is None and len(chosen) < most
+        (chosen if fits else left).append(entry)
+    return chosen, left
+
+
+def _deleted(
+    handle: Handle,
+    newest: dict[tuple[int, str, int], int],
+    states: dict[tuple[int, str, int], str],
+) -> str:
+    key = handle[:3]
+    state = states.get(key, "gone")
+    return "expired" if state == "ok" and handle[3] != newest[key] else state
+
+
+def _by_place(record: asyncpg.Record) -> int:
+    place: int = record[1]
+    return place

@@ -1,0 +1,57 @@
+"""Messages by their number alone, as the native API names them."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import TYPE_CHECKING, NamedTuple
+
+from storage.planning import probe_by_key
+from storage.queries import load
+
+if TYPE_CHECKING:
+    from storage.database import Transaction
+
+_SQL = load("queues/message_ids")
+_SET_VISIBLE_AT = _SQL["set_visible_at"].text
+_FIND_IN_FLIGHT = _SQL["find_in_flight"].text
+
+LAST = (1 << 63) - 1
+"""The highest number that a message can have."""
+
+
+class InFlight(NamedTuple):
+    """A message of a FIFO queue that somebody has: what its handle says besides the queue."""
+
+    sequence: int
+    group_id: str
+    receive_count: int
+    """Of its last receive."""
+    looked_at: datetime
+    """The ``now`` of the statement."""
+
+
+async def set_visible_at(
+    tx: Transaction, now: datetime | None, queue_id: int, sequence: int, seconds: int
+) -> datetime | None:
+    """Hide a message of a standard queue until ``seconds`` from now, 0: show it.
+
+    Any message, also one that was never received or that somebody else has. The instant; None when
+    it is gone.
+    """
+    await probe_by_key(tx)
+    visible_at: datetime | None = await tx.fetchval(
+        _SET_VISIBLE_AT, now, queue_id, sequence, seconds
+    )
+    return visible_at
+
+
+async def find_in_flight(
+    tx: Transaction, now: datetime | None, queue_id: int, sequences: list[int]
+) -> list[InFlight]:
+    """Those of these messages of a FIFO queue that are in flight.
+
+    Costs a look at each group that has something in flight or delayed. A number that is not among
+    them, of a message that is gone or of none, costs a look at each group of the queue.
+    """
+    await probe_by_key(tx)
+    return [InFlight(*row) for row in await tx.fetch(_FIND_IN_FLIGHT, now, queue_id, sequences)]

@@ -1,0 +1,480 @@
+"""Standard queues: the lanes of send, receive, delete and change visibility.
+
+Entries carry whole calls: a batch of ten sends is one entry with ten rows. Results come through
+``entry.reply`` after the commit.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from storage.database import Database
+from storage.errors import QueueDoesNotExist
+from storage.lanes import RECEIVE_PLANNER, ClockNow, Entry, Lane
+from storage.model import Received
+from storage.planning import probe_by_key
+from storage.queries import load
+from storage.queues.deletes import Delete
+from storage.queues.deletes import flush as flush_deletes
+from storage.queues.message_entries import ChangeVisibility, Receive
+
+if TYPE_CHECKING:
+    from storage.database import Connection, Transaction
+
+_SQL = load("queues/messages")
+_SEND = _SQL["send"].text
+_RECEIVE = _SQL["receive"].text
+_CHANGE_VISIBILITY = _SQL["change_visibility"].text
+_RELEASE = _SQL["release"].text
+_MOVE_TO_DEAD_LETTER = _SQL["move_to_dead_letter"].text
+_PRIOR_COUNTS = _SQL["prior_counts"].text
+_NEXT_VISIBLE = _SQL["next_visible"].text
+
+_BEGINNING = datetime(2000, 1, 1, tzinfo=UTC)
+# How far a mark stays behind what a receive saw: a send takes its time before it commits.
+_MARK_LAG = timedelta(milliseconds=250)
+_NEAR_SECONDS = 1.0
+_NEAR_REACH = timedelta(seconds=10)
+_FAR_SECONDS = 30.0
+_RECEIVED_PER_FLUSH = 500
+
+NewMessage = tuple[int, str, str, str, str | None, str | None, int, bytes]
+"""(queue_id, message_id, body, sender_id, attributes, system, delay_seconds, body_md5): a tuple,
+as sends make one for every message and hand them over column by column."""
+
+
+class Send(Entry):
+    """The messages of one call, all for one queue. Result: None, or QueueDoesNotExist."""
+
+    __slots__ = ("messages",)
+    wants_sequences = False
+    is_async = False
+
+    def __init__(
+        self, messages: list[NewMessage], reply: Callable[[object], None], size_bytes: int
+    ) -> None:
+        super().__init__(reply, size_bytes)
+        self.messages = messages
+
+    def party(self) -> int:
+        """The queue; of the copies of a topic the first."""
+        return self.messages[0][0]
+
+
+class NativeSend(Send):
+    """A send whose caller gets to know the sequences; they are there when the reply comes.
+
+    ``is_async``: its commit need not reach the disk before the reply. It is granted only when all
+    entries of its flush ask for it.
+    """
+
+    __slots__ = ("is_async", "sequences")
+    wants_sequences = True
+
+    def __init__(
+        self,
+        messages: list[NewMessage],
+        reply: Callable[[object], None],
+        size_bytes: int,
+        *,
+        is_async: bool = False,
+    ) -> None:
+        super().__init__(messages, reply, size_bytes)
+        self.is_async = is_async
+        self.sequences: list[int] = []
+
+
+class FanOut(Send):
+    """Messages for any number of queues, all or none of them.
+
+    Result: frozenset of the queue ids that are gone: their messages were not written. With
+    ``wants_sequences`` the sequences are there when the reply comes, one for each message, None
+    where the queue is gone.
+    """
+
+    __slots__ = ("sequences", "wants_sequences")
+    is_async = False
+
+    def __init__(
+        self,
+        messages: list[NewMessage],
+        reply: Callable[[object], None],
+        size_bytes: int,
+        *,
+        wants_sequences: bool = False,
+    ) -> None:
+        super().__init__(messages, reply, size_bytes)
+        self.wants_sequences = wants_sequences
+        self.sequences: list[int | None] = []
+
+
+class _Marks:
+    """Nothing visible lies left of these instants, as far as this process knows."""
+
+    __slots__ = ("far_at", "fresh", "near_at", "received")
+
+    def __init__(self) -> None:
+        self.fresh = _BEGINNING
+        self.received = _BEGINNING
+        self.near_at = 0.0
+        self.far_at = 0.0
+
+
+class StandardLanes:
+    """The four lanes of standard queues; each connects at its first entry."""
+
+    def __init__(
+        self, database: Database, clock_now: ClockNow, *, linger_seconds: float = 0.0
+    ) -> None:
+        self._now = clock_now
+        self._marks: dict[int, _Marks] = {}
+        self.send: Lane[Send] = Lane(
+            "send",
+            database,
+            self._flush_sends,
+            settings={"plan_cache_mode": "force_generic_plan", "enable_seqscan": "off"},
+            linger_seconds=linger_seconds,
+        )
+        # Losing the commit of a receive costs a second delivery, which standard queues allow.
+        self.receive: Lane[Receive] = Lane(
+            "receive",
+            database,
+            self._flush_receives,
+            settings={**RECEIVE_PLANNER, "synchronous_commit": "off"},
+        )
+        self.delete: Lane[Delete] = Lane(
+            "delete", database, self._flush_deletes, settings=RECEIVE_PLANNER
+        )
+        self.visibility: Lane[ChangeVisibility] = Lane(
+            "visibility", database, self._flush_visibilities, settings=RECEIVE_PLANNER
+        )
+
+    @property
+    def lanes(self) -> tuple[Lane[Send], Lane[Receive], Lane[Delete], Lane[ChangeVisibility]]:
+        """All of them, for opening, closing and observing."""
+        return self.send, self.receive, self.delete, self.visibility
+
+    async def close(self) -> None:
+        """Finish what was handed in and close the connections."""
+        await asyncio.gather(*(lane.close() for lane in self.lanes))
+
+    def forget_marks(self) -> None:
+        """Scan from the far left again: the clock was moved, or the database changed hands."""
+        self._marks.clear()
+
+    def look_near(self, queue_ids: Iterable[int]) -> None:
+        """Something came from elsewhere: the next receive looks a little further left."""
+        for queue_id in queue_ids:
+            marks = self._marks.get(queue_id)
+            if marks is not None:
+                marks.near_at = 0.0
+
+    def mark_of(self, queue_id: int) -> datetime:
+        """A bound left of which nothing visible lies."""
+        marks = self._marks.get(queue_id)
+        return (
+            _BEGINNING
+            if marks is None
+            else max(min(marks.fresh, marks.received) - _NEAR_REACH, _BEGINNING)
+        )
+
+    async def _flush_sends(self, connection: Connection, batch: list[Send]) -> list[Send]:
+        rows: list[NewMessage] = []
+        counts: dict[int, int] = {}
+        wants_sequences = True in [entry.wants_sequences for entry in batch]
+        is_async = False not in [entry.is_async for entry in batch]
+        for entry in batch:
+            messages = entry.messages
+            rows += messages
+            if entry.__class__ is Send:
+                queue_id = messages[0][0]
+                counts[queue_id] = counts.get(queue_id, 0) + len(messages)
+            else:
+                for row in messages:
+                    counts[row[0]] = counts.get(row[0], 0) + 1
+        sent = await send_rows(
+            connection,
+            self.send.now_of(batch[0].party(), self._now),
+            rows,
+            counts,
+            wants_sequences=wants_sequences,
+            is_async=is_async,
+        )
+        self.lower_marks(counts, sent.now)
+        if wants_sequences:
+            _tell_sequences(batch, sent.sequences)
+        live = sent.live
+        gone = frozenset() if len(live) == len(counts) else frozenset(counts.keys() - set(live))
+        for entry in batch:
+            if entry.__class__ is FanOut:
+                entry.reply(gone)
+            elif gone and entry.messages[0][0] in gone:
+                entry.reply(QueueDoesNotExist())
+            else:
+                entry.reply(None)
+        return []
+
+    def lower_marks(self, queue_ids: Iterable[int], now: datetime) -> None:
+        """A commit took longer than the lag: its messages lie left of the mark."""
+        for queue_id in queue_ids:
+            marks = self._marks.get(queue_id)
+            if marks is not None and now < marks.fresh:
+                marks.fresh = now - _MARK_LAG
+
+    async def _flush_receives(self, connection: Connection, batch: list[Receive]) -> list[Receive]:
+        chosen: dict[int, list[Receive]] = {}
+        left: list[Receive] = []
+        total = 0
+        for entry in batch:
+            callers = chosen.get(entry.queue_id)
+            if total >= _RECEIVED_PER_FLUSH or (
+                # One statement gives a queue one timeout; the others wait for the next flush.
+                callers is not None and callers[0].visibility_ms != entry.visibility_ms
+            ):
+                left.append(entry)
+                continue
+            if callers is None:
+                chosen[entry.queue_id] = [entry]
+            else:
+                callers.append(entry)
+            total += entry.limit
+        now = self.receive.now_of(batch[0].queue_id, self._now)
+        records = await connection.fetch(_RECEIVE, now, *self._receive_arguments(chosen))
+        self._hand_out(chosen, records)
+        return left
+
+    def _receive_arguments(self, chosen: dict[int, list[Receive]]) -> list[list[object]]:
+        limits: list[object] = []
+        fresh: list[object] = []
+        received: list[object] = []
+        retentions: list[object] = []
+        visibilities: list[object] = []
+        time = asyncio.get_running_loop().time()
+        for queue_id, callers in chosen.items():
+            first = callers[0]
+            limits.append(
+                first.limit if len(callers) == 1 else sum([entry.limit for entry in callers])
+            )
+            marks = self._marks.get(queue_id)
+            if marks is None:
+                marks = self._marks[queue_id] = _Marks()
+            fresh_mark, received_mark = marks.fresh, marks.received
+            if time >= marks.far_at:
+                marks.far_at = time + _FAR_SECONDS
+                marks.near_at = time + _NEAR_SECONDS
+                fresh_mark = received_mark = _BEGINNING
+            elif time >= marks.near_at:
+                marks.near_at = time + _NEAR_SECONDS
+                fresh_mark -= _NEAR_REACH
+                received_mark -= _NEAR_REACH
+            fresh.append(fresh_mark)
+            received.append(received_mark)
+            retentions.append(first.retention_seconds)
+            visibilities.append(first.visibility_ms)
+        return [list(chosen), limits, fresh, received, retentions, visibilities]
+
+    def _hand_out(self, chosen: dict[int, list[Receive]], records: Sequence[Iterable[Any]]) -> None:
+        messages: dict[int, list[Received]] = {queue_id: [] for queue_id in chosen}
+        make = Received._make
+        if len(chosen) == 1:
+            [mine] = messages.values()
+            mine += [make(record) for record in records]
+        else:
+            for record in records:
+                message = make(record)
+                messages[message.queue_id].append(message)
+        for queue_id, callers in chosen.items():
+            mine = messages[queue_id]
+            if mine:
+                if len(mine) > 1:
+                    mine.sort(key=_by_sequence)
+                limit = sum([entry.limit for entry in callers])
+                # None: they were forgotten while the statement ran, and it found what was before.
+                marks = self._marks.get(queue_id)
+                if marks is not None:
+                    self._raise_marks(marks, mine, len(mine) < limit)
+            start = 0
+            for entry in callers:
+                end = start + entry.limit
+                entry.reply(mine[start:end])
+                start = end
+
+    @staticmethod
+    def _raise_marks(marks: _Marks, mine: list[Received], drained: bool) -> None:
+        """What lies left of the first message that was found is consumed or hidden."""
+        now = mine[0].leased_at or _BEGINNING
+        if drained:
+            marks.fresh = marks.received = now - _MARK_LAG
+            return
+        fresh = [message.sent_at_ms for message in mine if message.receive_count == 1]
+        if fresh:
+            oldest = datetime.fromtimestamp(min(fresh) / 1000, UTC) - _MARK_LAG
+            marks.fresh = max(marks.fresh, oldest)
+        if len(fresh) == len(mine):
+            marks.received = max(marks.received, now - _MARK_LAG)
+
+    async def _flush_deletes(self, connection: Connection, batch: list[Delete]) -> list[Delete]:
+        await flush_deletes(
+            connection, lambda: self.delete.now_of(batch[0].party(), self._now), batch
+        )
+        return []
+
+    async def _flush_visibilities(
+        self, connection: Connection, batch: list[ChangeVisibility]
+    ) -> list[ChangeVisibility]:
+        taken: set[tuple[int, int]] = set()
+        now_entries: list[ChangeVisibility] = []
+        left: list[ChangeVisibility] = []
+        for entry in batch:
+            keys = {row[:2] for row in entry.rows}
+            if now_entries and not taken.isdisjoint(keys):
+                left.append(entry)
+                continue
+            taken |= keys
+            now_entries.append(entry)
+        # The same message twice in one batch: the later entry counts, as if they came one by one.
+        latest = {row[:2]: row for entry in now_entries for row in entry.rows}
+        rows = sorted(latest.values())
+        now = self.visibility.now_of(batch[0].party(), self._now)
+        records = await connection.fetch(_CHANGE_VISIBILITY, now, *zip(*rows, strict=True))
+        changed = {sequence for (sequence,) in records}
+        for entry in now_entries:
+            entry.reply([row[1] in changed for row in entry.rows])
+        return left
+
+
+class Sent(NamedTuple):
+    """What became of rows that were sent."""
+
+    live: list[int]
+    """The queues that exist: the rows of others were not written."""
+    now: datetime
+    sequences: Sequence[int | None]
+    """One for each row, None where the queue is gone; empty when nobody wanted them."""
+
+
+async def send_rows(
+    connection: Transaction,
+    now: datetime | None,
+    rows: list[NewMessage],
+    counts: dict[int, int],
+    *,
+    wants_sequences: bool = False,
+    is_async: bool = False,
+) -> Sent:
+    """Write messages, of which each queue gets ``counts``.
+
+    ``is_async``: the commit of the transaction under way does not wait for the disk.
+    """
+    row = await connection.fetchrow(_SEND, now, *_columns(rows, counts), wants_sequences, is_async)
+    assert row is not None
+    live, sent_at, sequences = row[0], row[1], row[2] or ()
+    if wants_sequences and len(sequences) < len(rows):
+        written = iter(sequences)
+        exists = frozenset(live)
+        sequences = [next(written) if one[0] in exists else None for one in rows]
+    return Sent(live, sent_at, sequences)
+
+
+def _tell_sequences(batch: list[Send], sequences: Sequence[int | None]) -> None:
+    start = 0
+    for entry in batch:
+        end = start + len(entry.messages)
+        if isinstance(entry, FanOut):
+            entry.sequences = list(sequences[start:end])
+        elif isinstance(entry, NativeSend):
+            # Where its queue is gone it is refused anyway.
+            entry.sequences = [one for one in sequences[start:end] if one is not None]
+        start = end
+
+
+def _columns(rows: list[NewMessage], counts: dict[int, int]) -> tuple[object, ...]:
+    """The columns of the statement, the cheapest way: see its comment."""
+    queue_ids, message_ids, bodies, senders, attributes, systems, delays, digests = zip(
+        *rows, strict=True
+    )
+    places = None
+    if len(set(map(id, bodies))) < len(bodies):
+        bodies, places = _shared(bodies)
+    return (
+        queue_ids[:1] if len(counts) == 1 else queue_ids,
+        "{" + ",".join(message_ids) + "}",
+        bodies,
+        senders[:1] if len(set(senders)) == 1 else senders,
+        attributes if any(attributes) else None,
+        systems if any(systems) else None,
+        delays if any(delays) else None,
+        list(counts),
+        list(counts.values()),
+        b"".join(digests),
+        places,
+    )
+
+
+def _shared(bodies: tuple[str, ...]) -> tuple[tuple[str, ...], str]:
+    """Each body once, and the place of each entry's, from 1, as the text of an array."""
+    places: dict[int, int] = {}
+    distinct = []
+    found = []
+    for body in bodies:
+        place = places.get(id(body))
+        if place is None:
+            distinct.append(body)
+            place = places[id(body)] = len(distinct)
+        found.append(place)
+    return tuple(distinct), "{" + ",".join(map(str, found)) + "}"
+
+
+def _by_sequence(message: Received) -> int:
+    return message.sequence
+
+
+async def release(tx: Transaction, now: datetime | None, messages: list[Received]) -> None:
+    """Give back messages of one queue whose caller has gone: visible at once, uncounted."""
+    keys = sorted((m.sequence, m.receive_count) for m in messages)
+    await tx.execute(_RELEASE, now, messages[0].queue_id, *zip(*keys, strict=True))
+
+
+async def move_to_dead_letter(
+    tx: Transaction,
+    now: datetime | None,
+    *,
+    source_id: int,
+    target_id: int,
+    source_arn: str,
+    messages: list[Received],
+) -> int:
+    """Move leased messages to the target; returns how many moved (0 when the target is deleted)."""
+    keys = sorted((m.sequence, m.receive_count) for m in messages)
+    moved: int = await tx.fetchval(
+        _MOVE_TO_DEAD_LETTER, now, source_id, target_id, source_arn, *zip(*keys, strict=True)
+    )
+    return moved
+
+
+async def prior_counts(tx: Transaction, received: list[Received]) -> dict[int, int]:
+    """By sequence, how often messages of one queue were received before a redrive policy moved them
+    there; those that none moved are missing."""
+    await probe_by_key(tx)
+    sequences = [message.sequence for message in received]
+    rows = await tx.fetch(_PRIOR_COUNTS, received[0].queue_id, sequences)
+    return {row["sequence"]: row["prior_count"] for row in rows}
+
+
+class NextVisible(NamedTuple):
+    """When a queue will have something: now, in so many milliseconds, or nobody knows."""
+
+    queue_id: int
+    ready: bool
+    in_ms: int
+
+
+async def next_visible(
+    tx: Transaction, now: datetime | None, queues: list[tuple[int, datetime, int]]
+) -> list[NextVisible]:
+    """What to wait for, per (queue_id, mark, retention_seconds); queues with nothing are absent."""
+    rows = await tx.fetch(_NEXT_VISIBLE, now, *zip(*queues, strict=True))
+    return [NextVisible(*row) for row in rows]

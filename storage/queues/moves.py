@@ -1,0 +1,189 @@
+"""Message move tasks and the batches that they move."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, NamedTuple
+from uuid import UUID
+
+from storage.clocks.whose import EVERYBODYS, Whose
+from storage.model import Queue
+from storage.planning import probe_by_key
+from storage.queries import load
+
+if TYPE_CHECKING:
+    from storage.database import Transaction
+
+_SQL = load("queues/moves")
+_START = _SQL["start"].text
+_COUNT_RUNNING = _SQL["count_running"].text
+_FORGET_FINISHED = _SQL["forget_finished"].text
+_LOCK_TASK = _SQL["lock_task"].text
+_LIST_NEWEST = _SQL["list_newest"].text
+_CLAIM = _SQL["claim"].text
+_MOVE_STANDARD_BATCH = _SQL["move_standard_batch"].text
+_ADVANCE = _SQL["advance"].text
+_FINISH = _SQL["finish"].text
+
+# Longer than the pause that any batch earns: at least one message a second is moved.
+_LONGEST_PAUSE_SECONDS = 10.0
+_MOST_ARREARS_SECONDS = 0.5
+
+
+class MoveTask(NamedTuple):
+    """One message move task. ``destination_arn`` None: back to where each message came from."""
+
+    task_id: UUID
+    source_queue_id: int
+    source_arn: str
+    destination_arn: str | None
+    max_per_second: int | None
+    status: str
+    """RUNNING, COMPLETED, CANCELLED or FAILED."""
+    failure_reason: str | None
+    to_move_count: int
+    moved_count: int
+    started_at: datetime
+
+
+class ClaimedTask(NamedTuple):
+    """A running task whose row this transaction holds."""
+
+    task_id: UUID
+    source_queue_id: int
+    source_arn: str
+    destination_arn: str | None
+    max_per_second: int | None
+    last_sequence: int
+    """Behind which the next batch begins; 0 at the beginning of a pass."""
+    end_sequence: int
+    age: timedelta
+
+
+class MovedBatch(NamedTuple):
+    """What one batch did. ``last_sequence`` is None when there was nothing to look at."""
+
+    looked_at: int
+    last_sequence: int | None
+    arrived: list[tuple[int, int]]
+    """(queue_id, messages that it got)."""
+    without_source: int
+    """Messages that stayed because nobody knows where they came from."""
+    without_queue: int
+    """Messages that stayed because the queue to which they belong is gone."""
+
+    @property
+    def moved_count(self) -> int:
+        return sum(count for _, count in self.arrived)
+
+
+async def start(
+    tx: Transaction,
+    now: datetime | None,
+    task_id: UUID,
+    *,
+    source: Queue,
+    destination_arn: str | None,
+    max_per_second: int | None,
+    to_move_count: int,
+) -> MoveTask | None:
+    """The new task, or None when the source has a running one."""
+    row = await tx.fetchrow(
+        _START,
+        now,
+        task_id,
+        source.queue_id,
+        source.arn,
+        destination_arn,
+        max_per_second,
+        to_move_count,
+        source.is_fifo,
+    )
+    return None if row is None else MoveTask(*row)
+
+
+async def count_running(tx: Transaction, account_id: str, region: str) -> int:
+    """How many tasks run in that account and region."""
+    count: int = await tx.fetchval(_COUNT_RUNNING, account_id, region)
+    return count
+
+
+async def forget_finished(tx: Transaction, source_queue_id: int, *, keep: int) -> None:
+    """Drop finished tasks of a source but for those among its ``keep`` newest."""
+    await tx.execute(_FORGET_FINISHED, source_queue_id, keep)
+
+
+async def lock_task(tx: Transaction, source_queue_id: int, task_id: UUID) -> MoveTask | None:
+    """The task, which no batch advances until the transaction ends."""
+    row = await tx.fetchrow(_LOCK_TASK, source_queue_id, task_id)
+    return None if row is None else MoveTask(*row)
+
+
+async def list_newest(tx: Transaction, source_queue_id: int, *, limit: int) -> list[MoveTask]:
+    """Tasks of a source, the newest first."""
+    return [MoveTask(*row) for row in await tx.fetch(_LIST_NEWEST, source_queue_id, limit)]
+
+
+async def claim(
+    tx: Transaction, now: datetime | None, whose: Whose = EVERYBODYS
+) -> ClaimedTask | None:
+    """Hold the running task whose next batch is most overdue; None when none is due."""
+    row = await tx.fetchrow(_CLAIM, now, _LONGEST_PAUSE_SECONDS, *whose)
+    return None if row is None else ClaimedTask(*row)
+
+
+async def move_standard_batch(
+    tx: Transaction,
+    now: datetime | None,
+    task: ClaimedTask,
+    *,
+    destination_queue_id: int | None,
+    limit: int,
+) -> MovedBatch:
+    """Move the next messages of a standard queue that are not in flight."""
+    await probe_by_key(tx)
+    row = await tx.fetchrow(
+        _MOVE_STANDARD_BATCH,
+        now,
+        task.source_queue_id,
+        task.last_sequence,
+        task.end_sequence,
+        limit,
+        destination_queue_id,
+    )
+    assert row is not None
+    looked_at, last_sequence, queue_ids, moved_counts, without_source, without_queue = row
+    arrived = list(zip(queue_ids, moved_counts, strict=True))
+    return MovedBatch(looked_at, last_sequence, arrived, without_source, without_queue)
+
+
+async def advance(
+    tx: Transaction,
+    now: datetime | None,
+    task: ClaimedTask,
+    *,
+    moved_count: int,
+    last_sequence: int,
+) -> None:
+    """Count a batch; the next one begins behind ``last_sequence`` when the rate allows it."""
+    await tx.execute(
+        _ADVANCE,
+        now,
+        task.source_queue_id,
+        task.task_id,
+        moved_count,
+        last_sequence,
+        _MOST_ARREARS_SECONDS,
+    )
+
+
+async def finish(
+    tx: Transaction,
+    now: datetime | None,
+    task: ClaimedTask | MoveTask,
+    *,
+    status: str,
+    failure_reason: str | None = None,
+) -> None:
+    """End a running task."""
+    await tx.execute(_FINISH, now, task.source_queue_id, task.task_id, status, failure_reason)

@@ -1,0 +1,139 @@
+-- Message move tasks: from a dead-letter queue to one queue, or back to where each message came from.
+-- Every statement that needs the time takes `now`; NULL means the clock of the database.
+
+-- name: start
+-- params: now, task_id, source_queue_id, source_arn, destination_arn, max_per_second, to_move_count, is_fifo
+-- The new task, or no row when the source has a running one.
+INSERT INTO move_tasks (task_id, source_queue_id, source_arn, destination_arn, max_per_second, status,
+  to_move_count, started_at, next_batch_at, end_sequence)
+SELECT $2, $3, $4, $5, $6, 'RUNNING', $7, clock.now, clock.now,
+  CASE WHEN $8::boolean THEN (SELECT last_value FROM fifo_sequence)
+    ELSE (SELECT last_value FROM message_sequence) END
+FROM (SELECT coalesce($1::timestamptz, present()) AS now) AS clock
+ON CONFLICT (source_queue_id) WHERE status = 'RUNNING' DO NOTHING
+RETURNING task_id, source_queue_id, source_arn, destination_arn, max_per_second, status,
+  failure_reason, to_move_count, moved_count, started_at
+
+-- name: count_running
+-- params: account_id, region
+-- Running tasks of one account in one region.
+SELECT count(*) FROM move_tasks AS t JOIN queues AS q ON q.queue_id = t.source_queue_id
+WHERE t.status = 'RUNNING' AND q.account_id = $1 AND q.region = $2
+
+-- name: forget_finished
+-- params: source_queue_id, keep
+-- Drops the finished tasks of a source but for the newest ones, which are all that can be listed.
+DELETE FROM move_tasks
+WHERE source_queue_id = $1 AND status <> 'RUNNING' AND task_id NOT IN (
+  SELECT t.task_id FROM move_tasks AS t WHERE t.source_queue_id = $1
+  ORDER BY t.started_at DESC, t.task_id LIMIT $2)
+
+-- name: lock_task
+-- params: source_queue_id, task_id
+-- The task, held; waits for the batch that is being moved.
+SELECT task_id, source_queue_id, source_arn, destination_arn, max_per_second, status,
+  failure_reason, to_move_count, moved_count, started_at
+FROM move_tasks WHERE source_queue_id = $1 AND task_id = $2
+FOR NO KEY UPDATE
+
+-- name: list_newest
+-- params: source_queue_id, limit
+-- All that ListMessageMoveTasks shows, newest first. A source keeps few tasks (`forget_finished`), so
+-- the primary key finds them and the sort is small.
+SELECT task_id, source_queue_id, source_arn, destination_arn, max_per_second, status,
+  failure_reason, to_move_count, moved_count, started_at
+FROM move_tasks WHERE source_queue_id = $1
+ORDER BY started_at DESC, task_id LIMIT $2
+
+-- name: claim
+-- params: now, longest_pause_seconds, account_ids, are_chosen
+-- The running task that has waited longest for its next batch, held; the ones that others hold are
+-- passed over, and those that are not of these accounts, or of all others (storage.clocks.whose). A task that would wait longer than any pause stems from a clock that was moved back.
+SELECT t.task_id, t.source_queue_id, t.source_arn, t.destination_arn, t.max_per_second,
+  t.last_sequence, t.end_sequence, clock.now - t.started_at AS age
+FROM (SELECT coalesce($1::timestamptz, present()) AS now) AS clock, move_tasks AS t
+WHERE t.status = 'RUNNING' AND (t.next_batch_at <= clock.now
+  OR t.next_batch_at > clock.now + make_interval(secs => $2))
+  AND (split_part(t.source_arn, ':', 5) = ANY($3::text[])) = $4::boolean
+ORDER BY t.next_batch_at, t.task_id LIMIT 1
+FOR NO KEY UPDATE OF t SKIP LOCKED
+
+-- name: move_standard_batch
+-- params: now, source_queue_id, after_sequence, end_sequence, limit, destination_queue_id
+-- Moves messages that are not in flight, oldest first, and passes over those that someone holds.
+-- What is moved is a new message: id, sequence, sending time, no receives, the delay of its queue.
+-- Without a destination each goes to the queue that its DeadLetterQueueSourceArn names; a message
+-- without one, or whose queue is gone, stays. Answers how many it looked at and the last of them,
+-- the queues that got messages with how many, and how many stayed for either reason.
+WITH clock AS MATERIALIZED (
+  SELECT coalesce($1::timestamptz, present()) AS now
+), picked AS MATERIALIZED (
+  SELECT m.ctid AS place, m.sequence,
+    CASE WHEN $6::int IS NULL THEN m.system::jsonb ->> 'DeadLetterQueueSourceArn' END AS home_arn
+  FROM messages AS m
+  WHERE m.queue_id = $2 AND m.sequence > $3 AND m.sequence <= $4
+    AND (m.receive_count = 0 OR m.visible_at <= (SELECT clock.now FROM clock))
+  ORDER BY m.sequence LIMIT $5
+  FOR UPDATE SKIP LOCKED
+), targets AS MATERIALIZED (
+  SELECT h.home_arn, q.queue_id, coalesce((q.attributes ->> 'DelaySeconds')::int, 0) AS delay
+  FROM (SELECT DISTINCT picked.home_arn FROM picked) AS h
+  JOIN queues AS q ON q.deleted_at IS NULL AND q.queue_id = coalesce($6::int, (
+    SELECT n.queue_id FROM queues AS n
+    WHERE n.region = split_part(h.home_arn, ':', 4) AND n.account_id = split_part(h.home_arn, ':', 5)
+      AND n.queue_name = split_part(h.home_arn, ':', 6) AND n.deleted_at IS NULL))
+), addressed AS MATERIALIZED (
+  SELECT p.place, p.sequence, t.queue_id, t.delay,
+    row_number() OVER (ORDER BY p.sequence DESC) AS places_behind
+  FROM picked AS p JOIN targets AS t ON t.home_arn IS NOT DISTINCT FROM p.home_arn
+), taken AS (
+  DELETE FROM messages AS m
+  WHERE m.ctid = ANY(ARRAY(SELECT addressed.place FROM addressed))
+  RETURNING m.sequence, m.body_md5, m.sender_id, m.body, m.attributes, m.system
+), moved AS (
+  INSERT INTO messages (queue_id, visible_at, sent_at, message_id, body_md5, sender_id, body,
+    attributes, system)
+  SELECT a.queue_id,
+    clock.now + make_interval(secs => a.delay) - a.places_behind * interval '1 microsecond',
+    clock.now, gen_random_uuid(), t.body_md5, t.sender_id, t.body, t.attributes,
+    nullif((t.system::jsonb - 'DeadLetterQueueSourceArn')::text, '{}')
+  FROM clock, taken AS t JOIN addressed AS a ON a.sequence = t.sequence
+  ORDER BY a.sequence
+  RETURNING queue_id
+), arrived AS MATERIALIZED (
+  SELECT moved.queue_id, count(*)::int AS moved FROM moved GROUP BY moved.queue_id
+), counted AS (
+  INSERT INTO queue_deltas (queue_id, delta)
+  SELECT arrived.queue_id, arrived.moved FROM arrived
+  UNION ALL
+  SELECT $2, -sum(arrived.moved) FROM arrived HAVING count(*) > 0
+)
+SELECT (SELECT count(*)::int FROM picked) AS looked_at,
+  (SELECT max(picked.sequence) FROM picked) AS last_sequence,
+  ARRAY(SELECT arrived.queue_id FROM arrived ORDER BY arrived.queue_id) AS queue_ids,
+  ARRAY(SELECT arrived.moved FROM arrived ORDER BY arrived.queue_id) AS moved_counts,
+  (SELECT count(*)::int FROM picked WHERE $6::int IS NULL AND picked.home_arn IS NULL)
+    AS without_source,
+  (SELECT count(*)::int FROM picked
+   WHERE ($6::int IS NOT NULL OR picked.home_arn IS NOT NULL)
+     AND NOT EXISTS (SELECT 1 FROM targets AS t
+                     WHERE t.home_arn IS NOT DISTINCT FROM picked.home_arn)) AS without_queue
+
+-- name: advance
+-- params: now, source_queue_id, task_id, moved_count, last_sequence, most_arrears_seconds
+-- Counts a batch and says when the next one is due. A task that comes late may catch up a little,
+-- so that the loop's pauses do not slow it down.
+UPDATE move_tasks
+SET moved_count = moved_count + $4, last_sequence = $5,
+  next_batch_at = CASE WHEN max_per_second IS NULL THEN clock.now
+    ELSE least(greatest(next_batch_at, clock.now - make_interval(secs => $6)), clock.now)
+      + $4::float / max_per_second * interval '1 second' END
+FROM (SELECT coalesce($1::timestamptz, present()) AS now) AS clock
+WHERE source_queue_id = $2 AND task_id = $3
+
+-- name: finish
+-- params: now, source_queue_id, task_id, status, failure_reason
+-- Ends a running task, whose row the caller holds: nobody moves a batch for it any more.
+UPDATE move_tasks
+SET status = $4, failure_reason = $5, finished_at = coalesce($1::timestamptz, present())
+WHERE source_queue_id = $2 AND task_id = $3

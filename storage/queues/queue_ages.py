@@ -1,0 +1,40 @@
+"""How old the oldest and the newest message of a queue are."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import TYPE_CHECKING, NamedTuple
+
+from storage.planning import probe_by_key
+from storage.queries import load
+
+if TYPE_CHECKING:
+    from storage.database import Transaction
+    from storage.model import Queue
+
+_SQL = load("queues/queue_ages")
+_STANDARD = _SQL["standard"].text
+_FIFO = _SQL["fifo"].text
+_GROUPS_LOOKED_AT = 1_000
+
+
+class Ages(NamedTuple):
+    """When the oldest and the newest message were sent, None of an empty queue; and the present."""
+
+    oldest_at: datetime | None
+    newest_at: datetime | None
+    now: datetime
+
+
+async def ages(tx: Transaction, now: datetime | None, queue: Queue) -> Ages:
+    """The ages of a queue, in a time that does not depend on its depth.
+
+    Of a FIFO queue with more than a thousand groups those of the groups that wait the longest.
+    """
+    await probe_by_key(tx)
+    if queue.is_fifo:
+        row = await tx.fetchrow(_FIFO, now, queue.queue_id, _GROUPS_LOOKED_AT)
+    else:
+        row = await tx.fetchrow(_STANDARD, now, queue.queue_id)
+    assert row is not None
+    return Ages(*row)

@@ -1,0 +1,282 @@
+"""Queues: their names, attributes, tags and counters."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, NamedTuple
+
+from storage.model import Counts, Queue
+from storage.notifications import tell_queue_changed
+from storage.planning import probe_by_key
+from storage.queries import load
+
+if TYPE_CHECKING:
+    import asyncpg
+
+    from storage.database import Transaction
+
+_SQL = load("queues/queues")
+_FIND = _SQL["find"].text
+_FIND_MANY = _SQL["find_many"].text
+_FIND_BY_ID = _SQL["find_by_id"].text
+_LOCK = _SQL["lock"].text
+_CREATE = _SQL["create"].text
+_DELETED_RECENTLY = _SQL["deleted_recently"].text
+_DELETE = _SQL["delete"].text
+_LIST_NAMES = _SQL["list_names"].text
+_SET_ATTRIBUTES = _SQL["set_attributes"].text
+_SET_TAGS = _SQL["set_tags"].text
+_MARK_PURGED = _SQL["mark_purged"].text
+_LAST_SEQUENCE = _SQL["last_sequence"].text
+_DEAD_LETTER_SOURCES = _SQL["dead_letter_sources"].text
+_COUNT_HIDDEN = _SQL["count_hidden"].text
+_COUNT_FRESH_VISIBLE = _SQL["count_fresh_visible"].text
+_PURGE_BATCH = _SQL["purge_batch"].text
+_SET_ARCHIVING = _SQL["set_archiving"].text
+_TOTAL_ARRIVED = _SQL["total_arrived"].text
+
+DEFAULT_ATTRIBUTES: Mapping[str, str] = {
+    "VisibilityTimeout": "30",
+    "MaximumMessageSize": "1048576",
+    "MessageRetentionPeriod": "345600",
+    "DelaySeconds": "0",
+    "ReceiveMessageWaitTimeSeconds": "0",
+    "ContentBasedDeduplication": "false",
+    "DeduplicationScope": "queue",
+    "FifoThroughputLimit": "perQueue",
+    "SqsManagedSseEnabled": "true",
+    "KmsDataKeyReusePeriodSeconds": "300",
+}
+"""What an attribute that is not stored means (docs/contract/sqs.md 2.2)."""
+
+_MOST_HIDDEN_COUNTED = 120_001
+
+
+@dataclass(frozen=True, slots=True)
+class NewQueue:
+    """A queue to create. ``attributes`` are normalised, defaults left out."""
+
+    account_id: str
+    region: str
+    name: str
+    is_fifo: bool
+    attributes: Mapping[str, str]
+    tags: Mapping[str, str]
+    is_archiving: bool = False
+    archive_days: int | None = None
+
+
+class SourceQueue(NamedTuple):
+    """A queue that sends its unprocessable messages to some dead-letter queue."""
+
+    queue_id: int
+    name: str
+
+
+class PurgeStep(NamedTuple):
+    """One batch of a purge. ``last_sequence`` is None when nothing was left."""
+
+    looked_at: int
+    last_sequence: int | None
+
+
+def _queue(row: asyncpg.Record) -> Queue:
+    attributes: dict[str, str] = json.loads(row["attributes"])
+    dead_letter_arn, max_receive_count = _redrive(attributes)
+
+    def number(attribute_name: str) -> int:
+        return int(attributes.get(attribute_name, DEFAULT_ATTRIBUTES[attribute_name]))
+
+    account_id, region, name = row["account_id"], row["region"], row["queue_name"]
+    return Queue(
+        queue_id=row["queue_id"],
+        account_id=account_id,
+        region=region,
+        name=name,
+        arn=f"arn:aws:sqs:{region}:{account_id}:{name}",
+        is_fifo=row["is_fifo"],
+        attributes=attributes,
+        tags=json.loads(row["tags"]),
+        created_at=row["created_at"],
+        modified_at=row["modified_at"],
+        visibility_timeout_seconds=number("VisibilityTimeout"),
+        delay_seconds=number("DelaySeconds"),
+        maximum_message_size_bytes=number("MaximumMessageSize"),
+        retention_seconds=number("MessageRetentionPeriod"),
+        receive_wait_seconds=number("ReceiveMessageWaitTimeSeconds"),
+        content_based_deduplication=attributes.get("ContentBasedDeduplication") == "true",
+        deduplication_per_group=attributes.get("DeduplicationScope") == "messageGroup",
+        dead_letter_arn=dead_letter_arn,
+        max_receive_count=max_receive_count,
+        is_archiving=row["is_archiving"],
+        archive_days=row["archive_days"],
+        grouped_from=row["grouped_from"],
+    )
+
+
+def _redrive(attributes: Mapping[str, str]) -> tuple[str | None, int]:
+    """(dead-letter queue's ARN, maxReceiveCount) of the stored, normalised redrive policy."""
+    text = attributes.get("RedrivePolicy")
+    if text is None:
+        return None, 0
+    policy = json.loads(text)
+    return policy["deadLetterTargetArn"], policy["maxReceiveCount"]
+
+
+async def find(tx: Transaction, account_id: str, region: str, name: str) -> Queue | None:
+    """The live queue of that name."""
+    row = await tx.fetchrow(_FIND, account_id, region, name)
+    return None if row is None else _queue(row)
+
+
+async def find_many(tx: Transaction, account_id: str, region: str, names: list[str]) -> list[Queue]:
+    """The live queues of these names; names of none are missing."""
+    return [_queue(row) for row in await tx.fetch(_FIND_MANY, account_id, region, names)]
+
+
+async def find_by_id(tx: Transaction, queue_id: int) -> Queue | None:
+    """The live queue of that id."""
+    row = await tx.fetchrow(_FIND_BY_ID, queue_id)
+    return None if row is None else _queue(row)
+
+
+async def lock(tx: Transaction, queue_id: int) -> Queue | None:
+    """The live queue, which nobody else changes or deletes until the transaction ends."""
+    row = await tx.fetchrow(_LOCK, queue_id)
+    return None if row is None else _queue(row)
+
+
+async def create(tx: Transaction, now: datetime | None, new: NewQueue) -> Queue | None:
+    """The created queue, or None when a live one has the name already.
+
+    None can come before the other creator's queue is visible to an older snapshot: look again
+    with ``find``, which takes a new one.
+    """
+    row = await tx.fetchrow(
+        _CREATE,
+        now,
+        new.account_id,
+        new.region,
+        new.name,
+        new.is_fifo,
+        json.dumps(dict(new.attributes)),
+        json.dumps(dict(new.tags)),
+        _redrive(new.attributes)[0],
+        new.is_archiving,
+        new.archive_days,
+    )
+    return None if row is None else _queue(row)
+
+
+async def was_deleted_recently(
+    tx: Transaction,
+    now: datetime | None,
+    *,
+    account_id: str,
+    region: str,
+    name: str,
+    seconds: int,
+) -> bool:
+    """Whether a queue of that name was deleted less than ``seconds`` ago."""
+    recently: bool = await tx.fetchval(_DELETED_RECENTLY, now, account_id, region, name, seconds)
+    return recently
+
+
+async def delete(tx: Transaction, now: datetime | None, queue_id: int) -> bool:
+    """Turn the queue into a tombstone; False when it is one already."""
+    deleted = await tx.fetchval(_DELETE, now, queue_id) is not None
+    await tell_queue_changed(tx, queue_id)
+    return deleted
+
+
+async def list_names(
+    tx: Transaction, account_id: str, region: str, *, prefix: str, after_name: str, limit: int
+) -> list[str]:
+    """Names of live queues that start with ``prefix``, behind ``after_name``, in byte order."""
+    rows = await tx.fetch(_LIST_NAMES, account_id, region, prefix, after_name, limit)
+    return [row["queue_name"] for row in rows]
+
+
+async def set_attributes(
+    tx: Transaction, now: datetime | None, queue_id: int, attributes: Mapping[str, str]
+) -> None:
+    """Replace the settable attributes: normalised, defaults left out."""
+    dead_letter_arn, _ = _redrive(attributes)
+    await tx.execute(_SET_ATTRIBUTES, now, queue_id, json.dumps(dict(attributes)), dead_letter_arn)
+    await tell_queue_changed(tx, queue_id)
+
+
+async def set_tags(tx: Transaction, queue_id: int, tags: Mapping[str, str]) -> None:
+    """Replace all tags."""
+    await tx.execute(_SET_TAGS, queue_id, json.dumps(dict(tags)))
+    await tell_queue_changed(tx, queue_id)
+
+
+async def set_archiving(
+    tx: Transaction, queue_id: int, is_archiving: bool, archive_days: int | None
+) -> None:
+    """Whether messages that receivers delete from now on are archived, and for how many days.
+
+    What a statement deletes after the commit is treated so, where its process has heard of the
+    change: it does with the notification that goes out with the commit.
+    """
+    await tx.execute(_SET_ARCHIVING, queue_id, is_archiving, archive_days)
+    await tell_queue_changed(tx, queue_id)
+
+
+async def total_arrived(tx: Transaction, queue_id: int) -> int:
+    """How many messages ever came into the queue: sent, moved to it, or replayed."""
+    total: int = await tx.fetchval(_TOTAL_ARRIVED, queue_id)
+    return total
+
+
+async def dead_letter_sources(
+    tx: Transaction, dead_letter_arn: str, *, after_queue_id: int, limit: int
+) -> list[SourceQueue]:
+    """Live queues whose redrive policy names that dead-letter queue, oldest first."""
+    rows = await tx.fetch(_DEAD_LETTER_SOURCES, dead_letter_arn, after_queue_id, limit)
+    return [SourceQueue(*row) for row in rows]
+
+
+async def counts(tx: Transaction, now: datetime | None, queue: Queue) -> Counts:
+    """The counters of a standard queue, in a time that does not depend on its depth.
+
+    The sum is exact but for messages past their retention that no worker has deleted yet. In flight
+    stops at its limit; delayed is exact unless more than that are delayed and as many visible.
+    """
+    await probe_by_key(tx)
+    limit = _MOST_HIDDEN_COUNTED
+    row = await tx.fetchrow(_COUNT_HIDDEN, now, queue.queue_id, limit)
+    assert row is not None
+    total, in_flight, delayed = row
+    if delayed == limit:
+        visible = await tx.fetchval(_COUNT_FRESH_VISIBLE, now, queue.queue_id, limit)
+        if visible < limit:
+            delayed = max(delayed, total - in_flight - visible)
+    return Counts(max(0, total - in_flight - delayed), in_flight, delayed)
+
+
+async def mark_purged(
+    tx: Transaction, now: datetime | None, queue_id: int, *, interval_seconds: int
+) -> bool:
+    """Note that a purge begins; False when the last one began too short a while ago."""
+    return await tx.fetchval(_MARK_PURGED, now, queue_id, interval_seconds) is not None
+
+
+async def last_sequence(tx: Transaction) -> int:
+    """The highest number given out so far in standard queues: the bound of a purge."""
+    last: int = await tx.fetchval(_LAST_SEQUENCE)
+    return last
+
+
+async def purge_batch(
+    tx: Transaction, queue_id: int, *, after_sequence: int, last_sequence: int, limit: int
+) -> PurgeStep:
+    """Delete the next ``limit`` messages of a standard queue, whatever their state."""
+    await probe_by_key(tx)
+    row = await tx.fetchrow(_PURGE_BATCH, queue_id, after_sequence, last_sequence, limit)
+    assert row is not None
+    return PurgeStep(*row)

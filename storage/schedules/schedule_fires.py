@@ -1,0 +1,161 @@
+"""Firing schedules: what is due, what a fire is, and what it leaves of its schedule."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from storage.clocks.whose import EVERYBODYS, Whose
+from storage.database import unavailable_when_lost
+from storage.planning import probe_by_key
+from storage.queries import load
+
+if TYPE_CHECKING:
+    from storage.database import Transaction
+
+_SQL = load("schedules/schedule_fires")
+_LOOK = _SQL["look"].text
+_CLAIM = _SQL["claim"].text
+_ADVANCE = _SQL["advance"].text
+_REMOVE = _SQL["remove"].text
+
+_MOST_TARGET_BYTES = 16 << 20
+"""Of targets that are claimed together; a single one may have more."""
+
+
+class Fire(NamedTuple):
+    """One invocation of a target: for one time of a schedule, or asked for by hand."""
+
+    schedule_id: int
+    account_id: str
+    """Of the schedule, as are region, group and name."""
+    region: str
+    group_name: str | None
+    """None: a schedule of the native API."""
+    name: str
+    target: Mapping[str, Any]
+    scheduled_for: datetime
+    execution_id: str
+    """A UUID; the same for all attempts."""
+    attempt: int = 1
+    out_of_band: bool = False
+    """Asked for by hand: it is not one of the schedule's times."""
+
+
+class Failure(NamedTuple):
+    """Why a target could not be invoked: AWS's code and text."""
+
+    code: str
+    message: str
+
+
+class Dispatched(NamedTuple):
+    """What became of groups of fires that were sent within a transaction."""
+
+    failures: Sequence[Failure | None]
+    """One for each group. Nothing was written for those that failed. Fewer than groups: those
+    behind were too much for one transaction and were not looked at."""
+    committed: Callable[[], None]
+    """To be called after the commit: wakes who waits for the messages, and counts them."""
+
+
+class Look(NamedTuple):
+    """What there is to do: now, and in how many seconds the next; None: nothing is planned."""
+
+    is_due: bool
+    next_in: float | None
+
+
+class Claimed(NamedTuple):
+    """A schedule that is due, its row held."""
+
+    schedule_id: int
+    account_id: str
+    region: str
+    group_name: str | None
+    name: str
+    timing: str
+    """JSON as stored: who reads many alike need not parse each."""
+    target: Mapping[str, Any]
+    catchup: bool
+    catchup_limit: int
+    failure_threshold: int | None
+    deletes_itself: bool
+    window_seconds: int
+    starts_at: datetime | None
+    ends_at: datetime | None
+    max_attempts: int
+    max_age_seconds: int | None
+    dead_letter: Mapping[str, str] | None
+    failure_count: int
+    next_fire_at: datetime
+    due_at: datetime
+    claimed_at: datetime
+    """The ``now`` of the claim."""
+
+
+class Advance(NamedTuple):
+    """What a fire leaves of its schedule, in the order of the parameters."""
+
+    schedule_id: int
+    next_fire_at: datetime | None
+    due_at: datetime | None
+    is_active: bool
+    failure_count: int
+    last_error: str | None
+    fired_count: int
+    """Invocations that were made now."""
+    skipped_count: int
+    """Missed times that were passed over now."""
+    last_scheduled_for: datetime | None
+    """The last time that was fired now; None: none was."""
+
+
+@contextlib.asynccontextmanager
+async def savepoint(tx: Transaction) -> AsyncIterator[None]:
+    """Undo what the block did if it raises; the transaction goes on. A database that is away or
+    busy raises Unavailable, after which the transaction is of no more use."""
+    async with unavailable_when_lost(), tx.transaction():
+        yield
+
+
+async def look(tx: Transaction, now: datetime | None, whose: Whose = EVERYBODYS) -> Look:
+    """Whether something is due, and when the next thing will be."""
+    await probe_by_key(tx)
+    row = await tx.fetchrow(_LOOK, now, *whose)
+    assert row is not None
+    return Look(*row)
+
+
+async def claim(
+    tx: Transaction, now: datetime | None, limit: int, whose: Whose = EVERYBODYS
+) -> list[Claimed]:
+    """Up to ``limit`` schedules that are due and that nobody else holds, the most overdue first;
+    fewer when their targets are long."""
+    rows = await tx.fetch(_CLAIM, now, limit, _MOST_TARGET_BYTES, *whose)
+    found = []
+    for row in rows:
+        claimed = Claimed(*row)
+        dead_letter = row["dead_letter"]
+        found.append(
+            claimed._replace(
+                target=json.loads(row["target"]),
+                dead_letter=None if dead_letter is None else json.loads(dead_letter),
+            )
+        )
+    return found
+
+
+async def advance(tx: Transaction, at: datetime, rows: Sequence[Advance]) -> None:
+    """Write what became of claimed schedules; ``at`` is when they were fired."""
+    if rows:
+        await tx.execute(_ADVANCE, at, *zip(*rows, strict=True))
+
+
+async def remove(tx: Transaction, schedule_ids: Sequence[int]) -> None:
+    """Delete claimed schedules."""
+    if schedule_ids:
+        await tx.execute(_REMOVE, schedule_ids)

@@ -1,0 +1,75 @@
+-- Firing schedules: what is due, and what becomes of it.
+-- Every statement that needs the time takes `now`; NULL means the clock of the database.
+
+-- name: look
+-- params: now, account_ids, are_chosen
+-- Whether something is due, a schedule or an invocation to repeat, and in how many seconds the next
+-- thing behind that will be, for these accounts, or for all others (storage.clocks.whose): two probes of a
+-- partial index and two of another.
+WITH clock AS MATERIALIZED (
+  SELECT coalesce($1::timestamptz, present()) AS now
+)
+SELECT
+  EXISTS (
+    SELECT FROM schedules AS s
+    WHERE s.is_active AND s.due_at IS NOT NULL AND s.due_at <= (SELECT clock.now FROM clock)
+      AND (s.account_id = ANY($2::text[])) = $3::boolean
+  ) OR EXISTS (
+    SELECT FROM schedule_invocations AS i WHERE i.due_at <= (SELECT clock.now FROM clock)
+      AND (i.account_id = ANY($2::text[])) = $3::boolean
+  ) AS is_due,
+  date_part('epoch', least(
+    (SELECT s.due_at FROM schedules AS s
+     WHERE s.is_active AND s.due_at IS NOT NULL AND s.due_at > (SELECT clock.now FROM clock)
+       AND (s.account_id = ANY($2::text[])) = $3::boolean
+     ORDER BY s.due_at LIMIT 1),
+    (SELECT i.due_at FROM schedule_invocations AS i
+     WHERE i.due_at > (SELECT clock.now FROM clock)
+       AND (i.account_id = ANY($2::text[])) = $3::boolean
+     ORDER BY i.due_at LIMIT 1)) - clock.now) AS next_in
+FROM clock
+
+-- name: claim
+-- params: now, limit, most_bytes, account_ids, are_chosen
+-- The schedules that are due, the most overdue first, their rows held to the end of the transaction;
+-- those that another worker holds are left out. Those with more than most_bytes of targets before
+-- them are held, but not answered: it is the next claim that gets them.
+SELECT s.schedule_id, s.account_id, s.region, g.group_name, s.schedule_name, s.timing, s.target,
+  s.catchup, s.catchup_limit, s.failure_threshold, s.deletes_itself, s.window_seconds, s.starts_at,
+  s.ends_at, s.max_attempts, s.max_age_seconds, s.dead_letter, s.failure_count, s.next_fire_at,
+  s.due_at, s.claimed_at
+FROM (
+  SELECT d.*, clock.now AS claimed_at,
+    sum(d.target_bytes) OVER (ORDER BY d.due_at, d.schedule_id) - d.target_bytes AS bytes_before
+  FROM (SELECT coalesce($1::timestamptz, present()) AS now OFFSET 0) AS clock,
+  LATERAL (
+    SELECT o.* FROM schedules AS o
+    WHERE o.is_active AND o.due_at IS NOT NULL AND o.due_at <= clock.now
+      AND (o.account_id = ANY($4::text[])) = $5::boolean
+    ORDER BY o.due_at, o.schedule_id LIMIT $2
+    FOR UPDATE SKIP LOCKED) AS d) AS s
+LEFT JOIN schedule_groups AS g ON g.group_id = s.group_id
+WHERE s.bytes_before < $3
+ORDER BY s.due_at, s.schedule_id
+
+-- name: advance
+-- params: at, schedule_ids, next_fire_ats, due_ats, are_active, failure_counts, last_errors, fired_counts, skipped_counts, last_scheduled_fors
+-- What a fire leaves of its schedule. last_scheduled_fors NULL: nothing was sent, and nothing of that
+-- kind changes. By an array of keys and not by a join alone: planned on an empty table, a join reads
+-- all of a full one.
+UPDATE schedules AS s
+SET next_fire_at = i.next_fire_at, due_at = i.due_at, is_active = i.is_active,
+  failure_count = i.failure_count, last_error = i.last_error,
+  fired_count = s.fired_count + i.fired_count, skipped_count = s.skipped_count + i.skipped_count,
+  last_fired_at = CASE WHEN i.scheduled_for IS NULL THEN s.last_fired_at ELSE $1 END,
+  last_scheduled_for = coalesce(i.scheduled_for, s.last_scheduled_for)
+FROM unnest($2::bigint[], $3::timestamptz[], $4::timestamptz[], $5::boolean[], $6::int[],
+            $7::text[], $8::int[], $9::int[], $10::timestamptz[])
+  AS i (schedule_id, next_fire_at, due_at, is_active, failure_count, last_error, fired_count,
+    skipped_count, scheduled_for)
+WHERE s.schedule_id = i.schedule_id AND s.schedule_id = ANY($2::bigint[])
+
+-- name: remove
+-- params: schedule_ids
+-- Removes schedules that have had their last time.
+DELETE FROM schedules AS s WHERE s.schedule_id = ANY($1::bigint[])

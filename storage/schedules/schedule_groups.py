@@ -1,0 +1,173 @@
+"""Groups of schedules: EventBridge Scheduler has them, the native API has not.
+
+A client token is kept with what it made, so that a repeated request can be told from a second one.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from storage.notifications import tell_schedules_changed
+from storage.planning import probe_by_key
+from storage.queries import load
+from storage.schedules.schedules import wait_briefly
+
+if TYPE_CHECKING:
+    import asyncpg
+
+    from storage.database import Transaction
+
+_SQL = load("schedules/schedule_groups")
+_FIND = _SQL["find"].text
+_LOCK = _SQL["lock"].text
+_SHARE = _SQL["share"].text
+_CREATE = _SQL["create"].text
+_PAGE = _SQL["page"].text
+_SET_TAGS = _SQL["set_tags"].text
+_MARK_DELETING = _SQL["mark_deleting"].text
+_FIND_DELETING = _SQL["find_deleting"].text
+_REMOVE_SCHEDULES = _SQL["remove_schedules"].text
+_REMOVE = _SQL["remove"].text
+
+DEFAULT = "default"
+"""The group that always exists (docs/contract/scheduler.md 4.2)."""
+
+_AT_ONCE = 1_000
+"""Schedules that go in the transaction that deletes their group; a worker removes more."""
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduleGroup:
+    """One group. ``is_deleting``: it takes no new schedules and goes when its last one is gone."""
+
+    group_id: int
+    account_id: str
+    region: str
+    name: str
+    tags: Mapping[str, str]
+    is_deleting: bool
+    client_token: str | None
+    created_at: datetime
+    modified_at: datetime
+
+
+def _group(row: asyncpg.Record) -> ScheduleGroup:
+    return ScheduleGroup(
+        group_id=row["group_id"],
+        account_id=row["account_id"],
+        region=row["region"],
+        name=row["group_name"],
+        tags=json.loads(row["tags"]),
+        is_deleting=row["is_deleting"],
+        client_token=row["client_token"],
+        created_at=row["created_at"],
+        modified_at=row["modified_at"],
+    )
+
+
+async def find(tx: Transaction, account_id: str, region: str, name: str) -> ScheduleGroup | None:
+    """The group of that name."""
+    row = await tx.fetchrow(_FIND, account_id, region, name)
+    return None if row is None else _group(row)
+
+
+async def lock(tx: Transaction, account_id: str, region: str, name: str) -> ScheduleGroup | None:
+    """The group, which nobody else changes or deletes until the transaction ends."""
+    row = await tx.fetchrow(_LOCK, account_id, region, name)
+    return None if row is None else _group(row)
+
+
+async def share(tx: Transaction, account_id: str, region: str, name: str) -> ScheduleGroup | None:
+    """The group for a new schedule: nobody begins to delete it before the transaction ends, and
+    others may add schedules meanwhile."""
+    row = await tx.fetchrow(_SHARE, account_id, region, name)
+    return None if row is None else _group(row)
+
+
+async def create(
+    tx: Transaction,
+    now: datetime | None,
+    account_id: str,
+    region: str,
+    name: str,
+    *,
+    tags: Mapping[str, str] | None = None,
+    client_token: str | None = None,
+) -> ScheduleGroup | None:
+    """The created group, or None when there is one of that name.
+
+    None can come before the other creator's group is visible to an older snapshot: look again with
+    ``find``, which takes a new one.
+    """
+    row = await tx.fetchrow(
+        _CREATE, now, account_id, region, name, json.dumps(dict(tags or {})), client_token
+    )
+    return None if row is None else _group(row)
+
+
+async def ensure_default(
+    tx: Transaction, now: datetime | None, account_id: str, region: str
+) -> ScheduleGroup:
+    """The group ``default`` of an account and region, created when it is asked for first."""
+    found = await find(tx, account_id, region, DEFAULT)
+    if found is None:
+        found = await create(tx, now, account_id, region, DEFAULT)
+    if found is None:
+        found = await find(tx, account_id, region, DEFAULT)
+    assert found is not None
+    return found
+
+
+async def page(
+    tx: Transaction,
+    account_id: str,
+    region: str,
+    *,
+    name_prefix: str = "",
+    after_name: str = "",
+    limit: int,
+) -> list[ScheduleGroup]:
+    """Groups behind ``after_name``, in byte order of their names."""
+    rows = await tx.fetch(_PAGE, account_id, region, name_prefix, after_name, limit)
+    return [_group(row) for row in rows]
+
+
+async def set_tags(
+    tx: Transaction, now: datetime | None, group_id: int, tags: Mapping[str, str]
+) -> None:
+    """Replace all tags; they are read back in this order."""
+    await tx.execute(_SET_TAGS, now, group_id, json.dumps(dict(tags)))
+
+
+async def delete(tx: Transaction, now: datetime | None, group_id: int) -> bool:
+    """Delete a group that is locked, with its schedules; False: there are more of these than one
+    transaction should remove. The group is then ``is_deleting`` until ``remove_some`` is through.
+    """
+    await probe_by_key(tx)
+    if await remove_some(tx, group_id, _AT_ONCE) < _AT_ONCE:
+        return True
+    await tx.execute(_MARK_DELETING, now, group_id)
+    return False
+
+
+async def find_deleting(tx: Transaction, limit: int) -> list[int]:
+    """Groups that are being deleted, their rows held; those that others hold are left out."""
+    await probe_by_key(tx)
+    rows = await tx.fetch(_FIND_DELETING, limit)
+    return [row[0] for row in rows]
+
+
+async def remove_some(tx: Transaction, group_id: int, limit: int) -> int:
+    """Remove up to ``limit`` schedules of a locked group, and how many that were; fewer than
+    ``limit``: the group went with them. Those that are being fired now are waited for, for two
+    seconds at most (``wait_briefly``)."""
+    await wait_briefly(tx)
+    gone: int = await tx.fetchval(_REMOVE_SCHEDULES, group_id, limit)
+    if gone < limit:
+        await tx.execute(_REMOVE, group_id)
+    await tell_schedules_changed(tx)
+    return gone

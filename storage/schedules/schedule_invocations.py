@@ -1,0 +1,112 @@
+"""Invocations that failed and are tried again: they outlive their schedule, so all is kept here."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, NamedTuple
+
+from storage.clocks.whose import EVERYBODYS, Whose
+from storage.queries import load
+from storage.schedules.schedule_fires import Fire
+from storage.schedules.schedules import to_json
+
+if TYPE_CHECKING:
+    from storage.database import Transaction
+
+_SQL = load("schedules/schedule_invocations")
+_INSERT = _SQL["insert"].text
+_CLAIM = _SQL["claim"].text
+_POSTPONE = _SQL["postpone"].text
+_REMOVE = _SQL["remove"].text
+
+
+class NewInvocation(NamedTuple):
+    """One that failed for the first time."""
+
+    fire: Fire
+    max_attempts: int
+    """Repetitions, beside the first attempt."""
+    age_seconds: int
+    """For how long it is tried again."""
+    delay_seconds: float
+    """Until the next attempt."""
+    dead_letter: Mapping[str, str] | None
+
+
+class Invocation(NamedTuple):
+    """One that is due again, its row held. ``fire.attempt`` is the attempt to be made."""
+
+    invocation_id: int
+    fire: Fire
+    max_attempts: int
+    dead_letter: Mapping[str, str] | None
+    expires_at: datetime
+    claimed_at: datetime
+
+
+async def insert(tx: Transaction, at: datetime, rows: Sequence[NewInvocation]) -> None:
+    """Keep invocations whose first attempt, at ``at``, failed."""
+    if not rows:
+        return
+    columns = [
+        (
+            one.fire.schedule_id,
+            one.fire.account_id,
+            one.fire.region,
+            one.fire.group_name,
+            one.fire.name,
+            one.fire.scheduled_for,
+            one.fire.execution_id,
+            one.fire.attempt,
+            one.max_attempts,
+            one.age_seconds,
+            one.delay_seconds,
+            to_json(one.fire.target),
+            None if one.dead_letter is None else to_json(one.dead_letter),
+        )
+        for one in rows
+    ]
+    await tx.execute(_INSERT, at, *zip(*columns, strict=True))
+
+
+async def claim(
+    tx: Transaction, now: datetime | None, limit: int, whose: Whose = EVERYBODYS
+) -> list[Invocation]:
+    """Up to ``limit`` invocations that are due and that nobody else holds, the most overdue
+    first."""
+    rows = await tx.fetch(_CLAIM, now, limit, *whose)
+    return [
+        Invocation(
+            row["invocation_id"],
+            Fire(
+                row["schedule_id"],
+                row["account_id"],
+                row["region"],
+                row["group_name"],
+                row["schedule_name"],
+                json.loads(row["target"]),
+                row["scheduled_for"],
+                row["execution_id"],
+                row["attempt_count"] + 1,
+            ),
+            row["max_attempts"],
+            None if row["dead_letter"] is None else json.loads(row["dead_letter"]),
+            row["expires_at"],
+            row["claimed_at"],
+        )
+        for row in rows
+    ]
+
+
+async def postpone(tx: Transaction, at: datetime, rows: Sequence[tuple[int, float]]) -> None:
+    """One more attempt of each failed at ``at``: (invocation_id, seconds until the next)."""
+    if rows:
+        await tx.execute(_POSTPONE, at, *zip(*rows, strict=True))
+
+
+async def remove(tx: Transaction, invocation_ids: Sequence[int]) -> None:
+    """They are through: invoked, or given up."""
+    if invocation_ids:
+        await tx.execute(_REMOVE, invocation_ids)

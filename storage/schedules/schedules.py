@@ -1,0 +1,310 @@
+"""Schedules as their APIs see them: create, find, change, delete and list.
+
+A schedule is one of the native API, without a group, or one of EventBridge Scheduler, in a group.
+Both share the table, the targets and whoever fires them (``schedule_fires``), but not the names.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from storage.notifications import tell_schedules_changed
+from storage.planning import probe_by_key
+from storage.queries import load
+
+if TYPE_CHECKING:
+    import asyncpg
+
+    from storage.database import Transaction
+
+_SQL = load("schedules/schedules")
+_PRESENT = _SQL["present"].text
+_WAIT_BRIEFLY = _SQL["wait_briefly"].text
+_CREATE = _SQL["create"].text
+_FIND = _SQL["find"].text
+_FIND_BY_ID = _SQL["find_by_id"].text
+_LOCK = _SQL["lock"].text
+_REPLACE = _SQL["replace"].text
+_SET_STATE = _SQL["set_state"].text
+_DELETE = _SQL["delete"].text
+_PAGE = _SQL["page"].text
+
+_NATIVE = 0
+_LAST_GROUP = (1 << 31) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class NewSchedule:
+    """A schedule to create, or what replaces one."""
+
+    account_id: str
+    region: str
+    group_id: int | None
+    """None: of the native API."""
+    name: str
+    spec: Mapping[str, Any]
+    """As its API reads it back; nothing here looks into it."""
+    timing: Mapping[str, Any]
+    """``protocol.expressions.Timing`` as JSON."""
+    target: Mapping[str, Any]
+    """Where to and what: ``kind`` is queue or topic; gateway/operations/schedules has the rest."""
+    is_active: bool
+    catchup: bool
+    """Whether missed times are made up for, oldest first, ``catchup_limit`` of them at most."""
+    catchup_limit: int
+    failure_threshold: int | None
+    """Failures in a row after which it is paused; None: never."""
+    deletes_itself: bool
+    """Whether it goes after its last time."""
+    window_seconds: int
+    """It is fired some time within this after the time; 0: at the time."""
+    starts_at: datetime | None
+    ends_at: datetime | None
+    max_attempts: int
+    """Repetitions of an invocation that failed, beside the first attempt."""
+    max_age_seconds: int | None
+    """How long after the first attempt an invocation is tried again; None: a day."""
+    dead_letter: Mapping[str, str] | None
+    """``account_id``, ``region`` and ``queue_name`` of the queue for what failed for good."""
+    client_token: str | None
+    next_fire_at: datetime | None
+    """The next time; None: there is none."""
+    due_at: datetime | None
+    """When that is to be fired: not the time itself when there is a window."""
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule(NewSchedule):
+    """A stored schedule."""
+
+    schedule_id: int
+    group_name: str | None
+    failure_count: int
+    """In a row, since it was changed last."""
+    last_error: str | None
+    last_fired_at: datetime | None
+    last_scheduled_for: datetime | None
+    """The time for which it was fired last."""
+    fired_count: int
+    skipped_count: int
+    """Times that were missed and not made up for."""
+    created_at: datetime
+    modified_at: datetime
+
+    @property
+    def status(self) -> str:
+        """``active`` or ``paused``, as the native API says."""
+        return "active" if self.is_active else "paused"
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduleFilter:
+    """Which schedules to list. ``is_native``: those of the native API; else those of the group, or
+    of all groups when ``group_id`` is None."""
+
+    account_id: str
+    region: str
+    is_native: bool = True
+    group_id: int | None = None
+    name_prefix: str = ""
+    is_active: bool | None = None
+    target_kind: str | None = None
+
+    @property
+    def groups(self) -> tuple[int, int]:
+        """The first and the last group."""
+        if self.is_native:
+            return _NATIVE, _NATIVE
+        if self.group_id is not None:
+            return self.group_id, self.group_id
+        return _NATIVE + 1, _LAST_GROUP
+
+
+def to_json(value: Mapping[str, Any]) -> str:
+    """The text of a JSON column."""
+    return json.dumps(dict(value), ensure_ascii=False, separators=(",", ":"))
+
+
+def schedule_of(row: asyncpg.Record) -> Schedule:
+    """The schedule of a row of the table with ``group_name``."""
+    dead_letter = row["dead_letter"]
+    return Schedule(
+        account_id=row["account_id"],
+        region=row["region"],
+        group_id=row["group_id"],
+        name=row["schedule_name"],
+        spec=json.loads(row["spec"]),
+        timing=json.loads(row["timing"]),
+        target=json.loads(row["target"]),
+        is_active=row["is_active"],
+        catchup=row["catchup"],
+        catchup_limit=row["catchup_limit"],
+        failure_threshold=row["failure_threshold"],
+        deletes_itself=row["deletes_itself"],
+        window_seconds=row["window_seconds"],
+        starts_at=row["starts_at"],
+        ends_at=row["ends_at"],
+        max_attempts=row["max_attempts"],
+        max_age_seconds=row["max_age_seconds"],
+        dead_letter=None if dead_letter is None else json.loads(dead_letter),
+        client_token=row["client_token"],
+        next_fire_at=row["next_fire_at"],
+        due_at=row["due_at"],
+        schedule_id=row["schedule_id"],
+        group_name=row["group_name"],
+        failure_count=row["failure_count"],
+        last_error=row["last_error"],
+        last_fired_at=row["last_fired_at"],
+        last_scheduled_for=row["last_scheduled_for"],
+        fired_count=row["fired_count"],
+        skipped_count=row["skipped_count"],
+        created_at=row["created_at"],
+        modified_at=row["modified_at"],
+    )
+
+
+def _rules(new: NewSchedule) -> tuple[object, ...]:
+    """What ``create`` and ``replace`` both write, in the order of their parameters."""
+    return (
+        new.is_active,
+        new.next_fire_at,
+        new.due_at,
+        new.catchup,
+        new.catchup_limit,
+        new.failure_threshold,
+        new.deletes_itself,
+        new.window_seconds,
+        new.starts_at,
+        new.ends_at,
+        new.max_attempts,
+        new.max_age_seconds,
+        new.client_token,
+        new.target["kind"],
+        to_json(new.timing),
+        to_json(new.target),
+        None if new.dead_letter is None else to_json(new.dead_letter),
+        to_json(new.spec),
+    )
+
+
+async def present(tx: Transaction, now: datetime | None) -> datetime:
+    """The instant from which times are counted: hosts have clocks of their own."""
+    instant: datetime = await tx.fetchval(_PRESENT, now)
+    return instant
+
+
+async def wait_briefly(tx: Transaction) -> None:
+    """Until the end of the transaction nothing that others hold is waited for longer than two
+    seconds; then it is Unavailable.
+
+    Whoever fires schedules holds their rows while it looks things up in the pool of connections: it
+    must get one of those that wait for these rows.
+    """
+    await tx.execute(_WAIT_BRIEFLY)
+
+
+async def create(tx: Transaction, now: datetime | None, new: NewSchedule) -> Schedule | None:
+    """The created schedule, or None when there is one of that name. One that is being fired now
+    is waited for as ``lock`` does.
+
+    A group must be held by this transaction (``schedule_groups.share`` or ``lock``). None can come
+    before the other creator's schedule is visible to an older snapshot: look again with ``find``.
+    """
+    await wait_briefly(tx)
+    schedule_id = await tx.fetchval(
+        _CREATE, now, new.account_id, new.region, new.group_id, new.name, *_rules(new)
+    )
+    if schedule_id is None:
+        return None
+    await tell_schedules_changed(tx)
+    return await find_by_id(tx, schedule_id)
+
+
+async def find(
+    tx: Transaction, account_id: str, region: str, group_id: int | None, name: str
+) -> Schedule | None:
+    """The schedule of that name; ``group_id`` None: of the native API."""
+    row = await tx.fetchrow(_FIND, account_id, region, group_id or _NATIVE, name)
+    return None if row is None else schedule_of(row)
+
+
+async def find_by_id(tx: Transaction, schedule_id: int) -> Schedule | None:
+    """The schedule of that id."""
+    row = await tx.fetchrow(_FIND_BY_ID, schedule_id)
+    return None if row is None else schedule_of(row)
+
+
+async def lock(
+    tx: Transaction, account_id: str, region: str, group_id: int | None, name: str
+) -> Schedule | None:
+    """The schedule, which nobody else fires, changes or deletes until the transaction ends. One
+    that is being fired now is waited for, for two seconds at most (``wait_briefly``)."""
+    await wait_briefly(tx)
+    row = await tx.fetchrow(_LOCK, account_id, region, group_id or _NATIVE, name)
+    return None if row is None else schedule_of(row)
+
+
+async def replace(
+    tx: Transaction, now: datetime | None, schedule_id: int, new: NewSchedule
+) -> None:
+    """Replace everything but account, region, group, name and what was counted.
+
+    Failures in a row are counted from 0 again. Invocations that are still being repeated stay.
+    """
+    await tx.execute(_REPLACE, now, schedule_id, *_rules(new))
+    await tell_schedules_changed(tx)
+
+
+async def set_state(
+    tx: Transaction,
+    now: datetime | None,
+    schedule_id: int,
+    *,
+    is_active: bool,
+    next_fire_at: datetime | None,
+    due_at: datetime | None,
+) -> None:
+    """Pause or resume; failures in a row are counted from 0 again."""
+    await tx.execute(_SET_STATE, now, schedule_id, is_active, next_fire_at, due_at)
+    await tell_schedules_changed(tx)
+
+
+async def delete(tx: Transaction, schedule_id: int) -> bool:
+    """Delete the schedule; False when it is gone already. Invocations that are still being repeated
+    stay."""
+    deleted = await tx.fetchval(_DELETE, schedule_id) is not None
+    await tell_schedules_changed(tx)
+    return deleted
+
+
+async def page(
+    tx: Transaction,
+    wanted: ScheduleFilter,
+    after_name: str = "",
+    *,
+    after_group_id: int = 0,
+    limit: int,
+) -> list[Schedule]:
+    """Schedules in byte order of their names, group by group, behind ``after_name``.
+
+    Over all groups, ``after_group_id`` is the group of the schedule to go on behind.
+    """
+    first, last = wanted.groups
+    await probe_by_key(tx)
+    rows = await tx.fetch(
+        _PAGE,
+        wanted.account_id,
+        wanted.region,
+        max(first, after_group_id),
+        after_name,
+        last,
+        wanted.name_prefix,
+        wanted.is_active,
+        wanted.target_kind,
+        limit,
+    )
+    return [schedule_of(row) for row in rows]

@@ -1,0 +1,92 @@
+-- Schedules: what their APIs do with them. storage/schedules/schedule_fires.sql has what firing does.
+-- Every statement that needs the time takes `now`; NULL means the clock of the database.
+
+-- name: present
+-- params: now
+-- The instant that a change of a schedule goes by: hosts have clocks of their own.
+SELECT coalesce($1::timestamptz, present())
+
+-- name: wait_briefly
+-- params:
+-- Whoever fires a schedule holds its row, and may need a connection that a waiting transaction has.
+SELECT set_config('lock_timeout', '2s', true)
+
+-- name: create
+-- params: now, account_id, region, group_id, schedule_name, is_active, next_fire_at, due_at, catchup, catchup_limit, failure_threshold, deletes_itself, window_seconds, starts_at, ends_at, max_attempts, max_age_seconds, client_token, target_kind, timing, target, dead_letter, spec
+-- Answers the id of the new schedule, or no row when there is one of that name.
+INSERT INTO schedules (account_id, region, group_id, schedule_name, is_active, next_fire_at, due_at,
+  catchup, catchup_limit, failure_threshold, deletes_itself, window_seconds, starts_at, ends_at,
+  max_attempts, max_age_seconds, client_token, target_kind, timing, target, target_bytes, dead_letter,
+  spec, created_at, modified_at)
+SELECT $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20::json,
+  $21::text::json, octet_length($21::text), $22::json, $23::json, clock.now, clock.now
+FROM (SELECT coalesce($1::timestamptz, present()) AS now) AS clock
+ON CONFLICT (account_id, region, coalesce(group_id, 0), schedule_name) DO NOTHING
+RETURNING schedule_id
+
+-- name: find
+-- params: account_id, region, group_key, schedule_name
+-- group_key 0: a schedule of the native API.
+SELECT s.*, g.group_name
+FROM schedules AS s LEFT JOIN schedule_groups AS g ON g.group_id = s.group_id
+WHERE s.account_id = $1 AND s.region = $2 AND coalesce(s.group_id, 0) = $3 AND s.schedule_name = $4
+
+-- name: find_by_id
+-- params: schedule_id
+-- The schedule as it is now, with the name of its group; no row when it is gone.
+SELECT s.*, g.group_name
+FROM schedules AS s LEFT JOIN schedule_groups AS g ON g.group_id = s.group_id
+WHERE s.schedule_id = $1
+
+-- name: lock
+-- params: account_id, region, group_key, schedule_name
+-- The same, its row held to the end of the transaction: it is not fired meanwhile, and if it is being
+-- fired now, this waits and sees what came of it.
+SELECT s.*, g.group_name
+FROM schedules AS s LEFT JOIN schedule_groups AS g ON g.group_id = s.group_id
+WHERE s.account_id = $1 AND s.region = $2 AND coalesce(s.group_id, 0) = $3 AND s.schedule_name = $4
+FOR UPDATE OF s
+
+-- name: replace
+-- params: now, schedule_id, is_active, next_fire_at, due_at, catchup, catchup_limit, failure_threshold, deletes_itself, window_seconds, starts_at, ends_at, max_attempts, max_age_seconds, client_token, target_kind, timing, target, dead_letter, spec
+-- Replaces everything but its place and what has been counted; failures in a row begin anew.
+UPDATE schedules
+SET is_active = $3, next_fire_at = $4, due_at = $5, catchup = $6, catchup_limit = $7,
+  failure_threshold = $8, deletes_itself = $9, window_seconds = $10, starts_at = $11,
+  ends_at = $12, max_attempts = $13, max_age_seconds = $14, client_token = $15, target_kind = $16,
+  timing = $17::json, target = $18::text::json, target_bytes = octet_length($18::text),
+  dead_letter = $19::json, spec = $20::json,
+  failure_count = 0, modified_at = coalesce($1::timestamptz, present())
+WHERE schedule_id = $2
+
+-- name: set_state
+-- params: now, schedule_id, is_active, next_fire_at, due_at
+-- Pauses or resumes; the caller holds the row (`lock`). Failures in a row begin anew, or a schedule that
+-- they had paused would be paused again by the next one.
+UPDATE schedules
+SET is_active = $3, next_fire_at = $4, due_at = $5, failure_count = 0,
+  modified_at = coalesce($1::timestamptz, present())
+WHERE schedule_id = $2
+
+-- name: delete
+-- params: schedule_id
+-- Answers the id, or no row when it is gone. A round that fires it now is waited for (`wait_briefly`);
+-- invocations that are still tried again stay, for they keep all that they need.
+DELETE FROM schedules WHERE schedule_id = $1 RETURNING schedule_id
+
+-- name: page
+-- params: account_id, region, after_group, after_name, last_group, name_prefix, is_active, target_kind, limit
+-- Schedules behind (after_group, after_name) in groups up to last_group, 0 being the native API;
+-- is_active and target_kind NULL: any.
+SELECT s.*, g.group_name
+FROM (
+  SELECT k.* FROM schedules AS k
+  WHERE k.account_id = $1 AND k.region = $2
+    AND (coalesce(k.group_id, 0), k.schedule_name) > ($3::int, $4::text)
+    AND coalesce(k.group_id, 0) <= $5
+    AND starts_with(k.schedule_name, $6)
+    AND ($7::boolean IS NULL OR k.is_active = $7)
+    AND ($8::text IS NULL OR k.target_kind = $8)
+  ORDER BY k.account_id, k.region, coalesce(k.group_id, 0), k.schedule_name LIMIT $9) AS s
+LEFT JOIN schedule_groups AS g ON g.group_id = s.group_id
+ORDER BY coalesce(s.group_id, 0), s.schedule_name

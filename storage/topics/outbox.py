@@ -1,0 +1,147 @@
+"""The outbox: messages that AWS would have sent elsewhere, kept to be looked at."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, NamedTuple
+from uuid import UUID
+
+from storage.clocks.whose import EVERYBODYS, Whose
+from storage.model import NewOutboxMessage
+from storage.planning import probe_by_key
+from storage.queries import load
+
+if TYPE_CHECKING:
+    import asyncpg
+
+    from storage.database import Transaction
+
+_SQL = load("topics/outbox")
+_INSERT = _SQL["insert"].text
+_PAGE = _SQL["page"].text
+_FIND = _SQL["find"].text
+_LAST_ID = _SQL["last_id"].text
+_CLEAR = _SQL["clear"].text
+_REMOVE_OLD = _SQL["remove_old"].text
+_FIND_EXCESS = _SQL["find_excess"].text
+_REMOVE_EXCESS = _SQL["remove_excess"].text
+
+
+@dataclass(frozen=True, slots=True)
+class OutboxMessage:
+    """One message of the outbox; see ``NewOutboxMessage``."""
+
+    outbox_id: int
+    account_id: str
+    region: str
+    protocol: str
+    destination: str
+    kind: str
+    topic_arn: str | None
+    subscription_arn: str | None
+    message_id: UUID
+    subject: str | None
+    body: str
+    attributes: str | None
+    created_at: datetime
+
+
+class OutboxFilter(NamedTuple):
+    """Which messages of an account; None takes all."""
+
+    account_id: str
+    region: str | None = None
+    protocol: str | None = None
+    destination: str | None = None
+    topic_arn: str | None = None
+    kind: str | None = None
+
+
+class OutboxPage(NamedTuple):
+    """Messages in order of writing. ``is_last``: nothing follows them."""
+
+    messages: list[OutboxMessage]
+    is_last: bool
+
+
+class Cleared(NamedTuple):
+    """One batch of a clearing. ``last_id`` is None when nothing was left."""
+
+    deleted: int
+    last_id: int | None
+
+
+class Excess(NamedTuple):
+    """An account and the last of its messages that are too many; None: none is."""
+
+    account_id: str
+    last_id: int | None
+
+
+def _message(row: asyncpg.Record) -> OutboxMessage:
+    return OutboxMessage(*row[:13])
+
+
+async def insert(tx: Transaction, now: datetime | None, rows: list[NewOutboxMessage]) -> None:
+    """Write the messages in this order."""
+    if rows:
+        await tx.execute(_INSERT, now, *map(list, zip(*rows, strict=True)))
+
+
+async def page(
+    tx: Transaction, wanted: OutboxFilter, *, after_id: int, limit: int, most_bytes: int
+) -> OutboxPage:
+    """The next messages behind ``after_id``: up to ``limit``, and fewer when their bodies and
+    attributes together are larger than ``most_bytes``."""
+    await probe_by_key(tx)
+    rows = await tx.fetch(_PAGE, *wanted, after_id, limit, most_bytes)
+    return OutboxPage([_message(row) for row in rows], not rows or rows[-1]["is_last"])
+
+
+async def find(tx: Transaction, account_id: str, outbox_id: int) -> OutboxMessage | None:
+    """The message of that id in that account."""
+    row = await tx.fetchrow(_FIND, account_id, outbox_id)
+    return None if row is None else _message(row)
+
+
+async def last_id(tx: Transaction, account_id: str) -> int:
+    """The id of the account's newest message; 0 when it has none."""
+    await probe_by_key(tx)
+    last: int = await tx.fetchval(_LAST_ID, account_id)
+    return last
+
+
+async def clear(
+    tx: Transaction, wanted: OutboxFilter, *, after_id: int, last_id: int, limit: int
+) -> Cleared:
+    """Delete the next ``limit`` messages behind ``after_id`` and up to ``last_id``."""
+    await probe_by_key(tx)
+    row = await tx.fetchrow(_CLEAR, *wanted, after_id, last_id, limit)
+    assert row is not None
+    return Cleared(*row)
+
+
+async def remove_old(
+    tx: Transaction, now: datetime | None, *, days: int, limit: int, whose: Whose = EVERYBODYS
+) -> int:
+    """Delete up to ``limit`` messages of any account that are older than ``days``; how many."""
+    await probe_by_key(tx)
+    gone: int = await tx.fetchval(_REMOVE_OLD, now, days, limit, *whose)
+    return gone
+
+
+async def find_excess(
+    tx: Transaction, *, after_account_id: str, limit: int, most: int
+) -> list[Excess]:
+    """The next ``limit`` accounts that have messages, and what each has beyond ``most``."""
+    await probe_by_key(tx)
+    rows = await tx.fetch(_FIND_EXCESS, after_account_id, limit, most)
+    return [Excess(*row) for row in rows]
+
+
+async def remove_excess(tx: Transaction, account_id: str, last_id: int, limit: int) -> int:
+    """Delete up to ``limit`` of the account's oldest messages up to ``last_id``; how many."""
+    await probe_by_key(tx)
+    gone: int = await tx.fetchval(_REMOVE_EXCESS, account_id, last_id, limit)
+    return gone

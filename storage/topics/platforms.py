@@ -1,0 +1,223 @@
+"""Mobile push: platform applications and the endpoints of devices."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import TYPE_CHECKING, NamedTuple
+from uuid import UUID
+
+import asyncpg
+
+from storage.planning import probe_by_key
+from storage.queries import load
+
+if TYPE_CHECKING:
+    from storage.database import Transaction
+
+_SQL = load("topics/platforms")
+_CREATE_APPLICATION = _SQL["create_application"].text
+_FIND_APPLICATION = _SQL["find_application"].text
+_MERGE_APPLICATION_ATTRIBUTES = _SQL["merge_application_attributes"].text
+_DELETE_APPLICATION = _SQL["delete_application"].text
+_LIST_APPLICATIONS = _SQL["list_applications"].text
+_CREATE_ENDPOINT = _SQL["create_endpoint"].text
+_FIND_ENDPOINT_BY_TOKEN = _SQL["find_endpoint_by_token"].text
+_FIND_ENDPOINT = _SQL["find_endpoint"].text
+_EXISTING_ENDPOINTS = _SQL["existing_endpoints"].text
+_LOCK_ENDPOINT = _SQL["lock_endpoint"].text
+_SET_ENDPOINT = _SQL["set_endpoint"].text
+_FIND_ENDPOINT_OF_SAME_APPLICATION = _SQL["find_endpoint_of_same_application"].text
+_DELETE_ENDPOINT = _SQL["delete_endpoint"].text
+_LIST_ENDPOINTS = _SQL["list_endpoints"].text
+
+_TOKEN_INDEX = "platform_endpoints_token"
+
+
+class ApplicationName(NamedTuple):
+    """What identifies a platform application."""
+
+    account_id: str
+    region: str
+    platform: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class PlatformApplication:
+    """An app on one push service. ``attributes`` hold credentials: they are never shown."""
+
+    application_id: int
+    identity: ApplicationName
+    arn: str
+    attributes: Mapping[str, str] = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class PlatformEndpoint:
+    """A device of a platform application."""
+
+    endpoint_id: UUID
+    position: int
+    """The order of creation, for pages of listings."""
+    arn: str
+    account_id: str
+    region: str
+    platform: str
+    token: str
+    attributes: Mapping[str, str]
+    """Enabled, and CustomUserData if it was set."""
+    is_application_enabled: bool
+
+
+def application_arn(identity: ApplicationName) -> str:
+    """The ARN of a platform application (docs/contract/sns.md 3.9)."""
+    account_id, region, platform, name = identity
+    return f"arn:aws:sns:{region}:{account_id}:app/{platform}/{name}"
+
+
+def endpoint_arn(identity: ApplicationName, endpoint_id: UUID) -> str:
+    """The ARN of an endpoint of that application (docs/contract/sns.md 3.9)."""
+    account_id, region, platform, name = identity
+    return f"arn:aws:sns:{region}:{account_id}:endpoint/{platform}/{name}/{endpoint_id}"
+
+
+def _application(row: asyncpg.Record) -> PlatformApplication:
+    identity = ApplicationName(*row[1:5])
+    attributes = json.loads(row["attributes"])
+    return PlatformApplication(
+        row["application_id"], identity, application_arn(identity), attributes
+    )
+
+
+def _endpoint(row: asyncpg.Record) -> PlatformEndpoint:
+    identity = ApplicationName(*row[4:8])
+    return PlatformEndpoint(
+        endpoint_id=row["endpoint_id"],
+        position=row["position"],
+        arn=endpoint_arn(identity, row["endpoint_id"]),
+        account_id=identity.account_id,
+        region=identity.region,
+        platform=identity.platform,
+        token=row["token"],
+        attributes=json.loads(row["attributes"]),
+        is_application_enabled=row["application_enabled"] != "false",
+    )
+
+
+async def create_application(
+    tx: Transaction,
+    now: datetime | None,
+    identity: ApplicationName,
+    attributes: Mapping[str, str],
+) -> PlatformApplication | None:
+    """The created application, or None when there is one of that name already."""
+    text = json.dumps(dict(attributes))
+    row = await tx.fetchrow(_CREATE_APPLICATION, now, *identity, text)
+    return None if row is None else _application(row)
+
+
+async def find_application(
+    tx: Transaction, identity: ApplicationName
+) -> PlatformApplication | None:
+    """The application of that name, which nobody deletes until the transaction ends."""
+    row = await tx.fetchrow(_FIND_APPLICATION, *identity)
+    return None if row is None else _application(row)
+
+
+async def merge_application_attributes(
+    tx: Transaction, application_id: int, attributes: Mapping[str, str]
+) -> None:
+    """Set these attributes and leave the others."""
+    await tx.execute(_MERGE_APPLICATION_ATTRIBUTES, application_id, json.dumps(dict(attributes)))
+
+
+async def delete_application(tx: Transaction, identity: ApplicationName) -> None:
+    """Delete the application, if it is there, and its endpoints."""
+    await tx.execute(_DELETE_APPLICATION, *identity)
+
+
+async def list_applications(
+    tx: Transaction, account_id: str, region: str, *, after_application_id: int, limit: int
+) -> list[PlatformApplication]:
+    """In order of creation, behind that one."""
+    rows = await tx.fetch(_LIST_APPLICATIONS, account_id, region, after_application_id, limit)
+    return [_application(row) for row in rows]
+
+
+async def create_endpoint(
+    tx: Transaction,
+    now: datetime | None,
+    application_id: int,
+    *,
+    endpoint_id: UUID,
+    token: str,
+    attributes: Mapping[str, str],
+) -> bool:
+    """Add a device; False when the application has one with that token already."""
+    text = json.dumps(dict(attributes))
+    row = await tx.fetchrow(_CREATE_ENDPOINT, now, endpoint_id, application_id, token, text)
+    return row is not None
+
+
+async def find_endpoint_by_token(
+    tx: Transaction, application_id: int, token: str
+) -> PlatformEndpoint | None:
+    """The application's endpoint with that token."""
+    row = await tx.fetchrow(_FIND_ENDPOINT_BY_TOKEN, application_id, token)
+    return None if row is None else _endpoint(row)
+
+
+async def find_endpoint(tx: Transaction, endpoint_id: UUID) -> PlatformEndpoint | None:
+    """The endpoint of that id."""
+    row = await tx.fetchrow(_FIND_ENDPOINT, endpoint_id)
+    return None if row is None else _endpoint(row)
+
+
+async def existing_endpoints(tx: Transaction, endpoint_ids: Collection[UUID]) -> set[UUID]:
+    """Those of the endpoints that are there."""
+    await probe_by_key(tx)
+    rows = await tx.fetch(_EXISTING_ENDPOINTS, list(endpoint_ids))
+    return {row["endpoint_id"] for row in rows}
+
+
+async def lock_endpoint(tx: Transaction, endpoint_id: UUID) -> PlatformEndpoint | None:
+    """The endpoint, which nobody else changes or deletes until the transaction ends."""
+    row = await tx.fetchrow(_LOCK_ENDPOINT, endpoint_id)
+    return None if row is None else _endpoint(row)
+
+
+async def set_endpoint(
+    tx: Transaction, endpoint_id: UUID, token: str, attributes: Mapping[str, str]
+) -> bool:
+    """Replace token and attributes; False, and nothing is done, when another one has the token."""
+    text = json.dumps(dict(attributes))
+    try:
+        async with tx.transaction():
+            await tx.execute(_SET_ENDPOINT, endpoint_id, token, text)
+    except asyncpg.UniqueViolationError as error:
+        if error.constraint_name != _TOKEN_INDEX:
+            raise
+        return False
+    return True
+
+
+async def find_other_with_token(tx: Transaction, endpoint_id: UUID, token: str) -> UUID | None:
+    """The endpoint with that token in the same application."""
+    other: UUID | None = await tx.fetchval(_FIND_ENDPOINT_OF_SAME_APPLICATION, endpoint_id, token)
+    return other
+
+
+async def delete_endpoint(tx: Transaction, endpoint_id: UUID) -> None:
+    """Delete the endpoint if it is there."""
+    await tx.execute(_DELETE_ENDPOINT, endpoint_id)
+
+
+async def list_endpoints(
+    tx: Transaction, application_id: int, *, after_position: int, limit: int
+) -> list[PlatformEndpoint]:
+    """Endpoints of the application in order of creation, behind that position."""
+    rows = await tx.fetch(_LIST_ENDPOINTS, application_id, after_position, limit)
+    return [_endpoint(row) for row in rows]

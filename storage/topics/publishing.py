@@ -1,0 +1,368 @@
+"""Publishing: all that one publish writes, in one transaction.
+
+Copies for standard queues alone ride on the send lane (``storage.queues.messages.FanOut``): one
+statement, together with everybody's sends. Whatever also goes to FIFO queues, web hooks or the
+outbox, comes from a FIFO topic, or is too large for that, takes this lane.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
+
+from storage.database import Database
+from storage.deliveries import deliveries
+from storage.lanes import ClockNow, Entry, Lane
+from storage.model import NewDelivery, NewOutboxMessage
+from storage.queries import load
+from storage.queues import messages
+from storage.queues.fifo_entries import FifoMessage
+from storage.queues.fifo_lanes import send_rows as send_fifo_rows
+from storage.queues.messages import NewMessage
+from storage.topics import outbox
+
+if TYPE_CHECKING:
+    from storage.database import Connection, Transaction
+
+_SQL = load("topics/publishing")
+_NUMBER = _SQL["number"].text
+_ARCHIVE = _SQL["archive"].text
+
+_LOCKS_PER_FLUSH = 500
+"""Advisory locks live in shared memory, which has room for some thousands."""
+_CHUNK_BYTES = 4 << 20
+_CHUNK_ROWS = 2_000
+
+_Row = TypeVar("_Row")
+
+
+class Archived(NamedTuple):
+    """A message as its topic's archive keeps it, in the order of the columns."""
+
+    topic_id: int
+    sequence: int
+    message_id: str
+    group_id: str
+    deduplication_id: str
+    subject: str | None
+    message: str
+    attributes: str | None
+    sender_id: str
+    published_at: datetime
+    known_live: int
+    """The highest ``live_from`` among the subscriptions that the publisher knew."""
+
+
+@dataclass(slots=True)
+class Copies:
+    """Everything that one message becomes. Iterables are walked once, a part at a time: the copies
+    of a large message for many queues or web hooks need not all be in memory."""
+
+    standard: Iterable[NewMessage] = ()
+    fifo: list[tuple[int, FifoMessage]] = field(default_factory=list)
+    deliveries: Iterable[NewDelivery] = ()
+    outbox: Iterable[NewOutboxMessage] = ()
+    archived: Archived | None = None
+
+
+class Numbering(NamedTuple):
+    """What a FIFO topic needs to know of a message."""
+
+    topic_id: int
+    group_id: str
+    dedup_key: str
+    """``fifo_entries.dedup_key``: the topic's scope is in it."""
+
+
+class Message(NamedTuple):
+    """One message of a publish. ``copies`` is called within the transaction, with its number (None
+    on standard topics), unless the message is a duplicate."""
+
+    message_id: str
+    numbering: Numbering | None
+    copies: Callable[[int | None], Copies]
+    lock_count: int = 0
+    """Advisory locks that it takes at most: its topic, its group and groups of FIFO queues."""
+
+
+class Written(NamedTuple):
+    """One message's outcome: its id and number, or those of the message that it repeats."""
+
+    message_id: str
+    sequence: int | None
+    is_duplicate: bool
+
+
+class Place(NamedTuple):
+    """Where a copy went: the message of that number in that queue."""
+
+    queue_id: int
+    sequence: int
+
+
+class Outcome(NamedTuple):
+    """What became of messages; the lists have one element for each."""
+
+    written: list[Written]
+    gone: frozenset[int]
+    """Queue ids that are gone: their copies were not written."""
+    places: list[list[Place]]
+    """The copies in queues; empty lists when nobody wanted to know."""
+    sent: dict[int, datetime]
+    """Standard queues that something was written to, and when the first of it was."""
+
+
+class Publication(Entry):
+    """The messages of one call, in order.
+
+    Result: (list[Written], frozenset of queue ids that are gone: their copies were not written).
+    With ``wants_places`` they are there when the reply comes, a list for each message.
+    """
+
+    __slots__ = ("messages", "places", "topic_arn", "wants_places")
+
+    def __init__(
+        self,
+        messages: list[Message],
+        reply: Callable[[object], None],
+        size_bytes: int,
+        *,
+        wants_places: bool = False,
+        topic_arn: str = "",
+    ) -> None:
+        super().__init__(reply, size_bytes)
+        self.messages = messages
+        self.topic_arn = topic_arn
+        self.wants_places = wants_places
+        self.places: list[list[Place]] = []
+
+    def party(self) -> str:
+        """The topic."""
+        return self.topic_arn
+
+
+class PublishLane:
+    """One lane; it connects at its first entry.
+
+    ``on_sent(queue_ids, now)`` is told what went to standard queues, before the commit.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        clock_now: ClockNow,
+        on_sent: Callable[[Iterable[int], datetime], None],
+    ) -> None:
+        self._now = clock_now
+        self._on_sent = on_sent
+        self.lane: Lane[Publication] = Lane(
+            "publish",
+            database,
+            self._flush,
+            settings={"plan_cache_mode": "force_generic_plan", "enable_seqscan": "off"},
+        )
+
+    async def close(self) -> None:
+        """Finish what was handed in and close the connection."""
+        await self.lane.close()
+
+    async def _flush(self, connection: Connection, batch: list[Publication]) -> list[Publication]:
+        batch, left = _within_locks(batch)
+        messages = [message for entry in batch for message in entry.messages]
+        wants_places = any(entry.wants_places for entry in batch)
+        now = self.lane.now_of(batch[0].topic_arn, self._now)
+        async with connection.transaction():
+            outcome = await write(
+                connection,
+                now,
+                messages,
+                wants_places=wants_places,
+                clock_of=self._clock_of if self.lane.clocks else None,
+            )
+            for queue_id, sent_at in outcome.sent.items():
+                self._on_sent((queue_id,), sent_at)
+        start = 0
+        for entry in batch:
+            end = start + len(entry.messages)
+            entry.places = outcome.places[start:end]
+            entry.reply((outcome.written[start:end], outcome.gone))
+            start = end
+        return left
+
+    def _clock_of(self, queue_id: int) -> ClockNow:
+        return self.lane.clock_of(queue_id, self._now)
+
+
+ClockOf = Callable[[int], ClockNow]
+"""The clock of whose queue it is."""
+
+
+async def write(
+    connection: Transaction,
+    now: datetime | None,
+    new: Sequence[Message],
+    *,
+    wants_places: bool = False,
+    clock_of: ClockOf | None = None,
+) -> Outcome:
+    """Write messages with all their copies, within the transaction under way.
+
+    ``now`` None: the clock of the database. ``clock_of`` is given when accounts have clocks of
+    their own: a copy goes by the clock of its queue. The commit wakes nobody: that is the caller's
+    part, and so is ``StandardLanes.lower_marks`` for what ``sent`` tells.
+    """
+    written, numbered_at = await _number(connection, now, new)
+    copies = [
+        message.copies(one.sequence) if not one.is_duplicate else Copies()
+        for message, one in zip(new, written, strict=True)
+    ]
+    writing = _Writing(connection, wants_places=wants_places, count=len(new))
+    for at, some in _by_clock(copies, now, clock_of):
+        await writing.send_standard(at, some)
+        await writing.send_fifo(at, some)
+    requests = (row for one in copies for row in one.deliveries)
+    for chunk in _chunks(requests, lambda row: len(row.body)):
+        await deliveries.insert(connection, now, chunk)
+    kept = (row for one in copies for row in one.outbox)
+    for part in _chunks(kept, lambda row: len(row.body)):
+        await outbox.insert(connection, now, part)
+    await _archive(connection, numbered_at, copies)
+    return Outcome(written, frozenset(writing.gone), writing.places, writing.sent)
+
+
+def _by_clock(
+    copies: list[Copies], now: datetime | None, clock_of: ClockOf | None
+) -> Iterator[tuple[datetime | None, list[Copies]]]:
+    """The copies for queues, apart where the clocks of their accounts are."""
+    if clock_of is None:
+        yield now, copies
+        return
+    standard = [list(one.standard) for one in copies]
+    queue_ids = {row[0] for rows in standard for row in rows}
+    queue_ids |= {queue_id for one in copies for queue_id, _ in one.fifo}
+    clocks: dict[ClockNow, set[int]] = {}
+    for queue_id in queue_ids:
+        clocks.setdefault(clock_of(queue_id), set()).add(queue_id)
+    for clock_now, mine in clocks.items():
+        part = [
+            Copies(
+                [row for row in rows if row[0] in mine],
+                [pair for pair in one.fifo if pair[0] in mine],
+            )
+            for one, rows in zip(copies, standard, strict=True)
+        ]
+        yield clock_now(), part
+
+
+class _Writing:
+    """Copies on their way into queues."""
+
+    def __init__(self, connection: Transaction, *, wants_places: bool, count: int) -> None:
+        self._connection = connection
+        self._wants_places = wants_places
+        self.gone: set[int] = set()
+        self.places: list[list[Place]] = [[] for _ in range(count)]
+        self.sent: dict[int, datetime] = {}
+
+    async def send_standard(self, now: datetime | None, copies: list[Copies]) -> None:
+        """Those for standard queues."""
+        rows = ((number, row) for number, one in enumerate(copies) for row in one.standard)
+        for chunk in _chunks(rows, lambda pair: len(pair[1][2])):
+            counts: dict[int, int] = {}
+            for _, row in chunk:
+                counts[row[0]] = counts.get(row[0], 0) + 1
+            done = await messages.send_rows(
+                self._connection,
+                now,
+                [row for _, row in chunk],
+                counts,
+                wants_sequences=self._wants_places,
+            )
+            for queue_id in done.live:
+                self.sent.setdefault(queue_id, done.now)
+            self.gone |= counts.keys() - set(done.live)
+            for (number, row), sequence in zip(chunk, done.sequences, strict=False):
+                if sequence is not None:
+                    self.places[number].append(Place(row[0], sequence))
+
+    async def send_fifo(self, now: datetime | None, copies: list[Copies]) -> None:
+        """Those for FIFO queues; a queue's own deduplication may fold some of them."""
+        lines: dict[tuple[int, str], int] = {}
+        rows = []
+        pairs = [(number, pair) for number, one in enumerate(copies) for pair in one.fifo]
+        for _, (queue_id, message) in pairs:
+            key = (queue_id, message.dedup_key)
+            if key not in lines:
+                rows.append((queue_id, *message))
+                lines[key] = len(rows)
+        if not rows:
+            return
+        answers = await send_fifo_rows(self._connection, now, rows)
+        self.gone |= {row[0] for line, row in enumerate(rows, 1) if line not in answers}
+        if self._wants_places:
+            for number, (queue_id, message) in pairs:
+                answer = answers.get(lines[queue_id, message.dedup_key])
+                if answer is not None:
+                    self.places[number].append(Place(queue_id, answer[0]))
+
+
+def _within_locks(batch: list[Publication]) -> tuple[list[Publication], list[Publication]]:
+    """As many entries as stay within the limit of locks, at least one, and the rest."""
+    locks = 0
+    for place, entry in enumerate(batch):
+        locks += sum([message.lock_count for message in entry.messages])
+        if locks > _LOCKS_PER_FLUSH and place:
+            return batch[:place], batch[place:]
+    return batch, []
+
+
+def _chunks(rows: Iterator[_Row], size_of: Callable[[_Row], int]) -> Iterator[list[_Row]]:
+    chunk: list[_Row] = []
+    size = 0
+    for row in rows:
+        chunk.append(row)
+        size += size_of(row)
+        if size >= _CHUNK_BYTES or len(chunk) >= _CHUNK_ROWS:
+            yield chunk
+            chunk, size = [], 0
+    if chunk:
+        yield chunk
+
+
+async def _number(
+    connection: Transaction, now: datetime | None, new: Sequence[Message]
+) -> tuple[list[Written], datetime | None]:
+    """Numbers and duplicates; and the instant of it."""
+    numbered = [
+        (message.message_id, message.numbering) for message in new if message.numbering is not None
+    ]
+    answers: Iterator[tuple[int, object]] = iter(())
+    instant = None
+    if numbered:
+        row = await connection.fetchrow(
+            _NUMBER,
+            now,
+            [numbering.topic_id for _, numbering in numbered],
+            [numbering.group_id for _, numbering in numbered],
+            "{" + ",".join([numbering.dedup_key for _, numbering in numbered]) + "}",
+            "{" + ",".join([message_id for message_id, _ in numbered]) + "}",
+        )
+        assert row is not None
+        sequences, message_ids, instant = row
+        answers = iter(zip(sequences, message_ids, strict=True))
+    return [_written(message, answers) for message in new], instant
+
+
+def _written(message: Message, answers: Iterator[tuple[int, object]]) -> Written:
+    if message.numbering is None:
+        return Written(message.message_id, None, False)
+    sequence, first_id = next(answers)
+    return Written(str(first_id), sequence, str(first_id) != message.message_id)
+
+
+async def _archive(connection: Transaction, at: datetime | None, copies: list[Copies]) -> None:
+    kept = [one.archived for one in copies if one.archived is not None]
+    if kept:
+        await connection.execute(_ARCHIVE, at, *zip(*kept, strict=True))

@@ -1,0 +1,214 @@
+"""Replays: a FIFO topic's archive sent again to one of its subscriptions."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from datetime import datetime
+from typing import TYPE_CHECKING, NamedTuple
+from uuid import UUID
+
+from storage.clocks.whose import EVERYBODYS, Whose
+from storage.planning import probe_by_key
+from storage.queries import load
+
+if TYPE_CHECKING:
+    import asyncpg
+
+    from storage.database import Transaction
+    from storage.model import Subscription
+
+_SQL = load("topics/replays")
+_BEGIN = _SQL["begin"].text
+_REMOVE = _SQL["remove"].text
+_STATUS = _SQL["status"].text
+_CLAIM = _SQL["claim"].text
+_HOLD_TOPIC = _SQL["hold_topic"].text
+_LAST_NUMBER = _SQL["last_number"].text
+_EXTEND = _SQL["extend"].text
+_READ = _SQL["read"].text
+_ADVANCE = _SQL["advance"].text
+_SETTLE = _SQL["settle"].text
+_END = _SQL["end"].text
+
+
+class Asked(NamedTuple):
+    """What is to be sent again. ``ending_at`` None: to the end; ``base_url`` is where links in
+    envelopes lead."""
+
+    starting_at: datetime
+    ending_at: datetime | None
+    base_url: str
+
+
+class Replay(NamedTuple):
+    """A replay whose row this transaction holds."""
+
+    subscription_id: UUID
+    topic_id: int
+    asked: Asked
+    begun_sequence: int
+    """Drawn when it was asked for; also tells it from the one before it."""
+    last_sequence: int
+    """Behind which the next batch begins."""
+    upto_sequence: int
+    """No publish under way has a number up to this one."""
+    is_over: bool
+    """Stragglers are all that can still come."""
+    live_from: int
+    """Of the subscription: who knew of a higher one offered it what was published."""
+    endpoint: str
+    attributes: Mapping[str, str]
+    topic_arn: str
+
+
+class Line(NamedTuple):
+    """A number, and an instant at which every publish up to it was decided."""
+
+    upto_sequence: int
+    upto_at: datetime
+
+
+class Kept(NamedTuple):
+    """One message of the archive, as it was published."""
+
+    sequence: int
+    message_id: str
+    group_id: str
+    deduplication_id: str
+    subject: str | None
+    message: str
+    attributes: str | None
+    """As JSON: {name: {"DataType", "StringValue" | "BinaryValue" base64}}."""
+    sender_id: str
+    published_at: datetime
+
+
+class Page(NamedTuple):
+    """A part of the archive. ``messages`` are to be sent, ``looked_at`` counts the others too."""
+
+    messages: list[Kept]
+    looked_at: int
+    last_sequence: int
+    is_last: bool
+    """There is no more up to ``upto_sequence``."""
+    is_past: bool
+    """Nor will there be: whatever is archived now is later than the end."""
+
+
+async def begin(
+    tx: Transaction, now: datetime | None, subscription: Subscription, asked: Asked
+) -> bool:
+    """Ask for a replay; False while one runs."""
+    ids = subscription.subscription_id, subscription.topic_id
+    return await tx.fetchval(_BEGIN, now, *ids, *asked) is not None
+
+
+async def remove(tx: Transaction, subscription: Subscription) -> None:
+    """End the subscription's replay, if there is one."""
+    await tx.execute(_REMOVE, subscription.subscription_id)
+
+
+async def status(tx: Transaction, subscription: Subscription) -> str | None:
+    """`Pending`, `In progress`, `Completed` or `Failed`; None without a replay."""
+    found: str | None = await tx.fetchval(_STATUS, subscription.subscription_id)
+    return found
+
+
+def _replay(row: asyncpg.Record) -> Replay:
+    return Replay(
+        row["subscription_id"],
+        row["topic_id"],
+        Asked(row["starting_at"], row["ending_at"], row["base_url"]),
+        row["begun_sequence"],
+        row["last_sequence"],
+        row["upto_sequence"],
+        row["is_over"],
+        row["live_from"],
+        row["endpoint"],
+        json.loads(row["attributes"]),
+        row["topic_arn"],
+    )
+
+
+async def claim(tx: Transaction, now: datetime | None, whose: Whose = EVERYBODYS) -> Replay | None:
+    """Hold the replay that is most overdue; None when none is due or others are at all of them."""
+    await probe_by_key(tx)
+    row = await tx.fetchrow(_CLAIM, now, *whose)
+    return None if row is None else _replay(row)
+
+
+async def draw_line(tx: Transaction, now: datetime | None, topic_id: int) -> Line:
+    """A line behind all that was published to the topic.
+
+    Publishes to it wait until the transaction ends: do nothing else in it.
+    """
+    await tx.execute(_HOLD_TOPIC, topic_id)
+    row = await tx.fetchrow(_LAST_NUMBER, now)
+    assert row is not None
+    return Line(*row)
+
+
+async def extend(tx: Transaction, replay: Replay, line: Line) -> Replay | None:
+    """Let the replay go on up to the line and hold it; None when that is not up to us any more."""
+    await probe_by_key(tx)
+    row = await tx.fetchrow(_EXTEND, replay.subscription_id, replay.begun_sequence, *line)
+    return None if row is None else _replay(row)
+
+
+async def read(tx: Transaction, replay: Replay, *, limit: int, most_bytes: int) -> Page:
+    """Look at the next ``limit`` messages, and fewer when those to send are larger than that.
+
+    In the transaction of ``claim`` or ``extend``.
+    """
+    rows = await tx.fetch(
+        _READ,
+        replay.topic_id,
+        replay.last_sequence,
+        replay.upto_sequence,
+        replay.asked.starting_at,
+        replay.asked.ending_at,
+        replay.begun_sequence,
+        replay.live_from,
+        limit,
+        most_bytes,
+    )
+    if not rows:
+        return Page([], 0, replay.upto_sequence, True, False)
+    found = rows[0]["found"]
+    return Page(
+        messages=[_kept(row) for row in rows if row["is_wanted"]],
+        looked_at=len(rows),
+        last_sequence=rows[-1]["sequence"],
+        is_last=len(rows) == found and found < limit,
+        is_past=rows[-1]["is_past"],
+    )
+
+
+def _kept(row: asyncpg.Record) -> Kept:
+    return Kept(
+        row["sequence"],
+        str(row["message_id"]),
+        row["group_id"],
+        row["deduplication_id"],
+        row["subject"],
+        row["message"],
+        row["attributes"],
+        row["sender_id"],
+        row["published_at"],
+    )
+
+
+async def advance(
+    tx: Transaction, now: datetime | None, replay: Replay, page: Page, *, replayed_count: int
+) -> None:
+    """Note that the page is done. With the last one the replay is, unless its end is to come."""
+    subscription_id = replay.subscription_id
+    await tx.execute(_ADVANCE, now, subscription_id, page.last_sequence, replayed_count)
+    if page.is_last or page.is_past:
+        await tx.execute(_SETTLE, now, subscription_id, page.is_past)
+
+
+async def end(tx: Transaction, now: datetime | None, replay: Replay, reason: str) -> None:
+    """Do no more: the replay has failed, unless it was complete and only looked for stragglers."""
+    await tx.execute(_END, now, replay.subscription_id, reason)

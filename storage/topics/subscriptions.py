@@ -1,0 +1,318 @@
+"""Subscriptions: the endpoints of topics, their confirmation, and how long a token is good."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, NamedTuple
+from uuid import UUID
+
+from storage.clocks.whose import EVERYBODYS, Whose
+from storage.model import Subscription
+from storage.notifications import tell_topic_changed
+from storage.planning import probe_by_key
+from storage.queries import load
+from storage.topics import topics
+
+if TYPE_CHECKING:
+    import asyncpg
+
+    from storage.database import Transaction
+
+_SQL = load("topics/subscriptions")
+_OF_TOPIC = _SQL["of_topic"].text
+_OF_TOPICS = _SQL["of_topics"].text
+_FIND = _SQL["find"].text
+_FIND_BY_TOKEN = _SQL["find_by_token"].text
+_FIND_BY_ENDPOINT = _SQL["find_by_endpoint"].text
+_DELETE_EXPIRED_OF_ENDPOINT = _SQL["delete_expired_of_endpoint"].text
+_CREATE = _SQL["create"].text
+_RENEW_TOKEN = _SQL["renew_token"].text
+_CONFIRM = _SQL["confirm"].text
+_SET_ATTRIBUTES = _SQL["set_attributes"].text
+_DELETE = _SQL["delete"].text
+_REMEMBER_ENDED = _SQL["remember_ended"].text
+_FIND_ENDED = _SQL["find_ended"].text
+_RESTORE = _SQL["restore"].text
+_COUNT_OF_TOPIC = _SQL["count_of_topic"].text
+_COUNT_FILTER_POLICIES = _SQL["count_filter_policies"].text
+_PAGE_OF_ACCOUNT = _SQL["page_of_account"].text
+_PAGE_OF_TOPIC = _SQL["page_of_topic"].text
+_PAGE_OF_QUEUE = _SQL["page_of_queue"].text
+_DELETE_EXPIRED = _SQL["delete_expired"].text
+_FORGET_ENDED = _SQL["forget_ended"].text
+
+
+@dataclass(frozen=True, slots=True)
+class NewSubscription:
+    """A subscription to create: ``token`` None means that it is confirmed at once.
+
+    ``account_id`` and ``user_name`` are the subscriber's; the region is that of the topic.
+    """
+
+    subscription_id: UUID
+    topic_id: int
+    protocol: str
+    endpoint: str
+    account_id: str
+    region: str
+    attributes: Mapping[str, str]
+    token: str | None
+    is_native: bool = False
+    user_name: str | None = None
+
+
+class Ended(NamedTuple):
+    """Where a subscription was that a link ended."""
+
+    topic_id: int
+    region: str
+
+
+def _subscription(row: asyncpg.Record) -> Subscription:
+    region = row["region"]
+    topic_arn = f"arn:aws:sns:{region}:{row['topic_account_id']}:{row['topic_name']}"
+    subscription_id = row["subscription_id"]
+    return Subscription(
+        subscription_id=subscription_id,
+        arn=f"{topic_arn}:{subscription_id}",
+        topic_id=row["topic_id"],
+        topic_arn=topic_arn,
+        protocol=row["protocol"],
+        endpoint=row["endpoint"],
+        account_id=row["account_id"],
+        region=region,
+        attributes=json.loads(row["attributes"]),
+        is_confirmed=row["is_confirmed"],
+        was_authenticated=row["was_authenticated"],
+        authenticate_on_unsubscribe=row["authenticate_on_unsubscribe"],
+        position=row["position"],
+        live_from=row["live_from"],
+        is_native=row["is_native"],
+        is_pattern=row["is_pattern"],
+        created_at=row["created_at"],
+        user_name=row["user_name"] or row["account_id"],
+    )
+
+
+async def of_topic(tx: Transaction, topic_id: int) -> list[Subscription]:
+    """All subscriptions of the topic in order of creation, unconfirmed ones too."""
+    return [_subscription(row) for row in await tx.fetch(_OF_TOPIC, topic_id)]
+
+
+async def of_topics(tx: Transaction, topic_ids: Iterable[int]) -> list[Subscription]:
+    """The same of several topics, together in order of creation."""
+    await probe_by_key(tx)
+    return [_subscription(row) for row in await tx.fetch(_OF_TOPICS, list(topic_ids))]
+
+
+async def find(
+    tx: Transaction, subscription_id: UUID, now: datetime | None = None
+) -> Subscription | None:
+    """The subscription of that id, unless its confirmation is overdue."""
+    row = await tx.fetchrow(_FIND, subscription_id, now)
+    return None if row is None else _subscription(row)
+
+
+async def find_by_token(
+    tx: Transaction, token: str, now: datetime | None = None
+) -> Subscription | None:
+    """The subscription that the token confirms or has confirmed."""
+    row = await tx.fetchrow(_FIND_BY_TOKEN, token, now)
+    return None if row is None else _subscription(row)
+
+
+async def find_by_endpoint(
+    tx: Transaction, topic_id: int, protocol: str, endpoint: str
+) -> Subscription | None:
+    """The endpoint's subscription to the topic."""
+    row = await tx.fetchrow(_FIND_BY_ENDPOINT, topic_id, protocol, endpoint)
+    return None if row is None else _subscription(row)
+
+
+async def delete_expired_of_endpoint(
+    tx: Transaction, now: datetime | None, topic_id: int, protocol: str, endpoint: str
+) -> None:
+    """Delete the endpoint's subscription if its confirmation is overdue."""
+    await tx.execute(_DELETE_EXPIRED_OF_ENDPOINT, now, topic_id, protocol, endpoint)
+
+
+async def create(
+    tx: Transaction, now: datetime | None, new: NewSubscription, *, token_seconds: int
+) -> None:
+    """Create it; the topic is locked, and the endpoint has no subscription to it."""
+    await tx.execute(
+        _CREATE,
+        now,
+        new.subscription_id,
+        new.topic_id,
+        new.protocol,
+        new.endpoint,
+        new.account_id,
+        new.region,
+        json.dumps(dict(new.attributes)),
+        new.token is None,
+        new.is_native,
+        new.token,
+        None if new.token is None else token_seconds,
+        new.user_name,
+    )
+    await tell_topic_changed(tx, new.topic_id)
+
+
+async def renew_token(
+    tx: Transaction, now: datetime | None, subscription_id: UUID, *, token_seconds: int
+) -> str:
+    """The token of a pending subscription, good for ``token_seconds`` from now."""
+    token: str = await tx.fetchval(_RENEW_TOKEN, now, subscription_id, token_seconds)
+    return token
+
+
+async def confirm(
+    tx: Transaction,
+    subscription: Subscription,
+    *,
+    was_authenticated: bool,
+    authenticate_on_unsubscribe: bool,
+) -> None:
+    """Confirm a pending subscription; one that is confirmed stays as it is."""
+    await tx.execute(
+        _CONFIRM, subscription.subscription_id, was_authenticated, authenticate_on_unsubscribe
+    )
+    await tell_topic_changed(tx, subscription.topic_id)
+
+
+async def set_attributes(
+    tx: Transaction, subscription: Subscription, attributes: Mapping[str, str]
+) -> None:
+    """Replace all attributes."""
+    await tx.execute(_SET_ATTRIBUTES, subscription.subscription_id, json.dumps(dict(attributes)))
+    await tell_topic_changed(tx, subscription.topic_id)
+
+
+async def delete(tx: Transaction, subscription: Subscription) -> bool:
+    """Delete it, which the topic counts; False when it is gone already.
+
+    Its topic is locked. A pattern goes with its last subscription, unless that can be restored.
+    """
+    deleted = await tx.fetchval(_DELETE, subscription.subscription_id) is not None
+    await tell_topic_changed(tx, subscription.topic_id)
+    if deleted and subscription.is_pattern:
+        await topics.remove_unused_patterns(tx, [subscription.topic_id])
+    return deleted
+
+
+async def remember_ended(
+    tx: Transaction,
+    now: datetime | None,
+    subscription_id: UUID,
+    *,
+    token: str,
+    token_seconds: int,
+) -> None:
+    """Before ``delete``: keep what ``restore`` needs for so many seconds."""
+    await tx.execute(_REMEMBER_ENDED, now, subscription_id, token, token_seconds)
+
+
+async def find_ended(tx: Transaction, now: datetime | None, token: str) -> Ended | None:
+    """Where the ended subscription was that the token can restore."""
+    row = await tx.fetchrow(_FIND_ENDED, now, token)
+    return None if row is None else Ended(*row)
+
+
+async def restore(
+    tx: Transaction,
+    now: datetime | None,
+    ended: Ended,
+    *,
+    token: str,
+    was_authenticated: bool,
+    authenticate_on_unsubscribe: bool,
+) -> UUID | None:
+    """Bring the ended subscription back, confirmed; the id of the one that its endpoint now has.
+
+    None when somebody else was faster: then ``find_by_token`` finds it.
+    """
+    subscription_id: UUID | None = await tx.fetchval(
+        _RESTORE, now, token, was_authenticated, authenticate_on_unsubscribe
+    )
+    await tell_topic_changed(tx, ended.topic_id)
+    return subscription_id
+
+
+async def count_of_topic(tx: Transaction, topic_id: int, *, limit: int) -> int:
+    """How many subscriptions the topic has, not counted beyond ``limit``."""
+    await probe_by_key(tx)
+    count: int = await tx.fetchval(_COUNT_OF_TOPIC, topic_id, limit)
+    return count
+
+
+async def count_filter_policies(
+    tx: Transaction,
+    *,
+    topic_id: int,
+    account_id: str,
+    region: str,
+    topic_limit: int,
+    account_limit: int,
+) -> tuple[int, int]:
+    """Subscriptions with a filter policy: (of the topic, of the account), up to the limits."""
+    await probe_by_key(tx)
+    row = await tx.fetchrow(
+        _COUNT_FILTER_POLICIES, topic_id, account_id, region, topic_limit, account_limit
+    )
+    assert row is not None
+    return row["of_topic"], row["of_account"]
+
+
+async def page_of_account(
+    tx: Transaction,
+    now: datetime | None,
+    *,
+    account_id: str,
+    region: str,
+    after_position: int,
+    limit: int,
+) -> list[Subscription]:
+    """The account's subscriptions to topics behind a position, in order of creation."""
+    await probe_by_key(tx)
+    rows = await tx.fetch(_PAGE_OF_ACCOUNT, now, account_id, region, after_position, limit)
+    return [_subscription(row) for row in rows]
+
+
+async def page_of_topic(
+    tx: Transaction, now: datetime | None, *, topic_id: int, after_position: int, limit: int
+) -> list[Subscription]:
+    """The topic's subscriptions behind a position, in order of creation."""
+    await probe_by_key(tx)
+    rows = await tx.fetch(_PAGE_OF_TOPIC, now, topic_id, after_position, limit)
+    return [_subscription(row) for row in rows]
+
+
+async def page_of_queue(
+    tx: Transaction, queue_arn: str, *, after_position: int, limit: int
+) -> list[Subscription]:
+    """Confirmed subscriptions that the queue gets messages from, behind a position, in order of
+    creation; patterns' too."""
+    await probe_by_key(tx)
+    rows = await tx.fetch(_PAGE_OF_QUEUE, queue_arn, after_position, limit)
+    return [_subscription(row) for row in rows]
+
+
+async def delete_expired(
+    tx: Transaction, now: datetime | None, limit: int, whose: Whose = EVERYBODYS
+) -> int:
+    """Delete up to ``limit`` subscriptions, and as many ended ones, whose tokens have expired; how
+    many went.
+    """
+    await probe_by_key(tx)
+    pending = await tx.fetch(_DELETE_EXPIRED, now, limit, *whose)
+    for topic_id in dict.fromkeys(row["topic_id"] for row in pending):
+        await tell_topic_changed(tx, topic_id)
+    ended = await tx.fetch(_FORGET_ENDED, now, limit, *whose)
+    if ended:
+        # A pattern without subscriptions was kept for those that could come back.
+        await topics.remove_unused_patterns(tx, {row["topic_id"] for row in ended})
+    return len(pending) + len(ended)

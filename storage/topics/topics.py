@@ -1,0 +1,307 @@
+"""Topics: their names, attributes, tags and counters."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, NamedTuple
+
+from storage.clocks.whose import EVERYBODYS, Whose
+from storage.model import Topic
+from storage.notifications import tell_patterns_changed, tell_topic_changed
+from storage.planning import probe_by_key
+from storage.queries import load
+
+if TYPE_CHECKING:
+    import asyncpg
+
+    from storage.database import Transaction
+
+_SQL = load("topics/topics")
+_FIND = _SQL["find"].text
+_FIND_PATTERN = _SQL["find_pattern"].text
+_FIND_BY_ID = _SQL["find_by_id"].text
+_LOCK = _SQL["lock"].text
+_CREATE = _SQL["create"].text
+_DELETE = _SQL["delete"].text
+_LIST_NAMES = _SQL["list_names"].text
+_LIST_PATTERNS = _SQL["list_patterns"].text
+_COUNT_PATTERNS = _SQL["count_patterns"].text
+_HOLD_PATTERNS = _SQL["hold_patterns"].text
+_REMOVE_UNUSED_PATTERNS = _SQL["remove_unused_patterns"].text
+_SET_ATTRIBUTES = _SQL["set_attributes"].text
+_SET_TAGS = _SQL["set_tags"].text
+_DATA_PROTECTION_POLICY = _SQL["data_protection_policy"].text
+_SET_DATA_PROTECTION_POLICY = _SQL["set_data_protection_policy"].text
+_COUNT_SUBSCRIPTIONS = _SQL["count_subscriptions"].text
+_OLDEST_ARCHIVED_AT = _SQL["oldest_archived_at"].text
+_FIND_OUTDATED_ARCHIVES = _SQL["find_outdated_archives"].text
+_REMOVE_ARCHIVED = _SQL["remove_archived"].text
+_FORGET_DEDUPLICATION = _SQL["forget_deduplication"].text
+
+DEFAULT_ATTRIBUTES: Mapping[str, str] = {
+    "DisplayName": "",
+    "SignatureVersion": "1",
+    "TracingConfig": "PassThrough",
+    "ContentBasedDeduplication": "false",
+    "FifoThroughputScope": "Topic",
+}
+"""What an attribute that is not stored means (docs/contract/sns.md 3.3)."""
+_LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class NewTopic:
+    """A topic to create. ``attributes`` are normalised.
+
+    ``is_pattern``: its name is a pattern of routing keys, which SNS neither lists nor finds.
+    """
+
+    account_id: str
+    region: str
+    name: str
+    is_fifo: bool
+    attributes: Mapping[str, str]
+    tags: Mapping[str, str]
+    data_protection_policy: str | None
+    is_pattern: bool = False
+
+
+class OutdatedArchive(NamedTuple):
+    """A topic's archive with something to remove: up to that instant; None: everything."""
+
+    topic_id: int
+    upto: datetime | None
+
+
+class OutdatedPage(NamedTuple):
+    """``last_topic_id`` None: that was the last page."""
+
+    archives: list[OutdatedArchive]
+    last_topic_id: int | None
+
+
+class SubscriptionCounts(NamedTuple):
+    """Of one topic."""
+
+    confirmed: int
+    pending: int
+
+
+def _topic(row: asyncpg.Record) -> Topic:
+    attributes: dict[str, str] = json.loads(row["attributes"])
+
+    def value(attribute_name: str) -> str:
+        return attributes.get(attribute_name, DEFAULT_ATTRIBUTES[attribute_name])
+
+    account_id, region, name = row["account_id"], row["region"], row["topic_name"]
+    return Topic(
+        topic_id=row["topic_id"],
+        account_id=account_id,
+        region=region,
+        name=name,
+        arn=f"arn:aws:sns:{region}:{account_id}:{name}",
+        is_fifo=row["is_fifo"],
+        attributes=attributes,
+        tags=json.loads(row["tags"]),
+        created_at=row["created_at"],
+        subscriptions_deleted=row["subscriptions_deleted"],
+        signature_version=value("SignatureVersion"),
+        content_based_deduplication=value("ContentBasedDeduplication") == "true",
+        deduplication_per_group=value("FifoThroughputScope") == "MessageGroup",
+        archive_days=_archive_days(attributes),
+    )
+
+
+def passing(account_id: str, region: str, name: str) -> Topic:
+    """A standard topic that is not stored, with the defaults: what an event is published to whose
+    routing key is no topic's name. Its id is 0, as no stored one's is."""
+    return Topic(
+        topic_id=0,
+        account_id=account_id,
+        region=region,
+        name=name,
+        arn=f"arn:aws:sns:{region}:{account_id}:{name}",
+        is_fifo=False,
+        attributes={},
+        tags={},
+        created_at=_LONG_AGO,
+        subscriptions_deleted=0,
+        signature_version=DEFAULT_ATTRIBUTES["SignatureVersion"],
+        content_based_deduplication=False,
+        deduplication_per_group=False,
+        archive_days=0,
+    )
+
+
+def _archive_days(attributes: Mapping[str, str]) -> int:
+    """Of the stored, normalised archive policy."""
+    text = attributes.get("ArchivePolicy")
+    return 0 if text is None else int(json.loads(text)["MessageRetentionPeriod"])
+
+
+async def find(tx: Transaction, account_id: str, region: str, name: str) -> Topic | None:
+    """The topic of that name; a pattern is none."""
+    row = await tx.fetchrow(_FIND, account_id, region, name)
+    return None if row is None else _topic(row)
+
+
+async def find_pattern(tx: Transaction, account_id: str, region: str, pattern: str) -> Topic | None:
+    """The topic that keeps the subscriptions to that pattern of routing keys."""
+    row = await tx.fetchrow(_FIND_PATTERN, account_id, region, pattern)
+    return None if row is None else _topic(row)
+
+
+async def list_patterns(tx: Transaction, account_id: str, region: str) -> dict[int, str]:
+    """All patterns of the namespace by their ids, also those without a subscription."""
+    await probe_by_key(tx)
+    rows = await tx.fetch(_LIST_PATTERNS, account_id, region)
+    return {row["topic_id"]: row["topic_name"] for row in rows}
+
+
+async def count_patterns(tx: Transaction, account_id: str, region: str, *, limit: int) -> int:
+    """How many patterns the namespace has, not counted beyond ``limit``."""
+    await probe_by_key(tx)
+    count: int = await tx.fetchval(_COUNT_PATTERNS, account_id, region, limit)
+    return count
+
+
+async def remove_unused_patterns(tx: Transaction, topic_ids: Iterable[int]) -> None:
+    """Remove those that are patterns without a subscription, and without one that can be restored.
+
+    Whoever adds a subscription holds the row (``lock``): this waits for them, and they for this.
+    """
+    held = [row["topic_id"] for row in await tx.fetch(_HOLD_PATTERNS, list(topic_ids))]
+    if held:
+        await probe_by_key(tx)
+        await tx.execute(_REMOVE_UNUSED_PATTERNS, held)
+
+
+async def find_by_id(tx: Transaction, topic_id: int) -> Topic | None:
+    """The topic of that id."""
+    row = await tx.fetchrow(_FIND_BY_ID, topic_id)
+    return None if row is None else _topic(row)
+
+
+async def lock(tx: Transaction, topic_id: int) -> Topic | None:
+    """The topic, which nobody else changes or deletes until the transaction ends."""
+    row = await tx.fetchrow(_LOCK, topic_id)
+    return None if row is None else _topic(row)
+
+
+async def create(tx: Transaction, now: datetime | None, new: NewTopic) -> Topic | None:
+    """The created topic, or None when there is one of that name.
+
+    None can come before the other creator's topic is visible to an older snapshot: look again with
+    ``find``, which takes a new one.
+    """
+    row = await tx.fetchrow(
+        _CREATE,
+        now,
+        new.account_id,
+        new.region,
+        new.name,
+        new.is_fifo,
+        new.is_pattern,
+        json.dumps(dict(new.attributes)),
+        json.dumps(dict(new.tags)),
+        new.data_protection_policy,
+    )
+    if row is None:
+        return None
+    topic = _topic(row)
+    if new.is_pattern:
+        # Nobody knows its id yet: whoever cached the others of its namespace must hear of it.
+        await tell_patterns_changed(tx, topic.account_id, topic.region)
+    else:
+        await tell_topic_changed(tx, topic.topic_id)
+    return topic
+
+
+async def delete(tx: Transaction, topic_id: int) -> bool:
+    """Delete the topic with its subscriptions; False when it is gone already."""
+    deleted = await tx.fetchval(_DELETE, topic_id) is not None
+    await tell_topic_changed(tx, topic_id)
+    return deleted
+
+
+async def list_names(
+    tx: Transaction, account_id: str, region: str, *, after_name: str, limit: int
+) -> list[str]:
+    """Names of topics behind ``after_name``, in byte order; no patterns."""
+    rows = await tx.fetch(_LIST_NAMES, account_id, region, after_name, limit)
+    return [row["topic_name"] for row in rows]
+
+
+async def set_attributes(tx: Transaction, topic_id: int, attributes: Mapping[str, str]) -> None:
+    """Replace the attributes that were set: normalised, as they are read back."""
+    await tx.execute(_SET_ATTRIBUTES, topic_id, json.dumps(dict(attributes)))
+    await tell_topic_changed(tx, topic_id)
+
+
+async def set_tags(tx: Transaction, topic_id: int, tags: Mapping[str, str]) -> None:
+    """Replace all tags; they are read back in this order."""
+    await tx.execute(_SET_TAGS, topic_id, json.dumps(dict(tags)))
+    await tell_topic_changed(tx, topic_id)
+
+
+async def data_protection_policy(tx: Transaction, topic_id: int) -> str | None:
+    """The policy as it was put."""
+    policy: str | None = await tx.fetchval(_DATA_PROTECTION_POLICY, topic_id)
+    return policy
+
+
+async def set_data_protection_policy(tx: Transaction, topic_id: int, policy: str | None) -> None:
+    """Replace the policy; None removes it."""
+    await tx.execute(_SET_DATA_PROTECTION_POLICY, topic_id, policy)
+
+
+async def count_subscriptions(
+    tx: Transaction, now: datetime | None, topic_id: int
+) -> SubscriptionCounts:
+    """The topic's subscriptions; those that nobody confirmed in time are left out."""
+    row = await tx.fetchrow(_COUNT_SUBSCRIPTIONS, now, topic_id)
+    assert row is not None
+    return SubscriptionCounts(*row)
+
+
+async def oldest_archived_at(tx: Transaction, topic_id: int) -> datetime | None:
+    """When the oldest message of the topic's archive was published; None: it is empty."""
+    found: datetime | None = await tx.fetchval(_OLDEST_ARCHIVED_AT, topic_id)
+    return found
+
+
+async def find_outdated_archives(
+    tx: Transaction,
+    now: datetime | None,
+    *,
+    after_topic_id: int,
+    limit: int,
+    whose: Whose = EVERYBODYS,
+) -> OutdatedPage:
+    """Archives of topics behind ``after_topic_id``, deleted ones too, with something to remove.
+
+    Looks at ``limit`` archives that are not empty.
+    """
+    await probe_by_key(tx)
+    row = await tx.fetchrow(_FIND_OUTDATED_ARCHIVES, now, after_topic_id, limit, *whose)
+    assert row is not None
+    last_topic_id, looked_at, topic_ids, instants = row
+    found = [OutdatedArchive(*pair) for pair in zip(topic_ids, instants, strict=True)]
+    return OutdatedPage(found, last_topic_id if looked_at == limit else None)
+
+
+async def remove_archived(tx: Transaction, archive: OutdatedArchive, *, limit: int) -> int:
+    """Remove up to ``limit`` of the archive's oldest messages; how many went."""
+    await probe_by_key(tx)
+    gone: int = await tx.fetchval(_REMOVE_ARCHIVED, archive.topic_id, archive.upto, limit)
+    return gone
+
+
+async def forget_deduplication(tx: Transaction, now: datetime | None, limit: int) -> int:
+    """Remove up to ``limit`` deduplication ids of topics after their five minutes."""
+    await probe_by_key(tx)
+    gone: int = await tx.fetchval(_FORGET_DEDUPLICATION, now, limit)
+    return gone
