@@ -1,7 +1,7 @@
 """What can go wrong, as classes.
 
     Rejected          the caller's mistake: a face turns it into its own 4xx form
-    └── one leaf per AWS error shape that we can answer (tests/protocol/vectors/sqs_error_map.json)
+    └── one leaf for each that somebody has to tell apart; its kind is all that most faces look at
     Unavailable       not our "no" but our "not now": 503 with Retry-After
     └── Away          because the database does not answer
 
@@ -11,6 +11,7 @@ Anything else that is raised is a bug and becomes a 500 without detail.
 from __future__ import annotations
 
 import logging
+from enum import Enum, auto
 
 
 class Unavailable(Exception):
@@ -29,13 +30,37 @@ class Away(Unavailable):
     log_level = logging.DEBUG
 
 
+class Kind(Enum):
+    """Of a refusal: what a face needs to know to call it by its own name."""
+
+    ABSENT = auto()
+    """What it is about does not exist."""
+    BUSY = auto()
+    """Not at the moment: something else is going on with it."""
+    DISABLED = auto()
+    """It is there and was switched off."""
+    EXISTS = auto()
+    """There is one already, of another make."""
+    FORBIDDEN = auto()
+    """Not for this caller."""
+    INVALID = auto()
+    """A value is absent, out of its range, or does not fit what it is for."""
+    LIMIT = auto()
+    """More things than may be."""
+    MALFORMED = auto()
+    """It could not be read."""
+    TOO_LARGE = auto()
+    """More bytes than may be."""
+    UNKNOWN = auto()
+    """Nothing of that name can be done here."""
+    UNSUPPORTED = auto()
+    """It is right, and not possible here."""
+
+
 class Rejected(Exception):
     """Base of every refusal. ``str(error)`` is the text that the caller reads."""
 
-    @property
-    def query_text(self) -> str:
-        """The text on the Query wire, where AWS words it differently (docs/contract/sqs.md 2.4)."""
-        return str(self)
+    kind = Kind.INVALID
 
 
 class QueueDoesNotExist(Rejected):
@@ -44,17 +69,17 @@ class QueueDoesNotExist(Rejected):
     The name is for faces that show it: AWS does not.
     """
 
+    kind = Kind.ABSENT
+
     def __init__(self, queue_name: str | None = None) -> None:
         super().__init__("The specified queue does not exist.")
         self.queue_name = queue_name
 
-    @property
-    def query_text(self) -> str:
-        return "The specified queue does not exist for this wsdl version."
-
 
 class QueueNameExists(Rejected):
     """CreateQueue of an existing queue with another value for one attribute."""
+
+    kind = Kind.EXISTS
 
     def __init__(self, attribute_name: str) -> None:
         super().__init__(
@@ -66,6 +91,8 @@ class QueueNameExists(Rejected):
 class QueueDeletedRecently(Rejected):
     """The name is blocked for a while after DeleteQueue (60 s on AWS)."""
 
+    kind = Kind.BUSY
+
     def __init__(self, seconds: int = 60) -> None:
         super().__init__(
             f"You must wait {seconds} seconds after deleting a queue before you can create "
@@ -75,6 +102,8 @@ class QueueDeletedRecently(Rejected):
 
 class PurgeQueueInProgress(Rejected):
     """A second PurgeQueue within the interval (60 s on AWS)."""
+
+    kind = Kind.BUSY
 
     def __init__(self, queue_name: str, seconds: int = 60) -> None:
         super().__init__(
@@ -117,6 +146,8 @@ class ReceiptHandleIsInvalid(Rejected):
 class OverLimit(Rejected):
     """More than a limit allows: actions in a permission, messages in flight."""
 
+    kind = Kind.LIMIT
+
 
 class EmptyBatchRequest(Rejected):
     """A batch without entries."""
@@ -137,10 +168,14 @@ class InvalidBatchEntryId(Rejected):
 class BatchRequestTooLong(Rejected):
     """The entries of a batch together exceed the batch limit."""
 
+    kind = Kind.TOO_LARGE
+
 
 class PriorEntryRefused(Rejected):
     """An entry of a batch behind one of its message group that was refused: to be sent again when
     that one is settled, so that the group keeps its order."""
+
+    kind = Kind.BUSY
 
     def __init__(self, group_id: str) -> None:
         super().__init__(
@@ -152,29 +187,43 @@ class PriorEntryRefused(Rejected):
 class UnsupportedOperation(Rejected):
     """A valid request that the service does not support (list-valued attributes)."""
 
+    kind = Kind.UNSUPPORTED
+
 
 class ResourceNotFound(Rejected):
     """A move task, or a queue that one refers to, does not exist."""
+
+    kind = Kind.ABSENT
 
 
 class MalformedInput(Rejected):
     """The request could not be decoded."""
 
+    kind = Kind.MALFORMED
+
 
 class UnknownAction(Rejected):
     """No action, or one that this endpoint does not have."""
+
+    kind = Kind.UNKNOWN
 
 
 class AccessDenied(Rejected):
     """No credentials where some are needed, or not this caller's."""
 
+    kind = Kind.FORBIDDEN
+
 
 class IncompleteSignature(Rejected):
     """Credentials that begin like a signature and cannot be read as one."""
 
+    kind = Kind.MALFORMED
+
 
 class RequestTooLarge(Rejected):
     """The request's body exceeds the gateway's limit."""
+
+    kind = Kind.TOO_LARGE
 
 
 class InvalidParameter(Rejected):
@@ -209,37 +258,55 @@ class ValidationFailed(Rejected):
 class NotFound(Rejected):
     """SNS: no such topic, subscription, platform application or endpoint."""
 
+    kind = Kind.ABSENT
+
 
 class AuthorizationError(Rejected):
     """SNS: the caller may not do this."""
+
+    kind = Kind.FORBIDDEN
 
 
 class TagLimitExceeded(Rejected):
     """SNS: more than fifty tags."""
 
+    kind = Kind.LIMIT
+
 
 class FilterPolicyLimitExceeded(Rejected):
     """SNS: more filter policies than a topic may have."""
+
+    kind = Kind.LIMIT
 
 
 class SubscriptionLimitExceeded(Rejected):
     """SNS: more subscriptions than a topic may have."""
 
+    kind = Kind.LIMIT
+
 
 class ReplayLimitExceeded(Rejected):
     """SNS: more replays at once than allowed."""
+
+    kind = Kind.LIMIT
 
 
 class EndpointDisabled(Rejected):
     """SNS: a push endpoint that was disabled."""
 
+    kind = Kind.DISABLED
+
 
 class PlatformApplicationDisabled(Rejected):
     """SNS: the platform application of an endpoint was disabled."""
 
+    kind = Kind.DISABLED
+
 
 class OptedOut(Rejected):
     """SNS: the owner of the phone number wants no messages."""
+
+    kind = Kind.DISABLED
 
 
 class VerificationFailed(Rejected):
@@ -254,13 +321,19 @@ class ScheduleConflict(Rejected):
     """EventBridge Scheduler: a schedule or a group of that name, or a client token with other
     parameters."""
 
+    kind = Kind.EXISTS
+
 
 class ScheduleQuotaExceeded(Rejected):
     """EventBridge Scheduler: more groups of schedules than an account may have."""
 
+    kind = Kind.LIMIT
+
 
 class SubscriptionExists(Rejected):
     """The native API: the endpoint is subscribed to the pattern, with other settings."""
+
+    kind = Kind.EXISTS
 
     def __init__(self, pattern: str) -> None:
         super().__init__(

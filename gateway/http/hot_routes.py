@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from gateway.faces import refusals
+from gateway.faces.aws import refusals
 from gateway.faces.aws.face import Members, most_bytes
 from gateway.faces.aws.sns import messages as aws_sns_messages
 from gateway.faces.aws.sqs import messages as aws_sqs_messages

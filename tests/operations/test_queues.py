@@ -7,6 +7,7 @@ from datetime import timedelta
 
 import pytest
 
+from gateway.faces.aws.refusals import text_of
 from gateway.operations.caller import Caller
 from gateway.operations.engine import Engine
 from gateway.operations.queues.queues import (
@@ -288,7 +289,7 @@ async def test_every_action_on_a_deleted_queue_is_refused(
         with pytest.raises(QueueDoesNotExist) as refusal:
             await attempt
         assert str(refusal.value) == "The specified queue does not exist."
-        assert refusal.value.query_text == (
+        assert text_of(refusal.value, is_query=True) == (
             "The specified queue does not exist for this wsdl version."
         )
 

@@ -10,6 +10,7 @@ from uuid import uuid4
 
 import pytest
 
+from gateway.faces.aws.refusals import text_of
 from gateway.operations.caller import Caller
 from gateway.operations.engine import Engine
 from gateway.operations.queues.moves import (
@@ -205,4 +206,4 @@ async def test_refusal_is_the_recorded_one(
     assert type(refusal.value) is REFUSALS[case["query_code"]]
     expected = case["message"].replace("<queue-name>", "queue-name").replace("<label>", "label")
     is_query = case["input"] == "missing queue, Query"
-    assert (refusal.value.query_text if is_query else str(refusal.value)) == expected
+    assert text_of(refusal.value, is_query=is_query) == expected

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from gateway.faces import refusals
+from gateway.faces.aws import refusals as aws
+from gateway.faces.rest import refusals as rest
 from storage.errors import Rejected
 from tests.tidy.source import product, suite
 
@@ -27,22 +28,36 @@ ALL = sorted(
 
 
 @pytest.mark.parametrize("refusal", ALL, ids=lambda refusal: refusal.__name__)
-def test_each_refusal_has_its_form_on_the_native_api(refusal: type[Rejected]) -> None:
-    assert 400 <= refusals.REST[refusal] < 500
+def test_each_refusal_has_its_form_on_each_face(refusal: type[Rejected]) -> None:
+    assert 400 <= rest.status_of(refusal.__new__(refusal)) < 500
+    for service, known in aws.ERRORS.items():
+        assert aws.shape_of(service, refusal) in known
 
 
-def test_no_form_is_for_a_refusal_that_does_not_exist() -> None:
-    tables = [*refusals.AWS.values(), refusals.REST]
-    assert {refusal for table in tables for refusal in table} == set(ALL)
+# How a refusal is called where neither its name nor that of its kind says so.
+CALLED = {
+    ("sqs", "MissingParameter"): "MissingRequiredParameterException",
+    ("sqs", "PriorEntryRefused"): "PriorRequestNotComplete",
+    ("sqs", "AccessDenied"): "AccessDeniedException",
+    ("sqs", "RequestTooLarge"): "InvalidParameterValueException",
+    ("sns", "ParameterValueInvalid"): "InvalidParameterValueException",
+    ("sns", "ValidationFailed"): "ValidationException",
+    ("sns", "AccessDenied"): "MissingAuthenticationTokenException",
+    ("sns", "RequestTooLarge"): "InvalidParameterException",
+    ("scheduler", "ScheduleConflict"): "ConflictException",
+    ("scheduler", "ScheduleInvalid"): "ValidationException",
+    ("scheduler", "ScheduleQuotaExceeded"): "ServiceQuotaExceededException",
+    ("scheduler", "AccessDenied"): "MissingAuthenticationTokenException",
+    ("sts", "UnknownAction"): "UnknownOperationException",
+    ("sts", "AccessDenied"): "MissingAuthenticationTokenException",
+    # No action of that service can meet it; it would still be no bug.
+    ("sts", "PurgeQueueInProgress"): "InvalidParameterValueException",
+}
 
 
-# Only the native API refuses so: every other refusal has a form on a service of AWS.
-NATIVE_ONLY = {"SubscriptionExists"}
-
-
-def test_each_refusal_has_its_form_on_some_service_of_aws() -> None:
-    named = {refusal for table in refusals.AWS.values() for refusal in table}
-    assert {refusal.__name__ for refusal in ALL if refusal not in named} == NATIVE_ONLY
+def test_refusals_are_called_as_the_service_calls_them() -> None:
+    by_name = {refusal.__name__: refusal for refusal in ALL}
+    assert {pair: aws.shape_of(pair[0], by_name[pair[1]]) for pair in CALLED} == CALLED
 
 
 @pytest.mark.parametrize("refusal", ALL, ids=lambda refusal: refusal.__name__)
@@ -70,5 +85,5 @@ def own_names(refusal: type[Rejected]) -> set[str]:
 
 
 def codes(refusal: type[Rejected]) -> set[str]:
-    errors = [table[refusal] for table in refusals.AWS.values() if refusal in table]
+    errors = [known[aws.shape_of(service, refusal)] for service, known in aws.ERRORS.items()]
     return {name for error in errors for name in (error.shape, error.query_code)}

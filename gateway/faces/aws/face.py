@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from time import perf_counter
 from typing import Any, Protocol
 
-from gateway.faces import refusals
+from gateway.faces.aws import refusals
 from gateway.operations.caller import Caller
 from gateway.operations.engine import Engine
 from gateway.operations.limits import LIMITS
@@ -401,7 +401,7 @@ def wrong_service(request: Request, name: str) -> Response:
 
 def refuse(request: Request, detected: Detected, refusal: Rejected) -> Response:
     """A refusal in the form of the wire that asked."""
-    text = refusal.query_text if detected.wire == "query" else str(refusal)
+    text = refusals.text_of(refusal, is_query=detected.wire == "query")
     return _error(request, detected, refusals.aws_error(detected.service, refusal), text)
 
 

@@ -13,7 +13,6 @@ from typing import Any
 
 import msgspec
 
-from gateway.faces import refusals
 from gateway.faces.aws.face import Callers, Headers, Request, Response, wrong_service
 from gateway.faces.rest import (
     archives,
@@ -22,6 +21,7 @@ from gateway.faces.rest import (
     messages,
     previews,
     queues,
+    refusals,
     schedules,
     whole_numbers,
 )
@@ -95,7 +95,7 @@ class RestFace:
             if isinstance(refusal, QueueDoesNotExist) and refusal.queue_name is None:
                 # It was there a moment ago, under the name in the path.
                 refusal.queue_name = _queue_asked(place, raw)
-            response = _refused(refusals.rest_status(refusal), refusals.rest_text(refusal))
+            response = _refused(refusals.status_of(refusal), refusals.text_of(refusal))
         except Unavailable as error:
             _log.log(error.log_level, "%s %s: %s", request.request_id, request.path, error)
             response = _unavailable(error)
@@ -112,7 +112,7 @@ class RestFace:
         if isinstance(refusal, Unavailable):
             response = _unavailable(refusal)
         else:
-            response = _refused(refusals.rest_status(refusal), refusals.rest_text(refusal))
+            response = _refused(refusals.status_of(refusal), refusals.text_of(refusal))
         if isinstance(refusal, RequestTooLarge | Unavailable):
             # What the client still sends is dropped: the connection cannot be used again.
             response.headers.append((b"connection", b"close"))

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from gateway.faces.aws.face import Binding, Call, Members
-from gateway.faces.refusals import failed_entry
+from gateway.faces.aws.refusals import failed_entry
 from gateway.operations.engine import Engine
 from gateway.operations.queues.messages import answered
 from gateway.operations.queues.receiving import Reply

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from gateway.faces.refusals import failed_entry
+from gateway.faces.aws.refusals import failed_entry
 from gateway.operations.limits import LIMITS
 from gateway.operations.queues import message_attributes
 from gateway.operations.queues.messages import ReceiveMessage, system_of

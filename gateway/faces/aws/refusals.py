@@ -1,0 +1,133 @@
+"""How refusals are called on AWS, by service.
+
+A refusal with the name of one of the service's error shapes, with or without ``Exception`` behind
+it, is that shape; a few have another name there; all others go by their kind.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from protocol.aws_errors import (
+    SCHEDULER_ERRORS,
+    SENDER,
+    SNS_ERRORS,
+    SQS_ERRORS,
+    STS_ERRORS,
+    AwsError,
+)
+from storage import errors
+from storage.errors import Kind, Rejected, Unavailable
+
+ERRORS: Mapping[str, Mapping[str, AwsError]] = {
+    "sqs": SQS_ERRORS,
+    "sns": SNS_ERRORS,
+    "scheduler": SCHEDULER_ERRORS,
+    "sts": STS_ERRORS,
+}
+"""By the signing name of the service."""
+
+_OF_ALL = {
+    Kind.MALFORMED: "SerializationException",
+    Kind.UNKNOWN: "UnknownOperationException",
+    Kind.FORBIDDEN: "MissingAuthenticationTokenException",
+}
+_BY_KIND: Mapping[str, Mapping[Kind, str]] = {
+    "sqs": _OF_ALL
+    | {
+        Kind.ABSENT: "ResourceNotFoundException",
+        Kind.FORBIDDEN: "AccessDeniedException",
+        Kind.LIMIT: "OverLimit",
+        Kind.UNSUPPORTED: "UnsupportedOperation",
+    },
+    "sns": _OF_ALL | {Kind.ABSENT: "NotFoundException", Kind.LIMIT: "ThrottledException"},
+    "scheduler": _OF_ALL
+    | {
+        Kind.ABSENT: "ResourceNotFoundException",
+        Kind.BUSY: "ConflictException",
+        Kind.EXISTS: "ConflictException",
+        Kind.LIMIT: "ServiceQuotaExceededException",
+    },
+    "sts": _OF_ALL,
+}
+_INVALID = {
+    "sqs": "InvalidParameterValueException",
+    "sns": "InvalidParameterException",
+    "scheduler": "ValidationException",
+    "sts": "InvalidParameterValueException",
+}
+"""What the other kinds are."""
+_OTHERWISE: Mapping[str, Mapping[type[Rejected], str]] = {
+    "sqs": {
+        errors.MissingParameter: "MissingRequiredParameterException",
+        errors.PriorEntryRefused: "PriorRequestNotComplete",
+    },
+    "sns": {
+        errors.ParameterValueInvalid: "InvalidParameterValueException",
+        errors.PriorEntryRefused: "PriorRequestNotComplete",
+        errors.ValidationFailed: "ValidationException",
+        errors.VerificationFailed: "VerificationException",
+        errors.AccessDenied: "MissingAuthenticationTokenException",
+    },
+    "scheduler": {errors.AccessDenied: "MissingAuthenticationTokenException"},
+    "sts": {errors.AccessDenied: "MissingAuthenticationTokenException"},
+}
+_WORDS_OF_QUERY: Mapping[type[Rejected], str] = {
+    errors.QueueDoesNotExist: "The specified queue does not exist for this wsdl version.",
+}
+"""What AWS says differently on the Query wire (docs/contract/sqs.md 2.4)."""
+_INTERNAL = {"sns": "InternalErrorException", "scheduler": "InternalServerException"}
+
+
+def shape_of(service: str, refusal: type[Rejected]) -> str:
+    """The name of the service's error for refusals of a class."""
+    known = ERRORS[service]
+    name = refusal.__name__
+    by_kind = _BY_KIND[service].get(refusal.kind)
+    for shape in (_OTHERWISE[service].get(refusal), name, f"{name}Exception", by_kind):
+        if shape is not None and shape in known:
+            return shape
+    return _INVALID[service]
+
+
+def aws_error(service: str, refusal: Rejected) -> AwsError:
+    """The AWS error of a refusal."""
+    service = service if service in ERRORS else "sqs"
+    return ERRORS[service][shape_of(service, type(refusal))]
+
+
+def text_of(refusal: Rejected, *, is_query: bool) -> str:
+    """What the service says of it."""
+    words = _WORDS_OF_QUERY.get(type(refusal)) if is_query else None
+    return str(refusal) if words is None else words
+
+
+def failed_entry(service: str, entry_id: str, refusal: Rejected) -> dict[str, object]:
+    """A Failed entry of a batch. Its code is the query code without its old prefix."""
+    error = aws_error(service, refusal)
+    return {
+        "Id": entry_id,
+        "Code": error.query_code.removeprefix("AWS.SimpleQueueService."),
+        "Message": str(refusal),
+        "SenderFault": error.fault == SENDER,
+    }
+
+
+def unavailable(service: str) -> AwsError:
+    """The error of "not now"."""
+    return ERRORS.get(service, SQS_ERRORS)["ServiceUnavailable"]
+
+
+def internal(service: str) -> AwsError:
+    """The error of a bug."""
+    shape = _INTERNAL.get(service, "InternalFailure")
+    return ERRORS.get(service, SQS_ERRORS)[shape]
+
+
+def what_to_say(service: str, error: BaseException) -> tuple[AwsError, str]:
+    """The AWS error of whatever went wrong, and its text: bugs are not described."""
+    if isinstance(error, Rejected):
+        return aws_error(service, error), text_of(error, is_query=False)
+    if isinstance(error, Unavailable):
+        return unavailable(service), str(error)
+    return internal(service), "We encountered an internal error. Please try again."
