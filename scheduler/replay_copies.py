@@ -18,7 +18,7 @@ from protocol.filter_policies import FilterPolicy
 from scheduler.delivery.dead_letters import target_of
 from storage.model import Queue
 from storage.queues import fifo_lanes, messages
-from storage.queues.fifo import FifoMessage
+from storage.queues.fifo_entries import FifoMessage
 from storage.topics.replays import Kept, Replay
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from gateway.operations.wakeups import Wakeups
     from storage.database import Database
     from storage.lanes import Lane
-    from storage.queues.fifo import FifoLanes
+    from storage.queues.fifo_lanes import FifoLanes
     from storage.queues.messages import StandardLanes
     from storage.topics.publishing import PublishLane
 

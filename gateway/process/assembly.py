@@ -24,7 +24,7 @@ from protocol.receipts import SECRET_BYTES
 from storage.clocks import stored_clocks as stored_settings
 from storage.database import Database
 from storage.queues import receipt_secrets
-from storage.queues.fifo import FifoLanes
+from storage.queues.fifo_lanes import FifoLanes
 from storage.queues.messages import StandardLanes
 from storage.topics.publishing import PublishLane
 

@@ -13,46 +13,9 @@ from uuid import UUID
 from storage.model import Counts, Received
 from storage.planning import probe_by_key
 from storage.queries import load
-from storage.queues.fifo_entries import (
-    ArchivingFifoDelete,
-    FifoChangeVisibility,
-    FifoDelete,
-    FifoMessage,
-    FifoReceive,
-    FifoSend,
-    dedup_key,
-)
-from storage.queues.fifo_lanes import FifoLanes
 
 if TYPE_CHECKING:
     from storage.database import Transaction
-
-__all__ = [
-    "ArchivingFifoDelete",
-    "FifoChangeVisibility",
-    "FifoDelete",
-    "FifoLanes",
-    "FifoMessage",
-    "FifoReceive",
-    "FifoSend",
-    "Movable",
-    "NextReady",
-    "clean_attempts",
-    "clean_dedup",
-    "counts",
-    "dedup_key",
-    "delete_batch_of_deleted_queue",
-    "expire",
-    "last_sequence",
-    "move",
-    "move_to_dead_letter",
-    "next_ready",
-    "prior_counts",
-    "purge",
-    "release",
-    "set_delay",
-    "take_for_move",
-]
 
 _SQL = load("queues/fifo")
 _RELEASE = _SQL["release"].text

@@ -25,7 +25,7 @@ from gateway.operations.topics.topic_cache import TopicCache
 from gateway.operations.wakeups import Wakeups
 from storage.database import Database
 from storage.model import Queue, Received
-from storage.queues.fifo import FifoLanes
+from storage.queues.fifo_lanes import FifoLanes
 from storage.queues.messages import StandardLanes
 from storage.topics.publishing import PublishLane
 

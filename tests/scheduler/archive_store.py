@@ -12,7 +12,7 @@ from uuid import UUID, uuid4
 from protocol.digests import md5_of_bytes
 from scheduler.replay import ReplayArchives
 from storage.model import Queue, Subscription, Topic
-from storage.queues.fifo import FifoMessage, dedup_key
+from storage.queues.fifo_entries import FifoMessage, dedup_key
 from storage.topics import replays, subscriptions, topics
 from storage.topics.publishing import Archived, Copies, Message, Numbering, Publication, PublishLane
 from storage.topics.replays import Asked

@@ -11,16 +11,16 @@ from typing import TypeVar
 from storage.database import Database
 from storage.lanes import ClockNow, Entry, Lane
 from storage.model import Counts, Received
-from storage.queues.fifo import (
+from storage.queues.fifo import counts
+from storage.queues.fifo_entries import (
     FifoChangeVisibility,
     FifoDelete,
-    FifoLanes,
     FifoMessage,
     FifoReceive,
     FifoSend,
-    counts,
     dedup_key,
 )
+from storage.queues.fifo_lanes import FifoLanes
 
 START = datetime(2030, 1, 1, tzinfo=UTC)
 RETENTION = 345_600

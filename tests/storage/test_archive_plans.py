@@ -14,7 +14,7 @@ from storage.model import Received
 from storage.queues import archives, message_ids
 from storage.queues.archives import Outdated, Wanted
 from storage.queues.deletes import ArchivingDelete
-from storage.queues.fifo import ArchivingFifoDelete
+from storage.queues.fifo_entries import ArchivingFifoDelete
 from tests.storage.fifo_queue import START, FifoQueue, call
 from tests.storage.fifo_queue import make_message as make_fifo_message
 from tests.storage.fifo_queue import make_queue as make_fifo_queue

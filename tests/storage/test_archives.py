@@ -14,7 +14,7 @@ from storage.notifications import Notifications
 from storage.queues import archives, message_ids, queues
 from storage.queues.archives import Wanted
 from storage.queues.deletes import ArchivingDelete, Delete
-from storage.queues.fifo import ArchivingFifoDelete
+from storage.queues.fifo_entries import ArchivingFifoDelete
 from tests.storage.fifo_queue import START, FifoQueue, call
 from tests.storage.fifo_queue import make_message as make_fifo_message
 from tests.storage.standard_queue import StandardQueue, make_queue

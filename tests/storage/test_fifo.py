@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from storage.errors import QueueDoesNotExist
-from storage.queues.fifo import FifoMessage, FifoReceive, FifoSend, dedup_key, next_ready, release
+from storage.queues.fifo import next_ready, release
+from storage.queues.fifo_entries import FifoMessage, FifoReceive, FifoSend, dedup_key
 from tests.storage.fifo_queue import (
     RETENTION,
     FifoQueue,

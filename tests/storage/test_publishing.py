@@ -11,7 +11,7 @@ import pytest
 
 from storage.database import Database
 from storage.model import NewDelivery, NewOutboxMessage
-from storage.queues.fifo import FifoMessage, dedup_key
+from storage.queues.fifo_entries import FifoMessage, dedup_key
 from storage.queues.messages import NewMessage
 from storage.topics import publishing
 from storage.topics.publishing import (

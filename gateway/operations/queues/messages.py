@@ -26,7 +26,7 @@ from storage.errors import (
 )
 from storage.model import Queue, Received
 from storage.queues.deletes import ArchivingDelete, Delete
-from storage.queues.fifo import ArchivingFifoDelete, FifoChangeVisibility, FifoDelete
+from storage.queues.fifo_entries import ArchivingFifoDelete, FifoChangeVisibility, FifoDelete
 from storage.queues.message_entries import ChangeVisibility
 
 if TYPE_CHECKING:

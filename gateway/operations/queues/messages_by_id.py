@@ -10,7 +10,7 @@ from gateway.operations.queues.messages import answered, check_visibility
 from storage.model import Queue
 from storage.queues import message_ids
 from storage.queues.deletes import ArchivingDelete
-from storage.queues.fifo import ArchivingFifoDelete, FifoChangeVisibility
+from storage.queues.fifo_entries import ArchivingFifoDelete, FifoChangeVisibility
 from storage.queues.message_ids import InFlight
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from storage.errors import (
     InvalidParameterValue,
     QueueDoesNotExist,
 )
-from storage.queues.fifo import FifoMessage, FifoSend, dedup_key
+from storage.queues.fifo_entries import FifoMessage, FifoSend, dedup_key
 from storage.queues.messages import NativeSend, NewMessage
 
 if TYPE_CHECKING:

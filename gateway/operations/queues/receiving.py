@@ -17,7 +17,7 @@ from storage.errors import OverLimit, QueueDoesNotExist, Unavailable
 from storage.lanes import nobody
 from storage.model import UNSIGNED, Queue, Received
 from storage.queues import fifo, messages
-from storage.queues.fifo import FifoReceive
+from storage.queues.fifo_entries import FifoReceive
 from storage.queues.message_entries import Receive
 
 if TYPE_CHECKING:

@@ -26,7 +26,7 @@ from storage.errors import (
     Rejected,
 )
 from storage.model import Queue
-from storage.queues.fifo import FifoMessage, FifoSend, dedup_key
+from storage.queues.fifo_entries import FifoMessage, FifoSend, dedup_key
 from storage.queues.messages import NewMessage, Send
 
 if TYPE_CHECKING:

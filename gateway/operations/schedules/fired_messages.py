@@ -15,7 +15,7 @@ from protocol import arns, names
 from protocol.digests import content_based_id, md5_of_bytes
 from storage.errors import InvalidMessageContents, InvalidParameterValue, MissingParameter
 from storage.model import NewOutboxMessage
-from storage.queues.fifo import FifoMessage, dedup_key
+from storage.queues.fifo_entries import FifoMessage, dedup_key
 from storage.topics.publishing import Copies, Message
 
 if TYPE_CHECKING:

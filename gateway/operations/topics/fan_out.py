@@ -16,7 +16,7 @@ from protocol import envelopes, filter_policies, sequence_numbers
 from protocol.digests import md5_of_bytes
 from protocol.envelopes import Notification, Published, Signing
 from storage.model import UNSIGNED, NewDelivery, NewOutboxMessage, Queue
-from storage.queues.fifo import FifoMessage, dedup_key
+from storage.queues.fifo_entries import FifoMessage, dedup_key
 from storage.queues.messages import NewMessage
 from storage.topics.publishing import Archived, Copies
 
