@@ -12,13 +12,12 @@ import orjson
 
 from protocol import envelopes, filter_policies, sequence_numbers
 from protocol.attribute_values import with_bytes
-from protocol.digests import md5_of_bytes
 from protocol.envelopes import Published
 from protocol.filter_policies import FilterPolicy
 from scheduler.delivery.dead_letters import target_of
-from storage.model import Queue
+from storage.model import NewMessage, Queue
 from storage.queues import fifo_lanes, messages
-from storage.queues.fifo_entries import FifoMessage
+from storage.queues.rows import QUEUE_ID, Row, row_of
 from storage.topics.replays import Kept, Replay
 
 if TYPE_CHECKING:
@@ -110,47 +109,29 @@ def _size(name: str, value: Mapping[str, Any]) -> int:
 async def send(tx: Transaction, now: datetime | None, copies: list[Copy]) -> dict[int, int]:
     """Send the copies in their order; how many each queue got. Queues that are gone are absent."""
     arrived: dict[int, int] = {}
-    standard = [_standard(copy) for copy in copies if not copy.queue.is_fifo]
+    standard = [_row(copy) for copy in copies if not copy.queue.is_fifo]
     if standard:
-        counts = Counter(row[0] for row in standard)
+        counts = Counter(row[QUEUE_ID] for row in standard)
         live = (await messages.send_rows(tx, now, standard, counts)).live
         arrived |= {queue_id: counts[queue_id] for queue_id in live}
-    rows = [(copy.queue.queue_id, *_fifo(copy)) for copy in copies if copy.queue.is_fifo]
+    rows = [_row(copy) for copy in copies if copy.queue.is_fifo]
     if rows:
         answers = await fifo_lanes.send_rows(tx, now, rows)
-        arrived |= Counter(rows[line - 1][0] for line in answers)
+        arrived |= Counter(rows[line - 1][QUEUE_ID] for line in answers)
     return arrived
 
 
-def _standard(copy: Copy) -> messages.NewMessage:
-    """Neither group nor deduplication id: standard queues behind FIFO topics get none."""
+def _row(copy: Copy) -> Row:
+    """Standard queues behind FIFO topics get neither group nor deduplication id. On FIFO queues a
+    copy keeps both, but its key is one of its own: it is meant to come again, also within five
+    minutes of the message that it repeats, and the transaction sees to it that a replay sends it
+    once."""
     queue, kept = copy.queue, copy.kept
-    digest = md5_of_bytes(copy.body.encode())
-    return (
-        queue.queue_id,
-        str(uuid4()),
+    message = NewMessage(
         copy.body,
-        kept.sender_id,
         copy.attributes,
-        None,
-        queue.delay_seconds,
-        digest,
+        group_id=kept.group_id if queue.is_fifo else None,
+        deduplication_id=kept.deduplication_id,
+        dedup_key=uuid4().hex,
     )
-
-
-def _fifo(copy: Copy) -> FifoMessage:
-    """The copy keeps group and deduplication id, but its key is one of its own: it is meant to come
-    again, also within five minutes of the message that it repeats, and the transaction sees to it
-    that a replay sends it once."""
-    queue, kept = copy.queue, copy.kept
-    return FifoMessage(
-        str(uuid4()),
-        kept.group_id,
-        uuid4().hex,
-        kept.deduplication_id,
-        copy.body,
-        kept.sender_id,
-        copy.attributes,
-        None,
-        queue.delay_seconds,
-    )
+    return row_of(queue, message, str(uuid4()), kept.sender_id)

@@ -53,6 +53,25 @@ class Queue:
         )
 
 
+class NewMessage(NamedTuple):
+    """A message to send, as ``storage.queues.rows.row_of`` takes it. It was checked."""
+
+    body: str
+    attributes: str | None = None
+    """Message attributes as JSON: {name: {"DataType", "StringValue" | "BinaryValue" base64}}."""
+    system: str | None = None
+    """Rare system attributes as a JSON object; the group id of standard queues is added to it."""
+    delay_seconds: int | None = None
+    """None: the queue's."""
+    group_id: str | None = None
+    deduplication_id: str | None = None
+    """None: by content where the queue wants that, else the message is nobody's duplicate."""
+    digest: bytes | None = None
+    """The MD5 of the body, or UNSIGNED; None: nobody has worked it out yet."""
+    dedup_key: str | None = None
+    """In place of the key that the deduplication id makes: this one comes again on purpose."""
+
+
 UNSIGNED = bytes(16)
 """In place of the MD5 of a body: it is an envelope of SNS whose signature is filled in when it is
 received (``protocol.envelopes``)."""

@@ -10,13 +10,13 @@ from uuid import uuid4
 import orjson
 
 from protocol import envelopes
-from protocol.digests import md5_of_bytes
 from scheduler.delivery.outcomes import Outcome
 from scheduler.move_fifo import find_by_arn
 from storage.deliveries import deliveries
 from storage.deliveries.deliveries import Claimed
-from storage.model import UNSIGNED
+from storage.model import UNSIGNED, NewMessage
 from storage.queues import messages
+from storage.queues.rows import QUEUE_ID, Row, row_of
 
 if TYPE_CHECKING:
     from storage.database import Transaction
@@ -66,14 +66,16 @@ async def move(
         if queue is None or queue.is_fifo:
             stuck.append(letter)
         else:
-            rows.append(_message(letter, queue, held[letter.claimed.delivery_id]))
+            rows.append(_row(letter, queue, held[letter.claimed.delivery_id]))
             moved.append(letter)
-    counts = Counter(row[0] for row in rows)
+    counts = Counter(row[QUEUE_ID] for row in rows)
     if rows:
         live = (await messages.send_rows(tx, now, rows, counts)).live
         gone = counts.keys() - set(live)
-        stuck += [letter for letter, row in zip(moved, rows, strict=True) if row[0] in gone]
-        moved = [letter for letter, row in zip(moved, rows, strict=True) if row[0] not in gone]
+        stuck += [letter for letter, row in zip(moved, rows, strict=True) if row[QUEUE_ID] in gone]
+        moved = [
+            letter for letter, row in zip(moved, rows, strict=True) if row[QUEUE_ID] not in gone
+        ]
         counts = Counter({queue_id: counts[queue_id] for queue_id in live})
     await deliveries.remove(tx, [_lease(letter) for letter in moved])
     return counts, stuck
@@ -83,19 +85,12 @@ def _lease(letter: DeadLetter) -> deliveries.Lease:
     return letter.claimed.delivery_id, letter.claimed.attempt_count
 
 
-def _message(letter: DeadLetter, queue: Queue, attributes: str | None) -> messages.NewMessage:
+def _row(letter: DeadLetter, queue: Queue, attributes: str | None) -> Row:
     """What the web hook would have got, with nothing added (docs/contract/sns.md 3.6)."""
-    return (
-        queue.queue_id,
-        str(uuid4()),
-        letter.body,
-        letter.claimed.account_id,
-        attributes,
-        None,
-        queue.delay_seconds,
-        # What could not be signed for want of the key is signed when it is received.
-        UNSIGNED if _is_unsigned(letter) else md5_of_bytes(letter.body.encode()),
-    )
+    # What could not be signed for want of the key is signed when it is received.
+    digest = UNSIGNED if _is_unsigned(letter) else None
+    message = NewMessage(letter.body, attributes, digest=digest)
+    return row_of(queue, message, str(uuid4()), letter.claimed.account_id)
 
 
 def _is_unsigned(letter: DeadLetter) -> bool:

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from datetime import datetime
 from typing import TYPE_CHECKING, NamedTuple
 from uuid import uuid4
 
 from storage.clocks.whose import EVERYBODYS, Whose
-from storage.model import Archived
+from storage.model import Archived, NewMessage
 from storage.planning import probe_by_key
 from storage.queries import load
 from storage.queues import fifo_lanes, messages
-from storage.queues.fifo_entries import FifoMessage, dedup_key
+from storage.queues.rows import Row, row_of
 
 if TYPE_CHECKING:
     from storage.database import Transaction
@@ -112,47 +111,26 @@ async def send_again(
     with a deduplication id of their own. All of it is part of the transaction.
     """
     await probe_by_key(tx)
+    rows = [_copy(target, one) for one in kept]
     if not target.is_fifo:
         counts = {target.queue_id: len(kept)}
-        rows = [_standard(target, one) for one in kept]
         sent = await messages.send_rows(tx, now, rows, counts, wants_sequences=True)
         return [one for one in sent.sequences if one is not None]
-    fifo_rows = [(target.queue_id, *_fifo(target, one)) for one in kept]
-    answers = await fifo_lanes.send_rows(tx, now, fifo_rows)
+    answers = await fifo_lanes.send_rows(tx, now, rows)
     return [answers[line][0] for line in range(1, len(kept) + 1) if line in answers]
 
 
-def _standard(target: Queue, kept: Archived) -> messages.NewMessage:
-    digest = kept.body_md5
-    if digest is None:
-        digest = hashlib.md5(kept.body.encode(), usedforsecurity=False).digest()
-    return (
-        target.queue_id,
-        str(uuid4()),
-        kept.body,
-        kept.sender_id,
-        kept.attributes,
-        _system(kept.system),
-        target.delay_seconds,
-        digest,
-    )
-
-
-def _fifo(target: Queue, kept: Archived) -> FifoMessage:
-    assert kept.group_id is not None
+def _copy(target: Queue, kept: Archived) -> Row:
     message_id = str(uuid4())
-    scope = kept.group_id if target.deduplication_per_group else None
-    return FifoMessage(
-        message_id,
-        kept.group_id,
-        dedup_key(scope, message_id),
-        message_id,
+    message = NewMessage(
         kept.body,
-        kept.sender_id,
         kept.attributes,
         _system(kept.system),
-        target.delay_seconds,
+        group_id=kept.group_id,
+        deduplication_id=message_id,
+        digest=kept.body_md5,
     )
+    return row_of(target, message, message_id, kept.sender_id)
 
 
 def _system(system: str | None) -> str | None:

@@ -1,41 +1,14 @@
-"""FIFO queues: what callers hand to the lanes, and how a deduplication id becomes a key."""
+"""FIFO queues: what callers hand to the lanes."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from hashlib import blake2b
-from typing import NamedTuple
 
 from storage.lanes import Entry
+from storage.queues.rows import BODY, QUEUE_ID, Row
 
 Handle = tuple[int, str, int, int]
 """(queue_id, group_id, sequence, receive_count): what a receipt handle says."""
-
-
-def dedup_key(group_id: str | None, deduplication_id: str) -> str:
-    """The key under which a deduplication id is unique within its queue: 128 bits as hex.
-
-    ``group_id`` is given only when the queue's DeduplicationScope is messageGroup.
-    """
-    if group_id is None:
-        return blake2b(deduplication_id.encode(), digest_size=16).hexdigest()
-    # Neither of the two holds a NUL.
-    scoped = f"{group_id}\0{deduplication_id}".encode()
-    return blake2b(scoped, digest_size=16, person=b"group").hexdigest()
-
-
-class FifoMessage(NamedTuple):
-    """One message to send, in the order of the columns of the statement."""
-
-    message_id: str
-    group_id: str
-    dedup_key: str
-    deduplication_id: str
-    body: str
-    sender_id: str
-    attributes: str | None
-    system: str | None
-    delay_seconds: int
 
 
 class FifoSend(Entry):
@@ -45,22 +18,20 @@ class FifoSend(Entry):
     five minutes of the first send has that one's id and number.
     """
 
-    __slots__ = ("messages", "queue_id")
+    __slots__ = ("messages",)
 
     def __init__(
         self,
-        queue_id: int,
-        messages: list[FifoMessage],
+        messages: list[Row],
         reply: Callable[[object], None],
         size_bytes: int = 0,
     ) -> None:
-        super().__init__(reply, size_bytes or sum([len(message.body) for message in messages]))
-        self.queue_id = queue_id
+        super().__init__(reply, size_bytes or sum([len(row[BODY]) for row in messages]))
         self.messages = messages
 
     def party(self) -> int:
         """The queue."""
-        return self.queue_id
+        return self.messages[0][QUEUE_ID]
 
 
 class FifoReceive(Entry):

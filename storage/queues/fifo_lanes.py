@@ -27,6 +27,7 @@ from storage.queues.fifo_entries import (
     Handle,
 )
 from storage.queues.queues import DEFAULT_ATTRIBUTES
+from storage.queues.rows import DEDUP_KEY, GROUP_ID, MESSAGE_ID, QUEUE_ID, Row
 
 if TYPE_CHECKING:
     from storage.database import Connection, Transaction
@@ -53,9 +54,6 @@ MAX_IN_FLIGHT = 120_000
 _DEFAULT_RETENTION_SECONDS = int(DEFAULT_ATTRIBUTES["MessageRetentionPeriod"])
 
 _Key = tuple[int, str, int]
-
-_Row = tuple[int, str, str, str, str, str, str, str | None, str | None, int]
-"""A queue_id and a FifoMessage."""
 
 
 class _InFlight:
@@ -109,16 +107,15 @@ class FifoLanes:
 
     async def _flush_sends(self, connection: Connection, batch: list[FifoSend]) -> list[FifoSend]:
         batch, left = _split_by_groups(batch)
-        rows: list[_Row] = []
-        lines: dict[tuple[int, str], int] = {}
+        rows: list[Row] = []
+        lines: dict[tuple[int, str | None], int] = {}
         for entry in batch:
-            queue_id = entry.queue_id
-            for message in entry.messages:
-                key = (queue_id, message.dedup_key)
+            for row in entry.messages:
+                key = (row[QUEUE_ID], row[DEDUP_KEY])
                 if key not in lines:
-                    rows.append((queue_id, *message))
+                    rows.append(row)
                     lines[key] = len(rows)
-        now = self.send.now_of(batch[0].queue_id, self._now)
+        now = self.send.now_of(batch[0].party(), self._now)
         answers = await send_rows(connection, now, rows)
         for entry in batch:
             entry.reply(_sent(entry, lines, answers, rows))
@@ -359,14 +356,14 @@ class FifoLanes:
 
 
 async def send_rows(
-    connection: Transaction, now: datetime | None, rows: list[_Row]
+    connection: Transaction, now: datetime | None, rows: list[Row]
 ) -> dict[int, tuple[int, object]]:
     """Write messages, of which no two share queue and deduplication key.
 
     Line of the row, from 1 -> (number, message id of the first one if it is a duplicate); rows of
     queues that are gone have no answer.
     """
-    queue_ids, message_ids, group_ids, dedup_keys, *others = zip(*rows, strict=True)
+    queue_ids, message_ids, *texts, _, group_ids, deduplication_ids, keys = zip(*rows, strict=True)
     row = await connection.fetchrow(
         _SEND,
         now,
@@ -374,8 +371,9 @@ async def send_rows(
         queue_ids,
         "{" + ",".join(message_ids) + "}",
         group_ids,
-        "{" + ",".join(dedup_keys) + "}",
-        *others,
+        "{" + ",".join(keys) + "}",
+        deduplication_ids,
+        *texts,
     )
     assert row is not None
     positions, sequences, originals = row
@@ -386,10 +384,9 @@ async def send_rows(
 
 def _split_by_groups(batch: list[FifoSend]) -> tuple[list[FifoSend], list[FifoSend]]:
     """As many entries as stay within the limit of groups, and the rest."""
-    groups: set[tuple[int, str]] = set()
+    groups: set[tuple[int, str | None]] = set()
     for number, entry in enumerate(batch):
-        queue_id = entry.queue_id
-        groups.update([(queue_id, message.group_id) for message in entry.messages])
+        groups.update([(row[QUEUE_ID], row[GROUP_ID]) for row in entry.messages])
         if len(groups) > _GROUPS_PER_SEND and number:
             return batch[:number], batch[number:]
     return batch, []
@@ -397,20 +394,20 @@ def _split_by_groups(batch: list[FifoSend]) -> tuple[list[FifoSend], list[FifoSe
 
 def _sent(
     entry: FifoSend,
-    lines: dict[tuple[int, str], int],
+    lines: dict[tuple[int, str | None], int],
     answers: dict[int, tuple[int, object]],
-    rows: list[_Row],
+    rows: list[Row],
 ) -> list[tuple[str, int, bool]] | QueueDoesNotExist:
     """One entry's result; messages folded into another one of the flush are duplicates of it."""
     result: list[tuple[str, int, bool]] = []
-    for message in entry.messages:
-        line = lines[entry.queue_id, message.dedup_key]
+    for row in entry.messages:
+        line = lines[row[QUEUE_ID], row[DEDUP_KEY]]
         answer = answers.get(line)
         if answer is None:
             return QueueDoesNotExist()
         sequence, original = answer
-        message_id = rows[line - 1][1] if original is None else str(original)
-        result.append((message_id, sequence, message_id != message.message_id))
+        message_id = rows[line - 1][MESSAGE_ID] if original is None else str(original)
+        result.append((message_id, sequence, message_id != row[MESSAGE_ID]))
     return result
 
 

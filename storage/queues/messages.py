@@ -20,6 +20,7 @@ from storage.queries import load
 from storage.queues.deletes import Delete
 from storage.queues.deletes import flush as flush_deletes
 from storage.queues.message_entries import ChangeVisibility, Receive
+from storage.queues.rows import Row
 
 if TYPE_CHECKING:
     from storage.database import Connection, Transaction
@@ -41,10 +42,6 @@ _NEAR_REACH = timedelta(seconds=10)
 _FAR_SECONDS = 30.0
 _RECEIVED_PER_FLUSH = 500
 
-NewMessage = tuple[int, str, str, str, str | None, str | None, int, bytes]
-"""(queue_id, message_id, body, sender_id, attributes, system, delay_seconds, body_md5): a tuple,
-as sends make one for every message and hand them over column by column."""
-
 
 class Send(Entry):
     """The messages of one call, all for one queue. Result: None, or QueueDoesNotExist."""
@@ -54,7 +51,7 @@ class Send(Entry):
     is_async = False
 
     def __init__(
-        self, messages: list[NewMessage], reply: Callable[[object], None], size_bytes: int
+        self, messages: list[Row], reply: Callable[[object], None], size_bytes: int
     ) -> None:
         super().__init__(reply, size_bytes)
         self.messages = messages
@@ -76,7 +73,7 @@ class NativeSend(Send):
 
     def __init__(
         self,
-        messages: list[NewMessage],
+        messages: list[Row],
         reply: Callable[[object], None],
         size_bytes: int,
         *,
@@ -100,7 +97,7 @@ class FanOut(Send):
 
     def __init__(
         self,
-        messages: list[NewMessage],
+        messages: list[Row],
         reply: Callable[[object], None],
         size_bytes: int,
         *,
@@ -182,7 +179,7 @@ class StandardLanes:
         )
 
     async def _flush_sends(self, connection: Connection, batch: list[Send]) -> list[Send]:
-        rows: list[NewMessage] = []
+        rows: list[Row] = []
         counts: dict[int, int] = {}
         wants_sequences = True in [entry.wants_sequences for entry in batch]
         is_async = False not in [entry.is_async for entry in batch]
@@ -359,7 +356,7 @@ class Sent(NamedTuple):
 async def send_rows(
     connection: Transaction,
     now: datetime | None,
-    rows: list[NewMessage],
+    rows: list[Row],
     counts: dict[int, int],
     *,
     wants_sequences: bool = False,
@@ -391,9 +388,9 @@ def _tell_sequences(batch: list[Send], sequences: Sequence[int | None]) -> None:
         start = end
 
 
-def _columns(rows: list[NewMessage], counts: dict[int, int]) -> tuple[object, ...]:
+def _columns(rows: list[Row], counts: dict[int, int]) -> tuple[object, ...]:
     """The columns of the statement, the cheapest way: see its comment."""
-    queue_ids, message_ids, bodies, senders, attributes, systems, delays, digests = zip(
+    queue_ids, message_ids, bodies, senders, attributes, systems, delays, digests, *_ = zip(
         *rows, strict=True
     )
     places = None

@@ -18,9 +18,8 @@ from storage.lanes import ClockNow, Entry, Lane
 from storage.model import NewDelivery, NewOutboxMessage
 from storage.queries import load
 from storage.queues import messages
-from storage.queues.fifo_entries import FifoMessage
 from storage.queues.fifo_lanes import send_rows as send_fifo_rows
-from storage.queues.messages import NewMessage
+from storage.queues.rows import BODY, DEDUP_KEY, QUEUE_ID, Row
 from storage.topics import outbox
 
 if TYPE_CHECKING:
@@ -60,8 +59,8 @@ class Copies:
     """Everything that one message becomes. Iterables are walked once, a part at a time: the copies
     of a large message for many queues or web hooks need not all be in memory."""
 
-    standard: Iterable[NewMessage] = ()
-    fifo: list[tuple[int, FifoMessage]] = field(default_factory=list)
+    standard: Iterable[Row] = ()
+    fifo: list[Row] = field(default_factory=list)
     deliveries: Iterable[NewDelivery] = ()
     outbox: Iterable[NewOutboxMessage] = ()
     archived: Archived | None = None
@@ -73,7 +72,7 @@ class Numbering(NamedTuple):
     topic_id: int
     group_id: str
     dedup_key: str
-    """``fifo_entries.dedup_key``: the topic's scope is in it."""
+    """``storage.queues.rows.dedup_key``: the topic's scope is in it."""
 
 
 class Message(NamedTuple):
@@ -240,16 +239,16 @@ def _by_clock(
         yield now, copies
         return
     standard = [list(one.standard) for one in copies]
-    queue_ids = {row[0] for rows in standard for row in rows}
-    queue_ids |= {queue_id for one in copies for queue_id, _ in one.fifo}
+    queue_ids = {row[QUEUE_ID] for rows in standard for row in rows}
+    queue_ids |= {row[QUEUE_ID] for one in copies for row in one.fifo}
     clocks: dict[ClockNow, set[int]] = {}
     for queue_id in queue_ids:
         clocks.setdefault(clock_of(queue_id), set()).add(queue_id)
     for clock_now, mine in clocks.items():
         part = [
             Copies(
-                [row for row in rows if row[0] in mine],
-                [pair for pair in one.fifo if pair[0] in mine],
+                [row for row in rows if row[QUEUE_ID] in mine],
+                [row for row in one.fifo if row[QUEUE_ID] in mine],
             )
             for one, rows in zip(copies, standard, strict=True)
         ]
@@ -269,10 +268,10 @@ class _Writing:
     async def send_standard(self, now: datetime | None, copies: list[Copies]) -> None:
         """Those for standard queues."""
         rows = ((number, row) for number, one in enumerate(copies) for row in one.standard)
-        for chunk in _chunks(rows, lambda pair: len(pair[1][2])):
+        for chunk in _chunks(rows, lambda pair: len(pair[1][BODY])):
             counts: dict[int, int] = {}
             for _, row in chunk:
-                counts[row[0]] = counts.get(row[0], 0) + 1
+                counts[row[QUEUE_ID]] = counts.get(row[QUEUE_ID], 0) + 1
             done = await messages.send_rows(
                 self._connection,
                 now,
@@ -285,27 +284,27 @@ class _Writing:
             self.gone |= counts.keys() - set(done.live)
             for (number, row), sequence in zip(chunk, done.sequences, strict=False):
                 if sequence is not None:
-                    self.places[number].append(Place(row[0], sequence))
+                    self.places[number].append(Place(row[QUEUE_ID], sequence))
 
     async def send_fifo(self, now: datetime | None, copies: list[Copies]) -> None:
         """Those for FIFO queues; a queue's own deduplication may fold some of them."""
-        lines: dict[tuple[int, str], int] = {}
+        lines: dict[tuple[int, str | None], int] = {}
         rows = []
-        pairs = [(number, pair) for number, one in enumerate(copies) for pair in one.fifo]
-        for _, (queue_id, message) in pairs:
-            key = (queue_id, message.dedup_key)
+        pairs = [(number, row) for number, one in enumerate(copies) for row in one.fifo]
+        for _, row in pairs:
+            key = (row[QUEUE_ID], row[DEDUP_KEY])
             if key not in lines:
-                rows.append((queue_id, *message))
+                rows.append(row)
                 lines[key] = len(rows)
         if not rows:
             return
         answers = await send_fifo_rows(self._connection, now, rows)
-        self.gone |= {row[0] for line, row in enumerate(rows, 1) if line not in answers}
+        self.gone |= {row[QUEUE_ID] for line, row in enumerate(rows, 1) if line not in answers}
         if self._wants_places:
-            for number, (queue_id, message) in pairs:
-                answer = answers.get(lines[queue_id, message.dedup_key])
+            for number, row in pairs:
+                answer = answers.get(lines[row[QUEUE_ID], row[DEDUP_KEY]])
                 if answer is not None:
-                    self.places[number].append(Place(queue_id, answer[0]))
+                    self.places[number].append(Place(row[QUEUE_ID], answer[0]))
 
 
 def _within_locks(batch: list[Publication]) -> tuple[list[Publication], list[Publication]]:

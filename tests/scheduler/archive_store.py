@@ -11,8 +11,8 @@ from uuid import UUID, uuid4
 
 from protocol.digests import md5_of_bytes
 from scheduler.replay import ReplayArchives
-from storage.model import Queue, Subscription, Topic
-from storage.queues.fifo_entries import FifoMessage, dedup_key
+from storage.model import NewMessage, Queue, Subscription, Topic
+from storage.queues.rows import Row, dedup_key, row_of
 from storage.topics import replays, subscriptions, topics
 from storage.topics.publishing import Archived, Copies, Message, Numbering, Publication, PublishLane
 from storage.topics.replays import Asked
@@ -117,7 +117,7 @@ class ArchiveStore:
         def copies(sequence: int | None) -> Copies:
             made = Copies(archived=self._archived(outgoing, message_id, deduplication_id, sequence))
             if outgoing.live is not None:
-                made.fifo.append((outgoing.live.queue_id, _live_copy(outgoing, deduplication_id)))
+                made.fifo.append(_live_copy(outgoing, outgoing.live, deduplication_id))
             return made
 
         key = dedup_key(None, deduplication_id)
@@ -175,19 +175,11 @@ class ArchiveStore:
         return [row["body"] for row in await self.messages(queue)]
 
 
-def _live_copy(outgoing: Outgoing, deduplication_id: str) -> FifoMessage:
-    key = dedup_key(None, deduplication_id)
-    return FifoMessage(
-        str(uuid4()),
-        outgoing.group_id,
-        key,
-        deduplication_id,
-        outgoing.text,
-        "publisher",
-        None,
-        None,
-        0,
+def _live_copy(outgoing: Outgoing, queue: Queue, deduplication_id: str) -> Row:
+    message = NewMessage(
+        outgoing.text, group_id=outgoing.group_id, deduplication_id=deduplication_id
     )
+    return row_of(queue, message, str(uuid4()), "publisher")
 
 
 def md5(body: str) -> bytes:

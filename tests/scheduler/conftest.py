@@ -14,7 +14,8 @@ from storage.model import Counts, Queue, Received
 from storage.queues import queues
 from storage.queues.deletes import Delete
 from storage.queues.message_entries import Receive
-from storage.queues.messages import NewMessage, Send, StandardLanes
+from storage.queues.messages import Send, StandardLanes
+from storage.queues.rows import Row
 
 ACCOUNT = "111122223333"
 REGION = "eu-west-1"
@@ -52,8 +53,20 @@ class Store:
 
     async def send(self, queue: Queue, count: int = 1) -> None:
         done: asyncio.Future[object] = asyncio.get_running_loop().create_future()
-        messages: list[NewMessage] = [
-            (queue.queue_id, str(uuid4()), f"body {i}", "sender", None, None, 0, bytes(16))
+        messages: list[Row] = [
+            (
+                queue.queue_id,
+                str(uuid4()),
+                f"body {i}",
+                "sender",
+                None,
+                None,
+                0,
+                bytes(16),
+                None,
+                None,
+                None,
+            )
             for i in range(count)
         ]
         self.lanes.send.submit(Send(messages, done.set_result, 0))

@@ -14,7 +14,7 @@ from gateway.operations.topics.publishing import Published, PublishMessage, publ
 from gateway.operations.topics.subscription_endings import Unsubscribe, unsubscribe
 from gateway.operations.topics.subscriptions import Subscribe, subscribe
 from gateway.operations.topics.topics import CreateTopic, create_topic
-from storage.queues.fifo_entries import dedup_key
+from storage.queues.rows import dedup_key
 from tests.simulation.model import Impossible, Message, ModelQueue, ModelTopic
 from tests.simulation.world import CALLER, World
 

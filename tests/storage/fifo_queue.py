@@ -6,7 +6,7 @@ import asyncio
 import uuid
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from storage.database import Database
 from storage.lanes import ClockNow, Entry, Lane
@@ -15,12 +15,11 @@ from storage.queues.fifo import counts
 from storage.queues.fifo_entries import (
     FifoChangeVisibility,
     FifoDelete,
-    FifoMessage,
     FifoReceive,
     FifoSend,
-    dedup_key,
 )
 from storage.queues.fifo_lanes import FifoLanes
+from storage.queues.rows import Row, dedup_key
 
 START = datetime(2030, 1, 1, tzinfo=UTC)
 RETENTION = 345_600
@@ -28,6 +27,34 @@ Sent = list[tuple[str, int, bool]]
 
 E = TypeVar("E", bound=Entry)
 Make = Callable[[Callable[[object], None]], E]
+
+
+class FifoMessage(NamedTuple):
+    """What a test changes of a row before it has a queue."""
+
+    message_id: str
+    group_id: str
+    dedup_key: str
+    deduplication_id: str
+    body: str
+    attributes: str | None = None
+    system: str | None = None
+    delay_seconds: int = 0
+
+    def row(self, queue_id: int) -> Row:
+        return (
+            queue_id,
+            self.message_id,
+            self.body,
+            "sender",
+            self.attributes,
+            self.system,
+            self.delay_seconds,
+            None,
+            self.group_id,
+            self.deduplication_id,
+            self.dedup_key,
+        )
 
 
 def make_message(
@@ -41,9 +68,6 @@ def make_message(
         dedup_key=dedup_key(None, deduplication_id),
         deduplication_id=deduplication_id,
         body=body,
-        sender_id="sender",
-        attributes=None,
-        system=None,
         delay_seconds=delay_seconds,
     )
 
@@ -102,7 +126,8 @@ class FifoQueue:
     async def send(self, *messages: FifoMessage, queue_id: int | None = None) -> Sent:
         """Send a batch."""
         target = self.queue_id if queue_id is None else queue_id
-        result = await call(self.lanes.send, lambda reply: FifoSend(target, list(messages), reply))
+        rows = [message.row(target) for message in messages]
+        result = await call(self.lanes.send, lambda reply: FifoSend(rows, reply))
         assert isinstance(result, list)
         return result
 

@@ -12,16 +12,29 @@ from storage.model import Received
 from storage.queues import messages
 from storage.queues.deletes import Delete
 from storage.queues.message_entries import ChangeVisibility, Receive
-from storage.queues.messages import NewMessage, NextVisible, Send, StandardLanes
+from storage.queues.messages import NextVisible, Send, StandardLanes
+from storage.queues.rows import Row
 from tests.storage.fifo_queue import RETENTION, START, call
 
 
 def make_message(
     queue_id: int, body: str = "body", *, delay_seconds: int = 0, system: str | None = None
-) -> NewMessage:
+) -> Row:
     """A message with an id of its own."""
     digest = md5_of_bytes(body.encode())
-    return (queue_id, str(uuid.uuid4()), body, "sender", None, system, delay_seconds, digest)
+    return (
+        queue_id,
+        str(uuid.uuid4()),
+        body,
+        "sender",
+        None,
+        system,
+        delay_seconds,
+        digest,
+        None,
+        None,
+        None,
+    )
 
 
 async def make_queue(database: Database, name: str = "orders") -> int:

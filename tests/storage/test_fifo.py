@@ -11,7 +11,8 @@ import pytest
 
 from storage.errors import QueueDoesNotExist
 from storage.queues.fifo import next_ready, release
-from storage.queues.fifo_entries import FifoMessage, FifoReceive, FifoSend, dedup_key
+from storage.queues.fifo_entries import FifoReceive, FifoSend
+from storage.queues.rows import dedup_key
 from tests.storage.fifo_queue import (
     RETENTION,
     FifoQueue,
@@ -423,8 +424,8 @@ async def test_attempt_of_a_moved_on_queue_receives(fifo: FifoQueue) -> None:
 
 
 async def test_a_batch_may_name_a_group_twice(fifo: FifoQueue) -> None:
-    messages: list[FifoMessage] = [make_message("g", str(number)) for number in range(10)]
-    result = await call(fifo.lanes.send, lambda reply: FifoSend(fifo.queue_id, messages, reply))
+    rows = [make_message("g", str(number)).row(fifo.queue_id) for number in range(10)]
+    result = await call(fifo.lanes.send, lambda reply: FifoSend(rows, reply))
     assert isinstance(result, list)
     sequences = [row[1] for row in result]
     assert sequences == sorted(sequences)

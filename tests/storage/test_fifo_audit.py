@@ -16,12 +16,11 @@ import pytest
 from storage.database import SCHEMA, Database
 from storage.errors import Unavailable
 from storage.model import Received
-from storage.queries import load
 from storage.queues import fifo as engine
+from storage.queues.fifo_lanes import send_rows
 from tests.storage.fifo_queue import FifoQueue, make_message, make_queue
 
 AUDIT = (Path(__file__).parent / "sql" / "fifo_audit.sql").read_text()
-SEND = load("queues/fifo")["send"].text
 PROCESSES = 3
 SENDERS = 4
 RECEIVERS = 5
@@ -249,9 +248,7 @@ async def test_the_audit_sees_a_send_without_its_lock(
     slow = await asyncpg.connect(database_dsn, server_settings={"search_path": SCHEMA})
     transaction = slow.transaction()
     await transaction.start()
-    row = (queue.queue_id, *make_message("g", "first"))
-    values = [f"{{{value}}}" if place in (1, 3) else [value] for place, value in enumerate(row)]
-    await slow.fetchrow(SEND, None, [queue.queue_id], *values)
+    await send_rows(slow, None, [make_message("g", "first").row(queue.queue_id)])
     second = asyncio.ensure_future(other.send(make_message("g", "second")))
     if broken:
         # It overtakes, and is handed out beside the head.

@@ -343,7 +343,7 @@ async def test_many_receives_share_out_what_there_is(standard: StandardQueue) ->
 async def test_messages_survive_attributes_of_every_kind(standard: StandardQueue) -> None:
     plain = make_message(standard.queue_id, "plain")
     bare = make_message(standard.queue_id, "é\t\n\"'\\{},")
-    rich = (*bare[:4], '{"a":{}}', '{"b":"c"}', 0, bare[7])
+    rich = (*bare[:4], '{"a":{}}', '{"b":"c"}', 0, *bare[7:])
     await call(standard.lanes.send, lambda reply: Send([plain, rich], reply, 0))
     one, two = await standard.receive()
     assert (one.body, one.attributes, one.system) == ("plain", None, None)

@@ -11,12 +11,13 @@ import pytest
 from storage.database import Database
 from storage.errors import QueueDoesNotExist
 from storage.lanes import Entry
-from storage.queues.messages import FanOut, NativeSend, NewMessage, Send, StandardLanes
+from storage.queues.messages import FanOut, NativeSend, Send, StandardLanes
+from storage.queues.rows import Row
 from tests.storage.standard_queue import make_queue
 
 
-def row(queue_id: int, body: str) -> NewMessage:
-    return (queue_id, str(uuid.uuid4()), body, "sender", None, None, 0, bytes(16))
+def row(queue_id: int, body: str) -> Row:
+    return (queue_id, str(uuid.uuid4()), body, "sender", None, None, 0, bytes(16), None, None, None)
 
 
 class Sender:
@@ -30,19 +31,19 @@ class Sender:
     def _future(self) -> asyncio.Future[object]:
         return asyncio.get_running_loop().create_future()
 
-    def native(self, *rows: NewMessage, is_async: bool = False) -> NativeSend:
+    def native(self, *rows: Row, is_async: bool = False) -> NativeSend:
         done = self._future()
         entry = NativeSend(list(rows), done.set_result, 0, is_async=is_async)
         self.results[entry] = done
         return entry
 
-    def plain(self, *rows: NewMessage) -> Send:
+    def plain(self, *rows: Row) -> Send:
         done = self._future()
         entry = Send(list(rows), done.set_result, 0)
         self.results[entry] = done
         return entry
 
-    def fan_out(self, *rows: NewMessage, wants_sequences: bool = True) -> FanOut:
+    def fan_out(self, *rows: Row, wants_sequences: bool = True) -> FanOut:
         done = self._future()
         entry = FanOut(list(rows), done.set_result, 0, wants_sequences=wants_sequences)
         self.results[entry] = done

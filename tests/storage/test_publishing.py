@@ -11,8 +11,7 @@ import pytest
 
 from storage.database import Database
 from storage.model import NewDelivery, NewOutboxMessage
-from storage.queues.fifo_entries import FifoMessage, dedup_key
-from storage.queues.messages import NewMessage
+from storage.queues.rows import Row, dedup_key
 from storage.topics import publishing
 from storage.topics.publishing import (
     Archived,
@@ -33,8 +32,8 @@ def new_id() -> str:
     return str(uuid.uuid4())
 
 
-def standard(queue_id: int, body: str = "body") -> NewMessage:
-    return (queue_id, new_id(), body, "sender", None, None, 0, bytes(16))
+def standard(queue_id: int, body: str = "body") -> Row:
+    return (queue_id, new_id(), body, "sender", None, None, 0, bytes(16), None, None, None)
 
 
 def delivery(body: str = "body") -> NewDelivery:
@@ -49,7 +48,7 @@ def mail(body: str = "body") -> NewOutboxMessage:
     )
 
 
-def plain(*rows: NewMessage) -> Message:
+def plain(*rows: Row) -> Message:
     return Message(new_id(), None, lambda _: Copies(standard=rows))
 
 
@@ -172,7 +171,7 @@ async def test_all_kinds_of_copies_are_one_transaction(topics: Topics) -> None:
             archived = Archived(
                 1, sequence or 0, new_id(), "g", "d", None, body, None, "s", START, 0
             )
-            row = (fifo_id, make_message("g", body))
+            row = make_message("g", body).row(fifo_id)
             return Copies(
                 [standard(queue_id, body)], [row], [delivery(body)], [mail(body)], archived
             )
@@ -211,7 +210,7 @@ async def test_copies_for_queues_that_are_gone_are_told_and_the_others_written(
     def copies(_: int | None) -> Copies:
         return Copies(
             [standard(queue_id) for queue_id in standards],
-            [(queue_id, make_message("g")) for queue_id in fifos],
+            [make_message("g").row(queue_id) for queue_id in fifos],
             [delivery()],
         )
 
@@ -226,7 +225,7 @@ async def test_a_fifo_queue_may_fold_what_the_topic_does_not(topics: Topics) -> 
     queue_id = await make_queue(topics.database)
 
     def copies(body: str) -> Callable[[int | None], Copies]:
-        return lambda _: Copies(fifo=[(queue_id, make_message("g", body, "same"))])
+        return lambda _: Copies(fifo=[make_message("g", body, "same").row(queue_id)])
 
     messages = [topics.numbered(body, copies(body)) for body in ("one", "two")]
     written, gone = await topics.write(*messages)
@@ -289,7 +288,7 @@ async def test_places_are_those_of_the_copies(topics: Topics) -> None:
     copies = [
         Copies(standard=[standard(first, "1"), standard(gone, "-"), standard(second, "2")]),
         Copies(),
-        Copies(standard=[standard(second, "3")], fifo=[(fifo, make_message("g", "4"))]),
+        Copies(standard=[standard(second, "3")], fifo=[make_message("g", "4").row(fifo)]),
     ]
     new = [Message(new_id(), None, lambda _, one=one: one) for one in copies]  # type: ignore[misc]
     async with topics.database.transaction() as tx:
@@ -316,9 +315,7 @@ async def test_two_lanes_keep_one_order_in_all_queues(topics: Topics) -> None:
     topics.now = other.now = None
 
     def copies(sequence: int | None) -> Copies:
-        rows: list[tuple[int, FifoMessage]] = [
-            (queue_id, make_message("g", f"{sequence:020}")) for queue_id in queues
-        ]
+        rows = [make_message("g", f"{sequence:020}").row(queue_id) for queue_id in queues]
         return Copies(fifo=rows)
 
     await asyncio.gather(

@@ -22,7 +22,7 @@ OURS = {
     ),
     "gateway": ("gateway.", "protocol.", "storage."),
     "scheduler": ("scheduler.", "storage.", "protocol."),
-    "storage": ("storage.",),
+    "storage": ("storage.", "protocol."),
     "protocol": ("protocol.",),
     "spark_connectors": ("spark_connectors.",),
 }

@@ -118,12 +118,6 @@ def stored(values: Values) -> str:
     return orjson.dumps(values, default=_base64).decode()
 
 
-def system_with_group(group_id: str | None) -> str | None:
-    """The system attributes of a message with a group id on a standard queue, where it names a
-    tenant; None: it has none."""
-    return None if group_id is None else orjson.dumps({"MessageGroupId": group_id}).decode()
-
-
 def _base64(value: object) -> str:
     if isinstance(value, bytes):
         return binascii.b2a_base64(value, newline=False).decode()

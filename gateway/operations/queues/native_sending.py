@@ -6,20 +6,19 @@ from time import perf_counter
 from typing import TYPE_CHECKING, NamedTuple
 
 from gateway.operations.identifiers import bad_id, new_id
-from gateway.operations.queues.message_attributes import system_with_group
 from protocol import names
-from protocol.digests import content_based_id, md5_of_bytes
+from protocol.digests import md5_of_bytes
 from storage.errors import (
     InvalidMessageContents,
     InvalidParameterValue,
     QueueDoesNotExist,
 )
-from storage.queues.fifo_entries import FifoMessage, FifoSend, dedup_key
-from storage.queues.messages import NativeSend, NewMessage
+from storage.model import NewMessage
+from storage.queues.fifo_entries import FifoSend
+from storage.queues.messages import NativeSend
+from storage.queues.rows import row_of
 
 if TYPE_CHECKING:
-    from datetime import datetime
-
     from gateway.operations.caller import Caller
     from gateway.operations.engine import Engine
     from gateway.operations.queues.receiving import Reply
@@ -64,6 +63,11 @@ def send_native(
             engine.series.sent(queue, count, started)
         reply(sequences)
 
+    instant = engine.clock.of(queue.account_id).instant
+    rows = [
+        row_of(queue, _new(one, encoded), new_id(), caller.principal, instant)
+        for one, encoded in zip(messages, checked, strict=True)
+    ]
     if queue.is_fifo:
 
         def done_fifo(result: object) -> None:
@@ -73,16 +77,10 @@ def send_native(
             else:
                 done(result, 0, [])
 
-        now = engine.clock.of(queue.account_id).instant()
-        rows = [_fifo_message(caller, queue, one, now) for one in messages]
-        engine.fifo.send.submit(FifoSend(queue.queue_id, rows, done_fifo, size))
+        engine.fifo.send.submit(FifoSend(rows, done_fifo, size))
         return
-    standard = [
-        _row(caller, queue, one, md5_of_bytes(encoded))
-        for one, encoded in zip(messages, checked, strict=True)
-    ]
     entry = NativeSend(
-        standard,
+        rows,
         lambda result: done(result, len(messages), entry.sequences),
         size,
         is_async=not any(one.sync_commit for one in messages),
@@ -141,39 +139,13 @@ def _check_ids(queue: Queue, message: NativeMessage, place: str) -> None:
         )
 
 
-def _row(caller: Caller, queue: Queue, message: NativeMessage, digest: bytes) -> NewMessage:
-    delay = queue.delay_seconds if message.delay_seconds is None else message.delay_seconds
-    return (
-        queue.queue_id,
-        new_id(),
+def _new(message: NativeMessage, encoded: bytes) -> NewMessage:
+    return NewMessage(
         message.body,
-        caller.principal,
-        message.attributes,
-        system_with_group(message.group_id),
-        delay,
-        digest,
-    )
-
-
-def _fifo_message(
-    caller: Caller, queue: Queue, message: NativeMessage, now: datetime
-) -> FifoMessage:
-    assert message.group_id is not None
-    message_id = new_id()
-    deduplication_id = message.deduplication_id
-    if deduplication_id is None:
-        # The native API asks for no id: without one nothing is a duplicate of anything.
-        is_by_content = queue.content_based_deduplication
-        deduplication_id = content_based_id(message.body) if is_by_content else message_id
-    scope = message.group_id if queue.deduplicates_per_group(now) else None
-    return FifoMessage(
-        message_id,
-        message.group_id,
-        dedup_key(scope, deduplication_id),
-        deduplication_id,
-        message.body,
-        caller.principal,
         message.attributes,
         None,
-        queue.delay_seconds,
+        message.delay_seconds,
+        message.group_id,
+        message.deduplication_id,
+        md5_of_bytes(encoded),
     )

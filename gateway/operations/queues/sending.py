@@ -15,7 +15,7 @@ from gateway.operations.identifiers import bad_id, new_id
 from gateway.operations.queues import message_attributes
 from gateway.operations.queues.message_attributes import Values
 from protocol import names, sequence_numbers
-from protocol.digests import content_based_id, md5_of_bytes
+from protocol.digests import md5_of_bytes
 from storage.errors import (
     BatchRequestTooLong,
     InvalidMessageContents,
@@ -25,9 +25,10 @@ from storage.errors import (
     QueueDoesNotExist,
     Rejected,
 )
-from storage.model import Queue
-from storage.queues.fifo_entries import FifoMessage, FifoSend, dedup_key
-from storage.queues.messages import NewMessage, Send
+from storage.model import NewMessage, Queue
+from storage.queues.fifo_entries import FifoSend
+from storage.queues.messages import Send
+from storage.queues.rows import Row, row_of
 
 if TYPE_CHECKING:
     from gateway.operations.caller import Caller
@@ -71,9 +72,8 @@ class _Checked(NamedTuple):
     """A message that passed every check: what its sender is told, and the row that it becomes."""
 
     sent: Sent
-    row: NewMessage
+    row: Row
     size_bytes: int
-    deduplication_id: str | None
 
 
 def send_message(
@@ -88,8 +88,7 @@ def send_message(
         raise MissingParameter("MessageGroupId")
     checked = _check(engine, caller, queue, request, "are invalid")
     if queue.is_fifo:
-        messages = [_fifo_message(engine, queue, request, checked)]
-        _send_fifo(engine, queue, messages, [checked], lambda result: reply(_first(result)))
+        _send_fifo(engine, queue, [checked], lambda result: reply(_first(result)))
         return
     started = perf_counter()
 
@@ -172,7 +171,6 @@ def _send_fifo_batch(
     closed: set[str | None] = set()
     left = iter(good)
     kept: list[_Checked] = []
-    messages: list[FifoMessage] = []
     for place, request in enumerate(requests):
         if isinstance(outcomes[place], Rejected):
             closed.add(request.group_id)
@@ -182,9 +180,8 @@ def _send_fifo_batch(
             outcomes[place] = PriorEntryRefused(request.group_id or "")
         else:
             kept.append(checked)
-            messages.append(_fifo_message(engine, queue, request, checked))
-    if messages:
-        _send_fifo(engine, queue, messages, kept, lambda result: reply(_merged(outcomes, result)))
+    if kept:
+        _send_fifo(engine, queue, kept, lambda result: reply(_merged(outcomes, result)))
     else:
         reply(outcomes)
 
@@ -196,34 +193,7 @@ def _merged(outcomes: list[Sent | Rejected], result: object) -> object:
     return [o if isinstance(o, Rejected) else next(sent) for o in outcomes]
 
 
-def _fifo_message(
-    engine: Engine, queue: Queue, request: SendMessage, checked: _Checked
-) -> FifoMessage:
-    _, message_id, body, sender_id, attributes, system, delay_seconds, _ = checked.row
-    assert request.group_id is not None
-    assert checked.deduplication_id is not None
-    # Only queues whose scope was changed pay for the look at the clock.
-    is_grouped = queue.deduplication_per_group and (
-        queue.grouped_from is None
-        or queue.deduplicates_per_group(engine.clock.of(queue.account_id).instant())
-    )
-    scope = request.group_id if is_grouped else None
-    return FifoMessage(
-        message_id,
-        request.group_id,
-        dedup_key(scope, checked.deduplication_id),
-        checked.deduplication_id,
-        body,
-        sender_id,
-        attributes,
-        system,
-        delay_seconds,
-    )
-
-
-def _send_fifo(
-    engine: Engine, queue: Queue, messages: list[FifoMessage], good: list[_Checked], reply: Reply
-) -> None:
+def _send_fifo(engine: Engine, queue: Queue, good: list[_Checked], reply: Reply) -> None:
     started = perf_counter()
 
     def done(result: object) -> None:
@@ -244,7 +214,7 @@ def _send_fifo(
             ]
         )
 
-    engine.fifo.send.submit(FifoSend(queue.queue_id, messages, done))
+    engine.fifo.send.submit(FifoSend([checked.row for checked in good], done))
 
 
 def check_batch_ids(queue: Queue, requests: list[SendMessage]) -> None:
@@ -274,7 +244,7 @@ def _check(
     engine: Engine, caller: Caller, queue: Queue, request: SendMessage, verb: str
 ) -> _Checked:
     """Check one message and work out everything about it that needs no database."""
-    body, delay_seconds, values, system_values, group_id, _ = request
+    body, delay_seconds, values, system_values, group_id, deduplication_id = request
     if not body:
         raise MissingParameter("MessageBody")
     try:
@@ -293,72 +263,57 @@ def _check(
             f"One or more parameters {verb}. Reason: Message must be shorter than "
             f"{queue.maximum_message_size_bytes} bytes."
         )
-    delay = queue.delay_seconds if delay_seconds is None else _delay(engine, queue, delay_seconds)
+    if delay_seconds is not None:
+        _check_delay(engine, queue, delay_seconds)
     if group_id is not None and not names.is_fifo_id(group_id):
         raise bad_id("MessageGroupId", group_id)
-    deduplication_id = _deduplication_id(queue, request, body)
+    _check_deduplication_id(queue, deduplication_id)
     system = system_md5 = None
-    if system_values or (group_id is not None and not queue.is_fifo):
-        system, system_md5 = _system(engine, queue, system_values, group_id)
+    if system_values:
+        system, system_md5 = _system_attributes(system_values, engine.limits)
     message_id = new_id()
     digest = md5_of_bytes(encoded)
+    new = NewMessage(body, stored, system, delay_seconds, group_id, deduplication_id, digest)
+    instant = engine.clock.of(queue.account_id).instant
     return _Checked(
         Sent(message_id, digest.hex(), md5, system_md5),
-        (queue.queue_id, message_id, body, caller.principal, stored, system, delay, digest),
+        row_of(queue, new, message_id, caller.principal, instant),
         size,
-        deduplication_id,
     )
 
 
-def _system(
-    engine: Engine, queue: Queue, values: Values | None, group_id: str | None
-) -> tuple[str, str | None]:
-    """The rare system attributes as JSON, and the MD5 of those that the sender gave."""
-    md5 = None
-    system: dict[str, str] = {}
-    if values:
-        system, md5 = _system_attributes(values, engine.limits)
-    if group_id is not None and not queue.is_fifo:
-        system["MessageGroupId"] = group_id
-    return orjson.dumps(system).decode(), md5
-
-
-def _delay(engine: Engine, queue: Queue, delay_seconds: int) -> int:
+def _check_delay(engine: Engine, queue: Queue, delay_seconds: int) -> None:
     if queue.is_fifo:
         if delay_seconds != 0:
             raise InvalidParameterValue(
                 f"Value {delay_seconds} for parameter DelaySeconds is invalid. Reason: The request "
                 "include parameter that is not valid for this queue type."
             )
-        return queue.delay_seconds
+        return
     most = engine.limits.delay_seconds
     if not 0 <= delay_seconds <= most:
         raise InvalidParameterValue(
             f"Value {delay_seconds} for parameter DelaySeconds is invalid. Reason: DelaySeconds "
             f"must be >= 0 and <= {most}."
         )
-    return delay_seconds
 
 
-def _deduplication_id(queue: Queue, request: SendMessage, body: str) -> str | None:
-    given = request.deduplication_id
+def _check_deduplication_id(queue: Queue, given: str | None) -> None:
     if not queue.is_fifo:
         if given is not None:
             raise InvalidParameterValue(
                 f"Value {given} for parameter MessageDeduplicationId is invalid. Reason: The "
                 "request includes a parameter that is not valid for this queue type."
             )
-        return None
-    if given is None:
+    elif given is None:
         if not queue.content_based_deduplication:
             raise InvalidParameterValue(_DEDUPLICATION_TEXT)
-        return content_based_id(body)
-    if not names.is_fifo_id(given):
+    elif not names.is_fifo_id(given):
         raise bad_id("MessageDeduplicationId", given)
-    return given
 
 
-def _system_attributes(values: Values, limits: Limits) -> tuple[dict[str, str], str | None]:
+def _system_attributes(values: Values, limits: Limits) -> tuple[str, str | None]:
+    """The rare system attributes as JSON, and their MD5."""
     for name, value in values.items():
         if name not in _SYSTEM_ATTRIBUTES:
             raise InvalidParameterValue(
@@ -370,4 +325,5 @@ def _system_attributes(values: Values, limits: Limits) -> tuple[dict[str, str], 
                 f"The type of message system attribute '{name}' is invalid. It must be String."
             )
     checked = message_attributes.check(values, limits)
-    return {name: value["StringValue"] for name, value in values.items()}, checked.md5
+    system = {name: value["StringValue"] for name, value in values.items()}
+    return orjson.dumps(system).decode(), checked.md5

@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from gateway.operations.identifiers import bad_id, new_id
-from gateway.operations.queues.message_attributes import system_with_group
 from protocol import arns, names
-from protocol.digests import content_based_id, md5_of_bytes
+from protocol.digests import md5_of_bytes
 from storage.errors import InvalidMessageContents, InvalidParameterValue, MissingParameter
-from storage.model import NewOutboxMessage
-from storage.queues.fifo_entries import FifoMessage, dedup_key
+from storage.model import NewMessage, NewOutboxMessage
+from storage.queues.rows import row_of
 from storage.topics.publishing import Copies, Message
 
 if TYPE_CHECKING:
@@ -119,42 +118,24 @@ def message_for(fire: Fire, queue: Queue, now: datetime) -> Message:
     it: it was changed since the schedule was made."""
     text = text_of(fire)
     stored, attribute_bytes = attributes_of(fire)
-    encoded = _checked(text, attribute_bytes, queue)
+    digest = md5_of_bytes(_checked(text, attribute_bytes, queue))
     target = fire.target
-    group_id: str | None = target.get("group_id")
-    delay: int | None = target.get("delay_seconds")
-    delay_seconds = queue.delay_seconds if delay is None or queue.is_fifo else delay
-    message_id = new_id()
-    sender_id = fire.account_id
+    system, group_id = target.get("system"), target.get("group_id")
+    deduplication_id = None
     if queue.is_fifo:
         if group_id is None:
             raise MissingParameter("MessageGroupId")
-        deduplication_id = _deduplication_id(fire, queue, text)
-        scope = group_id if queue.deduplicates_per_group(now) else None
-        ordered = FifoMessage(
-            message_id,
-            group_id,
-            dedup_key(scope, deduplication_id),
-            deduplication_id,
-            text,
-            sender_id,
-            stored,
-            target.get("system"),
-            delay_seconds,
-        )
-        copies = Copies(fifo=[(queue.queue_id, ordered)])
-        return Message(message_id, None, lambda _: copies, _LOCKS)
-    row = (
-        queue.queue_id,
-        message_id,
-        text,
-        sender_id,
-        stored,
-        target.get("system") or system_with_group(group_id),
-        delay_seconds,
-        md5_of_bytes(encoded),
+        deduplication_id = _deduplication_id(fire, queue)
+    elif system:
+        # It has the group id that the target had when the queue was checked.
+        group_id = None
+    new = NewMessage(
+        text, stored, system, target.get("delay_seconds"), group_id, deduplication_id, digest
     )
-    return Message(message_id, None, lambda _: Copies(standard=[row]))
+    message_id = new_id()
+    row = row_of(queue, new, message_id, fire.account_id, lambda: now)
+    copies = Copies(fifo=[row]) if queue.is_fifo else Copies(standard=[row])
+    return Message(message_id, None, lambda _: copies, _LOCKS if queue.is_fifo else 0)
 
 
 def kept_message(fire: Fire) -> Message:
@@ -202,7 +183,7 @@ def own_deduplication_id(fire: Fire) -> str:
     return f"schedule-{fire.schedule_id}-{fire.scheduled_for.astimezone(UTC):%Y%m%dT%H%M%S.%fZ}"
 
 
-def _deduplication_id(fire: Fire, queue: Queue, text: str) -> str:
+def _deduplication_id(fire: Fire, queue: Queue) -> str | None:
     given: str | None = fire.target.get("deduplication_id")
     if given is not None:
         if not names.is_fifo_id(given):
@@ -212,7 +193,7 @@ def _deduplication_id(fire: Fire, queue: Queue, text: str) -> str:
         # By content, all that a schedule fires within five minutes would be one message.
         return own_deduplication_id(fire)
     if queue.content_based_deduplication:
-        return content_based_id(text)
+        return None
     raise InvalidParameterValue(
         "The queue should either have ContentBasedDeduplication enabled or MessageDeduplicationId "
         "provided explicitly"

@@ -10,7 +10,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from gateway.operations.queues import native_messages, native_queues, native_sending
-from gateway.operations.queues.message_attributes import system_with_group
 from gateway.operations.queues.native_sending import NativeMessage
 from gateway.operations.schedules.fired_messages import SCHEDULE_HEADER, attribute_values
 from gateway.operations.schedules.specs import QueueTarget, Target, TopicTarget
@@ -57,7 +56,6 @@ async def _of_queue(
         target.deduplication_id,
     )
     native_sending.check(engine, queue, message)
-    system = None if queue.is_fifo else system_with_group(target.group_id)
     return {
         "kind": "queue",
         "account_id": queue.account_id,
@@ -68,7 +66,7 @@ async def _of_queue(
         "group_id": target.group_id,
         "deduplication_id": target.deduplication_id,
         "delay_seconds": target.delay,
-        "system": system,
+        "system": None,
         "substitutes": False,
         "schedule_header": True,
     }

@@ -15,9 +15,8 @@ from gateway.operations.turns import give_way
 from protocol import envelopes, filter_policies, sequence_numbers
 from protocol.digests import md5_of_bytes
 from protocol.envelopes import Notification, Published, Signing
-from storage.model import UNSIGNED, NewDelivery, NewOutboxMessage, Queue
-from storage.queues.fifo_entries import FifoMessage, dedup_key
-from storage.queues.messages import NewMessage
+from storage.model import UNSIGNED, NewDelivery, NewMessage, NewOutboxMessage, Queue
+from storage.queues.rows import Row, row_of
 from storage.topics.publishing import Archived, Copies
 
 if TYPE_CHECKING:
@@ -93,15 +92,9 @@ class Origin(NamedTuple):
     """The same for envelopes in queues."""
 
 
-def _system(origin: Origin, outgoing: Outgoing) -> str | None:
+def _system(trace_header: str | None) -> str | None:
     """The system attributes of copies in queues, as JSON."""
-    system = {}
-    if origin.trace_header:
-        system["AWSTraceHeader"] = origin.trace_header
-    if outgoing.group_id is not None and not origin.audience.topic.is_fifo:
-        # Standard queues take it for a tenant's; those behind FIFO topics get none.
-        system["MessageGroupId"] = outgoing.group_id
-    return orjson.dumps(system).decode() if system else None
+    return orjson.dumps({"AWSTraceHeader": trace_header}).decode() if trace_header else None
 
 
 def _passing(targets: Sequence[Target], outgoing: Outgoing) -> Iterator[Target | None]:
@@ -153,7 +146,9 @@ class CopyMaker:
         self._sizes: dict[tuple[str, bool, int], int] = {}
         self._raw_text = ""
         self._raw_digest = b""
-        self._system = _system(origin, outgoing)
+        self._system = _system(origin.trace_header)
+        # Standard queues take a group id for a tenant's; those behind FIFO topics get none.
+        self._tenant = None if origin.audience.topic.is_fifo else outgoing.group_id
 
     def body_for(self, target: Target) -> str:
         """What the subscription gets: the text, or its envelope."""
@@ -194,51 +189,33 @@ class CopyMaker:
             )
         return envelope
 
-    def standard(self, target: Target, queue: Queue) -> NewMessage:
-        """The copy for a standard queue."""
+    def row(self, target: Target, queue: Queue) -> Row:
+        """The copy for a queue. Behind a FIFO topic group and deduplication id are passed on, to
+        FIFO queues; otherwise a group id is a tenant's."""
         outgoing, origin = self.outgoing, self._origin
         body = self.body_for(target)
+        attributes = digest = None
         if target.is_raw:
             attributes = outgoing.stored_attributes
             # All copies in queues have the same text.
             if body is not self._raw_text:
                 self._raw_text, self._raw_digest = body, md5_of_bytes(body.encode())
             digest = self._raw_digest
-        else:
-            attributes = None
-            digest = UNSIGNED if origin.queue_signing else md5_of_bytes(body.encode())
-        return (
-            queue.queue_id,
-            new_id(),
+        elif origin.queue_signing:
+            digest = UNSIGNED
+        message = NewMessage(
             body,
-            origin.sender_id,
             attributes,
             self._system,
-            queue.delay_seconds if outgoing.delay_seconds is None else outgoing.delay_seconds,
+            outgoing.delay_seconds,
+            outgoing.group_id if queue.is_fifo else self._tenant,
+            outgoing.deduplication_id,
             digest,
         )
+        return row_of(queue, message, new_id(), origin.sender_id, self._published_at)
 
-    def fifo(self, target: Target, queue: Queue) -> tuple[int, FifoMessage]:
-        """The copy for a FIFO queue: group and deduplication id are passed on."""
-        outgoing, origin = self.outgoing, self._origin
-        assert outgoing.group_id is not None
-        assert outgoing.deduplication_id is not None
-        is_grouped = queue.deduplication_per_group and queue.deduplicates_per_group(
-            outgoing.published_at
-        )
-        scope = outgoing.group_id if is_grouped else None
-        message = FifoMessage(
-            new_id(),
-            outgoing.group_id,
-            dedup_key(scope, outgoing.deduplication_id),
-            outgoing.deduplication_id,
-            self.body_for(target),
-            origin.sender_id,
-            outgoing.stored_attributes if target.is_raw else None,
-            self._system,
-            queue.delay_seconds,
-        )
-        return queue.queue_id, message
+    def _published_at(self) -> datetime:
+        return self.outgoing.published_at
 
     def delivery(self, target: Target) -> NewDelivery:
         """The request to a web hook."""
@@ -312,37 +289,22 @@ def copies(origin: Origin, chosen: Chosen, queues: Queues, sequence: int | None 
     maker = CopyMaker(origin, chosen.outgoing, sequence)
     others = [target for target in chosen.targets if target.queue is None]
     made = Copies(
-        standard=_standard(maker, chosen, queues),
+        standard=(maker.row(*copy) for copy in _in_queues(chosen, queues) if not copy[1].is_fifo),
         deliveries=(maker.delivery(target) for target in others if target.protocol in _WEB),
         outbox=(maker.outbox(target) for target in others if target.protocol not in _WEB),
     )
-    for target in chosen.targets:
-        queue = None if target.queue is None else queues[target.queue]
-        if queue is not None and queue.is_fifo:
-            made.fifo.append(maker.fifo(target, queue))
-    for target, queue in _dead_letters(chosen.failures, queues):
-        if queue.is_fifo:
-            made.fifo.append(maker.fifo(target, queue))
+    made.fifo += [maker.row(*copy) for copy in _in_queues(chosen, queues) if copy[1].is_fifo]
     return made
 
 
-def _standard(maker: CopyMaker, chosen: Chosen, queues: Queues) -> Iterator[NewMessage]:
+def _in_queues(chosen: Chosen, queues: Queues) -> Iterator[tuple[Target, Queue]]:
+    """Where copies go, and those that their own queue cannot take: the latter as they would have
+    gone there, with nothing added (docs/contract/sns.md 3.6)."""
     for target in chosen.targets:
-        name = target.queue
-        if name is not None:
-            queue = queues[name]
-            if queue is not None and not queue.is_fifo:
-                yield maker.standard(target, queue)
-    for target, queue in _dead_letters(chosen.failures, queues):
-        if not queue.is_fifo:
-            yield maker.standard(target, queue)
-
-
-def _dead_letters(failures: Sequence[Target], queues: Queues) -> Iterator[tuple[Target, Queue]]:
-    """Where they go: as they would have gone to their own queues, with nothing added
-    (docs/contract/sns.md 3.6)."""
-    for target in failures:
-        name = target.dead_letter
-        queue = None if name is None else queues[name]
+        queue = None if target.queue is None else queues[target.queue]
+        if queue is not None:
+            yield target, queue
+    for target in chosen.failures:
+        queue = None if target.dead_letter is None else queues[target.dead_letter]
         if queue is not None:
             yield target, queue

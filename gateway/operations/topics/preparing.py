@@ -20,7 +20,7 @@ from gateway.operations.topics.topic_cache import Audience, Target
 from protocol import envelopes
 from protocol.envelopes import Signing
 from storage.model import Queue, Topic
-from storage.queues.fifo_entries import dedup_key
+from storage.queues.rows import dedup_key
 from storage.topics.publishing import Copies, Message, Numbering, Place
 
 if TYPE_CHECKING:

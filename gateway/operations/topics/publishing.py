@@ -46,7 +46,8 @@ from storage.errors import (
     ValidationFailed,
 )
 from storage.model import Queue
-from storage.queues.messages import FanOut, NewMessage
+from storage.queues.messages import FanOut
+from storage.queues.rows import Row
 from storage.topics.publishing import Publication, Written
 
 if TYPE_CHECKING:
@@ -287,7 +288,7 @@ class _Publishing:
         cached = self._engine.queues.cached
         clocks = self._engine.clock.accounts
         own_clock = clocks.get(self._audience.topic.account_id)
-        rows: list[NewMessage] = []
+        rows: list[Row] = []
         queues: list[Queue] = []
         size = 0
         for outgoing in self._messages:
@@ -311,7 +312,7 @@ class _Publishing:
                     or (clocks and clocks.get(queue.account_id) is not own_clock)
                 ):
                     return False
-                rows.append(maker.standard(target, queue))
+                rows.append(maker.row(target, queue))
                 queues.append(queue)
         if rows:
             entry = FanOut(
