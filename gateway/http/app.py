@@ -1,37 +1,35 @@
-"""The composition root: every route, what each needs, and the raw ASGI callable in front.
+"""The front door: one loop for every face, from who may ask to what was answered.
 
-The AWS face and its fast path never meet Starlette; whatever else is asked goes through its router.
+It looks at where a request comes from (``Admission``), finds the face by the path, and counts,
+limits and logs. What a face says and understands is its own. Sends, receives, deletes and publishes
+of the common kind never come here: ``fast_path.py`` answers them.
 """
 
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Awaitable, MutableMapping, Sequence
 from time import perf_counter
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, TypeVar
 
-from gateway.faces.aws.face import AwsFace, Request, Response, most_bytes
+from gateway.faces.face import AsgiFace, Entrance, Face
+from gateway.faces.requests import Headers, Receive, Request, Response, Scope, Send
 from gateway.http.admission import Admission
 from gateway.http.connections import WAITS
 from gateway.http.request_heads import url_asked
 from gateway.operations.identifiers import new_id
-from gateway.operations.traffic import Reading
-from gateway.pages.paths import is_front_page, is_page, page_label
+from gateway.operations.series import Series
+from gateway.operations.traffic import Reading, Traffic
 from gateway.process.log_lines import Seldom
 from storage.errors import AccessDenied, Rejected, RequestTooLarge, Unavailable
 
 _log = logging.getLogger("queuegate.http")
 
-Scope = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
-Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
-Asgi = Callable[[Scope, Receive, Send], Awaitable[None]]
-
 _ABANDONED = 499
 _refused = Seldom(10.0)
-_NATIVE = "/v1/"
+
+Result = TypeVar("Result")
 
 
 class Options(NamedTuple):
@@ -45,45 +43,35 @@ class Options(NamedTuple):
     access_log: bool
 
 
-class Rest(Protocol):
-    """The native API (``gateway.faces.rest.api.RestFace``). ``Request.path`` is the raw path, and
-    ``Response.action`` the template of it."""
-
-    def may_wait(self, request: Request) -> bool: ...
-
-    async def answer(self, request: Request) -> Response: ...
-
-    def turned_away(self, request: Request, refusal: Rejected | Unavailable) -> Response: ...
-
-
 class App:
-    """Looks at who asks (``Admission``), then at the path: operations' pages to their router,
-    ``/v1`` to the native API, everything else to AWS."""
+    """Serves the faces; the first entrance that is for a path has it."""
 
     def __init__(
         self,
-        aws: AwsFace,
-        make_pages: Callable[[], Asgi],
-        make_rest: Callable[[], Rest],
+        entrances: Sequence[Entrance],
+        series: Series,
         admission: Admission,
         options: Options,
     ) -> None:
-        self._aws = aws
-        self._make_pages = make_pages
-        self._pages: Asgi | None = None
-        self._make_rest = make_rest
-        self._rest: Rest | None = None
+        self._entrances = entrances
         self._admission = admission
         self._base_url = options.base_url
         self._links_url = options.links_url
         self._max_body_bytes = options.max_body_bytes
         self._access_log = options.access_log
-        self._series = aws.engine.series
+        self._series = series
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """One request."""
-        if scope["type"] != "http":
-            return
+        """One request, or a WebSocket, which begins as a GET."""
+        if scope["type"] == "websocket":
+            scope = {**scope, "method": "GET"}
+        path = scope["raw_path"].decode("latin-1")
+        entrance = next(one for one in self._entrances if one.is_for(path, scope))
+        await self._enter(entrance, path, scope, receive, send)
+
+    async def _enter(
+        self, entrance: Entrance, path: str, scope: Scope, receive: Receive, send: Send
+    ) -> None:
         verdict = self._admission.judge(scope)
         if verdict.reason:
             # A page sees no more than that it was refused: its author looks here.
@@ -93,205 +81,194 @@ class App:
             if verdict.is_preflight:
                 await _send(send, Response(204, [], b""), False)
                 return
-        # As it came: what a proxy in front lets through by its path must not be a page for us.
-        path = scope["raw_path"].decode("latin-1")
-        if is_page(path) or is_front_page(scope):
-            if verdict.reason:
-                await self._turn_away_from_page(scope, send, verdict.reason)
+        started = perf_counter()
+        face = entrance.face or await entrance.open()
+        request = self._request(scope, path, started)
+        answer = _Answer(send, entrance.label(path))
+        reader = Reader(receive, self._series.traffic, self._max_body_bytes)
+        if not entrance.is_operators:
+            self._series.active_requests += 1
+        try:
+            if isinstance(face, AsgiFace):
+                await self._hand_over(face, request, scope, reader, answer, verdict.reason)
             else:
-                await self._answer_page(scope, receive, send)
-        elif path.startswith(_NATIVE):
-            await self._answer_rest(scope, receive, send, verdict.reason)
+                response = await self._ask(face, request, scope, reader, verdict.reason)
+                await self._write(response, scope, receive, answer)
+        except _Gone:
+            _log.debug("%s: the client went away", request.request_id)
+        finally:
+            reader.reading.end()
+            self._count(entrance, request, answer)
+
+    async def _ask(
+        self, face: Face, request: Request, scope: Scope, reader: Reader, reason: str
+    ) -> Response:
+        """The response of a face. With a reason the request is refused before its body is read."""
+        try:
+            if reason:
+                raise AccessDenied(reason)
+            if scope["type"] == "websocket":
+                raise AccessDenied("There is no WebSocket here.")
+            most = face.most_bytes(request)
+            if most is not None:
+                reader.most = min(reader.most, most)
+            request.body = await reader.body(scope)
+        except (Rejected, Unavailable) as refusal:
+            return face.turned_away(request, refusal)
+        if face.may_wait(request):
+            return await _unless_gone(face.answer(request), scope, reader.receive)
+        return await face.answer(request)
+
+    async def _write(
+        self, response: Response, scope: Scope, receive: Receive, answer: _Answer
+    ) -> None:
+        answer.action = response.action
+        answer.route = response.route or answer.route
+        if scope["type"] == "websocket":
+            # Before it is accepted that is a 403.
+            answer.status = 403
+            await answer({"type": "websocket.close"})
+            return
+        writing = _send(answer, response, scope["method"] == "HEAD")
+        if isinstance(response.body, bytes):
+            await writing
         else:
-            await self._answer_aws(scope, receive, send, verdict.reason)
+            await _unless_gone(writing, scope, receive)
 
-    async def _turn_away_from_page(self, scope: Scope, send: Send, reason: str) -> None:
-        started = perf_counter()
-        headers = [(b"content-type", b"application/json")]
-        body = json.dumps({"error": reason}).encode() + b"\n"
-        await _send(send, Response(403, headers, body), scope["method"] == "HEAD")
-        self._series.answered(scope["method"], _label(scope), "", 403, started)
-
-    async def _answer_page(self, scope: Scope, receive: Receive, send: Send) -> None:
-        started = perf_counter()
-        status = 500
-
-        async def watching(message: MutableMapping[str, Any]) -> None:
-            nonlocal status
-            if message["type"] == "http.response.start":
-                status = message["status"]
-            await send(message)
-
-        if self._pages is None:
-            # Not at start: a gateway that is up in half a second loads no router first.
-            made = await asyncio.to_thread(self._make_pages)
-            self._pages = self._pages or made
+    async def _hand_over(
+        self,
+        face: AsgiFace,
+        request: Request,
+        scope: Scope,
+        reader: Reader,
+        answer: _Answer,
+        reason: str,
+    ) -> None:
+        """Let a face of ASGI answer, but for what is refused before anything is answered."""
+        answer.status = 500
         try:
-            await self._pages(scope, receive, watching)
-        finally:
-            self._series.answered(scope["method"], _label(scope), "", status, started)
+            if reason:
+                raise AccessDenied(reason)
+            await face.app(scope, reader, answer)
+        except (Rejected, Unavailable) as refusal:
+            if answer.has_begun:
+                raise
+            await self._write(face.turned_away(request, refusal), scope, reader.receive, answer)
 
-    async def _answer_aws(self, scope: Scope, receive: Receive, send: Send, reason: str) -> None:
-        request_id = new_id()
-        started = perf_counter()
-        self._series.active_requests += 1
-        status, action = _ABANDONED, ""
-        reading = Reading(self._series.traffic)
-        try:
-            most = min(self._max_body_bytes, most_bytes(_named_action(scope)))
-            body = AccessDenied(reason) if reason else await _body(scope, receive, reading, most)
-            content = body if isinstance(body, bytes) else b""
-            request = self._request(scope, content, request_id, started)
-            if not isinstance(body, bytes):
-                response = self._aws.turned_away(request, body)
-            else:
-                answer = self._aws.answer(request)
-                if _may_wait(request):
-                    response = await _unless_gone(answer, scope, receive)
-                else:
-                    response = await answer
-            status, action = response.status, response.action
-            await _send(send, response, scope["method"] == "HEAD")
-        except _Gone:
-            _log.debug("%s: the client went away", request_id)
-        finally:
-            reading.end()
-            self._series.active_requests -= 1
-            self._series.answered(scope["method"], "/", action, status, started)
-            if self._access_log:
-                log_access(request_id, scope["method"], action, status, started)
-
-    async def _answer_rest(self, scope: Scope, receive: Receive, send: Send, reason: str) -> None:
-        rest = self._rest
-        if rest is None:
-            # Not at start, like the pages; and what it imports takes a tenth of a second, in which
-            # nobody else shall wait.
-            made = await asyncio.to_thread(self._make_rest)
-            rest = self._rest = self._rest or made
-        request_id = new_id()
-        started = perf_counter()
-        self._series.active_requests += 1
-        status, template = _ABANDONED, _NATIVE
-        reading = Reading(self._series.traffic)
-        try:
-            most = self._max_body_bytes
-            body = AccessDenied(reason) if reason else await _body(scope, receive, reading, most)
-            content = body if isinstance(body, bytes) else b""
-            request = self._request(scope, content, request_id, started)
-            request.path = scope["raw_path"].decode("latin-1")
-            if not isinstance(body, bytes):
-                response = rest.turned_away(request, body)
-            elif rest.may_wait(request):
-                response = await _unless_gone(rest.answer(request), scope, receive)
-            else:
-                response = await rest.answer(request)
-            status, template = response.status, response.action
-            await _send(send, response, scope["method"] == "HEAD")
-        except _Gone:
-            _log.debug("%s: the client went away", request_id)
-        finally:
-            reading.end()
-            self._series.active_requests -= 1
-            self._series.answered(scope["method"], template, "", status, started)
-            if self._access_log:
-                log_access(request_id, scope["method"], template, status, started)
-
-    def _refusal(self, reason: str) -> Rejected:
-        """Of a request whose body was not read."""
-        if reason:
-            return AccessDenied(reason)
-        return RequestTooLarge(
-            f"The request body is larger than the {self._max_body_bytes} bytes that this endpoint "
-            "takes."
-        )
-
-    def _request(self, scope: Scope, body: bytes, request_id: str, started: float) -> Request:
+    def _request(self, scope: Scope, raw_path: str, started: float) -> Request:
+        """What the head says."""
         headers = {name.decode("latin-1"): v.decode("latin-1") for name, v in scope["headers"]}
         base_url = self._base_url or url_asked(scope, headers)
-        links_url = base_url if self._links_url is None else self._links_url
         return Request(
             scope["method"],
             scope["path"],
             scope["query_string"],
             headers,
-            body,
+            b"",
             base_url,
-            links_url,
-            request_id,
+            base_url if self._links_url is None else self._links_url,
+            new_id(),
             started,
-            scope["raw_path"],
+            raw_path,
         )
 
-
-async def _body(
-    scope: Scope, receive: Receive, reading: Reading, most: int
-) -> bytes | RequestTooLarge | Unavailable:
-    """The whole body, or why it was not read to its end: what says that it will be too large is
-    not begun."""
-    too_large = RequestTooLarge(
-        f"The request body is larger than the {most} bytes that this endpoint takes."
-    )
-    announced = next((v for name, v in scope["headers"] if name == b"content-length"), b"0")
-    if int(announced) > most:
-        return too_large
-    parts = []
-    while True:
-        message = await receive()
-        if message["type"] == "http.disconnect":
-            raise _Gone
-        part = message.get("body", b"")
-        if not reading.add(len(part)):
-            return Unavailable("Too many bytes of requests and answers are under way.")
-        if reading.size_bytes > most:
-            return too_large
-        parts.append(part)
-        if not message.get("more_body"):
-            return parts[0] if len(parts) == 1 else b"".join(parts)
-
-
-def _named_action(scope: Scope) -> str | None:
-    """The action of X-Amz-Target; None where only the body tells."""
-    for name, value in scope["headers"]:
-        if name == b"x-amz-target":
-            action: bytes = value.rpartition(b".")[2]
-            return action.decode("latin-1")
-    return None
+    def _count(self, entrance: Entrance, request: Request, answer: _Answer) -> None:
+        """Say in metrics and the log that the request is over."""
+        method, route, action, status = request.method, answer.route, answer.action, answer.status
+        self._series.answered(method, route, action, status, request.started)
+        if entrance.is_operators:
+            return
+        self._series.active_requests -= 1
+        if self._access_log:
+            # One path serves all actions; elsewhere the path says what was asked.
+            asked = action if route == "/" else route
+            log_access(request.request_id, method, asked, status, request.started)
 
 
 class _Gone(Exception):
     """The client closed the connection before its answer."""
 
 
-def _may_wait(request: Request) -> bool:
-    """Whether the request may be a long poll: watching its client costs two tasks."""
-    target = request.headers.get("x-amz-target")
-    if target is not None:
-        return target.endswith("ReceiveMessage")
-    if b"ReceiveMessage" in request.query:
-        return True
-    # Nor is a long poll long: an action of another name need not be searched for it.
-    return len(request.body) <= most_bytes("ReceiveMessage") and b"ReceiveMessage" in request.body
+class Reader:
+    """Reads a request; its bytes count until ``reading`` ends."""
+
+    def __init__(self, receive: Receive, traffic: Traffic, most: int) -> None:
+        self.receive = receive
+        self.reading = Reading(traffic)
+        self.most = most
+        """How many bytes the body may have."""
+
+    async def __call__(self) -> MutableMapping[str, Any]:
+        """The next message; RequestTooLarge or Unavailable when there must be no more."""
+        message = await self.receive()
+        if message["type"] != "http.request":
+            return message
+        if not self.reading.add(len(message.get("body", b""))):
+            raise Unavailable("Too many bytes of requests and answers are under way.")
+        if self.reading.size_bytes > self.most:
+            raise self._too_large()
+        return message
+
+    async def body(self, scope: Scope) -> bytes:
+        """The whole body; what says that it will be too large is not begun."""
+        announced = next((v for name, v in scope["headers"] if name == b"content-length"), b"0")
+        if int(announced) > self.most:
+            raise self._too_large()
+        parts = []
+        while True:
+            message = await self()
+            if message["type"] == "http.disconnect":
+                raise _Gone
+            parts.append(message.get("body", b""))
+            if not message.get("more_body"):
+                return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    def _too_large(self) -> RequestTooLarge:
+        return RequestTooLarge(
+            f"The request body is larger than the {self.most} bytes that this endpoint takes."
+        )
 
 
-async def _unless_gone(answer: Awaitable[Response], scope: Scope, receive: Receive) -> Response:
-    """The response, unless the client goes away first: then the work is cancelled."""
+class _Answer:
+    """Sends an answer, and knows what is counted of it."""
+
+    def __init__(self, send: Send, route: str) -> None:
+        self._send = send
+        self.route = route
+        self.action = ""
+        self.status = _ABANDONED
+        self.has_begun = False
+
+    async def __call__(self, message: MutableMapping[str, Any]) -> None:
+        """Send a message."""
+        if message["type"] == "http.response.start":
+            self.status = message["status"]
+            self.has_begun = True
+        elif message["type"] == "websocket.accept":
+            self.status = 101
+            self.has_begun = True
+        await self._send(message)
+
+
+async def _unless_gone(work: Awaitable[Result], scope: Scope, receive: Receive) -> Result:
+    """The result, unless the client goes away first: then the work is cancelled."""
     if WAITS in scope:
         scope[WAITS]()
-    work = asyncio.ensure_future(answer)
+    doing = asyncio.ensure_future(work)
     watch = asyncio.ensure_future(receive())
     try:
-        await asyncio.wait((work, watch), return_when=asyncio.FIRST_COMPLETED)
-        if not work.done() and watch.result()["type"] == "http.disconnect":
-            work.cancel()
-            await asyncio.gather(work, return_exceptions=True)
+        await asyncio.wait((doing, watch), return_when=asyncio.FIRST_COMPLETED)
+        if not doing.done() and watch.result()["type"] == "http.disconnect":
+            doing.cancel()
+            await asyncio.gather(doing, return_exceptions=True)
             raise _Gone
-        return await work
+        return await doing
     finally:
         watch.cancel()
-        work.cancel()
+        doing.cancel()
 
 
-def _with_headers(send: Send, more: list[tuple[bytes, bytes]]) -> Send:
+def _with_headers(send: Send, more: Headers) -> Send:
     async def sending(message: MutableMapping[str, Any]) -> None:
         if message["type"] == "http.response.start":
             message = {**message, "headers": [*message["headers"], *more]}
@@ -300,16 +277,17 @@ def _with_headers(send: Send, more: list[tuple[bytes, bytes]]) -> Send:
     return sending
 
 
-def _label(scope: Scope) -> str:
-    return page_label(scope["raw_path"].decode("latin-1"))
-
-
 async def _send(send: Send, response: Response, head_only: bool) -> None:
-    headers = response.headers
-    if response.status != 204:
-        headers = [*headers, (b"content-length", str(len(response.body)).encode())]
+    body, headers = response.body, response.headers
+    if response.status != 204 and isinstance(body, bytes):
+        headers = [*headers, (b"content-length", str(len(body)).encode())]
     await send({"type": "http.response.start", "status": response.status, "headers": headers})
-    await send({"type": "http.response.body", "body": b"" if head_only else response.body})
+    if not isinstance(body, bytes):
+        if not head_only:
+            async for part in body:
+                await send({"type": "http.response.body", "body": part, "more_body": True})
+        body = b""
+    await send({"type": "http.response.body", "body": b"" if head_only else body})
 
 
 def log_access(request_id: str, method: str, action: str, status: int, started: float) -> None:

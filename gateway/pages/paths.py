@@ -6,14 +6,14 @@ from __future__ import annotations
 from collections.abc import MutableMapping
 from typing import Any
 
-_PAGES = ("/livez", "/readyz", "/metrics", "/v1/cert")
+PAGES = ("/livez", "/readyz", "/metrics", "/v1/cert")
 _CERTIFICATES = "/SimpleNotificationService"
-_PAGE_PREFIXES = ("/_admin/", "/_aws/", _CERTIFICATES)
+PREFIXES = ("/_admin/", "/_aws/", _CERTIFICATES)
 
 
 def is_page(path: str) -> bool:
     """Whether the path is one of the operations' pages and not AWS's."""
-    return path in _PAGES or path.startswith(_PAGE_PREFIXES)
+    return path in PAGES or path.startswith(PREFIXES)
 
 
 def is_front_page(scope: MutableMapping[str, Any]) -> bool:
@@ -29,4 +29,4 @@ def page_label(path: str) -> str:
     """The path as a label: of bounded cardinality."""
     if path.startswith(_CERTIFICATES):
         return _CERTIFICATES
-    return path if path in _PAGES or path == "/" else "/_admin"
+    return path if path in PAGES or path == "/" else "/_admin"

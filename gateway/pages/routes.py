@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import time
 from importlib.metadata import version
 from typing import TYPE_CHECKING
@@ -11,17 +12,19 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route, Router
 
+from gateway.faces.face import AsgiFace
+from gateway.faces.requests import Request as Asked
+from gateway.faces.requests import Response as Refusal
 from gateway.pages.answers import json_answer
 from gateway.pages.certificates import certificate_routes
 from gateway.pages.clock import clock_route
 from gateway.pages.front import front_routes
 from gateway.pages.outbox import outbox_routes
 from storage.clocks import stored_clocks as stored_settings
-from storage.errors import Unavailable
+from storage.errors import Rejected, RequestTooLarge, Unavailable
 
 if TYPE_CHECKING:
     from gateway.configuration.settings import Settings
-    from gateway.http.app import Asgi
     from gateway.metrics.scraping import Metrics
     from gateway.operations.engine import Engine
     from gateway.pages.outbox import Callers
@@ -89,10 +92,10 @@ class _Pages:
         return Response(await self._metrics.render(names), media_type="text/plain; version=0.0.4")
 
 
-def pages(engine: Engine, metrics: Metrics, settings: Settings, callers: Callers) -> Asgi:
-    """The router of all pages. Those that show messages ask ``callers`` who wants to see them."""
+def pages(engine: Engine, metrics: Metrics, settings: Settings, callers: Callers) -> AsgiFace:
+    """The face of all pages. Those that show messages ask ``callers`` who wants to see them."""
     handlers = _Pages(engine, metrics)
-    return Router(
+    router = Router(
         [
             Route("/livez", handlers.livez),
             Route("/readyz", handlers.readyz),
@@ -103,3 +106,14 @@ def pages(engine: Engine, metrics: Metrics, settings: Settings, callers: Callers
             *outbox_routes(engine, callers),
         ]
     )
+    return AsgiFace(router, _turned_away)
+
+
+def _turned_away(_: Asked, refusal: Rejected | Unavailable) -> Refusal:
+    headers = [(b"content-type", b"application/json")]
+    status = 403
+    if isinstance(refusal, RequestTooLarge | Unavailable):
+        status = 413 if isinstance(refusal, RequestTooLarge) else 503
+        # What the client still sends is dropped: the connection cannot be used again.
+        headers.append((b"connection", b"close"))
+    return Refusal(status, headers, json.dumps({"error": str(refusal)}).encode() + b"\n")

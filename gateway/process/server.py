@@ -31,12 +31,15 @@ from gateway.operations.traffic import Traffic
 from gateway.process.assembly import open_engine
 from gateway.process.background import Background, workers_for
 from gateway.process.disk import watching
+from gateway.process.faces import entrances
 from gateway.tracing.opening import open_tracing
 
 if TYPE_CHECKING:
     from gateway.configuration.settings import Settings
-    from gateway.http.app import Asgi, Rest
+    from gateway.faces.face import Entrance
+    from gateway.faces.requests import Asgi
     from gateway.operations.engine import Engine
+    from gateway.operations.series import Series
     from gateway.tracing.spans import Tracing
 
 _log = logging.getLogger("queuegate.server")
@@ -108,31 +111,16 @@ async def run(
         engine.series.traffic = _traffic(settings)
         metrics = Metrics(engine, settings.runtime_dir, worker_number, disk)
 
-        def make_pages() -> Asgi:
-            from gateway.pages.routes import pages
-
-            return pages(engine, metrics, settings, authenticator)
-
-        def make_rest() -> Rest:
-            from gateway.faces.rest.api import RestFace
-
-            return _rest(RestFace(engine, authenticator), tracing)
-
         admission = _admission(settings)
         links = links_url(settings)
-        app = App(
-            aws,
-            make_pages,
-            make_rest,
-            admission,
-            Options(settings.base_url, links, settings.max_body_bytes, settings.access_log),
-        )
         fast_path = FastPath(
             aws, authenticator, admission, access_log=settings.access_log, links_url=links
         )
-        served, protocol = _served(app, fast_path, tracing)
+        options = Options(settings.base_url, links, settings.max_body_bytes, settings.access_log)
+        doors = (entrances(aws, settings, metrics), engine.series, admission, options)
+        app, protocol = _served(doors, fast_path, tracing)
         look = partial(look_for_files, engine.series.traffic, sockets[0].fileno())
-        server = _Server(_uvicorn_config(settings, served, protocol), on_ready, look)
+        server = _Server(_uvicorn_config(settings, app, protocol), on_ready, look)
         workers = workers_for(engine, settings, tracing) if worker_number == 0 else []
         async with metrics.shared(), _at_work(workers):
             await _serve(engine, server, sockets)
@@ -183,24 +171,18 @@ def _admission(settings: Settings) -> Admission:
     )
 
 
-def _rest(rest: Rest, tracing: Tracing | None) -> Rest:
-    if tracing is None:
-        return rest
-    from gateway.tracing.requests import TracedRest
-
-    return TracedRest(rest)
-
-
 def _served(
-    app: App, fast_path: FastPath, tracing: Tracing | None
+    doors: tuple[tuple[Entrance, ...], Series, Admission, Options],
+    fast_path: FastPath,
+    tracing: Tracing | None,
 ) -> tuple[Asgi, type[FastProtocol]]:
     """What answers on the ordinary path, and the protocol class with the fast one."""
     if tracing is None:
-        return app, protocol_class(fast_path)
+        return App(*doors), protocol_class(fast_path)
     from gateway.tracing.fast_path import traced_protocol_class
     from gateway.tracing.requests import TracedApp
 
-    return TracedApp(app, tracing), traced_protocol_class(tracing, fast_path)
+    return TracedApp(tracing, *doors), traced_protocol_class(tracing, fast_path)
 
 
 def _uvicorn_config(settings: Settings, app: Asgi, protocol: type[FastProtocol]) -> uvicorn.Config:
@@ -209,6 +191,8 @@ def _uvicorn_config(settings: Settings, app: Asgi, protocol: type[FastProtocol])
         http=protocol,
         loop="none",
         lifespan="off",
+        # Our connections ignore Upgrade, for no face speaks WebSocket: the bytes behind such a
+        # head are the next request. The app takes WebSockets to faces of ASGI all the same.
         ws="none",
         access_log=False,
         log_config=None,

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
-from time import perf_counter
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from gateway.faces.aws import refusals
+from gateway.faces.requests import Headers, Request, Response
 from gateway.operations.caller import Caller
 from gateway.operations.engine import Engine
 from gateway.operations.limits import LIMITS
@@ -44,7 +44,6 @@ from storage.model import Queue
 
 _log = logging.getLogger("queuegate.aws")
 
-Headers = list[tuple[bytes, bytes]]
 Members = dict[str, Any]
 
 WITHOUT_CREDENTIALS = frozenset({"ConfirmSubscription", "Unsubscribe"})
@@ -59,37 +58,11 @@ _MOST_BYTES = {
     "UpdateSchedule": LIMITS.message_request_bytes,
 }
 
+_WAITS = "ReceiveMessage"
+_WAITS_IN_FORMS = _WAITS.encode()
+
 _MOST_URLS = 50_000
 _LONGEST_URL = 512
-
-
-@dataclass(slots=True)
-class Request:
-    """One HTTP request as the face needs it. Header names are lower case."""
-
-    method: str
-    path: str
-    query: bytes
-    headers: Mapping[str, str]
-    body: bytes
-    base_url: str
-    """How the client reaches us."""
-    links_url: str
-    """How everybody does: where links in messages lead."""
-    request_id: str
-    started: float = field(default_factory=perf_counter)
-    raw_path: bytes = b""
-    """The path as it came over the wire, still encoded."""
-
-
-@dataclass(slots=True)
-class Response:
-    """One HTTP response; ``action`` is for the metrics."""
-
-    status: int
-    headers: Headers
-    body: bytes
-    action: str = ""
 
 
 @dataclass(slots=True)
@@ -185,6 +158,21 @@ class AwsFace:
         self.engine = engine
         self.authenticator = authenticator
         self._bindings = bindings
+
+    def most_bytes(self, request: Request) -> int:
+        """How long a body may be, by the action in X-Amz-Target: elsewhere only the body tells."""
+        target = request.headers.get("x-amz-target")
+        return most_bytes(None if target is None else target.rpartition(".")[2])
+
+    def may_wait(self, request: Request) -> bool:
+        """Whether the request may be a long poll."""
+        target = request.headers.get("x-amz-target")
+        if target is not None:
+            return target.endswith(_WAITS)
+        if _WAITS_IN_FORMS in request.query:
+            return True
+        # Nor is a long poll long: an action of another name need not be searched for it.
+        return len(request.body) <= most_bytes(_WAITS) and _WAITS_IN_FORMS in request.body
 
     async def answer(self, request: Request) -> Response:
         """The response to any request: a result, a refusal, or a 500 without detail."""
@@ -288,7 +276,7 @@ class AwsFace:
             detected.params or query_wire.parse_form(request.query),
             f"{request.base_url}{request.path}",
         )
-        found = rest_json_wire.find(ROUTES, request.method, request.raw_path.decode("latin-1"))
+        found = rest_json_wire.find(ROUTES, request.method, request.raw_path)
         if found.route is None:
             return _no_route(request, detected, found.methods)
         detected.action = found.route.action

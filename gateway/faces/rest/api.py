@@ -13,7 +13,8 @@ from typing import Any
 
 import msgspec
 
-from gateway.faces.aws.face import Callers, Headers, Request, Response, wrong_service
+from gateway.faces.aws.face import Callers, wrong_service
+from gateway.faces.requests import Headers, Request, Response
 from gateway.faces.rest import (
     archives,
     browsing,
@@ -79,15 +80,18 @@ class RestFace:
         }
         self._encoder = msgspec.json.Encoder()
 
+    def most_bytes(self, _: Request) -> None:
+        """Any: endpoints without messages refuse long bodies after the credentials."""
+
     def may_wait(self, request: Request) -> bool:
         """Whether the request may be a long poll: watching its client costs two tasks."""
-        found = self._router.find(request.path)
+        found = self._router.find(request.raw_path)
         endpoint = found[0].methods.get(request.method) if found else None
         return endpoint is not None and endpoint.may_wait
 
     async def answer(self, request: Request) -> Response:
-        """The response to any request; its ``action`` is the template of the path."""
-        found = self._router.find(request.path)
+        """The response to any request; its ``route`` is the template of the path."""
+        found = self._router.find(request.raw_path)
         place, raw = found or (None, {})
         try:
             response = await self._answer(request, place, raw)
@@ -97,18 +101,18 @@ class RestFace:
                 refusal.queue_name = _queue_asked(place, raw)
             response = _refused(refusals.status_of(refusal), refusals.text_of(refusal))
         except Unavailable as error:
-            _log.log(error.log_level, "%s %s: %s", request.request_id, request.path, error)
+            _log.log(error.log_level, "%s %s: %s", request.request_id, request.raw_path, error)
             response = _unavailable(error)
         except Exception:  # noqa: BLE001 - the outermost handler: bugs become a 500 without detail
-            _log.exception("%s %s %s failed", request.request_id, request.method, request.path)
+            _log.exception("%s %s %s failed", request.request_id, request.method, request.raw_path)
             response = _refused(500, "We encountered an internal error. Please try again.")
         response.headers.append((b"x-request-id", request.request_id.encode()))
-        response.action = place.template if place is not None else UNKNOWN
+        response.route = place.template if place is not None else UNKNOWN
         return response
 
     def turned_away(self, request: Request, refusal: Rejected | Unavailable) -> Response:
         """The refusal of a request whose body was not read to its end."""
-        found = self._router.find(request.path)
+        found = self._router.find(request.raw_path)
         if isinstance(refusal, Unavailable):
             response = _unavailable(refusal)
         else:
@@ -117,7 +121,7 @@ class RestFace:
             # What the client still sends is dropped: the connection cannot be used again.
             response.headers.append((b"connection", b"close"))
         response.headers.append((b"x-request-id", request.request_id.encode()))
-        response.action = found[0].template if found else UNKNOWN
+        response.route = found[0].template if found else UNKNOWN
         return response
 
     async def _answer(
@@ -136,7 +140,7 @@ class RestFace:
             name = other_services.signed_for(request.headers, request.query)
             if name is not None:
                 return wrong_service(request, name)
-            return _refused(404, f"There is nothing at {request.path}. See {_DOCUMENT_PATH}.")
+            return _refused(404, f"There is nothing at {request.raw_path}. See {_DOCUMENT_PATH}.")
         if endpoint is None:
             text = f"{method} is not possible here; {place.allow} are."
             response = _refused(405, text)

@@ -1,0 +1,87 @@
+"""What a face is to the front door: which requests are its, and how it is asked.
+
+``gateway.process.faces`` lists the faces of a process; ``gateway.http.app`` has the one loop over
+them. Neither knows what a face answers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import NamedTuple, Protocol
+
+from gateway.faces.requests import Asgi, Request, Response, Scope
+from storage.errors import Rejected, Unavailable
+
+
+class Face(Protocol):
+    """Answers requests. It is told of one when the head is read, and asked when all of it is."""
+
+    def most_bytes(self, request: Request) -> int | None:
+        """How long a body this request may have, by its head; None: as long as the gateway takes
+        any."""
+
+    def may_wait(self, request: Request) -> bool:
+        """Whether the answer may wait for something: then its client is watched, which costs two
+        tasks, and the work is cancelled when it goes away."""
+
+    async def answer(self, request: Request) -> Response:
+        """The response to any request: whatever goes wrong has one, too."""
+
+    def turned_away(self, request: Request, refusal: Rejected | Unavailable) -> Response:
+        """The refusal of a request whose body was not read to its end: it is too large, there is
+        no room for it, or it may not come from where it does."""
+
+
+class AsgiFace(NamedTuple):
+    """A face that reads requests and writes answers itself: of Starlette, for example."""
+
+    app: Asgi
+    """Gets requests, and WebSockets where uvicorn hands them on. What it reads counts like
+    everybody's bodies: where these are refused, its ``receive`` raises the refusal."""
+    turned_away: Callable[[Request, Rejected | Unavailable], Response]
+
+
+class Entrance:
+    """A face, which requests are for it, and what these are counted as.
+
+    The face is made at the first of them, in a thread: what it imports may take a tenth of a
+    second, in which nobody else shall wait.
+    """
+
+    def __init__(
+        self,
+        make: Callable[[], Face | AsgiFace],
+        *,
+        prefixes: tuple[str, ...],
+        paths: tuple[str, ...] = (),
+        also: Callable[[Scope], bool] | None = None,
+        label: Callable[[str], str],
+        is_operators: bool = False,
+    ) -> None:
+        self.face: Face | AsgiFace | None = None
+        self._make = make
+        self._prefixes = prefixes
+        self._paths = paths
+        self._also = also
+        self.label = label
+        """From a path to what it is counted under where no response says it: one of a few."""
+        self.is_operators = is_operators
+        """Whether operators and their probes ask, not clients: that is not in the access log, and
+        no request in flight, or a scrape would count itself."""
+
+    def is_for(self, path: str, scope: Scope) -> bool:
+        """Whether this face is asked. Paths are compared as they came: an encoded one is another,
+        for us as for the rules of a proxy in front."""
+        return (
+            path.startswith(self._prefixes)
+            or path in self._paths
+            or (self._also is not None and self._also(scope))
+        )
+
+    async def open(self) -> Face | AsgiFace:
+        """The face."""
+        if self.face is None:
+            made = await asyncio.to_thread(self._make)
+            self.face = self.face or made
+        return self.face
