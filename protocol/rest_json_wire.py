@@ -1,13 +1,14 @@
 """The rest-json wire: an action is known by method and path, and its members come in the path, in
 the query string and in a JSON body (docs/contract/scheduler.md 4.1)."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 from urllib.parse import unquote_to_bytes
 
 from protocol import json_wire
 from protocol.errors import Malformed
+from protocol.routing import Router
 from protocol.scalars import parse_integer
 from protocol.shapes import Action, List, Scalar, Shape, Structure
 
@@ -39,29 +40,26 @@ class Found(NamedTuple):
     methods: tuple[str, ...] = ()
 
 
-def find(routes: Sequence[Route], method: str, raw_path: str) -> Found:
-    """The route of a request by its path as it came over the wire: a `%2F` separates nothing."""
-    methods = []
-    for route in routes:
-        label = _label(route, raw_path)
-        if label is None:
-            continue
-        if route.method == method:
-            return Found(route, label)
-        methods.append(route.method)
-    return Found(None, "", tuple(methods))
+def router(routes: Iterable[Route]) -> Router[Route]:
+    """What ``find`` goes by. Clients that leave the slash of an ARN alone are understood, too."""
+    return Router((one.method, _template(one), one) for one in routes)
 
 
-def _label(route: Route, raw_path: str) -> str | None:
-    """What the path says behind that of the route; None: it is another path."""
+def _template(route: Route) -> str:
     if route.label is None:
-        return "" if raw_path == route.path else None
-    if not raw_path.startswith(route.path):
-        return None
-    label = raw_path[len(route.path) :]
-    # Clients that leave the slash of an ARN alone are understood, too.
-    is_one = "/" not in label or route.label.endswith("Arn")
-    return label if label and is_one else None
+        return route.path
+    return f"{route.path}{{{route.label}{'+' if route.label.endswith('Arn') else ''}}}"
+
+
+def find(routes: Router[Route], method: str, raw_path: str) -> Found:
+    """The route of a request by its path as it came over the wire: a `%2F` separates nothing."""
+    found = routes.find(raw_path)
+    if found is None:
+        return Found(None, "")
+    route = found.place.methods.get(method)
+    if route is None:
+        return Found(None, "", tuple(found.place.methods))
+    return Found(route, found.values[route.label] if route.label else "")
 
 
 def decode(

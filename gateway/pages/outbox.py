@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Awaitable, Callable
 from datetime import UTC
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import orjson
 from starlette.requests import Request
@@ -25,8 +25,7 @@ from storage.errors import AccessDenied, Rejected, Unavailable
 from storage.topics.outbox import OutboxFilter, OutboxMessage
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
+    from gateway.faces.callers import Callers
     from gateway.operations.engine import Engine
 
 _TWELVE_DIGITS = re.compile(r"[0-9]{12}")
@@ -45,12 +44,6 @@ _SIGN_IN = (
     "--aws-sigv4 aws:amz:us-east-1:sns --user ACCESSKEY:SECRET, or the Authorization header of any "
     "signed request."
 )
-
-
-class Callers(Protocol):
-    """Who makes a request, from its credentials (``gateway.http.auth.Authenticator``)."""
-
-    def caller(self, authorization: str, params: Mapping[str, str]) -> Caller: ...
 
 
 class _BadRequest(Exception):

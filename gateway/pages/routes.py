@@ -25,9 +25,9 @@ from storage.errors import Rejected, RequestTooLarge, Unavailable
 
 if TYPE_CHECKING:
     from gateway.configuration.settings import Settings
+    from gateway.faces.callers import Callers
     from gateway.metrics.scraping import Metrics
     from gateway.operations.engine import Engine
-    from gateway.pages.outbox import Callers
 
 _READY_SECONDS = 2.0
 _STUCK_SECONDS = 5.0

@@ -24,9 +24,9 @@ def entrances(aws: AwsFace, settings: Settings, metrics: Metrics) -> tuple[Entra
         return pages(engine, metrics, settings, callers)
 
     def make_rest() -> Face:
-        from gateway.faces.rest.api import RestFace
+        from gateway.faces.rest.api import rest_face
 
-        return RestFace(engine, callers)
+        return rest_face(engine, callers)
 
     return (
         Entrance(

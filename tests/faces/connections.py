@@ -78,6 +78,11 @@ class Connection:
         body = self._exactly(length) if length >= 0 else self._chunks()
         return Answer(status, headers, body)
 
+    def some(self, wanted: bytes) -> bool:
+        """Read until these bytes have come, of an answer that goes on; Closed when they do not."""
+        self._until(wanted)
+        return True
+
     def ends(self) -> bool:
         """Whether the server closes the connection without a further byte."""
         if self._read:

@@ -9,6 +9,7 @@ from protocol.rest_json_wire import Route
 from protocol.scheduler_shapes import ROUTES, SCHEDULER
 from protocol.shapes import INTEGER, STRING, TIMESTAMP, Action, List, Structure
 
+PATHS = rest_json_wire.router(ROUTES)
 ARN = "arn:aws:scheduler:us-east-1:123456789012:schedule-group/g"
 
 
@@ -30,7 +31,7 @@ ARN = "arn:aws:scheduler:us-east-1:123456789012:schedule-group/g"
     ],
 )
 def test_routes_by_the_raw_path(method: str, path: str, action: str, label: str) -> None:
-    found = rest_json_wire.find(ROUTES, method, path)
+    found = rest_json_wire.find(PATHS, method, path)
     assert found.route is not None
     assert (found.route.action, found.label) == (action, label)
 
@@ -54,7 +55,7 @@ def test_routes_by_the_raw_path(method: str, path: str, action: str, label: str)
     ],
 )
 def test_what_is_no_route(method: str, path: str, methods: tuple[str, ...]) -> None:
-    found = rest_json_wire.find(ROUTES, method, path)
+    found = rest_json_wire.find(PATHS, method, path)
     assert found.route is None
     assert found.methods == methods
 
@@ -79,7 +80,7 @@ POST = Route("POST", "/things/", "Name", "Do", QUERY)
 
 def _decode(path: str, query: bytes = b"", body: bytes = b"", method: str = "POST") -> object:
     route = Route(method, POST.path, POST.label, POST.action, POST.query)
-    found = rest_json_wire.find((route,), method, path)
+    found = rest_json_wire.find(rest_json_wire.router([route]), method, path)
     return rest_json_wire.decode(ACTION, found, query, body)
 
 

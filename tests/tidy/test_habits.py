@@ -15,7 +15,7 @@ READS_THE_ENVIRONMENT = {
 # The outermost handlers: here a bug becomes a 500, or fails its entry, or waits for the next round.
 CATCHES_EVERYTHING = {
     "gateway/faces/aws/face.py",
-    "gateway/faces/rest/api.py",
+    "gateway/faces/json/face.py",
     "gateway/http/fast_path.py",
     # A receive goes on in a task of its own once it has to wait for an ordinary transaction.
     "gateway/operations/queues/receiving.py",

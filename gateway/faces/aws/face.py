@@ -9,9 +9,10 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from gateway.faces.aws import refusals
+from gateway.faces.callers import Callers
 from gateway.faces.requests import Headers, Request, Response
 from gateway.operations.caller import Caller
 from gateway.operations.engine import Engine
@@ -57,6 +58,8 @@ _MOST_BYTES = {
     "CreateSchedule": LIMITS.message_request_bytes,
     "UpdateSchedule": LIMITS.message_request_bytes,
 }
+
+_SCHEDULER_PATHS = rest_json_wire.router(ROUTES)
 
 _WAITS = "ReceiveMessage"
 _WAITS_IN_FORMS = _WAITS.encode()
@@ -131,19 +134,6 @@ def most_bytes(action: str | None) -> int:
     if action is None:
         return LIMITS.message_request_bytes
     return _MOST_BYTES.get(action, LIMITS.request_bytes)
-
-
-class Callers(Protocol):
-    """Who makes a request, from its credentials (``gateway.http.auth.Authenticator``)."""
-
-    def caller(
-        self,
-        authorization: str,
-        params: Mapping[str, str],
-        resource: str = "",
-        *,
-        may_be_anonymous: bool = False,
-    ) -> Caller: ...
 
 
 class AwsFace:
@@ -276,7 +266,7 @@ class AwsFace:
             detected.params or query_wire.parse_form(request.query),
             f"{request.base_url}{request.path}",
         )
-        found = rest_json_wire.find(ROUTES, request.method, request.raw_path)
+        found = rest_json_wire.find(_SCHEDULER_PATHS, request.method, request.raw_path)
         if found.route is None:
             return _no_route(request, detected, found.methods)
         detected.action = found.route.action

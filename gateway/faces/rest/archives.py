@@ -8,9 +8,10 @@ from urllib.parse import urlencode
 
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
-from gateway.faces.rest.endpoints import Answer, Answered, Call, Endpoint, QueueName
+from gateway.faces.json.endpoints import Answer, Answered, Call, Endpoint
 from gateway.faces.rest.messages import JsonMessage, MessageId, MessagePath
 from gateway.faces.rest.queues import ArchiveDays, QueuePath, QueueShown, shown
+from gateway.faces.rest.words import QueueName
 from gateway.operations.queues import archives, native_queues
 from gateway.operations.queues.native_messages import headers_of, message_of
 from storage.errors import InvalidParameterValue

@@ -10,7 +10,7 @@ from uuid import UUID
 import orjson
 from msgspec import Meta, Raw, Struct
 
-from gateway.faces.rest.endpoints import Answer, Answered, Call, Endpoint
+from gateway.faces.json.endpoints import Answer, Answered, Call, Endpoint
 from gateway.faces.rest.messages import MessageId
 from gateway.faces.rest.queues import QueuePath
 from gateway.operations.queues import browsing, native_queues

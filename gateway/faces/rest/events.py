@@ -9,9 +9,10 @@ from urllib.parse import quote, urlencode
 import orjson
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
-from gateway.faces.rest.endpoints import Answer, Answered, Call, Endpoint, QueueName
+from gateway.faces.json.endpoints import Answer, Answered, Call, Endpoint
 from gateway.faces.rest.messages import Delay, Headers, JsonMessage, MessageId
 from gateway.faces.rest.queues import QueuePath
+from gateway.faces.rest.words import QueueName
 from gateway.operations.events import publishing, subscriptions
 from gateway.operations.events.publishing import Event
 from gateway.operations.events.subscriptions import SubscribeToEvents, SubscriptionPage

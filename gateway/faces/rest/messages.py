@@ -7,9 +7,10 @@ from typing import Annotated, Any
 
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
+from gateway.faces.json.endpoints import Answer, Answered, Call, Endpoint
 from gateway.faces.rest.counting import MOST_ENTRIES, SHORT
-from gateway.faces.rest.endpoints import Answer, Answered, Call, Endpoint, QueueName
 from gateway.faces.rest.queues import QueuePath
+from gateway.faces.rest.words import QueueName
 from gateway.operations.limits import LIMITS
 from gateway.operations.queues import native_queues
 from gateway.operations.queues.messages import answered, system_of

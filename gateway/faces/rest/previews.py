@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gateway.faces.rest.endpoints import Answer, Answered, Call, Endpoint
+from gateway.faces.json.endpoints import Answer, Answered, Call, Endpoint
 from gateway.faces.rest.schedule_shapes import (
     NewPreview,
     NewPreviewBody,

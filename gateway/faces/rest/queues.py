@@ -8,14 +8,8 @@ from urllib.parse import urlencode
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from gateway.faces.rest.endpoints import (
-    QUEUE_NAME_PATTERN,
-    Answer,
-    Answered,
-    Call,
-    Endpoint,
-    QueueName,
-)
+from gateway.faces.json.endpoints import Answer, Answered, Call, Endpoint
+from gateway.faces.rest.words import QUEUE_NAME_PATTERN, QueueName
 from gateway.operations.queues import native_queues
 from gateway.operations.queues import queues as operations
 from gateway.operations.queues.queues import Archiving, DeleteQueue

@@ -7,7 +7,7 @@ from urllib.parse import urlencode
 
 from msgspec import UNSET
 
-from gateway.faces.rest.endpoints import Answer, Answered, Call, Endpoint
+from gateway.faces.json.endpoints import Answer, Answered, Call, Endpoint
 from gateway.faces.rest.events import Copy
 from gateway.faces.rest.schedule_shapes import (
     ListedSchedule,

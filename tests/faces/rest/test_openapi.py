@@ -9,9 +9,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from gateway.faces.rest.api import ENDPOINTS
-from gateway.faces.rest.documenting import openapi_document
-from gateway.faces.rest.endpoints import Endpoint
+from gateway.faces.json.endpoints import Endpoint
+from gateway.faces.rest.api import ENDPOINTS, openapi_document
 from tests.faces.connections import Connection, fetch, request_bytes
 from tests.faces.servers import Server
 

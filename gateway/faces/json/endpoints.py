@@ -1,39 +1,19 @@
-"""What an endpoint of the native API is: one declaration that routes, validates and documents.
+"""What an endpoint of a face of JSON is: one declaration that routes, validates and documents.
 
-A module of endpoints ends with ``ENDPOINTS: tuple[Endpoint, ...]``; ``api.py`` collects them. Types
-are msgspec Structs with ``forbid_unknown_fields``: what they refuse is refused before the handler
-runs, and what they say of themselves is the schema in the OpenAPI document.
+Types are msgspec Structs with ``forbid_unknown_fields``: what they refuse is refused before the
+handler runs, and what they say of themselves is the schema in the OpenAPI document.
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, Any, NamedTuple
+from typing import Any, NamedTuple
 
-from msgspec import Meta, Struct
+from msgspec import Struct
 
 from gateway.operations.caller import Caller
 from gateway.operations.engine import Engine
-
-QUEUE_NAME_PATTERN = r"^([A-Za-z0-9_-]{1,80}|[A-Za-z0-9_-]{1,75}\.fifo)$"
-"""What a queue may be called (docs/contract/sqs.md 2.1)."""
-
-QueueName = Annotated[
-    str,
-    Meta(
-        description="A queue of yours. Without its suffix `.fifo` a FIFO queue is found, too.",
-        examples=["jobs"],
-        extra_json_schema={"pattern": QUEUE_NAME_PATTERN, "maxLength": 80},
-    ),
-]
-"""A queue in a path or a body. Documented, not checked: what none can be called does not exist."""
-
-
-class Error(Struct):
-    """Why a request was refused. The text says what to change."""
-
-    error: str
 
 
 class Answer(NamedTuple):
@@ -89,7 +69,8 @@ class Endpoint:
 
     method: str
     path: str
-    """A template: ``/v1/queues/{name}/messages``. A parameter is a whole segment."""
+    """A template, with the prefix of its face: ``/made/of/{name}``. A parameter is a whole
+    segment (``protocol.routing``)."""
     name: str
     """The operationId."""
     summary: str

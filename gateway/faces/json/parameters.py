@@ -11,7 +11,7 @@ from urllib.parse import unquote_to_bytes
 import msgspec
 from msgspec import Struct, inspect
 
-from gateway.faces.rest.explaining import explained
+from gateway.faces.json.explaining import explained
 from storage.errors import MalformedInput
 
 _INTEGER = re.compile(r"-?(?:0|[1-9][0-9]{0,18})").fullmatch

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from http import HTTPStatus
 from importlib.metadata import version
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
-from msgspec import inspect
+from msgspec import Struct, inspect
 
-from gateway.faces.rest.endpoints import Answered, Endpoint, Error
+from gateway.faces.json.endpoints import Answered, Endpoint
 
 _SCHEMA = "#/components/schemas/{name}"
 _REFUSALS: Mapping[int, str] = {
@@ -25,26 +25,27 @@ _REFUSALS: Mapping[int, str] = {
     503: "The database does not answer. Try again after the seconds in Retry-After.",
 }
 _ALWAYS = (400, 403, 413, 503)
-_ABOUT = (
-    "Queues, messages, events and schedules over plain HTTP and JSON. What is sent here can be "
-    "received over SQS, and the other way round.\n\n"
-    'Every refusal is `{"error": "..."}` with a text that says what to change. Times are UTC.'
-)
-_TAGS: Mapping[str, str] = {
-    "queues": "Queues hold messages until their receivers delete them.",
-    "messages": "Send, receive, delete.",
-    "archives": "Messages that receivers deleted, of queues that keep them.",
-    "events": "Messages by routing key, to all whose patterns match.",
-    "schedules": "Messages and events at their time.",
-    "about": "This API.",
-}
 
 
-def openapi_document(endpoints: Iterable[Endpoint]) -> dict[str, Any]:
+class About(NamedTuple):
+    """What a document says of its face."""
+
+    text: str
+    tags: Mapping[str, str]
+    """Name -> description, in their order."""
+    credentials: str
+    """What the header Authorization has to hold."""
+    error: type[Struct]
+    """The body of every refusal; its docstring is the description."""
+
+
+def openapi_document(endpoints: Iterable[Endpoint], about: About) -> dict[str, Any]:
     """The document without ``servers``; the same for the same endpoints."""
     described = sorted(endpoints, key=lambda one: (one.path, one.method))
     kinds = [kind for endpoint in described for kind in _kinds(endpoint)]
-    schemas, components = msgspec.json.schema_components([*kinds, Error], ref_template=_SCHEMA)
+    schemas, components = msgspec.json.schema_components(
+        [*kinds, about.error], ref_template=_SCHEMA
+    )
     schema_of = iter(schemas)
     paths: dict[str, dict[str, Any]] = {}
     for endpoint in described:
@@ -58,24 +59,26 @@ def openapi_document(endpoints: Iterable[Endpoint]) -> dict[str, Any]:
         "info": {
             "title": "Queuegate",
             "version": version("queuegate"),
-            "description": _ABOUT,
+            "description": about.text,
             "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
         },
         "tags": [
-            {"name": name, "description": text} for name, text in _TAGS.items() if name in used
+            {"name": name, "description": text} for name, text in about.tags.items() if name in used
         ],
         "security": [{"credentials": []}],
         "paths": paths,
         "components": {
             "schemas": _without_parameters(components, described),
-            "responses": {str(status): _refusal(status) for status in sorted(_statuses(described))},
+            "responses": {
+                str(status): _refusal(status, about.error)
+                for status in sorted(_statuses(described))
+            },
             "securitySchemes": {
                 "credentials": {
                     "type": "apiKey",
                     "in": "header",
                     "name": "Authorization",
-                    "description": "Any value. A signature of AWS (version 4) names account and "
-                    "region by its credential scope; without one they are the gateway's.",
+                    "description": about.credentials,
                 }
             },
         },
@@ -204,11 +207,11 @@ def _statuses(endpoints: Iterable[Endpoint]) -> set[int]:
     return {*_ALWAYS, *(status for endpoint in endpoints for status in endpoint.refusals)}
 
 
-def _refusal(status: int) -> dict[str, Any]:
+def _refusal(status: int, error: type[Struct]) -> dict[str, Any]:
     text = _REFUSALS.get(status, HTTPStatus(status).phrase)
     response: dict[str, Any] = {
         "description": text,
-        "content": {"application/json": {"schema": {"$ref": _SCHEMA.format(name="Error")}}},
+        "content": {"application/json": {"schema": {"$ref": _SCHEMA.format(name=error.__name__)}}},
     }
     if status == 503:
         about = {"description": "Seconds.", "schema": {"type": "integer"}}

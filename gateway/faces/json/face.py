@@ -1,0 +1,269 @@
+"""A face of JSON: finds the endpoint, decodes what it is asked, and writes what it answers.
+
+A face is its endpoints, the prefix of their paths, and how it words refusals (``Manner``).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Generator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from gateway.faces.callers import Callers
+from gateway.faces.json import whole_numbers
+from gateway.faces.json.documenting import About, openapi_document
+from gateway.faces.json.endpoints import Answer, Answered, Call, Endpoint
+from gateway.faces.json.explaining import explained
+from gateway.faces.json.parameters import decode_path, decode_query
+from gateway.faces.requests import Headers, Request, Response
+from gateway.operations.caller import Caller
+from gateway.operations.engine import Engine
+from gateway.operations.limits import LIMITS
+from gateway.operations.turns import in_turns
+from protocol import json_wire
+from protocol.errors import Malformed
+from protocol.routing import Found, Place, Router
+from storage.errors import (
+    AccessDenied,
+    MalformedInput,
+    Rejected,
+    RequestTooLarge,
+    Unavailable,
+)
+
+_JSON: tuple[bytes, bytes] = (b"content-type", b"application/json")
+
+
+def _nothing(_: Request) -> None:
+    return None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Manner:
+    """What two faces of JSON differ in beside their endpoints."""
+
+    name: str
+    """In the log."""
+    prefix: str
+    """Where all of its paths begin, without a slash at the end; also the label of paths that are
+    none of its."""
+    about: About
+    refused: Callable[[Rejected, Found[Endpoint] | None], tuple[int, str]]
+    """Status and text of a refusal at a place; None: there is nothing at that path."""
+    worded: Callable[[int, str], Struct]
+    """The body with that text, of ``about.error``."""
+    sign_in: str
+    """What is said to who has no credentials."""
+    check_body: Callable[[bytes], Generator[None, None, None]] = json_wire.count_values
+    """Refuses a body that holds more than anybody means, before an object is made for each part of
+    it: Rejected, or Malformed. Others have their turn where it yields."""
+    elsewhere: Callable[[Request], Response | None] = _nothing
+    """The answer at a path that is none of its, if it has one of its own."""
+
+
+class JsonFace:
+    """Answers every request below a prefix."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        callers: Callers,
+        endpoints: tuple[Endpoint, ...],
+        manner: Manner,
+    ) -> None:
+        self._engine = engine
+        self._callers = callers
+        self._manner = manner
+        self._log = logging.getLogger(f"queuegate.{manner.name}")
+        self._document_path = f"{manner.prefix}/openapi.json"
+        self._endpoints = (*endpoints, self._description())
+        self._router = Router((one.method, one.path, one) for one in self._endpoints)
+        self._decoders: dict[str, msgspec.json.Decoder[Any]] = {
+            endpoint.name: msgspec.json.Decoder(endpoint.body)
+            for endpoint in endpoints
+            if endpoint.body is not None
+        }
+        self._encoder = msgspec.json.Encoder()
+
+    def most_bytes(self, _: Request) -> None:
+        """Any: endpoints without messages refuse long bodies after the credentials."""
+
+    def may_wait(self, request: Request) -> bool:
+        """Whether the endpoint waits."""
+        found = self._router.find(request.raw_path)
+        endpoint = found.place.methods.get(request.method) if found else None
+        return endpoint is not None and endpoint.may_wait
+
+    async def answer(self, request: Request) -> Response:
+        """The response to any request; its ``route`` is the template of the path."""
+        found = self._router.find(request.raw_path)
+        try:
+            response = await self._answer(request, found)
+        except Rejected as refusal:
+            response = self._refused(*self._manner.refused(refusal, found))
+        except Unavailable as error:
+            self._log.log(error.log_level, "%s %s: %s", request.request_id, request.raw_path, error)
+            response = self._unavailable(error)
+        except Exception:  # noqa: BLE001 - the outermost handler: bugs become a 500 without detail
+            self._log.exception(
+                "%s %s %s failed", request.request_id, request.method, request.raw_path
+            )
+            response = self._refused(500, "We encountered an internal error. Please try again.")
+        return self._signed(response, request, found)
+
+    def turned_away(self, request: Request, refusal: Rejected | Unavailable) -> Response:
+        """The refusal of a request whose body was not read to its end."""
+        found = self._router.find(request.raw_path)
+        if isinstance(refusal, Unavailable):
+            response = self._unavailable(refusal)
+        else:
+            response = self._refused(*self._manner.refused(refusal, found))
+        if isinstance(refusal, RequestTooLarge | Unavailable):
+            # What the client still sends is dropped: the connection cannot be used again.
+            response.headers.append((b"connection", b"close"))
+        return self._signed(response, request, found)
+
+    def _signed(
+        self, response: Response, request: Request, found: Found[Endpoint] | None
+    ) -> Response:
+        response.headers.append((b"x-request-id", request.request_id.encode()))
+        response.route = found.place.template if found is not None else self._manner.prefix
+        return response
+
+    async def _answer(self, request: Request, found: Found[Endpoint] | None) -> Response:
+        if found is not None and request.method == "OPTIONS":
+            return Response(204, [(b"allow", _allow(found.place).encode())], b"")
+        endpoint = _asked(request.method, found)
+        caller = self._caller(request, is_public=endpoint is not None and endpoint.public)
+        if found is None:
+            text = f"There is nothing at {request.raw_path}. See {self._document_path}."
+            return self._manner.elsewhere(request) or self._refused(404, text)
+        if endpoint is None:
+            allow = _allow(found.place)
+            response = self._refused(405, f"{request.method} is not possible here; {allow} are.")
+            response.headers.append((b"allow", allow.encode()))
+            return response
+        call = Call(
+            self._engine,
+            caller,
+            request.base_url,
+            request.links_url,
+            decode_path(endpoint.path_params, found.values) if endpoint.path_params else None,
+            decode_query(endpoint.query, request.query),
+            await self._body(endpoint, request.body),
+            request.headers,
+            request.request_id,
+        )
+        return self._written(await endpoint.handler(call))
+
+    def _caller(self, request: Request, *, is_public: bool) -> Caller:
+        authorization = request.headers.get("authorization", "")
+        try:
+            return self._callers.caller(authorization, {}, may_be_anonymous=is_public)
+        except AccessDenied:
+            raise AccessDenied(self._manner.sign_in) from None
+
+    async def _body(self, endpoint: Endpoint, body: bytes) -> Any:
+        if endpoint.body is None or (endpoint.body_is_optional and not body):
+            return None
+        if not body:
+            raise MalformedInput("The request has no body: JSON is expected.")
+        _check_length(endpoint, body)
+        decoder = self._decoders[endpoint.name]
+        try:
+            await in_turns(self._manner.check_body(body))
+            # The decoder takes over texts that nobody looks into as they are.
+            body.decode()
+            try:
+                return decoder.decode(body)
+            except msgspec.ValidationError as error:
+                if not whole_numbers.was_the_fault(error):
+                    raise
+                return decoder.decode(whole_numbers.rewritten(endpoint.body, body))
+        except Malformed as error:
+            raise MalformedInput(str(error)) from None
+        except UnicodeDecodeError as error:
+            raise MalformedInput(f"The body is not UTF-8: byte {error.start}.") from None
+        except msgspec.ValidationError as error:
+            raise MalformedInput(explained(error, endpoint.body)) from None
+        except msgspec.DecodeError as error:
+            reason = str(error).removeprefix("JSON is malformed: ")
+            raise MalformedInput(f"The body is not JSON: {reason}.") from None
+        except RecursionError:
+            raise MalformedInput("The body is nested too deeply.") from None
+
+    def _written(self, answer: Answer) -> Response:
+        headers: Headers = []
+        body = b""
+        if answer.content is not None:
+            # A line of its own in a terminal, and in a file of many answers.
+            body = self._encoder.encode(answer.content) + b"\n"
+            headers.append(_JSON)
+        for name, value in (answer.headers or {}).items():
+            headers.append((name.lower().encode("latin-1"), value.encode("latin-1")))
+        return Response(answer.status, headers, body)
+
+    def _refused(self, status: int, text: str) -> Response:
+        body = self._encoder.encode(self._manner.worded(status, text)) + b"\n"
+        return Response(status, [_JSON], body)
+
+    def _unavailable(self, error: Unavailable) -> Response:
+        response = self._refused(503, f"{error} Try again in a moment.")
+        response.headers.append((b"retry-after", b"1"))
+        return response
+
+    def _description(self) -> Endpoint:
+        return Endpoint(
+            "GET",
+            self._document_path,
+            "getOpenApi",
+            "This document",
+            f"Describes every endpoint below `{self._manner.prefix}` in OpenAPI 3.1; takes no "
+            "credentials.",
+            "about",
+            self._get_document,
+            (Answered(200, dict[str, Any], "The document."),),
+            public=True,
+        )
+
+    async def _get_document(self, call: Call) -> Answer:
+        # Made at the first request for it, which takes a while.
+        document = await asyncio.to_thread(lambda: self._document)
+        return Answer(200, document | {"servers": [{"url": call.base_url}]})
+
+    @cached_property
+    def _document(self) -> dict[str, Any]:
+        return openapi_document(self._endpoints, self._manner.about)
+
+
+def _asked(method: str, found: Found[Endpoint] | None) -> Endpoint | None:
+    """The endpoint for a method. HEAD asks what GET asks, unless that changes something."""
+    if found is None:
+        return None
+    endpoint = found.place.methods.get(method)
+    if endpoint is None and method == "HEAD":
+        endpoint = found.place.methods.get("GET")
+        return endpoint if endpoint is not None and endpoint.is_safe else None
+    return endpoint
+
+
+def _allow(place: Place[Endpoint]) -> str:
+    """The value of the header Allow."""
+    methods = {*place.methods, "OPTIONS"}
+    if "GET" in place.methods and place.methods["GET"].is_safe:
+        methods.add("HEAD")
+    return ", ".join(sorted(methods))
+
+
+def _check_length(endpoint: Endpoint, body: bytes) -> None:
+    most = LIMITS.request_bytes
+    if len(body) > most and not endpoint.carries_messages:
+        raise RequestTooLarge(
+            f"The request body is larger than the {most} bytes that this endpoint takes."
+        )

@@ -1,0 +1,26 @@
+"""What is said all over the native API: names of queues, and refusals."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from msgspec import Meta, Struct
+
+QUEUE_NAME_PATTERN = r"^([A-Za-z0-9_-]{1,80}|[A-Za-z0-9_-]{1,75}\.fifo)$"
+"""What a queue may be called (docs/contract/sqs.md 2.1)."""
+
+QueueName = Annotated[
+    str,
+    Meta(
+        description="A queue of yours. Without its suffix `.fifo` a FIFO queue is found, too.",
+        examples=["jobs"],
+        extra_json_schema={"pattern": QUEUE_NAME_PATTERN, "maxLength": 80},
+    ),
+]
+"""A queue in a path or a body. Documented, not checked: what none can be called does not exist."""
+
+
+class Error(Struct):
+    """Why a request was refused. The text says what to change."""
+
+    error: str

@@ -1,0 +1,373 @@
+"""What one more face needs: two endpoints, a prefix and its words for refusals.
+
+It is served by the real front door over a real socket, beside a face that answers in parts and one
+of ASGI; none of them is the product's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import threading
+from collections.abc import AsyncIterator, Awaitable, Callable
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+import uvicorn
+from msgspec import Struct
+from uvicorn.server import ServerState
+
+from gateway.faces.aws.face import AwsFace
+from gateway.faces.face import AsgiFace, Entrance, Face
+from gateway.faces.json.documenting import About
+from gateway.faces.json.endpoints import Answer, Answered, Call, Endpoint
+from gateway.faces.json.face import JsonFace, Manner
+from gateway.faces.requests import Request, Response
+from gateway.http.admission import Admission
+from gateway.http.app import App, Options
+from gateway.http.auth import Authenticator
+from gateway.http.fast_path import FastPath, protocol_class
+from gateway.operations.series import Series
+from gateway.operations.traffic import Traffic
+from storage.errors import QueueDoesNotExist, Rejected, Unavailable
+from tests.faces import connections
+from tests.faces.connections import Connection, request_bytes
+from tests.waiting import until_so
+
+
+class Which(Struct, forbid_unknown_fields=True):
+    """Which book."""
+
+    title: str
+
+
+class Book(Struct, forbid_unknown_fields=True):
+    """A book."""
+
+    pages: int
+
+
+class Complaint(Struct):
+    """What is wrong."""
+
+    code: int
+    message: str
+    is_error: bool = True
+
+
+async def _write(call: Call) -> Answer:
+    if call.path.title == "gone":
+        raise QueueDoesNotExist
+    return Answer(201, {"title": call.path.title, "pages": call.body.pages})
+
+
+async def _read(call: Call) -> Answer:
+    return Answer(200, {"title": call.path.title, "reader": call.caller.account_id})
+
+
+PATH = "/made/up/{title}"
+BOOK = (Answered(200, Book, "A book."),)
+ENDPOINTS = (
+    Endpoint(
+        "PUT",
+        "/made/up/{title}",
+        "write",
+        "Write",
+        "",
+        "books",
+        _write,
+        BOOK,
+        (),
+        Which,
+        None,
+        Book,
+    ),
+    Endpoint("GET", "/made/up/{title}", "read", "Read", "", "books", _read, BOOK, (), Which),
+)
+MANNER = Manner(
+    name="made",
+    prefix="/made",
+    about=About("Made up.", {"books": "Books."}, "Any.", Complaint),
+    refused=lambda refusal, _: (418, f"so sorry: {type(refusal).__name__}"),
+    worded=Complaint,
+    sign_in="Who are you?",
+)
+
+
+class Parts:
+    """Answers in parts, each when it is let through."""
+
+    def __init__(self) -> None:
+        self.gates = [asyncio.Event(), asyncio.Event()]
+        self.has_ended = asyncio.Event()
+
+    def most_bytes(self, _: Request) -> int:
+        return 10
+
+    def may_wait(self, _: Request) -> bool:
+        return False
+
+    async def answer(self, request: Request) -> Response:
+        return Response(200, [(b"content-type", b"text/event-stream")], self._parts(request.body))
+
+    async def _parts(self, body: bytes) -> AsyncIterator[bytes]:
+        try:
+            yield b"begin " + body
+            for gate in self.gates:
+                await gate.wait()
+                yield b" part"
+        finally:
+            self.has_ended.set()
+
+    def turned_away(self, _: Request, refusal: Rejected | Unavailable) -> Response:
+        return Response(413, [], type(refusal).__name__.encode())
+
+
+async def _asgi(scope: Any, receive: Callable[[], Awaitable[Any]], send: Any) -> None:
+    """Reads as much as there is, or takes part in a conversation."""
+    if scope["type"] == "websocket":
+        await receive()
+        await send({"type": "websocket.accept"})
+        return
+    size = 0
+    while True:
+        message = await receive()
+        size += len(message.get("body", b""))
+        if not message.get("more_body"):
+            break
+    await send({"type": "http.response.start", "status": 200, "headers": []})
+    await send({"type": "http.response.body", "body": str(size).encode()})
+
+
+def _turned_away(_: Request, refusal: Rejected | Unavailable) -> Response:
+    return Response(400, [], type(refusal).__name__.encode())
+
+
+class House:
+    """A front door with these faces, on a port of its own."""
+
+    def __init__(self) -> None:
+        self.series = Series()
+        self.parts: Parts | None = None
+        self.made_in: list[threading.Thread] = []
+        engine: Any = SimpleNamespace(series=self.series, queues=SimpleNamespace(by_url={}))
+        callers = Authenticator(mode="presence", accounts={}, account_id="7", region="r")
+        self.admission = Admission(listens_on=["127.0.0.1"])
+        aws = AwsFace(engine, callers, {})
+        self.app = App(
+            (
+                self._entrance(lambda: JsonFace(engine, callers, ENDPOINTS, MANNER), "/made/"),
+                self._entrance(self._make_parts, "/parts"),
+                self._entrance(lambda: AsgiFace(_asgi, _turned_away), "/asgi"),
+                self._entrance(lambda: aws, ""),
+            ),
+            self.series,
+            self.admission,
+            Options(None, None, 1000, access_log=False),
+        )
+        self._protocol = protocol_class(FastPath(aws, callers, self.admission, access_log=False))
+
+    def _entrance(self, make: Callable[[], Face | AsgiFace], prefix: str) -> Entrance:
+        def noting() -> Face | AsgiFace:
+            self.made_in.append(threading.current_thread())
+            return make()
+
+        return Entrance(noting, prefixes=(prefix,), label=lambda _: prefix or "/")
+
+    def _make_parts(self) -> Parts:
+        self.parts = Parts()
+        return self.parts
+
+    @contextlib.asynccontextmanager
+    async def open(self) -> AsyncIterator[str]:
+        config = uvicorn.Config(cast(Any, self.app), ws="none", lifespan="off", log_config=None)
+        config.load()
+        protocol: Any = self._protocol
+        state = ServerState()
+        loop = asyncio.get_running_loop()
+        server = await loop.create_server(lambda: protocol(config, state, {}), "127.0.0.1", 0)
+        try:
+            yield "http://{}:{}".format(*server.sockets[0].getsockname())
+        finally:
+            server.close()
+            await server.wait_closed()
+
+
+async def _ask(
+    url: str, method: str, path: str, body: bytes = b"", *, authorization: str = "any"
+) -> connections.Answer:
+    def ask() -> connections.Answer:
+        with Connection(url) as connection:
+            headers = {"Host": connection.host}
+            if authorization:
+                headers["Authorization"] = authorization
+            connection.send(request_bytes(method, path, headers, body))
+            return connection.answer()
+
+    return await asyncio.to_thread(ask)
+
+
+async def test_endpoints_a_prefix_and_words_are_a_face() -> None:
+    house = House()
+    async with house.open() as url:
+        written = await _ask(url, "PUT", "/made/up/a%20b", b'{"pages": 3.0}')
+        assert (written.status, json.loads(written.body)) == (201, {"title": "a b", "pages": 3})
+        read = await _ask(url, "GET", "/made/up/x")
+        assert json.loads(read.body) == {"title": "x", "reader": "7"}
+        assert read.headers["x-request-id"]
+        options = await _ask(url, "OPTIONS", "/made/up/x")
+        assert (options.status, options.headers["allow"]) == (204, "GET, HEAD, OPTIONS, PUT")
+    key = ("PUT", "/made/up/{title}", "", 201)
+    assert house.series.requests[key] == 1
+    assert house.series.active_requests == house.series.traffic.held_bytes == 0
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "status", "message"),
+    [
+        ("PUT", "/made/up/gone", b'{"pages": 1}', 418, "so sorry: QueueDoesNotExist"),
+        ("PUT", "/made/up/x", b'{"leaves": 1}', 418, "so sorry: MalformedInput"),
+        ("GET", "/made/up/x?y=1", b"", 418, "so sorry: MalformedInput"),
+        ("PUT", "/made/up/x", b'{"pages": 1}' + b" " * 1000, 418, "so sorry: RequestTooLarge"),
+        ("GET", "/made/x", b"", 404, "There is nothing at /made/x. See /made/openapi.json."),
+        ("DELETE", "/made/up/x", b"", 405, "DELETE is not possible here; GET, HEAD, OPTIONS, PUT "
+         "are."),
+    ],
+)  # fmt: skip
+async def test_it_refuses_in_its_own_words(
+    method: str, path: str, body: bytes, status: int, message: str
+) -> None:
+    async with House().open() as url:
+        answer = await _ask(url, method, path, body)
+    assert answer.status == status
+    complaint = {"code": status, "message": message, "is_error": True}
+    assert json.loads(answer.body) == complaint
+
+
+async def test_so_it_does_without_credentials_and_from_elsewhere() -> None:
+    house = House()
+    async with house.open() as url:
+        answer = await _ask(url, "GET", "/made/up/x", authorization="")
+        assert json.loads(answer.body)["message"] == "so sorry: AccessDenied"
+        with Connection(url) as connection:
+            headers = {"Host": connection.host, "Origin": "https://elsewhere.example"}
+            connection.send(request_bytes("GET", "/made/up/x", headers))
+            refused = await asyncio.to_thread(connection.answer)
+        assert json.loads(refused.body)["message"] == "so sorry: AccessDenied"
+
+
+async def test_it_has_a_document_of_its_own() -> None:
+    async with House().open() as url:
+        answer = await _ask(url, "GET", "/made/openapi.json", authorization="")
+    document = json.loads(answer.body)
+    assert set(document["paths"]) == {"/made/up/{title}", "/made/openapi.json"}
+    assert set(document["paths"]["/made/up/{title}"]) == {"get", "put"}
+    assert "Complaint" in document["components"]["schemas"]
+    assert document["info"]["description"] == "Made up."
+    assert "/v1" not in answer.text
+
+
+async def test_faces_are_made_once_and_beside_the_event_loop() -> None:
+    house = House()
+    async with house.open() as url:
+        for _ in range(2):
+            await _ask(url, "GET", "/made/up/x")
+            await _ask(url, "GET", "/asgi")
+    assert len(house.made_in) == 2
+    assert threading.main_thread() not in house.made_in
+
+
+async def test_parts_of_an_answer_are_sent_as_they_come() -> None:
+    house = House()
+    async with house.open() as url:
+        with Connection(url) as connection:
+            headers = {"Host": connection.host}
+            connection.send(request_bytes("POST", "/parts", headers, b"body"))
+            assert await asyncio.to_thread(connection.some, b"begin body")
+            assert house.parts is not None
+            assert house.series.active_requests == 1
+            for gate in house.parts.gates:
+                gate.set()
+                assert await asyncio.to_thread(connection.some, b" part")
+        await until_so(lambda: house.series.active_requests == 0)
+        head = await _ask_head(url, "/parts")
+    assert (head.status, head.body) == (200, b"")
+    assert house.series.requests["POST", "/parts", "", 200] == 1
+
+
+async def _ask_head(url: str, path: str) -> connections.Answer:
+    with Connection(url) as connection:
+        connection.send(request_bytes("HEAD", path, {"Host": connection.host}))
+        return await asyncio.to_thread(connection.answer, to_head=True)
+
+
+async def test_who_goes_away_ends_the_parts() -> None:
+    house = House()
+    async with house.open() as url:
+        with Connection(url) as connection:
+            connection.send(request_bytes("GET", "/parts", {"Host": connection.host}))
+            assert await asyncio.to_thread(connection.some, b"begin")
+        assert house.parts is not None
+        await asyncio.wait_for(house.parts.has_ended.wait(), connections.PATIENCE_SECONDS)
+        await until_so(lambda: house.series.active_requests == 0)
+    assert house.series.requests["GET", "/parts", "", 200] == 1
+
+
+@pytest.mark.parametrize(
+    ("path", "answer"), [("/parts", (413, b"RequestTooLarge")), ("/asgi", (200, b"11"))]
+)
+async def test_a_face_says_how_much_it_takes(path: str, answer: tuple[int, bytes]) -> None:
+    async with House().open() as url:
+        found = await _ask(url, "POST", path, b"x" * 11)
+    assert (found.status, found.body) == answer
+
+
+async def test_the_limits_of_the_gateway_hold_for_asgi_too() -> None:
+    house = House()
+    async with house.open() as url:
+        found = await _ask(url, "POST", "/asgi", b"x" * 1001)
+        assert (found.status, found.body) == (400, b"RequestTooLarge")
+        house.series.traffic = Traffic(most_bytes=100)
+        found = await _ask(url, "POST", "/asgi", b"x" * 101)
+        assert (found.status, found.body) == (400, b"Unavailable")
+    assert house.series.requests["POST", "/asgi", "", 400] == 2
+    assert house.series.traffic.held_bytes == 0
+
+
+def _websocket(path: str, host: bytes) -> dict[str, Any]:
+    return {
+        "type": "websocket",
+        "path": path,
+        "raw_path": path.encode(),
+        "query_string": b"",
+        "scheme": "ws",
+        "headers": [(b"host", host)],
+    }
+
+
+@pytest.mark.parametrize(
+    ("path", "host", "sent", "status"),
+    [
+        ("/asgi", b"localhost", "websocket.accept", 101),
+        ("/asgi", b"elsewhere.example", "websocket.close", 403),
+        ("/made/up/x", b"localhost", "websocket.close", 403),
+    ],
+)
+async def test_only_faces_of_asgi_speak_websocket(
+    path: str, host: bytes, sent: str, status: int
+) -> None:
+    """Nothing hands these on to the app so far: uvicorn's ``ws`` is off."""
+    house = House()
+    messages: list[Any] = []
+
+    async def receive() -> dict[str, Any]:
+        return {"type": "websocket.connect"}
+
+    async def send(message: Any) -> None:
+        messages.append(message)
+
+    await house.app(_websocket(path, host), receive, send)
+    assert [message["type"] for message in messages] == [sent]
+    assert [key[3] for key in house.series.requests] == [status]
