@@ -6,6 +6,7 @@ import asyncio
 from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
+from gateway.faces.aws.sns import publish_checks
 from gateway.http.listening import links_url
 from gateway.operations.schedules.dispatch import Dispatcher
 from gateway.process.assembly import open_engine
@@ -71,7 +72,8 @@ def workers_for(
 
 
 def _firing(engine: Engine, settings: Settings, tracing: Tracing | None) -> FireSchedules:
-    dispatcher = Dispatcher(engine, links_url(settings) or f"http://localhost:{settings.port}")
+    base_url = links_url(settings) or f"http://localhost:{settings.port}"
+    dispatcher = Dispatcher(engine, base_url, publish_checks.check_one)
     fire = FireSchedules(
         engine.database,
         engine.clock,

@@ -6,7 +6,7 @@ import orjson
 
 from gateway.operations.caller import Caller
 from gateway.operations.engine import Engine
-from gateway.operations.events.publishing import Event, PublishedEvent, publish_event
+from gateway.operations.events.publishing import Event, publish_event
 from gateway.operations.events.subscriptions import (
     SubscribeToEvents,
     list_of_pattern,
@@ -14,6 +14,7 @@ from gateway.operations.events.subscriptions import (
     unsubscribe,
 )
 from gateway.operations.topics.preparing import Publisher
+from gateway.operations.topics.publishing import Published
 from storage.model import Subscription
 
 BASE_URL = "http://gateway.test:9324"
@@ -33,7 +34,7 @@ class Events:
         message: object = "hello",
         delay_seconds: int | None = None,
         **headers: object,
-    ) -> PublishedEvent:
+    ) -> Published:
         """Publish one event."""
         raw = {name: orjson.dumps(value) for name, value in headers.items()}
         event = Event(key, orjson.dumps(message), raw or None, delay_seconds)

@@ -6,6 +6,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
+from gateway.faces.aws.sns import publish_checks
 from gateway.operations.caller import Caller
 from gateway.operations.engine import Engine
 from gateway.operations.schedules.dispatch import Dispatcher
@@ -66,7 +67,7 @@ class ScheduleStore:
         self.engine = engine
         self.caller = caller
         self.clock = clock
-        self.dispatcher = Dispatcher(engine, BASE_URL)
+        self.dispatcher = Dispatcher(engine, BASE_URL, publish_checks.check_one)
 
     def new(self, name: str, target: dict[str, Any], **members: Any) -> NewSchedule:
         """A schedule that fires every minute, from a minute after noon on."""

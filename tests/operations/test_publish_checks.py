@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gateway.faces.aws.sns import publish_checks
 from gateway.operations.queues import message_attributes
-from gateway.operations.topics import publish_checks
 from protocol import names
 from storage.errors import InvalidParameter, ParameterValueInvalid, Rejected, ValidationFailed
 from storage.model import Topic

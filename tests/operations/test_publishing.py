@@ -8,6 +8,7 @@ from base64 import b64encode
 
 import pytest
 
+from gateway.faces.aws.sns import publish_checks
 from gateway.operations.caller import Caller
 from gateway.operations.engine import Engine
 from gateway.operations.queues.queues import DeleteQueue, delete_queue
@@ -210,7 +211,7 @@ async def test_much_text_for_many_filters_gives_way_to_others(
         await sns.subscribe(topic, queue.arn, **RAW, **by_body)
     message = json.dumps({"words": ["x" * 9] * 15_000 + ["1-"]})
     audience = await engine.topics.find(topic.account_id, topic.region, topic.name)
-    outgoing = publishing.check(engine, audience, PublishMessage(message))
+    outgoing = publish_checks.check(engine, audience.topic, PublishMessage(message))
     loop = asyncio.get_running_loop()
     turns: list[asyncio.Handle] = []
     choosing = asyncio.create_task(choose_gently(audience.targets, outgoing))

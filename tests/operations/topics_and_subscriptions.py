@@ -5,16 +5,12 @@ from __future__ import annotations
 from typing import Any
 from uuid import uuid4
 
+from gateway.faces.aws.sns.messages import HOT, TopicContext
 from gateway.operations.caller import Caller
 from gateway.operations.engine import Engine
 from gateway.operations.queues.messages import answered
 from gateway.operations.topics.preparing import Publisher
-from gateway.operations.topics.publishing import (
-    Published,
-    PublishMessage,
-    publish_message,
-    publish_messages,
-)
+from gateway.operations.topics.publishing import Published, PublishMessage
 from storage.model import Subscription, Topic
 from storage.topics import subscriptions, topics
 from storage.topics.subscriptions import NewSubscription
@@ -70,23 +66,30 @@ class Sns:
         """Publish one message."""
         trace_header = members.pop("trace_header", None)
         audience = await self.engine.topics.find(topic.account_id, topic.region, topic.name)
-        published: Published = await answered(
-            publish_message,
-            self.engine,
-            Publisher(self.caller, BASE_URL, trace_header),
-            audience,
-            PublishMessage(message, **members),
+        context = TopicContext(
+            self.engine, Publisher(self.caller, BASE_URL, trace_header), audience
         )
-        return published
+        request = _members(PublishMessage(message or "", **members)) | {"Message": message}
+        published: list[Published] = await answered(HOT["Publish"].start, context, request)
+        return published[0]
 
     async def publish_batch(self, topic: Topic, *messages: PublishMessage) -> list[Any]:
         """Publish a batch."""
         audience = await self.engine.topics.find(topic.account_id, topic.region, topic.name)
-        outcomes: list[Any] = await answered(
-            publish_messages,
-            self.engine,
-            Publisher(self.caller, BASE_URL),
-            audience,
-            list(messages),
-        )
+        context = TopicContext(self.engine, Publisher(self.caller, BASE_URL), audience)
+        entries = [{"Id": str(number), **_members(one)} for number, one in enumerate(messages)]
+        request = {"PublishBatchRequestEntries": entries}
+        outcomes: list[Any] = await answered(HOT["PublishBatch"].start, context, request)
         return outcomes
+
+
+def _members(message: PublishMessage) -> dict[str, Any]:
+    members = {
+        "Message": message.message,
+        "Subject": message.subject,
+        "MessageStructure": message.structure,
+        "MessageAttributes": message.attributes,
+        "MessageGroupId": message.group_id,
+        "MessageDeduplicationId": message.deduplication_id,
+    }
+    return {name: value for name, value in members.items() if value is not None}

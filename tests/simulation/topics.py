@@ -7,10 +7,11 @@ from datetime import timedelta
 from random import Random
 from typing import Any
 
+from gateway.faces.aws.sns import publish_checks
 from gateway.operations.engine import Engine
 from gateway.operations.queues.messages import answered
 from gateway.operations.topics.preparing import Publisher
-from gateway.operations.topics.publishing import Published, PublishMessage, publish_message
+from gateway.operations.topics.publishing import PublishMessage, publish
 from gateway.operations.topics.subscription_endings import Unsubscribe, unsubscribe
 from gateway.operations.topics.subscriptions import Subscribe, subscribe
 from gateway.operations.topics.topics import CreateTopic, create_topic
@@ -76,7 +77,7 @@ class Topics:
 
     async def publish(self, engine: Engine, body: str) -> str:
         one = _Publish(self, body)
-        published: Published = await answered(*await one.call(engine))
+        [published] = await answered(*await one.call(engine))
         original = one.topic.original(one.deduplication, self.world.clock.instant_now)
         if original is None:
             await one.took_place(published.message_id)
@@ -90,7 +91,7 @@ class Topics:
         original = one.topic.original(one.deduplication, self.world.clock.instant_now)
         answer = await self.world.crash_during(turns, *await one.call(engine))
         message_id = await one.message_id_there(original)
-        if isinstance(answer, Published) and original is None and message_id is None:
+        if isinstance(answer, list) and original is None and message_id is None:
             raise Impossible(f"{body} was acknowledged and is lost")
         if message_id is not None:
             await one.took_place(message_id)
@@ -124,7 +125,8 @@ class _Publish:
             group_id=self.group,
             deduplication_id=self.deduplication,
         )
-        return publish_message, engine, _PUBLISHER, audience, request
+        message = publish_checks.check_one(engine, audience.topic, request)
+        return publish, engine, _PUBLISHER, audience, [message]
 
     def queues(self) -> list[ModelQueue]:
         """Those that get a copy: a FIFO queue folds what it takes for a duplicate."""

@@ -24,7 +24,7 @@ from gateway.operations.schedules.fired_messages import (
     text_of,
 )
 from gateway.operations.topics import publishing
-from gateway.operations.topics.fan_out import Queues
+from gateway.operations.topics.fan_out import Outgoing, Queues
 from gateway.operations.topics.preparing import Prepared, Publisher
 from gateway.operations.topics.publishing import PublishMessage
 from gateway.operations.turns import give_way
@@ -37,8 +37,9 @@ if TYPE_CHECKING:
     from gateway.operations.engine import Engine
     from gateway.operations.topics.topic_cache import Audience
     from storage.database import Transaction
-    from storage.model import Queue
+    from storage.model import Queue, Topic
 
+Check = Callable[["Engine", "Topic", PublishMessage], Outgoing]
 TRIES = 3
 """Of whoever finds that a queue is gone that was there when the messages were prepared."""
 _MOST_LOCKS = 500
@@ -111,11 +112,13 @@ class Written(NamedTuple):
 
 class Dispatcher:
     """Sends for one process. ``base_url``: where clients of this gateway reach it, for the links in
-    envelopes of topics."""
+    envelopes of topics. ``check``: what may be published, and how it is refused, where schedules of
+    other APIs fire, too; those of the native API were checked when they were made."""
 
-    def __init__(self, engine: Engine, base_url: str) -> None:
+    def __init__(self, engine: Engine, base_url: str, check: Check | None = None) -> None:
         self._engine = engine
         self._base_url = base_url
+        self._check = check
 
     async def __call__(
         self, tx: Transaction, now: datetime | None, groups: Sequence[Sequence[Fire]]
@@ -249,17 +252,29 @@ class Dispatcher:
         deduplication_id = target.get("deduplication_id")
         if deduplication_id is None and fire.group_name is None and audience.topic.is_fifo:
             deduplication_id = own_deduplication_id(fire)
+        text, (attributes, attribute_bytes) = text_of(fire), attributes_of(fire)
         request = PublishMessage(
-            text_of(fire),
+            text,
             target.get("subject"),
             target.get("structure"),
-            attribute_values(attributes_of(fire)[0]),
+            attribute_values(attributes),
             target.get("group_id"),
             deduplication_id,
         )
         caller = Caller(fire.account_id, fire.region, fire.account_id)
         publisher = Publisher(caller, self._base_url)
-        prepared = await publishing.prepare(self._engine, publisher, audience, request)
+        message = (
+            publishing.outgoing(
+                self._engine,
+                audience.topic,
+                request,
+                message_bytes=len(text.encode()),
+                attribute_bytes=attribute_bytes,
+            )
+            if self._check is None
+            else self._check(self._engine, audience.topic, request)
+        )
+        prepared = await publishing.prepare(self._engine, publisher, audience, message)
         return Ready(prepared.message, None, prepared)
 
     async def _audience(self, fire: Fire) -> Audience:

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from gateway.operations.queues import native_messages, native_queues, native_sending
 from gateway.operations.queues.native_sending import NativeMessage
-from gateway.operations.schedules.fired_messages import SCHEDULE_HEADER, attribute_values
+from gateway.operations.schedules.fired_messages import SCHEDULE_HEADER
 from gateway.operations.schedules.specs import QueueTarget, Target, TopicTarget
-from gateway.operations.topics import publish_checks
+from gateway.operations.topics import publishing
 from protocol import routing_keys
 from protocol.errors import Malformed
 from storage.errors import InvalidParameterValue
@@ -78,11 +78,9 @@ def _of_topic(caller: Caller, name: str, target: TopicTarget) -> dict[str, Any]:
     except Malformed as malformed:
         raise InvalidParameterValue(str(malformed)) from None
     attributes, size = _attributes(name, target.headers)
-    # Topics take fewer names than queues.
-    publish_checks.check_attributes(attribute_values(attributes))
     body = native_messages.body_of(target.message)
     size += len(body.encode())
-    most = publish_checks.MESSAGE_BYTES
+    most = publishing.MOST_BYTES
     if size > most:
         raise InvalidParameterValue(
             f"The message and its headers have {size} bytes; an event takes {most}."

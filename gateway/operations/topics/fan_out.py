@@ -27,7 +27,7 @@ _SQS_ATTRIBUTES = 10
 # attributes.
 _MOST_ESCAPED = 6
 _ENVELOPE_BYTES = 8_192
-_WEB = frozenset({"http", "https"})
+WEB = frozenset({"http", "https"})
 
 Queues = dict[QueueName, Queue | None]
 """What was found out about queues; None: it does not exist."""
@@ -290,8 +290,8 @@ def copies(origin: Origin, chosen: Chosen, queues: Queues, sequence: int | None 
     others = [target for target in chosen.targets if target.queue is None]
     made = Copies(
         standard=(maker.row(*copy) for copy in _in_queues(chosen, queues) if not copy[1].is_fifo),
-        deliveries=(maker.delivery(target) for target in others if target.protocol in _WEB),
-        outbox=(maker.outbox(target) for target in others if target.protocol not in _WEB),
+        deliveries=(maker.delivery(target) for target in others if target.protocol in WEB),
+        outbox=(maker.outbox(target) for target in others if target.protocol not in WEB),
     )
     made.fifo += [maker.row(*copy) for copy in _in_queues(chosen, queues) if copy[1].is_fifo]
     return made

@@ -1,14 +1,19 @@
-"""The outbox as people look at it: list, find, clear. Nothing here is part of AWS."""
+"""The outbox: what AWS would send elsewhere is kept in it, and people list, find and clear it."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from gateway.operations.identifiers import new_id
+from gateway.operations.queues import message_attributes
+from storage.model import NewOutboxMessage
 from storage.topics import outbox
 from storage.topics.outbox import OutboxFilter, OutboxMessage
 
 if TYPE_CHECKING:
+    from gateway.operations.caller import Caller
     from gateway.operations.engine import Engine
+    from gateway.operations.topics.publishing import PublishMessage
 
 _CLEARED_AT_ONCE = 2_000
 
@@ -18,6 +23,33 @@ class Listing(NamedTuple):
 
     messages: list[OutboxMessage]
     next_id: int | None
+
+
+async def keep(
+    engine: Engine,
+    caller: Caller,
+    protocol: str,
+    destination: str,
+    text: str,
+    request: PublishMessage,
+) -> str:
+    """The id of a message that goes to nobody's topic: it is kept, and sent nowhere."""
+    kept = NewOutboxMessage(
+        account_id=caller.account_id,
+        region=caller.region,
+        protocol=protocol,
+        destination=destination,
+        kind="Notification",
+        topic_arn=None,
+        subscription_arn=None,
+        message_id=new_id(),
+        subject=request.subject,
+        body=text,
+        attributes=message_attributes.stored(request.attributes) if request.attributes else None,
+    )
+    async with engine.database.transaction() as tx:
+        await outbox.insert(tx, engine.clock.of(caller.account_id).now(), [kept])
+    return kept.message_id
 
 
 async def list_outbox(

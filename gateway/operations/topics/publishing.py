@@ -1,6 +1,6 @@
-"""Publish and PublishBatch: checks, fan-out, the entry for a lane (docs/contract/sns.md 3.5, 3.6).
+"""Publishing: fan-out and the entry for a lane (docs/contract/sns.md 3.5, 3.6).
 
-Like sends, these operations hand an entry to a lane and return; ``reply`` gets the result or the
+Like a send, a publish hands an entry to a lane and returns; ``reply`` gets the result or the
 exception after the commit. Everything that one publish writes is one transaction. A publish whose
 queues are all cached and can take it goes without a task; whatever else must be looked up first
 does so in one.
@@ -16,8 +16,8 @@ from gateway.operations.identifiers import new_id
 from gateway.operations.queues import message_attributes
 from gateway.operations.queues.queue_cache import QueueName
 from gateway.operations.queues.receiving import Reply, spawn
-from gateway.operations.topics import publish_checks
 from gateway.operations.topics.fan_out import (
+    WEB,
     Chosen,
     CopyMaker,
     Origin,
@@ -38,14 +38,7 @@ from gateway.operations.topics.preparing import (
 from gateway.operations.topics.topic_cache import Audience, Target
 from protocol import sequence_numbers
 from protocol.digests import content_based_id
-from storage.errors import (
-    BatchRequestTooLong,
-    InvalidParameter,
-    PriorEntryRefused,
-    Rejected,
-    ValidationFailed,
-)
-from storage.model import Queue
+from storage.model import Queue, Topic
 from storage.queues.messages import FanOut
 from storage.queues.rows import Row
 from storage.topics.publishing import Publication, Written
@@ -65,21 +58,22 @@ a long message for a thousand queues takes no room that others could have."""
 _MOST_TO_FILTER_BYTES = 1 << 20
 """Of messages, once for each subscription: what is filtered without giving way to others."""
 _TRIES = 3
+MOST_BYTES = 262_144
+"""Of what is published at once, messages and attributes together."""
 
 
 class PublishMessage(NamedTuple):
-    """One message to publish."""
+    """One message as its publisher gives it; None: without one."""
 
     message: str | None
     subject: str | None = None
     structure: str | None = None
+    """How a face says that the message has texts by protocol."""
     attributes: Values | None = None
     group_id: str | None = None
     deduplication_id: str | None = None
     delay_seconds: int | None = None
-    """Of copies in standard queues; None: each queue's own. The AWS API has no such thing."""
-    wants_places: bool = False
-    """The publisher wants to know which messages its copies in queues became."""
+    """Of copies in standard queues; None: each queue's own."""
 
 
 class Published(NamedTuple):
@@ -89,114 +83,28 @@ class Published(NamedTuple):
     sequence_number: str | None = None
     places: Sequence[tuple[Queue, int]] = ()
     """The copies in queues: queue and sequence. Only for who wanted them."""
+    delivery_count: int = 0
+    """Deliveries to web hooks that were written. Only for who wanted places."""
 
 
-def publish_message(
+def outgoing(
     engine: Engine,
-    publisher: Publisher,
-    audience: Audience,
+    topic: Topic,
     request: PublishMessage,
-    reply: Reply,
-) -> None:
-    """Publish one message to a topic; the reply is Published.
+    *,
+    message_bytes: int,
+    attribute_bytes: int,
+    texts: dict[str, str] | None = None,
+) -> Outgoing:
+    """A message that its face has checked, and everything about it that needs no database.
 
-    A duplicate of the last five minutes on a FIFO topic gets the first one's id and number, and
-    goes nowhere.
+    It has a group id if the topic is a FIFO topic, and a deduplication id unless the topic makes it
+    of the content. ``texts`` are those by protocol, with one for ``default``.
     """
-    outgoing = check(engine, audience, request)
-    if outgoing.size_bytes > publish_checks.MESSAGE_BYTES:
-        raise InvalidParameter("Message too long")
-    publishing = _Publishing(engine, publisher, audience, [outgoing], lambda r: reply(_first(r)))
-    publishing.wants_places = request.wants_places
-    publishing.start()
-
-
-def _first(result: object) -> object:
-    return result[0] if isinstance(result, list) else result
-
-
-def publish_messages(
-    engine: Engine,
-    publisher: Publisher,
-    audience: Audience,
-    requests: list[PublishMessage],
-    reply: Reply,
-) -> None:
-    """Publish a batch in order; the reply is list[Published | Rejected], one for each request.
-
-    An empty message fails alone, everything else that is wrong with one fails them all. On a FIFO
-    topic what follows an empty message in its group fails, too (PriorEntryRefused).
-    """
-    closed: set[str | None] = set()
-    outcomes: list[Published | Rejected] = []
-    good: list[Outgoing] = []
-    total = 0
-    for number, request in enumerate(requests, 1):
-        if request.message == "":
-            outcomes.append(InvalidParameter("Empty message"))
-            if audience.topic.is_fifo:
-                closed.add(request.group_id)
-            continue
-        try:
-            outgoing = check(engine, audience, request)
-        except ValidationFailed as refusal:
-            raise refusal.within(f"publishBatchRequestEntries.{number}.member") from None
-        total += outgoing.size_bytes
-        if closed and request.group_id in closed:
-            outcomes.append(PriorEntryRefused(request.group_id or ""))
-            continue
-        good.append(outgoing)
-        outcomes.append(Published(outgoing.message_id))
-    if total > publish_checks.MESSAGE_BYTES:
-        raise BatchRequestTooLong(
-            "The length of all the messages put together is more than the limit."
-        )
-    if not good:
-        reply(outcomes)
-        return
-
-    def done(result: object) -> None:
-        if isinstance(result, list):
-            published = iter(result)
-            result = [o if isinstance(o, Rejected) else next(published) for o in outcomes]
-        reply(result)
-
-    _Publishing(engine, publisher, audience, good, done).start()
-
-
-async def prepare(
-    engine: Engine, publisher: Publisher, audience: Audience, request: PublishMessage
-) -> Prepared:
-    """Check one message and find out everything that is needed to write it
-    (``storage.topics.publishing.write``) within a transaction of the caller's.
-
-    Whoever wrote it calls ``committed`` after the commit.
-    """
-    outgoing = check(engine, audience, request)
-    if outgoing.size_bytes > publish_checks.MESSAGE_BYTES:
-        raise InvalidParameter("Message too long")
-    engine.series.topics.of(audience.topic).published += 1
-    targets = await choose_gently(audience.targets, outgoing)
-    origin, [chosen], queues = await look_up(
-        engine, publisher, audience, [Chosen(outgoing, targets)]
-    )
-    return Prepared(engine, audience.topic, chosen, queues, message_for(origin, chosen, queues))
-
-
-def check(engine: Engine, audience: Audience, request: PublishMessage) -> Outgoing:
-    """Check one message and work out everything about it that needs no database."""
-    message, subject, structure, attributes, group_id, deduplication_id, delay_seconds, _ = request
-    encoded = publish_checks.check_message(message)
+    message, subject, _, attributes, group_id, deduplication_id, delay_seconds = request
     assert message is not None
-    if subject is not None:
-        publish_checks.check_subject(subject)
-    texts = publish_checks.check_structure(structure, message) if structure else None
-    attribute_bytes = publish_checks.check_attributes(attributes) if attributes else 0
-    topic = audience.topic
-    if topic.is_fifo or group_id is not None or deduplication_id is not None:
-        publish_checks.check_ids(topic, group_id, deduplication_id)
-        if topic.is_fifo and deduplication_id is None:
-            deduplication_id = content_based_id(message)
+    if topic.is_fifo and deduplication_id is None:
+        deduplication_id = content_based_id(message)
     return Outgoing(
         new_id(),
         message,
@@ -207,10 +115,45 @@ def check(engine: Engine, audience: Audience, request: PublishMessage) -> Outgoi
         engine.clock.of(topic.account_id).instant(),
         group_id,
         deduplication_id,
-        len(encoded) + attribute_bytes,
+        message_bytes + attribute_bytes,
         attribute_bytes,
         delay_seconds,
     )
+
+
+def publish(
+    engine: Engine,
+    publisher: Publisher,
+    audience: Audience,
+    messages: list[Outgoing],
+    reply: Reply,
+    *,
+    wants_places: bool = False,
+) -> None:
+    """Publish messages to a topic in their order; the reply is list[Published], one for each.
+
+    A duplicate of the last five minutes on a FIFO topic gets the first one's id and number, and
+    goes nowhere. ``wants_places``: of one message, to be told what it became.
+    """
+    publishing = _Publishing(engine, publisher, audience, messages, reply)
+    publishing.wants_places = wants_places
+    publishing.start()
+
+
+async def prepare(
+    engine: Engine, publisher: Publisher, audience: Audience, message: Outgoing
+) -> Prepared:
+    """Find out everything that is needed to write one message (``storage.topics.publishing.write``)
+    within a transaction of the caller's.
+
+    Whoever wrote it calls ``committed`` after the commit.
+    """
+    engine.series.topics.of(audience.topic).published += 1
+    targets = await choose_gently(audience.targets, message)
+    origin, [chosen], queues = await look_up(
+        engine, publisher, audience, [Chosen(message, targets)]
+    )
+    return Prepared(engine, audience.topic, chosen, queues, message_for(origin, chosen, queues))
 
 
 class _Publishing:
@@ -444,13 +387,18 @@ class _Publishing:
             self._answer()
 
     def _answer(self) -> None:
-        places = tuple(self._places)
+        places, delivery_count = tuple(self._places), 0
+        if self.wants_places:
+            [message] = self._messages
+            delivery_count = sum([target.protocol in WEB for target in self._targets(message)])
         if self._outcomes:
-            self._reply([_published(outcome, places) for outcome in self._outcomes])
+            self._reply([_published(one, places, delivery_count) for one in self._outcomes])
         else:
             self._reply([Published(one.message_id, None, places) for one in self._messages])
 
 
-def _published(outcome: Written, places: Sequence[tuple[Queue, int]]) -> Published:
+def _published(
+    outcome: Written, places: Sequence[tuple[Queue, int]], delivery_count: int
+) -> Published:
     number = None if outcome.sequence is None else sequence_numbers.of_topic(outcome.sequence)
-    return Published(outcome.message_id, number, places)
+    return Published(outcome.message_id, number, places, delivery_count)

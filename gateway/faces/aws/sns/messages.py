@@ -8,11 +8,12 @@ from typing import Any, NamedTuple
 
 from gateway.faces.aws.face import Binding, Call, Members
 from gateway.faces.aws.refusals import failed_entry
+from gateway.faces.aws.sns import direct_messages, publish_checks
 from gateway.operations.engine import Engine
 from gateway.operations.queues.messages import answered
 from gateway.operations.queues.receiving import Reply
-from gateway.operations.topics import direct_messages, publishing
-from gateway.operations.topics.direct_messages import DirectMessage
+from gateway.operations.topics import publishing
+from gateway.operations.topics.fan_out import Outgoing
 from gateway.operations.topics.live_topics import checked_topic_arn
 from gateway.operations.topics.preparing import Publisher
 from gateway.operations.topics.publishing import Published, PublishMessage
@@ -20,8 +21,10 @@ from gateway.operations.topics.topic_cache import Audience
 from protocol import names
 from storage.errors import (
     BatchEntryIdsNotDistinct,
+    BatchRequestTooLong,
     InvalidBatchEntryId,
     InvalidParameter,
+    PriorEntryRefused,
     Rejected,
     TooManyEntriesInBatchRequest,
     ValidationFailed,
@@ -68,18 +71,65 @@ def _published_members(published: Published) -> Members:
 
 def _start_publish(context: TopicContext, members: Members, reply: Reply) -> None:
     engine, publisher, audience = context
-    publishing.publish_message(engine, publisher, audience, _to_publish(members), reply)
+    message = publish_checks.check_one(engine, audience.topic, _to_publish(members))
+    publishing.publish(engine, publisher, audience, [message], reply)
 
 
 def _finish_publish(_: TopicContext, __: Members, published: Any) -> Members:
-    return _published_members(published)
+    return _published_members(published[0])
 
 
 def _start_batch(context: TopicContext, members: Members, reply: Reply) -> None:
     engine, publisher, audience = context
     entries = _checked_entries(members.get("PublishBatchRequestEntries"))
-    requests = [_to_publish(entry) for entry in entries]
-    publishing.publish_messages(engine, publisher, audience, requests, reply)
+    good, refused = _checked_messages(context, entries)
+    if not refused:
+        publishing.publish(engine, publisher, audience, good, reply)
+        return
+
+    def done(result: object) -> None:
+        if isinstance(result, list):
+            published = iter(result)
+            result = [refused.get(place) or next(published) for place in range(len(entries))]
+        reply(result)
+
+    if good:
+        publishing.publish(engine, publisher, audience, good, done)
+    else:
+        done([])
+
+
+def _checked_messages(
+    context: TopicContext, entries: Sequence[Members]
+) -> tuple[list[Outgoing], dict[int, Rejected]]:
+    """What can be published, and what is refused, by its place: an empty message is, and on a FIFO
+    topic what follows it in its group. Everything else that is wrong with one fails them all."""
+    engine, _, audience = context
+    refused: dict[int, Rejected] = {}
+    closed: set[str | None] = set()
+    good: list[Outgoing] = []
+    total = 0
+    for place, entry in enumerate(entries):
+        group_id = entry.get("MessageGroupId")
+        if entry.get("Message") == "":
+            refused[place] = InvalidParameter("Empty message")
+            if audience.topic.is_fifo:
+                closed.add(group_id)
+            continue
+        try:
+            message = publish_checks.check(engine, audience.topic, _to_publish(entry))
+        except ValidationFailed as refusal:
+            raise refusal.within(f"publishBatchRequestEntries.{place + 1}.member") from None
+        total += message.size_bytes
+        if closed and group_id in closed:
+            refused[place] = PriorEntryRefused(group_id or "")
+        else:
+            good.append(message)
+    if total > publishing.MOST_BYTES:
+        raise BatchRequestTooLong(
+            "The length of all the messages put together is more than the limit."
+        )
+    return good, refused
 
 
 def _checked_entries(entries: Sequence[Members] | None) -> Sequence[Members]:
@@ -162,13 +212,7 @@ async def publish(call: Call) -> Members:
     if topic_arn_of(members) is not None:
         member = "topicArn" if "TopicArn" in given else "targetArn"
         return await _to_topic(call, HOT["Publish"], member)
-    message = DirectMessage(
-        members.get("Message"),
-        members.get("Subject"),
-        members.get("MessageStructure"),
-        members.get("MessageAttributes"),
-    )
-    engine, caller = call.engine, call.caller
+    engine, caller, message = call.engine, call.caller, _to_publish(members)
     if members.get("PhoneNumber"):
         phone_number = members["PhoneNumber"]
         message_id = await direct_messages.send_text(engine, caller, phone_number, message)

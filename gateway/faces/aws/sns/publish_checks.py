@@ -7,7 +7,10 @@ from typing import Any
 
 import orjson
 
+from gateway.operations.engine import Engine
 from gateway.operations.queues.message_attributes import Values
+from gateway.operations.topics.fan_out import Outgoing
+from gateway.operations.topics.publishing import MOST_BYTES, PublishMessage, outgoing
 from protocol import names
 from storage.errors import (
     InvalidParameter,
@@ -16,7 +19,6 @@ from storage.errors import (
 )
 from storage.model import Topic
 
-MESSAGE_BYTES = 262_144
 _SUBJECT_CHARACTERS = 100
 _NAME_BYTES = 256
 _NAME_TEXT = (
@@ -28,6 +30,35 @@ _NO_DEDUPLICATION = (
     "The topic should either have ContentBasedDeduplication enabled or MessageDeduplicationId "
     "provided explicitly"
 )
+
+
+def check_one(engine: Engine, topic: Topic, request: PublishMessage) -> Outgoing:
+    """What is to be published alone."""
+    checked = check(engine, topic, request)
+    if checked.size_bytes > MOST_BYTES:
+        raise InvalidParameter("Message too long")
+    return checked
+
+
+def check(engine: Engine, topic: Topic, request: PublishMessage) -> Outgoing:
+    """One of perhaps several messages: how long they are together remains to be checked."""
+    message, subject, structure, attributes, group_id, deduplication_id, _ = request
+    encoded = check_message(message)
+    assert message is not None
+    if subject is not None:
+        check_subject(subject)
+    texts = check_structure(structure, message) if structure else None
+    attribute_bytes = check_attributes(attributes) if attributes else 0
+    if topic.is_fifo or group_id is not None or deduplication_id is not None:
+        check_ids(topic, group_id, deduplication_id)
+    return outgoing(
+        engine,
+        topic,
+        request,
+        message_bytes=len(encoded),
+        attribute_bytes=attribute_bytes,
+        texts=texts,
+    )
 
 
 def check_message(message: str | None) -> bytes:

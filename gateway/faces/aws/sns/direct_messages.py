@@ -1,0 +1,44 @@
+"""Publish to one push endpoint or phone number: kept in the outbox, sent nowhere."""
+
+from __future__ import annotations
+
+from gateway.faces.aws.sns import publish_checks
+from gateway.operations.caller import Caller
+from gateway.operations.engine import Engine
+from gateway.operations.topics import outbox, push_endpoints, sms
+from gateway.operations.topics.publishing import MOST_BYTES, PublishMessage
+from storage.errors import InvalidParameter
+
+_SMS_CHARACTERS = 1_600
+
+
+async def send_text(
+    engine: Engine, caller: Caller, phone_number: str, request: PublishMessage
+) -> str:
+    """The id of an SMS to the number. Refuses numbers that are none or have opted out."""
+    text = _checked(request, ("sms",))
+    if len(text) > _SMS_CHARACTERS:
+        raise InvalidParameter("Message too long")
+    number = await sms.check_phone_for_publish(engine, caller, phone_number)
+    return await outbox.keep(engine, caller, "sms", number, text, request)
+
+
+async def push(engine: Engine, caller: Caller, target_arn: str, request: PublishMessage) -> str:
+    """The id of a message to the endpoint. Refuses missing and disabled ones."""
+    endpoint = await push_endpoints.endpoint_for_publish(engine, caller, target_arn)
+    text = _checked(request, (endpoint.platform, "default"))
+    return await outbox.keep(engine, caller, "application", target_arn, text, request)
+
+
+def _checked(request: PublishMessage, keys: tuple[str, ...]) -> str:
+    """The text for the first of these keys that a message in JSON has."""
+    encoded = publish_checks.check_message(request.message)
+    assert request.message is not None
+    publish_checks.check_subject(request.subject)
+    size = len(encoded) + publish_checks.check_attributes(request.attributes)
+    if size > MOST_BYTES:
+        raise InvalidParameter("Message too long")
+    texts = publish_checks.check_structure(request.structure, request.message)
+    if texts is None:
+        return request.message
+    return next((texts[key] for key in keys if key in texts), texts["default"])
