@@ -314,18 +314,37 @@ class VerificationFailed(Rejected):
 
 
 class ScheduleInvalid(Rejected):
-    """EventBridge Scheduler: a member is absent, breaks a rule or does not fit the others."""
+    """A member of a schedule or a group is absent, breaks a rule or does not fit the others."""
+
+
+class ScheduleDoesNotExist(Rejected):
+    """No schedule of that name in the group."""
+
+    kind = Kind.ABSENT
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"Schedule {name} does not exist.")
+        self.name = name
+
+
+class ScheduleExists(Rejected):
+    """A schedule of that name in the group."""
+
+    kind = Kind.EXISTS
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"Schedule {name} already exists.")
+        self.name = name
 
 
 class ScheduleConflict(Rejected):
-    """EventBridge Scheduler: a schedule or a group of that name, or a client token with other
-    parameters."""
+    """A group of that name, or one that is being deleted; a client token with other parameters."""
 
     kind = Kind.EXISTS
 
 
 class ScheduleQuotaExceeded(Rejected):
-    """EventBridge Scheduler: more groups of schedules than an account may have."""
+    """More groups of schedules than an account may have."""
 
     kind = Kind.LIMIT
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 from uuid import UUID
 
 
@@ -253,3 +253,78 @@ class NewOutboxMessage(NamedTuple):
     body: str
     attributes: str | None
     """Message attributes as JSON: {name: {"DataType", "StringValue" | "BinaryValue" base64}}."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewSchedule:
+    """A schedule to create, or what replaces one."""
+
+    account_id: str
+    region: str
+    group_id: int | None = None
+    """None: it is in no group."""
+    name: str
+    spec: Mapping[str, Any]
+    """As its face reads it back; nothing here looks into it."""
+    timing: Mapping[str, Any]
+    """``protocol.expressions.Timing`` as JSON."""
+    target: Mapping[str, Any]
+    """Where to and what: ``kind`` is queue, topic or outbox; gateway/operations/schedules has the
+    rest."""
+    is_active: bool = True
+    catchup: bool = False
+    """Whether missed times are made up for, oldest first, ``catchup_limit`` of them at most."""
+    catchup_limit: int = 1
+    failure_threshold: int | None = None
+    """Failures in a row after which it is paused; None: never."""
+    deletes_itself: bool = False
+    """Whether it goes after its last time."""
+    window_seconds: int = 0
+    """It is fired some time within this after the time; 0: at the time."""
+    starts_at: datetime | None = None
+    ends_at: datetime | None = None
+    max_attempts: int = 0
+    """Repetitions of an invocation that failed, beside the first attempt."""
+    max_age_seconds: int | None = None
+    """How long after the first attempt an invocation is tried again; None: a day."""
+    dead_letter: Mapping[str, str] | None = None
+    """``account_id``, ``region`` and ``queue_name`` of the queue for what failed for good."""
+    client_token: str | None = None
+    next_fire_at: datetime | None
+    """The next time; None: there is none."""
+    due_at: datetime | None
+    """When that is to be fired: not the time itself when there is a window."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Schedule(NewSchedule):
+    """A stored schedule."""
+
+    schedule_id: int
+    group_name: str | None
+    failure_count: int
+    """In a row, since it was changed last."""
+    last_error: str | None
+    last_fired_at: datetime | None
+    last_scheduled_for: datetime | None
+    """The time for which it was fired last."""
+    fired_count: int
+    skipped_count: int
+    """Times that were missed and not made up for."""
+    created_at: datetime
+    modified_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduleGroup:
+    """One group. ``is_deleting``: it takes no new schedules and goes when its last one is gone."""
+
+    group_id: int
+    account_id: str
+    region: str
+    name: str
+    tags: Mapping[str, str]
+    is_deleting: bool
+    client_token: str | None
+    created_at: datetime
+    modified_at: datetime

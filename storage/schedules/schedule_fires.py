@@ -34,7 +34,7 @@ class Fire(NamedTuple):
     """Of the schedule, as are region, group and name."""
     region: str
     group_name: str | None
-    """None: a schedule of the native API."""
+    """None: a schedule without a group."""
     name: str
     target: Mapping[str, Any]
     scheduled_for: datetime

@@ -1,4 +1,4 @@
-"""Groups of schedules: EventBridge Scheduler has them, the native API has not.
+"""Groups of schedules; there are schedules without one, too.
 
 A client token is kept with what it made, so that a repeated request can be told from a second one.
 """
@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING
 
+from storage.model import ScheduleGroup
 from storage.notifications import tell_schedules_changed
 from storage.planning import probe_by_key
 from storage.queries import load
@@ -38,21 +38,6 @@ DEFAULT = "default"
 
 _AT_ONCE = 1_000
 """Schedules that go in the transaction that deletes their group; a worker removes more."""
-
-
-@dataclass(frozen=True, slots=True)
-class ScheduleGroup:
-    """One group. ``is_deleting``: it takes no new schedules and goes when its last one is gone."""
-
-    group_id: int
-    account_id: str
-    region: str
-    name: str
-    tags: Mapping[str, str]
-    is_deleting: bool
-    client_token: str | None
-    created_at: datetime
-    modified_at: datetime
 
 
 def _group(row: asyncpg.Record) -> ScheduleGroup:

@@ -1,4 +1,4 @@
--- Groups of schedules (EventBridge Scheduler).
+-- Groups of schedules.
 -- Every statement that needs the time takes `now`; NULL means the clock of the database.
 
 -- name: find

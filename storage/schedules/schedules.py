@@ -1,7 +1,7 @@
-"""Schedules as their APIs see them: create, find, change, delete and list.
+"""Schedules as faces see them: create, find, change, delete and list.
 
-A schedule is one of the native API, without a group, or one of EventBridge Scheduler, in a group.
-Both share the table, the targets and whoever fires them (``schedule_fires``), but not the names.
+Names are those of a group, or of schedules without one. All share the table, the targets and
+whoever fires them (``schedule_fires``).
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+from storage.model import NewSchedule, Schedule
 from storage.notifications import tell_schedules_changed
 from storage.planning import probe_by_key
 from storage.queries import load
@@ -33,82 +34,18 @@ _SET_STATE = _SQL["set_state"].text
 _DELETE = _SQL["delete"].text
 _PAGE = _SQL["page"].text
 
-_NATIVE = 0
+_NO_GROUP = 0
 _LAST_GROUP = (1 << 31) - 1
 
 
 @dataclass(frozen=True, slots=True)
-class NewSchedule:
-    """A schedule to create, or what replaces one."""
-
-    account_id: str
-    region: str
-    group_id: int | None
-    """None: of the native API."""
-    name: str
-    spec: Mapping[str, Any]
-    """As its API reads it back; nothing here looks into it."""
-    timing: Mapping[str, Any]
-    """``protocol.expressions.Timing`` as JSON."""
-    target: Mapping[str, Any]
-    """Where to and what: ``kind`` is queue or topic; gateway/operations/schedules has the rest."""
-    is_active: bool
-    catchup: bool
-    """Whether missed times are made up for, oldest first, ``catchup_limit`` of them at most."""
-    catchup_limit: int
-    failure_threshold: int | None
-    """Failures in a row after which it is paused; None: never."""
-    deletes_itself: bool
-    """Whether it goes after its last time."""
-    window_seconds: int
-    """It is fired some time within this after the time; 0: at the time."""
-    starts_at: datetime | None
-    ends_at: datetime | None
-    max_attempts: int
-    """Repetitions of an invocation that failed, beside the first attempt."""
-    max_age_seconds: int | None
-    """How long after the first attempt an invocation is tried again; None: a day."""
-    dead_letter: Mapping[str, str] | None
-    """``account_id``, ``region`` and ``queue_name`` of the queue for what failed for good."""
-    client_token: str | None
-    next_fire_at: datetime | None
-    """The next time; None: there is none."""
-    due_at: datetime | None
-    """When that is to be fired: not the time itself when there is a window."""
-
-
-@dataclass(frozen=True, slots=True)
-class Schedule(NewSchedule):
-    """A stored schedule."""
-
-    schedule_id: int
-    group_name: str | None
-    failure_count: int
-    """In a row, since it was changed last."""
-    last_error: str | None
-    last_fired_at: datetime | None
-    last_scheduled_for: datetime | None
-    """The time for which it was fired last."""
-    fired_count: int
-    skipped_count: int
-    """Times that were missed and not made up for."""
-    created_at: datetime
-    modified_at: datetime
-
-    @property
-    def status(self) -> str:
-        """``active`` or ``paused``, as the native API says."""
-        return "active" if self.is_active else "paused"
-
-
-@dataclass(frozen=True, slots=True)
 class ScheduleFilter:
-    """Which schedules to list. ``is_native``: those of the native API; else those of the group, or
+    """Which schedules to list: those without a group, or, with ``is_grouped``, those of the group,
     of all groups when ``group_id`` is None."""
 
     account_id: str
     region: str
-    is_native: bool = True
+    is_grouped: bool = False
     group_id: int | None = None
     name_prefix: str = ""
     is_active: bool | None = None
@@ -117,11 +54,11 @@ class ScheduleFilter:
     @property
     def groups(self) -> tuple[int, int]:
         """The first and the last group."""
-        if self.is_native:
-            return _NATIVE, _NATIVE
+        if not self.is_grouped:
+            return _NO_GROUP, _NO_GROUP
         if self.group_id is not None:
             return self.group_id, self.group_id
-        return _NATIVE + 1, _LAST_GROUP
+        return _NO_GROUP + 1, _LAST_GROUP
 
 
 def to_json(value: Mapping[str, Any]) -> str:
@@ -227,8 +164,8 @@ async def create(tx: Transaction, now: datetime | None, new: NewSchedule) -> Sch
 async def find(
     tx: Transaction, account_id: str, region: str, group_id: int | None, name: str
 ) -> Schedule | None:
-    """The schedule of that name; ``group_id`` None: of the native API."""
-    row = await tx.fetchrow(_FIND, account_id, region, group_id or _NATIVE, name)
+    """The schedule of that name; ``group_id`` None: without a group."""
+    row = await tx.fetchrow(_FIND, account_id, region, group_id or _NO_GROUP, name)
     return None if row is None else schedule_of(row)
 
 
@@ -244,7 +181,7 @@ async def lock(
     """The schedule, which nobody else fires, changes or deletes until the transaction ends. One
     that is being fired now is waited for, for two seconds at most (``wait_briefly``)."""
     await wait_briefly(tx)
-    row = await tx.fetchrow(_LOCK, account_id, region, group_id or _NATIVE, name)
+    row = await tx.fetchrow(_LOCK, account_id, region, group_id or _NO_GROUP, name)
     return None if row is None else schedule_of(row)
 
 

@@ -1,4 +1,4 @@
--- Schedules: what their APIs do with them. storage/schedules/schedule_fires.sql has what firing does.
+-- Schedules: what faces do with them. storage/schedules/schedule_fires.sql has what firing does.
 -- Every statement that needs the time takes `now`; NULL means the clock of the database.
 
 -- name: present
@@ -26,7 +26,7 @@ RETURNING schedule_id
 
 -- name: find
 -- params: account_id, region, group_key, schedule_name
--- group_key 0: a schedule of the native API.
+-- group_key 0: a schedule without a group.
 SELECT s.*, g.group_name
 FROM schedules AS s LEFT JOIN schedule_groups AS g ON g.group_id = s.group_id
 WHERE s.account_id = $1 AND s.region = $2 AND coalesce(s.group_id, 0) = $3 AND s.schedule_name = $4
@@ -76,7 +76,7 @@ DELETE FROM schedules WHERE schedule_id = $1 RETURNING schedule_id
 
 -- name: page
 -- params: account_id, region, after_group, after_name, last_group, name_prefix, is_active, target_kind, limit
--- Schedules behind (after_group, after_name) in groups up to last_group, 0 being the native API;
+-- Schedules behind (after_group, after_name) in groups up to last_group, 0 being none;
 -- is_active and target_kind NULL: any.
 SELECT s.*, g.group_name
 FROM (

@@ -11,8 +11,8 @@ from gateway.operations.caller import Caller
 from gateway.operations.engine import Engine
 from gateway.operations.schedules.dispatch import Dispatcher
 from scheduler.fire import FireOptions, FireSchedules
+from storage.model import NewSchedule, Schedule
 from storage.schedules import schedules
-from storage.schedules.schedules import NewSchedule, Schedule
 
 if TYPE_CHECKING:
     import asyncpg

@@ -9,53 +9,70 @@ from typing import Any
 
 import pytest
 
+from gateway.faces.aws.scheduler import schedules
 from gateway.operations.caller import Caller
 from gateway.operations.engine import Engine
-from gateway.operations.eventbridge import groups, schedules
-from gateway.operations.eventbridge.requests import (
-    CreateScheduleGroup,
-    ListSchedules,
-    PutSchedule,
-)
 from gateway.operations.limits import LIMITS
+from gateway.operations.schedules import groups
 from storage.errors import (
     ResourceNotFound,
     ScheduleConflict,
+    ScheduleDoesNotExist,
+    ScheduleExists,
     ScheduleInvalid,
     ScheduleQuotaExceeded,
 )
+from storage.model import Schedule
 from storage.schedules import schedule_groups
-from storage.schedules.schedules import Schedule
 from tests.operations.conftest import ACCOUNT, REGION, HostAhead, TestClock
 
 NOON = datetime(2026, 11, 21, 12, 0, 0, tzinfo=UTC)
 MINUTE, HOUR, DAY = timedelta(minutes=1), timedelta(hours=1), timedelta(days=1)
 OFF = {"Mode": "OFF"}
+MEMBERS = {
+    "window": "FlexibleTimeWindow",
+    "group": "GroupName",
+    "timezone": "ScheduleExpressionTimezone",
+    "starts_at": "StartDate",
+    "ends_at": "EndDate",
+    "client_token": "ClientToken",
+}
 FLEXIBLE = {"Mode": "FLEXIBLE", "MaximumWindowInMinutes": 10}
 
 
-def put(expression: str = "rate(1 hour)", **more: Any) -> PutSchedule:
-    """A request for the schedule ``s``."""
+def put(expression: str = "rate(1 hour)", **more: Any) -> dict[str, Any]:
+    """The members of a request for the schedule ``s``."""
     target = {
         "Arn": f"arn:aws:sqs:{REGION}:{ACCOUNT}:q",
         "RoleArn": f"arn:aws:iam::{ACCOUNT}:role/r",
     }
     given = {"name": "s", "target": target, "window": OFF, **more}
-    return PutSchedule(expression=expression, **given)
+    members = {
+        MEMBERS.get(name, name[0].upper() + name[1:]): value for name, value in given.items()
+    }
+    return {"ScheduleExpression": expression, **members}
 
 
 async def read(engine: Engine, caller: Caller, name: str = "s") -> Schedule:
-    return await schedules.get_schedule(engine, caller, "default", name)
+    return await schedules.get_schedule(engine, caller, {"Name": name})
 
 
-async def created(engine: Engine, caller: Caller, request: PutSchedule) -> Schedule:
+async def listed(engine: Engine, caller: Caller) -> dict[str, Any]:
+    return await schedules.list_schedules(engine, caller, {})
+
+
+async def new_group(engine: Engine, caller: Caller, name: str, token: str | None = None) -> None:
+    await groups.create_group(engine, caller, name, tags={}, client_token=token)
+
+
+async def created(engine: Engine, caller: Caller, request: dict[str, Any]) -> Schedule:
     await schedules.create_schedule(engine, caller, request)
-    return await read(engine, caller, request.name)
+    return await read(engine, caller, request["Name"])
 
 
-async def updated(engine: Engine, caller: Caller, request: PutSchedule) -> Schedule:
+async def updated(engine: Engine, caller: Caller, request: dict[str, Any]) -> Schedule:
     await schedules.update_schedule(engine, caller, request)
-    return await read(engine, caller, request.name)
+    return await read(engine, caller, request["Name"])
 
 
 @pytest.mark.parametrize(
@@ -78,16 +95,16 @@ async def updated(engine: Engine, caller: Caller, request: PutSchedule) -> Sched
         (put("at(2026-11-22T12:00:00)", starts_at=NOON + 9 * DAY), NOON + DAY),
         (put("at(2026-11-22T12:00:00)", ends_at=NOON - 9 * DAY), NOON + DAY),
         (put("at(2026-11-21T13:30:00)", timezone="Europe/Warsaw"), NOON + 30 * MINUTE),
-        (put("rate(1 hour)", is_enabled=False), None),
+        (put("rate(1 hour)", state="DISABLED"), None),
     ],
     ids=lambda value: "",
 )
 async def test_first_time(
-    engine: Engine, caller: Caller, request_: PutSchedule, first: datetime | None
+    engine: Engine, caller: Caller, request_: dict[str, Any], first: datetime | None
 ) -> None:
     schedule = await created(engine, caller, request_)
     assert (schedule.next_fire_at, schedule.due_at) == (first, first)
-    assert schedule.is_active == request_.is_enabled
+    assert schedule.is_active == ("State" not in request_)
 
 
 async def test_a_window_is_drawn_from(engine: Engine, caller: Caller) -> None:
@@ -104,12 +121,12 @@ async def test_a_window_is_drawn_from(engine: Engine, caller: Caller) -> None:
 
 
 async def test_what_is_stored_for_whoever_fires(engine: Engine, caller: Caller) -> None:
-    target = dict(put().target) | {
+    target = put()["Target"] | {
         "Input": "hello",
         "RetryPolicy": {"MaximumRetryAttempts": 3},
         "DeadLetterConfig": {"Arn": "arn:aws:sqs:us-west-2:999999999999:dead"},
     }
-    schedule = await created(engine, caller, put(target=target, deletes_itself=True))
+    schedule = await created(engine, caller, put(target=target, ActionAfterCompletion="DELETE"))
     assert schedule.target["kind"] == "queue"
     assert (schedule.target["queue_name"], schedule.target["body"]) == ("q", "hello")
     assert schedule.dead_letter == {
@@ -157,7 +174,7 @@ async def test_a_schedule_that_was_disabled_goes_on_with_what_is_to_come(
     engine: Engine, caller: Caller, clock: TestClock
 ) -> None:
     await created(engine, caller, put("rate(1 hour)"))
-    schedule = await updated(engine, caller, put("rate(1 hour)", is_enabled=False))
+    schedule = await updated(engine, caller, put("rate(1 hour)", state="DISABLED"))
     assert (schedule.is_active, schedule.next_fire_at) == (False, None)
     clock.fixed = NOON + 5 * HOUR + MINUTE
     schedule = await updated(engine, caller, put("rate(1 hour)"))
@@ -168,7 +185,7 @@ async def test_a_time_that_passed_while_disabled_never_comes(
     engine: Engine, caller: Caller, clock: TestClock
 ) -> None:
     request = put("at(2026-11-21T13:00:00)")
-    await created(engine, caller, replace(request, is_enabled=False))
+    await created(engine, caller, {**request, "State": "DISABLED"})
     clock.fixed = NOON + 2 * HOUR
     schedule = await updated(engine, caller, request)
     assert (schedule.is_active, schedule.next_fire_at) == (True, None)
@@ -189,7 +206,7 @@ async def test_one_of_many_creators_succeeds(engine: Engine, caller: Caller) -> 
         *[schedules.create_schedule(engine, caller, request) for request in requests],
         return_exceptions=True,
     )
-    conflicts = [result for result in results if isinstance(result, ScheduleConflict)]
+    conflicts = [result for result in results if isinstance(result, ScheduleExists)]
     assert len(conflicts) == 7
     won = next(n for n, result in enumerate(results) if isinstance(result, str))
     assert (await read(engine, caller)).spec["Description"] == str(won)
@@ -209,20 +226,18 @@ async def test_a_group_that_is_being_deleted_takes_nothing_new(
     engine: Engine, caller: Caller, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(schedule_groups, "_AT_ONCE", 2)
-    await groups.create_schedule_group(engine, caller, CreateScheduleGroup("g", client_token="t"))
+    await new_group(engine, caller, "g", "t")
     for number in range(3):
         request = put(name=f"s{number}", group="g")
         await schedules.create_schedule(engine, caller, request)
-    await groups.delete_schedule_group(engine, caller, "g")
-    group = await groups.get_schedule_group(engine, caller, "g")
-    assert groups.description(group)["State"] == "DELETING"
+    await groups.delete_group(engine, caller, "g")
+    group = await groups.find_group(engine, caller, "g")
+    assert group.is_deleting
     with pytest.raises(ScheduleConflict, match="is being deleted"):
         await schedules.create_schedule(engine, caller, put(group="g"))
     with pytest.raises(ScheduleConflict, match="already exists"):
-        await groups.create_schedule_group(
-            engine, caller, CreateScheduleGroup("g", client_token="t")
-        )
-    await groups.delete_schedule_group(engine, caller, "g")
+        await new_group(engine, caller, "g", "t")
+    await groups.delete_group(engine, caller, "g")
 
 
 async def test_groups_and_their_schedules_while_the_group_goes(
@@ -230,36 +245,36 @@ async def test_groups_and_their_schedules_while_the_group_goes(
 ) -> None:
     """Whoever adds to a group while it is deleted is refused, or the addition goes with it."""
     for number in range(10):
-        await groups.create_schedule_group(engine, caller, CreateScheduleGroup("g"))
+        await new_group(engine, caller, "g")
         results = await asyncio.gather(
             schedules.create_schedule(engine, caller, put(group="g", name=f"s{number}")),
-            groups.delete_schedule_group(engine, caller, "g"),
+            groups.delete_group(engine, caller, "g"),
             schedules.create_schedule(engine, caller, put(group="g", name=f"t{number}")),
             return_exceptions=True,
         )
         for result in results:
             assert result is None or isinstance(result, str | ResourceNotFound), result
-        page = await schedules.list_schedules(engine, caller, ListSchedules())
-        assert page.schedules == []
+        page = await listed(engine, caller)
+        assert page["Schedules"] == []
 
 
 async def test_an_account_has_so_many_groups(engine: Engine, caller: Caller) -> None:
     engine.limits = replace(LIMITS, schedule_groups=3)
     for name in ("a", "b", "c"):
-        await groups.create_schedule_group(engine, caller, CreateScheduleGroup(name))
+        await new_group(engine, caller, name)
     with pytest.raises(ScheduleQuotaExceeded, match="at most 3 schedule groups"):
-        await groups.create_schedule_group(engine, caller, CreateScheduleGroup("d"))
+        await new_group(engine, caller, "d")
     other = replace(caller, region="us-west-2")
-    await groups.create_schedule_group(engine, other, CreateScheduleGroup("d"))
+    await new_group(engine, other, "d")
 
 
 async def test_refusals_write_nothing(engine: Engine, caller: Caller) -> None:
     with pytest.raises(ScheduleInvalid):
         await schedules.create_schedule(engine, caller, put("rate(1 seconds)"))
-    with pytest.raises(ResourceNotFound):
+    with pytest.raises(ScheduleDoesNotExist):
         await schedules.update_schedule(engine, caller, put())
-    page = await schedules.list_schedules(engine, caller, ListSchedules())
-    assert (page.schedules, page.next_token) == ([], None)
+    page = await listed(engine, caller)
+    assert page == {"Schedules": [], "NextToken": None}
 
 
 async def test_times_count_from_the_clock_of_the_database(engine: Engine, caller: Caller) -> None:

@@ -255,7 +255,7 @@ async def test_a_one_shot_that_failed_is_kept_and_paused(
     await store.add("s", queue_target(queue), timing=once(after(60)))
     assert await store.fire(60) == 1
     schedule = await store.get("s")
-    assert (schedule.status, schedule.next_fire_at) == ("paused", None)
+    assert (schedule.is_active, schedule.next_fire_at) == (False, None)
     assert schedule.last_error == "The specified queue does not exist."
 
 
@@ -377,8 +377,8 @@ async def test_failures_pause_at_the_threshold(
     for minute in (1, 2, 3, 4):
         await store.fire(60 * minute)
         schedule = await store.get("s")
-        states.append((schedule.status, schedule.failure_count))
-    assert states == [("active", 1), ("active", 2), ("paused", 3), ("paused", 3)]
+        states.append((schedule.is_active, schedule.failure_count))
+    assert states == [(True, 1), (True, 2), (False, 3), (False, 3)]
     assert schedule.next_fire_at == after(240)
     assert store.engine.series.schedules.paused_count == 1
 
@@ -397,7 +397,7 @@ async def test_a_success_forgets_failures(
     assert (schedule.failure_count, schedule.last_error) == (0, None)
     await delete_queue(store.engine, caller, DeleteQueue(await make_queue()))
     await store.fire(180)
-    assert (await store.get("s")).status == "active"
+    assert (await store.get("s")).is_active
 
 
 async def test_a_timing_that_cannot_be_read_pauses_its_schedule_alone(
@@ -409,7 +409,7 @@ async def test_a_timing_that_cannot_be_read_pauses_its_schedule_alone(
     await store.fire(60)
     assert await store.bodies() == ["good"]
     schedule = await store.get("bad")
-    assert schedule.status == "paused"
+    assert not schedule.is_active
     assert schedule.last_error == "The schedule cannot be read."
 
 

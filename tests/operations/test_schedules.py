@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from gateway.faces.rest.schedule_shapes import chosen_form
 from gateway.operations.caller import Caller
 from gateway.operations.engine import Engine
 from gateway.operations.schedules.changes import (
@@ -27,7 +28,6 @@ from gateway.operations.schedules.specs import (
     Target,
     TopicTarget,
     WorkflowTarget,
-    chosen_form,
 )
 from gateway.operations.schedules.targets import headers_of, message_of
 from storage.errors import (
@@ -35,8 +35,8 @@ from storage.errors import (
     InvalidParameterValue,
     QueueDoesNotExist,
     Rejected,
-    ResourceNotFound,
-    ScheduleConflict,
+    ScheduleDoesNotExist,
+    ScheduleExists,
 )
 from storage.schedules import schedules
 from tests.operations.conftest import HostAhead, MakeQueue, TestClock
@@ -78,7 +78,7 @@ async def test_a_schedule_is_kept_as_it_was_written(engine: Engine, caller: Call
     assert found.canonical == {"cron": "0 * * * *", "timezone": "UTC"}
     assert found.next_fires == tuple(NOON + timedelta(hours=n) for n in range(1, 6))
     schedule = found.schedule
-    assert (schedule.status, schedule.catchup, schedule.catchup_limit) == ("active", True, 100)
+    assert (schedule.is_active, schedule.catchup, schedule.catchup_limit) == (True, True, 100)
     assert (schedule.failure_threshold, schedule.max_attempts) == (None, 0)
     assert not schedule.deletes_itself
 
@@ -90,8 +90,8 @@ async def test_a_name_is_taken_once_in_an_account_and_region(
     event = spec(target=TopicTarget("orders.late", b"1", {}))
     await create_schedule(engine, caller, event)
     await create_schedule(engine, elsewhere, event)
-    text = await refused(ScheduleConflict, create_schedule(engine, caller, event))
-    assert text == "Schedule 'nightly' exists already. PUT /v1/schedules/nightly replaces it."
+    text = await refused(ScheduleExists, create_schedule(engine, caller, event))
+    assert text == "Schedule nightly already exists."
     await delete_schedule(engine, caller, "nightly")
     assert (await get_schedule(engine, elsewhere, "nightly")).schedule.region == "us-east-1"
     await create_schedule(engine, caller, event)
@@ -101,7 +101,7 @@ async def test_one_of_many_creators_gets_the_name(engine: Engine, caller: Caller
     calls = [create_schedule(engine, caller, spec()) for _ in range(5)]
     results = await asyncio.gather(*calls, return_exceptions=True)
     assert sorted(type(result).__name__ for result in results) == [
-        *["ScheduleConflict"] * 4,
+        *["ScheduleExists"] * 4,
         "View",
     ]
 
@@ -170,7 +170,7 @@ async def test_targets_that_are_refused(
 ) -> None:
     assert await refused(refusal, create_schedule(engine, caller, spec(target=target))) == text
     assert await refused(refusal, put_schedule(engine, caller, spec(target=target))) == text
-    await refused(ResourceNotFound, get_schedule(engine, caller, "nightly"))
+    await refused(ScheduleDoesNotExist, get_schedule(engine, caller, "nightly"))
 
 
 async def test_a_message_that_the_queue_cannot_take_is_refused(
@@ -261,12 +261,12 @@ async def test_put_of_another_expression_begins_anew(
 async def test_put_without_a_status_leaves_a_paused_schedule_paused(
     engine: Engine, caller: Caller
 ) -> None:
-    await put_schedule(engine, caller, spec(status="paused"))
+    await put_schedule(engine, caller, spec(is_active=False))
     again, _ = await put_schedule(engine, caller, spec())
-    assert again.schedule.status == "paused"
+    assert again.schedule.is_active is False
     assert again.next_fires == ()
-    resumed, _ = await put_schedule(engine, caller, spec(status="active"))
-    assert resumed.schedule.status == "active"
+    resumed, _ = await put_schedule(engine, caller, spec(is_active=True))
+    assert resumed.schedule.is_active is True
 
 
 async def test_put_does_not_bring_back_what_has_fired(
@@ -319,18 +319,18 @@ async def test_patch_that_is_refused_changes_nothing(engine: Engine, caller: Cal
     for patch in (
         PatchSchedule("nightly", form=("cron", "61 * * * *"), options={"catchup": True}),
         PatchSchedule("nightly", timezone="Mars/Olympus"),
-        PatchSchedule("nightly", target=WorkflowTarget(), options={"status": "paused"}),
+        PatchSchedule("nightly", target=WorkflowTarget(), options={"is_active": False}),
     ):
         await refused(InvalidParameterValue, patch_schedule(engine, caller, patch))
     nowhere = PatchSchedule("nightly", target=QueueTarget("nowhere", b"1", {}))
     await refused(QueueDoesNotExist, patch_schedule(engine, caller, nowhere))
     assert await get_schedule(engine, caller, "nightly") == before
     other = patch_schedule(engine, caller, PatchSchedule("other", options={"catchup": True}))
-    assert await refused(ResourceNotFound, other) == "Schedule 'other' does not exist"
+    assert await refused(ScheduleDoesNotExist, other) == "Schedule other does not exist."
 
 
-async def set_status(engine: Engine, caller: Caller, status: str, **options: Any) -> View:
-    patch = PatchSchedule("nightly", options={"status": status, **options})
+async def set_status(engine: Engine, caller: Caller, is_active: bool, **options: Any) -> View:
+    patch = PatchSchedule("nightly", options={"is_active": is_active, **options})
     return await patch_schedule(engine, caller, patch)
 
 
@@ -338,10 +338,10 @@ async def test_a_resumed_schedule_goes_on_with_the_next_time(
     engine: Engine, caller: Caller, clock: TestClock
 ) -> None:
     await create_schedule(engine, caller, spec())
-    paused = await set_status(engine, caller, "paused")
-    assert (paused.schedule.status, paused.next_fires) == ("paused", ())
+    paused = await set_status(engine, caller, False)
+    assert (paused.schedule.is_active, paused.next_fires) == (False, ())
     clock.fixed = NOON + timedelta(hours=5, minutes=30)
-    resumed = await set_status(engine, caller, "active")
+    resumed = await set_status(engine, caller, True)
     assert next_fire_at(resumed) == NOON + timedelta(hours=6)
 
 
@@ -349,9 +349,9 @@ async def test_a_resumed_schedule_that_catches_up_goes_on_where_it_stopped(
     engine: Engine, caller: Caller, clock: TestClock
 ) -> None:
     await create_schedule(engine, caller, spec(catchup=True))
-    await set_status(engine, caller, "paused")
+    await set_status(engine, caller, False)
     clock.fixed = NOON + timedelta(hours=5, minutes=30)
-    resumed = await set_status(engine, caller, "active")
+    resumed = await set_status(engine, caller, True)
     assert next_fire_at(resumed) == NOON + timedelta(hours=1)
 
 
@@ -359,24 +359,24 @@ async def test_a_schedule_that_is_resumed_in_time_misses_nothing(
     engine: Engine, caller: Caller, clock: TestClock
 ) -> None:
     created = await create_schedule(engine, caller, spec(Expression("every", "7 minutes")))
-    await set_status(engine, caller, "paused")
+    await set_status(engine, caller, False)
     clock.fixed = NOON + timedelta(minutes=3)
-    resumed = await set_status(engine, caller, "active")
+    resumed = await set_status(engine, caller, True)
     assert resumed.next_fires == created.next_fires
 
 
 async def test_a_single_time_that_passed_in_a_pause_must_be_given_anew(
     engine: Engine, caller: Caller, clock: TestClock
 ) -> None:
-    once = spec(Expression("fire_at", "2026-11-21T13:00:00Z"), status="paused")
+    once = spec(Expression("fire_at", "2026-11-21T13:00:00Z"), is_active=False)
     await create_schedule(engine, caller, once)
     clock.fixed = NOON + timedelta(hours=2)
-    text = await refused(InvalidParameterValue, set_status(engine, caller, "active"))
+    text = await refused(InvalidParameterValue, set_status(engine, caller, True))
     assert text == (
         "The time of this schedule passed while it was paused. Give it another fire_at, or set "
         "catchup to true for it to fire now."
     )
-    late = await set_status(engine, caller, "active", catchup=True)
+    late = await set_status(engine, caller, True, catchup=True)
     assert next_fire_at(late) == NOON + timedelta(hours=1)
 
 
@@ -387,7 +387,7 @@ async def test_resuming_counts_failures_anew(engine: Engine, caller: Caller) -> 
     assert (failed.schedule.failure_count, failed.schedule.last_error) == (4, "It broke.")
     put, _ = await put_schedule(engine, caller, spec())
     assert put == failed
-    resumed = await set_status(engine, caller, "active")
+    resumed = await set_status(engine, caller, True)
     assert resumed.schedule.failure_count == 0
 
 
@@ -418,7 +418,7 @@ async def test_delete_is_for_what_is_there_and_what_is_not(engine: Engine, calle
     await create_schedule(engine, caller, spec())
     await delete_schedule(engine, caller, "nightly")
     await delete_schedule(engine, caller, "nightly")
-    await refused(ResourceNotFound, get_schedule(engine, caller, "nightly"))
+    await refused(ScheduleDoesNotExist, get_schedule(engine, caller, "nightly"))
 
 
 async def test_times_count_from_the_clock_of_the_database(engine: Engine, caller: Caller) -> None:

@@ -58,8 +58,8 @@ async def test_a_list_is_in_byte_order_and_of_one_namespace(engine: Engine, call
 async def test_filters_go_together(engine: Engine, caller: Caller, make_queue: MakeQueue) -> None:
     await make_queue("orders")
     await add(engine, caller, "day-1")
-    await add(engine, caller, "day-2", status="paused")
-    await add(engine, caller, "night", status="paused")
+    await add(engine, caller, "day-2", is_active=False)
+    await add(engine, caller, "night", is_active=False)
     target = QueueTarget("orders", b"1", {})
     await create_schedule(engine, caller, ScheduleSpec("day-3", HOURLY, target))
 
@@ -67,11 +67,11 @@ async def test_filters_go_together(engine: Engine, caller: Caller, make_queue: M
         return names(await list_schedules(engine, caller, ListSchedules(**filters)))
 
     assert await listed(name_prefix="day") == ["day-1", "day-2", "day-3"]
-    assert await listed(status="paused") == ["day-2", "night"]
-    assert await listed(status="active", target_kind="topic") == ["day-1"]
+    assert await listed(is_active=False) == ["day-2", "night"]
+    assert await listed(is_active=True, target_kind="topic") == ["day-1"]
     assert await listed(target_kind="queue") == ["day-3"]
     assert await listed(target_kind="workflow") == []
-    assert await listed(status="paused", name_prefix="day") == ["day-2"]
+    assert await listed(is_active=False, name_prefix="day") == ["day-2"]
     assert await listed(name_prefix="%") == []
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from storage.schedules.schedules import NewSchedule
+from storage.model import NewSchedule
 
 if TYPE_CHECKING:
     from storage.database import Transaction

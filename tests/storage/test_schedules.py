@@ -12,11 +12,12 @@ import asyncpg
 import pytest
 
 from storage.database import Database
+from storage.model import Schedule
 from storage.notifications import Notifications
 from storage.schedules import schedule_fires, schedule_groups, schedule_invocations, schedules
 from storage.schedules.schedule_fires import Fire
 from storage.schedules.schedule_invocations import NewInvocation
-from storage.schedules.schedules import Schedule, ScheduleFilter
+from storage.schedules.schedules import ScheduleFilter
 from tests.storage.schedule_factory import ACCOUNT, MINUTE, NOON, REGION, make_schedule
 from tests.waiting import until_async
 
@@ -81,7 +82,7 @@ async def test_a_schedule_is_read_back_as_it_was_created(database: Database) -> 
     assert made is not None
     assert made == await find(database, "nightly")
     assert asdict(new).items() <= asdict(made).items()
-    assert (made.created_at, made.modified_at, made.status) == (NOON, NOON, "active")
+    assert (made.created_at, made.modified_at, made.is_active) == (NOON, NOON, True)
     assert (made.group_name, made.failure_count, made.last_error) == (None, 0, None)
     assert (made.fired_count, made.skipped_count) == (0, 0)
     assert (made.last_fired_at, made.last_scheduled_for) == (None, None)
@@ -124,7 +125,7 @@ async def test_a_replacement_keeps_place_and_counts(database: Database) -> None:
     changed = await find(database, "nightly")
     assert changed is not None
     assert (changed.schedule_id, changed.created_at) == (made.schedule_id, NOON)
-    assert (changed.modified_at, changed.status) == (NOON + MINUTE, "paused")
+    assert (changed.modified_at, changed.is_active) == (NOON + MINUTE, False)
     assert (changed.failure_count, changed.fired_count, changed.last_error) == (0, 7, "x")
     assert (changed.target["kind"], changed.next_fire_at) == ("topic", None)
 
@@ -196,11 +197,11 @@ async def test_pages_of_groups(database: Database) -> None:
     for group_id, name in ((first, "b"), (first, "a"), (second, "b"), (second, "c")):
         await create(database, name, group_id=group_id)
     await create(database, "native")
-    every = ScheduleFilter(*HERE, is_native=False)
+    every = ScheduleFilter(*HERE, is_grouped=True)
     assert await names(database, every) == ["a", "b", "b", "c"]
     assert await names(database, every, "b", after_group_id=first) == ["b", "c"]
-    assert await names(database, ScheduleFilter(*HERE, False, second)) == ["b", "c"]
-    assert await names(database, ScheduleFilter(*HERE, False, second), "b") == ["c"]
+    assert await names(database, ScheduleFilter(*HERE, True, second)) == ["b", "c"]
+    assert await names(database, ScheduleFilter(*HERE, True, second), "b") == ["c"]
 
 
 async def test_the_default_group_is_there_when_it_is_asked_for(database: Database) -> None:

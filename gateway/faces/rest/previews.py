@@ -7,11 +7,12 @@ from gateway.faces.rest.schedule_shapes import (
     NewPreview,
     NewPreviewBody,
     PreviewShown,
+    chosen_form,
     given_members,
     shown_canonical,
 )
 from gateway.operations.schedules.previews import PreviewSchedule, preview_schedule
-from gateway.operations.schedules.specs import FORMS, Expression, chosen_form
+from gateway.operations.schedules.specs import FORMS, Expression
 
 
 async def _preview(call: Call) -> Answer:

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from storage.errors import Kind, OverLimit, QueueDoesNotExist, Rejected
+from storage.errors import (
+    Kind,
+    OverLimit,
+    QueueDoesNotExist,
+    Rejected,
+    ScheduleDoesNotExist,
+    ScheduleExists,
+)
 
 _STATUSES: Mapping[Kind, int] = {
     Kind.ABSENT: 404,
@@ -27,7 +34,12 @@ def status_of(refusal: Rejected) -> int:
 
 
 def text_of(refusal: Rejected) -> str:
-    """What is said of a refusal: of a queue that is not there also its name."""
+    """What is said of a refusal: of a queue that is not there also its name, for example."""
     if isinstance(refusal, QueueDoesNotExist) and refusal.queue_name is not None:
         return f"Queue '{refusal.queue_name}' does not exist"
+    if isinstance(refusal, ScheduleDoesNotExist):
+        return f"Schedule '{refusal.name}' does not exist"
+    if isinstance(refusal, ScheduleExists):
+        name = refusal.name
+        return f"Schedule '{name}' exists already. PUT /v1/schedules/{name} replaces it."
     return str(refusal)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Annotated, Any, Literal
 
@@ -14,6 +14,7 @@ from gateway.faces.rest.messages import Delay, FifoId, Headers, JsonMessage, Mes
 from gateway.faces.rest.words import QueueName
 from gateway.operations.schedules import specs, targets
 from gateway.operations.schedules.reading import View
+from storage.errors import InvalidParameterValue
 
 _NAME_PATTERN = r"^[A-Za-z0-9_.-]{1,128}$"
 
@@ -294,6 +295,23 @@ def given_members(body: Struct, names: Iterable[str]) -> dict[str, Any]:
     return {name: value for name, value in found.items() if value is not UNSET}
 
 
+def chosen_form(members: Mapping[str, str]) -> tuple[str, str]:
+    """The one form of FORMS that is given, and its text; refuses none and several."""
+    given = [(form, members[form]) for form in specs.FORMS if form in members]
+    if len(given) == 1:
+        return given[0]
+    if not given:
+        raise InvalidParameterValue(
+            "One of cron, every, when and fire_at must say when to fire: cron such as 0 9 * * 1-5, "
+            "every such as 15 minutes, when such as every weekday at 9am, or fire_at such as "
+            "2030-01-31T09:00:00Z."
+        )
+    names = " and ".join(form for form, _ in given)
+    raise InvalidParameterValue(
+        f"Only one of cron, every, when and fire_at can say when to fire, and {names} are given."
+    )
+
+
 def wanted_target(target: QueueTarget | TopicTarget | WorkflowTarget) -> specs.Target:
     """The target for operations."""
     if isinstance(target, WorkflowTarget):
@@ -317,6 +335,11 @@ def shown_canonical(canonical: Any) -> Canonical:
     return msgspec.convert(canonical, Canonical)
 
 
+def wanted_activity(status: str | UnsetType | None) -> bool | None:
+    """A status for operations; None: none was given."""
+    return None if status is None or status is UNSET else status == "active"
+
+
 def listed(view: View) -> ListedSchedule:
     """A schedule in a list."""
     return ListedSchedule(**_members(view))
@@ -338,7 +361,7 @@ def _members(view: View) -> dict[str, Any]:
         "catchup": schedule.catchup,
         "catchup_limit": schedule.catchup_limit,
         "failure_threshold": schedule.failure_threshold,
-        "status": schedule.status,
+        "status": "active" if schedule.is_active else "paused",
         "canonical": shown_canonical(view.canonical),
         "human_readable": view.human_readable,
         "next_fire_at": schedule.next_fire_at,

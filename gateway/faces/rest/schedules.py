@@ -21,33 +21,35 @@ from gateway.faces.rest.schedule_shapes import (
     SchedulePath,
     ScheduleQuery,
     ScheduleShown,
+    chosen_form,
     given_members,
     listed,
     shown,
+    wanted_activity,
     wanted_target,
 )
-from gateway.operations.schedules import changes, reading, runs
+from gateway.operations.schedules import changes, keeping, reading, runs
 from gateway.operations.schedules.specs import (
     FORMS,
     Expression,
     Options,
     ScheduleSpec,
-    chosen_form,
 )
 from storage.errors import InvalidParameterValue
 
 _TAG = "schedules"
-_OPTIONS = ("catchup", "catchup_limit", "failure_threshold", "status")
+_OPTIONS = ("catchup", "catchup_limit", "failure_threshold")
 
 
 def _spec(name: str, body: NewSchedule | PutSchedule) -> ScheduleSpec:
     form, text = chosen_form(given_members(body, FORMS))
-    status = None if body.status is UNSET else body.status
     return ScheduleSpec(
         name,
         Expression(form, text, body.timezone),
         wanted_target(body.target),
-        Options(body.catchup, body.catchup_limit, body.failure_threshold, status),
+        Options(
+            body.catchup, body.catchup_limit, body.failure_threshold, wanted_activity(body.status)
+        ),
     )
 
 
@@ -76,12 +78,15 @@ async def _patch(call: Call) -> Answer:
     given = given_members(body, body.__struct_fields__)
     forms = {form: given[form] for form in FORMS if form in given}
     target = given.get("target")
+    options = {name: given[name] for name in _OPTIONS if name in given}
+    if "status" in given:
+        options["is_active"] = wanted_activity(given["status"])
     request = changes.PatchSchedule(
         call.path.name,
         chosen_form(forms) if forms else None,
         given.get("timezone"),
         None if target is None else wanted_target(target),
-        {name: given[name] for name in _OPTIONS if name in given},
+        options,
     )
     return Answer(200, shown(await changes.patch_schedule(call.engine, call.caller, request)))
 
@@ -94,7 +99,11 @@ async def _get(call: Call) -> Answer:
 async def _list(call: Call) -> Answer:
     query: ScheduleQuery = call.query
     request = reading.ListSchedules(
-        query.status, query.target_kind, query.name_prefix, query.after, query.limit
+        wanted_activity(query.status),
+        query.target_kind,
+        query.name_prefix,
+        query.after,
+        query.limit,
     )
     page = await reading.list_schedules(call.engine, call.caller, request)
     headers = {}
@@ -117,7 +126,7 @@ async def _delete(call: Call) -> Answer:
 
 
 async def _run(call: Call) -> Answer:
-    schedule = await reading.find_schedule(call.engine, call.caller, call.path.name)
+    schedule = await keeping.find(call.engine, call.caller, call.path.name)
     run = await runs.run_now(call.engine, call.caller, schedule, base_url=call.links_url)
     copies = [Copy(one.queue_name, one.sequence) for one in run.messages]
     return Answer(

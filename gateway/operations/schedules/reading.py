@@ -1,4 +1,4 @@
-"""Schedules of the native API as their readers see them: one, or a list by name."""
+"""Schedules in our own forms as their readers see them: one, or a list by name."""
 
 from __future__ import annotations
 
@@ -7,20 +7,14 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from gateway.operations.schedules.specs import ACTIVE
+from gateway.operations.schedules import keeping
 from protocol import expressions
 from protocol.expressions import Timing
-from storage.errors import ResourceNotFound
-from storage.schedules import schedules
-from storage.schedules.schedules import ScheduleFilter
 
 if TYPE_CHECKING:
     from gateway.operations.caller import Caller
     from gateway.operations.engine import Engine
-    from storage.schedules.schedules import Schedule
-
-_ROWS_AT_ONCE = 50
-"""Of a list: each may carry a message of the largest size."""
+    from storage.model import Schedule
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,23 +53,9 @@ def times_from(timing: Timing, first: datetime | None, count: int) -> tuple[date
     return tuple(found)
 
 
-def not_found(name: str) -> ResourceNotFound:
-    """The refusal of a schedule that is not there."""
-    return ResourceNotFound(f"Schedule '{name}' does not exist")
-
-
-async def find_schedule(engine: Engine, caller: Caller, name: str) -> Schedule:
-    """One schedule as it is stored. Raises ResourceNotFound."""
-    async with engine.database.transaction() as tx:
-        schedule = await schedules.find(tx, caller.account_id, caller.region, None, name)
-    if schedule is None:
-        raise not_found(name)
-    return schedule
-
-
 async def get_schedule(engine: Engine, caller: Caller, name: str) -> View:
-    """One schedule with its next times. Raises ResourceNotFound."""
-    return view(engine, await find_schedule(engine, caller, name))
+    """One schedule with its next times. Raises ScheduleDoesNotExist."""
+    return view(engine, await keeping.find(engine, caller, name))
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +63,7 @@ class ListSchedules:
     """Which schedules; None: whatever it is. ``after``: those whose names come behind it.
     ``limit``: how many at most, below the gateway's cap."""
 
-    status: str | None = None
+    is_active: bool | None = None
     target_kind: str | None = None
     name_prefix: str = ""
     after: str = ""
@@ -104,32 +84,11 @@ async def list_schedules(engine: Engine, caller: Caller, request: ListSchedules)
     """
     cap, room = engine.rules.schedule_list_max, engine.limits.outbox_page_bytes
     most = cap if request.limit is None else min(request.limit, cap)
-    wanted = ScheduleFilter(
-        caller.account_id,
-        caller.region,
+    wanted = keeping.Wanted(
         name_prefix=request.name_prefix,
-        is_active=None if request.status is None else request.status == ACTIVE,
+        is_active=request.is_active,
         target_kind=request.target_kind,
+        after=(0, request.after),
     )
-    found: list[View] = []
-    after = request.after
-    async with engine.database.transaction() as tx:
-        while True:
-            # One more than there is room for tells whether there are more.
-            limit = min(_ROWS_AT_ONCE, most + 1 - len(found))
-            rows = await schedules.page(tx, wanted, after, limit=limit)
-            for row in rows:
-                room -= _size(row)
-                if len(found) == most or (found and room < 0):
-                    return SchedulePage(found, True)
-                found.append(summary(row))
-            if len(rows) < limit:
-                return SchedulePage(found, False)
-            after = rows[-1].name
-
-
-def _size(schedule: Schedule) -> int:
-    """Characters that its message and headers have, nearly all that is ever long."""
-    target = schedule.target
-    message = target["body"] if target["kind"] == "queue" else target["message"]
-    return len(message) + len(target["attributes"] or "")
+    page = await keeping.page(engine, caller, wanted, summary, most=most, room=room)
+    return SchedulePage(page.shown, page.last is not None)

@@ -14,7 +14,7 @@ from storage.schedules.schedule_fires import Fire
 if TYPE_CHECKING:
     from gateway.operations.caller import Caller
     from gateway.operations.engine import Engine
-    from storage.schedules.schedules import Schedule
+    from storage.model import Schedule
 
 
 class RunMessage(NamedTuple):

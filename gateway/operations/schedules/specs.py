@@ -1,4 +1,4 @@
-"""What a schedule of the native API is to do, as its author wrote it (docs/seeds.md 1.4).
+"""What a schedule is to do, as its author wrote it in one of our forms (docs/seeds.md 1.4).
 
 A specification has an expression in one of four forms, a target, and options for times that were
 missed and for what fails. It is kept as written, beside what the engine of schedules needs.
@@ -14,14 +14,13 @@ from typing import TYPE_CHECKING
 from storage.errors import InvalidParameterValue
 
 if TYPE_CHECKING:
-    from storage.schedules.schedules import Schedule
+    from storage.model import Schedule
 
 FORMS = ("cron", "every", "when", "fire_at")
 """The members that say when; exactly one of them."""
 DEFAULT_TIMEZONE = "UTC"
 DEFAULT_CATCHUP_LIMIT = 100
 DEFAULT_FAILURE_THRESHOLD = 10
-ACTIVE, PAUSED = "active", "paused"
 
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,128}").fullmatch
 
@@ -71,14 +70,14 @@ Target = QueueTarget | TopicTarget | WorkflowTarget
 class Options:
     """What else a schedule can be told; ranges are checked by the face.
 
-    ``status`` None: active at first, and later whatever it is then. ``failure_threshold`` None: one
+    ``is_active`` None: at first, and later whatever it is then. ``failure_threshold`` None: one
     that keeps failing is never paused.
     """
 
     catchup: bool = False
     catchup_limit: int = DEFAULT_CATCHUP_LIMIT
     failure_threshold: int | None = DEFAULT_FAILURE_THRESHOLD
-    status: str | None = None
+    is_active: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,23 +88,6 @@ class ScheduleSpec:
     expression: Expression
     target: Target
     options: Options = Options()
-
-
-def chosen_form(members: Mapping[str, str]) -> tuple[str, str]:
-    """The one form of FORMS that is given, and its text; refuses none and several."""
-    given = [(form, members[form]) for form in FORMS if form in members]
-    if len(given) == 1:
-        return given[0]
-    if not given:
-        raise InvalidParameterValue(
-            "One of cron, every, when and fire_at must say when to fire: cron such as 0 9 * * 1-5, "
-            "every such as 15 minutes, when such as every weekday at 9am, or fire_at such as "
-            "2030-01-31T09:00:00Z."
-        )
-    names = " and ".join(form for form, _ in given)
-    raise InvalidParameterValue(
-        f"Only one of cron, every, when and fire_at can say when to fire, and {names} are given."
-    )
 
 
 def check_name(name: str) -> None:
@@ -125,5 +107,5 @@ def expression_of(schedule: Schedule) -> Expression:
 def options_of(schedule: Schedule) -> Options:
     """The options as they are."""
     return Options(
-        schedule.catchup, schedule.catchup_limit, schedule.failure_threshold, schedule.status
+        schedule.catchup, schedule.catchup_limit, schedule.failure_threshold, schedule.is_active
     )

@@ -1,5 +1,5 @@
-"""Where a schedule of the native API fires: checked as its author wrote it, kept as the engine
-of schedules reads it (storage.schedules.schedules).
+"""Where a schedule fires, as whoever fires it reads it, and how one gets there from what was
+written in our own form.
 
 Whatever would make every firing fail is refused at once: a queue that is not there, a message that
 it cannot take, ids that it does not know.
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from gateway.operations.queues import native_messages, native_queues, native_sending
 from gateway.operations.queues.native_sending import NativeMessage
 from gateway.operations.schedules.fired_messages import SCHEDULE_HEADER
+from gateway.operations.schedules.keeping import text_of
 from gateway.operations.schedules.specs import QueueTarget, Target, TopicTarget
 from gateway.operations.topics import publishing
 from protocol import routing_keys
@@ -23,13 +24,52 @@ if TYPE_CHECKING:
 
     from gateway.operations.caller import Caller
     from gateway.operations.engine import Engine
-    from storage.schedules.schedules import Schedule
+    from storage.model import Schedule
 
 # Its name, type and value, beside the name of the schedule.
 _SCHEDULE_HEADER_BYTES = 128
 
 
-async def resolve(engine: Engine, caller: Caller, name: str, target: Target) -> dict[str, Any]:
+Kept = dict[str, Any]
+"""A target as it is kept beside its schedule. ``error`` in it: every firing fails with that."""
+
+
+def queue_target(place: Mapping[str, str], body: str, **more: Any) -> Kept:
+    """A message for a queue: ``place`` has its account_id, region and queue_name."""
+    return {
+        "kind": "queue",
+        **place,
+        "body": body,
+        "attributes": None,
+        "group_id": None,
+        "deduplication_id": None,
+        "delay_seconds": None,
+        "system": None,
+        "substitutes": False,
+        "schedule_header": False,
+        **more,
+    }
+
+
+def topic_target(place: Mapping[str, str], message: str, **more: Any) -> Kept:
+    """A message for a topic: ``place`` has its account_id, region and topic_name."""
+    return {
+        "kind": "topic",
+        **place,
+        "message": message,
+        "subject": None,
+        "attributes": None,
+        "structure": None,
+        "group_id": None,
+        "deduplication_id": None,
+        "is_event": False,
+        "substitutes": False,
+        "schedule_header": False,
+        **more,
+    }
+
+
+async def resolve(engine: Engine, caller: Caller, name: str, target: Target) -> Kept:
     """The target of the schedule ``name`` as it is kept. Raises InvalidParameterValue, and the
     refusal of a queue that does not exist."""
     if isinstance(target, QueueTarget):
@@ -42,9 +82,7 @@ async def resolve(engine: Engine, caller: Caller, name: str, target: Target) -> 
     )
 
 
-async def _of_queue(
-    engine: Engine, caller: Caller, name: str, target: QueueTarget
-) -> dict[str, Any]:
+async def _of_queue(engine: Engine, caller: Caller, name: str, target: QueueTarget) -> Kept:
     queue = await native_queues.find(engine, caller, target.queue_name)
     attributes, size = _attributes(name, target.headers)
     message = NativeMessage(
@@ -56,23 +94,19 @@ async def _of_queue(
         target.deduplication_id,
     )
     native_sending.check(engine, queue, message)
-    return {
-        "kind": "queue",
-        "account_id": queue.account_id,
-        "region": queue.region,
-        "queue_name": queue.name,
-        "body": message.body,
-        "attributes": attributes,
-        "group_id": target.group_id,
-        "deduplication_id": target.deduplication_id,
-        "delay_seconds": target.delay,
-        "system": None,
-        "substitutes": False,
-        "schedule_header": True,
-    }
+    place = {"account_id": queue.account_id, "region": queue.region, "queue_name": queue.name}
+    return queue_target(
+        place,
+        message.body,
+        attributes=attributes,
+        group_id=target.group_id,
+        deduplication_id=target.deduplication_id,
+        delay_seconds=target.delay,
+        schedule_header=True,
+    )
 
 
-def _of_topic(caller: Caller, name: str, target: TopicTarget) -> dict[str, Any]:
+def _of_topic(caller: Caller, name: str, target: TopicTarget) -> Kept:
     try:
         routing_keys.check_key(target.routing_key)
     except Malformed as malformed:
@@ -85,21 +119,12 @@ def _of_topic(caller: Caller, name: str, target: TopicTarget) -> dict[str, Any]:
         raise InvalidParameterValue(
             f"The message and its headers have {size} bytes; an event takes {most}."
         )
-    return {
-        "kind": "topic",
+    place = {
         "account_id": caller.account_id,
         "region": caller.region,
         "topic_name": target.routing_key,
-        "message": body,
-        "subject": None,
-        "attributes": attributes,
-        "structure": None,
-        "group_id": None,
-        "deduplication_id": None,
-        "is_event": True,
-        "substitutes": False,
-        "schedule_header": True,
     }
+    return topic_target(place, body, attributes=attributes, is_event=True, schedule_header=True)
 
 
 def _attributes(name: str, headers: Mapping[str, bytes]) -> tuple[str | None, int]:
@@ -114,9 +139,7 @@ def _attributes(name: str, headers: Mapping[str, bytes]) -> tuple[str | None, in
 
 def message_of(schedule: Schedule) -> bytes:
     """The message as its author wrote it: JSON text."""
-    target = schedule.target
-    text: str = target["body"] if target["kind"] == "queue" else target["message"]
-    return text.encode()
+    return text_of(schedule).encode()
 
 
 def headers_of(schedule: Schedule) -> bytes:

@@ -1,4 +1,4 @@
-"""Expressions of the native API to timings; refusals say what would have been understood."""
+"""Expressions in our own forms to timings; refusals say what would have been understood."""
 
 from __future__ import annotations
 

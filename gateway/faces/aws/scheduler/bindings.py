@@ -8,108 +8,92 @@ from __future__ import annotations
 from typing import Any
 
 from gateway.faces.aws.face import Binding, Call, Members
-from gateway.operations.eventbridge import groups, schedules, tags
-from gateway.operations.eventbridge.requests import (
-    DEFAULT_GROUP,
-    CreateScheduleGroup,
-    ListScheduleGroups,
-    ListSchedules,
-    PutSchedule,
-)
-
-
-def _to_put(members: Members) -> PutSchedule:
-    return PutSchedule(
-        members["Name"],
-        members["ScheduleExpression"],
-        members["Target"],
-        members["FlexibleTimeWindow"],
-        group=members.get("GroupName", DEFAULT_GROUP),
-        timezone=members.get("ScheduleExpressionTimezone", "UTC"),
-        starts_at=members.get("StartDate"),
-        ends_at=members.get("EndDate"),
-        is_enabled=members.get("State") != "DISABLED",
-        deletes_itself=members.get("ActionAfterCompletion") == "DELETE",
-        description=members.get("Description"),
-        key_arn=members.get("KmsKeyArn"),
-        client_token=members.get("ClientToken"),
-    )
+from gateway.faces.aws.scheduler import schedules, tags
+from gateway.faces.aws.scheduler.pages import last_of, page_size
+from gateway.operations.pagination import token_behind
+from gateway.operations.schedules import groups
+from gateway.operations.schedules.groups import DEFAULT
+from protocol.arns import schedule_group_arn
+from storage.errors import ScheduleInvalid
+from storage.model import ScheduleGroup
 
 
 async def create_schedule(call: Call) -> Members:
-    request = _to_put(call.members)
-    return {"ScheduleArn": await schedules.create_schedule(call.engine, call.caller, request)}
+    return {"ScheduleArn": await schedules.create_schedule(call.engine, call.caller, call.members)}
 
 
 async def update_schedule(call: Call) -> Members:
-    request = _to_put(call.members)
-    return {"ScheduleArn": await schedules.update_schedule(call.engine, call.caller, request)}
+    return {"ScheduleArn": await schedules.update_schedule(call.engine, call.caller, call.members)}
 
 
 async def get_schedule(call: Call) -> Members:
-    members = call.members
-    group = members.get("GroupName", DEFAULT_GROUP)
-    found = await schedules.get_schedule(call.engine, call.caller, group, members["Name"])
-    return {
-        "Arn": schedules.arn_of(found),
-        "Name": found.name,
-        "GroupName": found.group_name,
-        "CreationDate": found.created_at,
-        "LastModificationDate": found.modified_at,
-        **schedules.description(found),
-    }
+    found = await schedules.get_schedule(call.engine, call.caller, call.members)
+    return schedules.description(found)
 
 
 async def delete_schedule(call: Call) -> None:
-    members = call.members
-    group = members.get("GroupName", DEFAULT_GROUP)
-    await schedules.delete_schedule(call.engine, call.caller, group, members["Name"])
+    await schedules.delete_schedule(call.engine, call.caller, call.members)
 
 
 async def list_schedules(call: Call) -> Members:
-    members = call.members
-    state = members.get("State")
-    request = ListSchedules(
-        members.get("GroupName"),
-        members.get("NamePrefix", ""),
-        None if state is None else state == "ENABLED",
-        members.get("NextToken"),
-        members.get("MaxResults"),
-    )
-    page = await schedules.list_schedules(call.engine, call.caller, request)
-    return {"Schedules": page.schedules, "NextToken": page.next_token}
+    return await schedules.list_schedules(call.engine, call.caller, call.members)
 
 
 def _pairs(given: list[dict[str, Any]] | None) -> tuple[tuple[str, str], ...]:
     return tuple((tag["Key"], tag["Value"]) for tag in given or ())
 
 
+def _arn_of(group: ScheduleGroup) -> str:
+    return schedule_group_arn(group.region, group.account_id, group.name)
+
+
+def _shown(group: ScheduleGroup) -> Members:
+    """As GetScheduleGroup shows it."""
+    return {
+        "Arn": _arn_of(group),
+        "Name": group.name,
+        "State": "DELETING" if group.is_deleting else "ACTIVE",
+        "CreationDate": group.created_at,
+        "LastModificationDate": group.modified_at,
+    }
+
+
 async def create_schedule_group(call: Call) -> Members:
     members = call.members
-    request = CreateScheduleGroup(
-        members["Name"], _pairs(members.get("Tags")), members.get("ClientToken")
+    given = tags.checked_tags(_pairs(members.get("Tags")))
+    group = await groups.create_group(
+        call.engine,
+        call.caller,
+        members["Name"],
+        tags=given,
+        client_token=members.get("ClientToken"),
     )
-    group = await groups.create_schedule_group(call.engine, call.caller, request)
-    return {"ScheduleGroupArn": groups.arn_of(group)}
+    return {"ScheduleGroupArn": _arn_of(group)}
 
 
 async def get_schedule_group(call: Call) -> Members:
-    name = call.members["Name"]
-    return groups.description(await groups.get_schedule_group(call.engine, call.caller, name))
+    return _shown(await groups.find_group(call.engine, call.caller, call.members["Name"]))
 
 
 async def delete_schedule_group(call: Call) -> None:
-    await groups.delete_schedule_group(call.engine, call.caller, call.members["Name"])
+    name = call.members["Name"]
+    if name == DEFAULT:
+        raise ScheduleInvalid("The default schedule group cannot be deleted.")
+    await groups.delete_group(call.engine, call.caller, name)
 
 
 async def list_schedule_groups(call: Call) -> Members:
+    """By name, in byte order."""
     members = call.members
-    request = ListScheduleGroups(
-        members.get("NamePrefix", ""), members.get("NextToken"), members.get("MaxResults")
+    found, has_more = await groups.page_of_groups(
+        call.engine,
+        call.caller,
+        name_prefix=members.get("NamePrefix", ""),
+        after=last_of("groups", members.get("NextToken")) or "",
+        most=page_size(members.get("MaxResults")),
     )
-    page = await groups.list_schedule_groups(call.engine, call.caller, request)
-    found = [groups.description(group) for group in page.groups]
-    return {"ScheduleGroups": found, "NextToken": page.next_token}
+    token = token_behind("groups", found[-1].name) if has_more else None
+    return {"ScheduleGroups": [_shown(group) for group in found], "NextToken": token}
 
 
 async def tag_resource(call: Call) -> None:

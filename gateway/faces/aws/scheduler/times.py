@@ -6,19 +6,18 @@ mean nothing to `at`, whose time may be past: then it never fires.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from random import random
-from typing import TYPE_CHECKING
+from typing import Any
 
 from protocol.expressions import Timing, Unparsable, parse_aws
 from protocol.expressions.bounds import drawn_due_at, next_within
 from storage.errors import ScheduleInvalid
+from storage.model import Schedule
 
-if TYPE_CHECKING:
-    from gateway.operations.eventbridge.requests import PutSchedule
-    from storage.schedules.schedules import Schedule
-
+Members = Mapping[str, Any]
 _LATEST_START = timedelta(minutes=5)
 _INSTANT = timedelta(microseconds=1)
 _SOME_INSTANT = datetime(2000, 1, 1, tzinfo=UTC)
@@ -32,14 +31,16 @@ class Times:
     starts_at: datetime | None
     ends_at: datetime | None
     window_seconds: int
-    next_fire_at: datetime | None
-    due_at: datetime | None
+    is_enabled: bool
+    next_fire_at: datetime | None = None
+    due_at: datetime | None = None
 
 
-def window_seconds(request: PutSchedule) -> int:
+def window_seconds(members: Members) -> int:
     """The length of the flexible window, 0 when it is off. Raises ScheduleInvalid."""
-    minutes: int | None = request.window.get("MaximumWindowInMinutes")
-    if request.window["Mode"] == "OFF":
+    window = members["FlexibleTimeWindow"]
+    minutes: int | None = window.get("MaximumWindowInMinutes")
+    if window["Mode"] == "OFF":
         if minutes is not None:
             raise ScheduleInvalid(
                 "FlexibleTimeWindow has MaximumWindowInMinutes, which goes with the mode FLEXIBLE "
@@ -53,48 +54,50 @@ def window_seconds(request: PutSchedule) -> int:
     return minutes * 60
 
 
-def timing_of(request: PutSchedule, anchor: datetime) -> Timing:
+def timing_of(members: Members, anchor: datetime) -> Timing:
     """What the expression means; a rate counts from the anchor. Raises ScheduleInvalid."""
     try:
-        return parse_aws(request.expression, timezone=request.timezone, anchor=anchor)
+        return parse_aws(
+            members["ScheduleExpression"],
+            timezone=members.get("ScheduleExpressionTimezone", "UTC"),
+            anchor=anchor,
+        )
     except Unparsable as error:
         raise ScheduleInvalid(str(error)) from None
 
 
-def check_expression(request: PutSchedule) -> None:
+def check_expression(members: Members) -> None:
     """AWS looks at it before anything about the target (docs/contract/scheduler.md 4.2). Raises
     ScheduleInvalid."""
-    timing_of(request, request.starts_at or _SOME_INSTANT)
+    timing_of(members, members.get("StartDate") or _SOME_INSTANT)
 
 
-def first_times(request: PutSchedule, now: datetime, *, kept_start: datetime | None) -> Times:
+def first_times(members: Members, now: datetime, *, kept_start: datetime | None) -> Times:
     """The times of a new schedule, or of one with a new expression. Raises ScheduleInvalid.
 
     ``kept_start`` is a StartDate that the schedule has already: it may be as old as it is.
     """
-    window = window_seconds(request)
-    timing = timing_of(request, request.starts_at or now)
-    starts_at, ends_at = _bounds(request, timing)
+    window = window_seconds(members)
+    timing = timing_of(members, members.get("StartDate") or now)
+    starts_at, ends_at = _bounds(members, timing)
     if starts_at is not None and starts_at != kept_start and starts_at < now - _LATEST_START:
         raise ScheduleInvalid("The StartDate you specify cannot be earlier than 5 minutes ago.")
-    times = Times(timing, starts_at, ends_at, window, None, None)
-    return _waiting(times, now) if request.is_enabled else times
+    times = Times(timing, starts_at, ends_at, window, _is_enabled(members))
+    return _waiting(times, now)
 
 
-def changed_times(request: PutSchedule, now: datetime, schedule: Schedule) -> Times:
+def changed_times(members: Members, now: datetime, schedule: Schedule) -> Times:
     """The times of a schedule whose expression, time zone and StartDate stay as they are.
 
     What is due already stays due, unless the schedule was disabled: then it goes on with the first
     time that is to come. Raises ScheduleInvalid.
     """
-    window = window_seconds(request)
+    window = window_seconds(members)
     timing = Timing.from_json(schedule.timing)
-    starts_at, ends_at = _bounds(request, timing)
-    times = Times(timing, starts_at, ends_at, window, None, None)
-    if not request.is_enabled:
-        return times
+    starts_at, ends_at = _bounds(members, timing)
+    times = Times(timing, starts_at, ends_at, window, _is_enabled(members))
     found = schedule.next_fire_at if schedule.is_active else None
-    if found is None:
+    if found is None or not times.is_enabled:
         return _waiting(times, now)
     if ends_at is not None and found > ends_at:
         return times
@@ -103,18 +106,24 @@ def changed_times(request: PutSchedule, now: datetime, schedule: Schedule) -> Ti
     return replace(times, next_fire_at=found, due_at=due_at)
 
 
-def _bounds(request: PutSchedule, timing: Timing) -> tuple[datetime | None, datetime | None]:
+def _is_enabled(members: Members) -> bool:
+    return members.get("State") != "DISABLED"
+
+
+def _bounds(members: Members, timing: Timing) -> tuple[datetime | None, datetime | None]:
     """StartDate and EndDate as far as they count. Raises ScheduleInvalid."""
     if timing.kind == "once":
         return None, None
-    starts_at, ends_at = request.starts_at, request.ends_at
+    starts_at, ends_at = members.get("StartDate"), members.get("EndDate")
     if starts_at is not None and ends_at is not None and starts_at >= ends_at:
         raise ScheduleInvalid("The StartDate you specify must be earlier than the EndDate.")
     return starts_at, ends_at
 
 
 def _waiting(times: Times, now: datetime) -> Times:
-    """The same with the first time from now on."""
+    """The same with the first time from now on; none while it is disabled."""
+    if not times.is_enabled:
+        return times
     found = next_within(times.timing, now - _INSTANT, times.starts_at, times.ends_at)
     due_at = drawn_due_at(found, times.window_seconds, now, random())
     return replace(times, next_fire_at=found, due_at=due_at)

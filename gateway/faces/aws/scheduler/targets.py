@@ -16,6 +16,7 @@ import orjson
 
 from gateway.operations.identifiers import bad_id
 from gateway.operations.queues import message_attributes
+from gateway.operations.schedules.targets import Kept, queue_target, topic_target
 from protocol import arns, json_wire, names
 from protocol.errors import Malformed
 from protocol.queue_urls import queue_from_url
@@ -35,12 +36,8 @@ MOST_AGE_SECONDS = 86_400
 _NO_INPUT = "{}"
 _UNIVERSAL = re.compile(rf"{UNIVERSAL}:[a-z0-9]{{1,64}}:[A-Za-z0-9]{{1,128}}")
 
-Target = dict[str, Any]
-"""A target as the engine of schedules keeps it (storage.schedules.schedules). ``error`` in it: a
-universal target's request that cannot be carried out, which every invocation fails with."""
 
-
-def stored_target(engine: Engine, caller: Caller, target: Mapping[str, Any]) -> Target:
+def stored_target(engine: Engine, caller: Caller, target: Mapping[str, Any]) -> Kept:
     """The target of a schedule. Raises ScheduleInvalid."""
     arn = target["Arn"]
     parsed = _parsed(arn)
@@ -127,55 +124,22 @@ def _place(arn: arns.Arn, name: str) -> dict[str, str]:
     return {"account_id": arn.account_id, "region": arn.region, name: arn.resource}
 
 
-def _queue(arn: arns.Arn, body: str, group_id: str | None) -> Target:
+def _queue(arn: arns.Arn, body: str, group_id: str | None) -> Kept:
     if arn.resource.endswith(".fifo") and group_id is None:
         raise ScheduleInvalid("A FIFO queue needs a MessageGroupId in SqsParameters.")
-    return _to_queue(_place(arn, "queue_name"), body, group_id=group_id)
+    return queue_target(_place(arn, "queue_name"), body, group_id=group_id, substitutes=True)
 
 
-def _topic(arn: arns.Arn, message: str) -> Target:
+def _topic(arn: arns.Arn, message: str) -> Kept:
     if arn.resource.endswith(".fifo"):
         raise ScheduleInvalid(
             f"A FIFO topic needs a MessageGroupId: use the target {PUBLISH}, whose Input can have "
             "one."
         )
-    return _to_topic(_place(arn, "topic_name"), message)
+    return topic_target(_place(arn, "topic_name"), message, substitutes=True)
 
 
-def _to_queue(place: Mapping[str, str], body: str, **more: Any) -> Target:
-    return {
-        "kind": "queue",
-        **place,
-        "body": body,
-        "attributes": None,
-        "group_id": None,
-        "deduplication_id": None,
-        "delay_seconds": None,
-        "system": None,
-        "substitutes": True,
-        "schedule_header": False,
-        **more,
-    }
-
-
-def _to_topic(place: Mapping[str, str], message: str, **more: Any) -> Target:
-    return {
-        "kind": "topic",
-        **place,
-        "message": message,
-        "subject": None,
-        "attributes": None,
-        "structure": None,
-        "group_id": None,
-        "deduplication_id": None,
-        "is_event": False,
-        "substitutes": True,
-        "schedule_header": False,
-        **more,
-    }
-
-
-def _universal(engine: Engine, caller: Caller, arn: str, text: str | None) -> Target:
+def _universal(engine: Engine, caller: Caller, arn: str, text: str | None) -> Kept:
     """The request in the Input as a target. It must be a JSON object; whatever else is wrong with
     it fails its invocations."""
     try:
@@ -191,13 +155,13 @@ def _universal(engine: Engine, caller: Caller, arn: str, text: str | None) -> Ta
     except (Rejected, Malformed) as error:
         place = {"account_id": caller.account_id, "region": caller.region}
         if arn == SEND_MESSAGE:
-            target = _to_queue({**place, "queue_name": ""}, text, error=str(error))
+            target = queue_target({**place, "queue_name": ""}, text, error=str(error))
         else:
-            target = _to_topic({**place, "topic_name": ""}, text, error=str(error))
-    return {**target, "arn": arn}
+            target = topic_target({**place, "topic_name": ""}, text, error=str(error))
+    return {**target, "arn": arn, "substitutes": True}
 
 
-def _send_message(engine: Engine, caller: Caller, encoded: bytes) -> Target:
+def _send_message(engine: Engine, caller: Caller, encoded: bytes) -> Kept:
     members = json_wire.decode(SQS.actions["SendMessage"].input, encoded)
     address = queue_from_url(members.get("QueueUrl") or "")
     if address is None:
@@ -213,7 +177,7 @@ def _send_message(engine: Engine, caller: Caller, encoded: bytes) -> Target:
     }
     _check_send(engine, members, is_fifo=address.name.endswith(".fifo"))
     checked = message_attributes.check(members.get("MessageAttributes"), engine.limits)
-    return _to_queue(
+    return queue_target(
         place,
         members["MessageBody"],
         attributes=checked.stored,
@@ -243,7 +207,7 @@ def _check_send(engine: Engine, members: Mapping[str, Any], *, is_fifo: bool) ->
             raise bad_id(name, value)
 
 
-def _publish(_: Engine, __: Caller, encoded: bytes) -> Target:
+def _publish(_: Engine, __: Caller, encoded: bytes) -> Kept:
     members = json_wire.decode(SNS.actions["Publish"].input, encoded)
     if members.get("PhoneNumber") is not None:
         raise UnsupportedOperation("A schedule publishes to topics, not to phone numbers.")
@@ -251,7 +215,7 @@ def _publish(_: Engine, __: Caller, encoded: bytes) -> Target:
     if members.get("Message") is None:
         raise InvalidParameterValue("The Input has no Message.")
     values = members.get("MessageAttributes")
-    return _to_topic(
+    return topic_target(
         _place(arn, "topic_name"),
         members["Message"],
         subject=members.get("Subject"),

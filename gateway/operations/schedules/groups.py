@@ -1,52 +1,27 @@
-"""Groups of schedules (docs/contract/scheduler.md 4.1): the one named `default` is always there."""
+"""Groups of schedules: the one named `default` is always there."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
 
-from gateway.operations.eventbridge.pages import last_of, page_size
-from gateway.operations.eventbridge.requests import CreateScheduleGroup, ListScheduleGroups
-from gateway.operations.eventbridge.tags import checked_tags
-from gateway.operations.pagination import token_behind
-from protocol.arns import schedule_group_arn
-from storage.errors import (
-    ResourceNotFound,
-    ScheduleConflict,
-    ScheduleInvalid,
-    ScheduleQuotaExceeded,
-    Unavailable,
-)
+from storage.errors import ResourceNotFound, ScheduleConflict, ScheduleQuotaExceeded, Unavailable
+from storage.model import ScheduleGroup
 from storage.schedules import schedule_groups
-from storage.schedules.schedule_groups import DEFAULT, ScheduleGroup
 
 if TYPE_CHECKING:
     from gateway.operations.caller import Caller
     from gateway.operations.engine import Engine
     from storage.database import Transaction
 
+DEFAULT = schedule_groups.DEFAULT
+"""The group of whoever names none."""
 _CREATE_ATTEMPTS = 5
 
 
 def not_found(name: str) -> ResourceNotFound:
     """The refusal of a group that is not there."""
     return ResourceNotFound(f"Schedule group {name} does not exist.")
-
-
-def arn_of(group: ScheduleGroup) -> str:
-    """The ARN of a group."""
-    return schedule_group_arn(group.region, group.account_id, group.name)
-
-
-def description(group: ScheduleGroup) -> dict[str, Any]:
-    """A group as GetScheduleGroup shows it."""
-    return {
-        "Arn": arn_of(group),
-        "Name": group.name,
-        "State": "DELETING" if group.is_deleting else "ACTIVE",
-        "CreationDate": group.created_at,
-        "LastModificationDate": group.modified_at,
-    }
 
 
 async def existing_group(
@@ -82,50 +57,49 @@ async def group_for_new(
     return group
 
 
-async def create_schedule_group(
-    engine: Engine, caller: Caller, request: CreateScheduleGroup
+async def create_group(
+    engine: Engine,
+    caller: Caller,
+    name: str,
+    *,
+    tags: Mapping[str, str],
+    client_token: str | None = None,
 ) -> ScheduleGroup:
     """The new group, or the one that the same request with the same client token has made.
 
-    Raises ScheduleConflict, ScheduleInvalid and ScheduleQuotaExceeded.
+    Raises ScheduleConflict and ScheduleQuotaExceeded.
     """
-    tags = checked_tags(request.tags)
-    account_id, region, name = caller.account_id, caller.region, request.name
+    place = (caller.account_id, caller.region)
     # A group that is deleted between a refused insert and the look at it is created after all.
     for _ in range(_CREATE_ATTEMPTS):
         async with engine.database.transaction() as tx:
-            found = await schedule_groups.find(tx, account_id, region, name)
+            found = await schedule_groups.find(tx, *place, name)
             if found is not None or name == DEFAULT:
-                return _same(found, request, tags)
+                if found is None or not _is_repeated(found, tags, client_token):
+                    raise ScheduleConflict(f"Schedule group {name} already exists.")
+                return found
             await _check_quota(engine, caller, tx)
             created = await schedule_groups.create(
                 tx,
                 engine.clock.of(caller.account_id).now(),
-                account_id,
-                region,
+                *place,
                 name,
                 tags=tags,
-                client_token=request.client_token,
+                client_token=client_token,
             )
         if created is not None:
             return created
     raise Unavailable("The group is being created and deleted by others.")
 
 
-def _same(
-    found: ScheduleGroup | None, request: CreateScheduleGroup, tags: dict[str, str]
-) -> ScheduleGroup:
-    """The group that is there, if this is the request that made it."""
-    is_repeated = (
-        found is not None
-        and request.client_token is not None
-        and found.client_token == request.client_token
+def _is_repeated(found: ScheduleGroup, tags: Mapping[str, str], client_token: str | None) -> bool:
+    """Whether this is the request that made the group."""
+    return (
+        client_token is not None
+        and found.client_token == client_token
         and found.tags == tags
         and not found.is_deleting
     )
-    if found is None or not is_repeated:
-        raise ScheduleConflict(f"Schedule group {request.name} already exists.")
-    return found
 
 
 async def _check_quota(engine: Engine, caller: Caller, tx: Transaction) -> None:
@@ -135,19 +109,17 @@ async def _check_quota(engine: Engine, caller: Caller, tx: Transaction) -> None:
         raise ScheduleQuotaExceeded(f"An account has at most {most} schedule groups in a region.")
 
 
-async def get_schedule_group(engine: Engine, caller: Caller, name: str) -> ScheduleGroup:
+async def find_group(engine: Engine, caller: Caller, name: str) -> ScheduleGroup:
     """One group. Raises ResourceNotFound."""
     async with engine.database.transaction() as tx:
         return await existing_group(engine, caller, tx, name)
 
 
-async def delete_schedule_group(engine: Engine, caller: Caller, name: str) -> None:
+async def delete_group(engine: Engine, caller: Caller, name: str) -> None:
     """Delete the group with its schedules: a large one goes bit by bit, and is shown meanwhile.
 
-    Raises ResourceNotFound, and ScheduleInvalid for the one that is always there.
+    Raises ResourceNotFound.
     """
-    if name == DEFAULT:
-        raise ScheduleInvalid("The default schedule group cannot be deleted.")
     async with engine.database.transaction() as tx:
         group = await schedule_groups.lock(tx, caller.account_id, caller.region, name)
         if group is None:
@@ -158,31 +130,34 @@ async def delete_schedule_group(engine: Engine, caller: Caller, name: str) -> No
             )
 
 
-@dataclass(frozen=True, slots=True)
-class GroupPage:
-    """``next_token`` None: there are no more."""
-
-    groups: list[ScheduleGroup]
-    next_token: str | None
-
-
-async def list_schedule_groups(
-    engine: Engine, caller: Caller, request: ListScheduleGroups
-) -> GroupPage:
-    """A page of the caller's groups by name, in byte order. Raises ScheduleInvalid for a token that
-    is none of ours."""
-    size = page_size(request.max_results)
-    after = last_of("groups", request.next_token) or ""
-    account_id, region = caller.account_id, caller.region
+async def page_of_groups(
+    engine: Engine, caller: Caller, *, name_prefix: str, after: str, most: int
+) -> tuple[list[ScheduleGroup], bool]:
+    """The caller's groups by name, in byte order, and whether there are more."""
     async with engine.database.transaction() as tx:
         await existing_group(engine, caller, tx, DEFAULT)
         found = await schedule_groups.page(
             tx,
-            account_id,
-            region,
-            name_prefix=request.name_prefix,
+            caller.account_id,
+            caller.region,
+            name_prefix=name_prefix,
             after_name=after,
-            limit=size + 1,
+            limit=most + 1,
         )
-    more = len(found) > size
-    return GroupPage(found[:size], token_behind("groups", found[size - 1].name) if more else None)
+    return found[:most], len(found) > most
+
+
+async def change_tags(
+    engine: Engine,
+    caller: Caller,
+    name: str,
+    change: Callable[[Mapping[str, str]], Mapping[str, str]],
+) -> None:
+    """Replace the tags of a group by what the change makes of them. Raises ResourceNotFound."""
+    now = engine.clock.of(caller.account_id).now()
+    async with engine.database.transaction() as tx:
+        await existing_group(engine, caller, tx, name)
+        group = await schedule_groups.lock(tx, caller.account_id, caller.region, name)
+        if group is None:
+            raise not_found(name)
+        await schedule_groups.set_tags(tx, now, group.group_id, change(group.tags))

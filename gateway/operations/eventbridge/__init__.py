@@ -1,1 +1,0 @@
-"""EventBridge Scheduler: schedules in groups, their targets and their times."""
