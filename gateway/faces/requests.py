@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, MutableMapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from time import perf_counter
 from typing import Any
@@ -13,6 +13,9 @@ Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 Asgi = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+REQUEST = "queuegate.request"
+"""In the scope of a face of ASGI: its ``Request``, without the body that it reads itself."""
 
 
 @dataclass(slots=True)
@@ -33,6 +36,8 @@ class Request:
     started: float = field(default_factory=perf_counter)
     raw_path: str = ""
     """The path as it came over the wire, still encoded."""
+    raw_headers: Sequence[tuple[bytes, bytes]] = ()
+    """All headers in their order; ``headers`` has the last of each name."""
 
 
 @dataclass(slots=True)

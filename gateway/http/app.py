@@ -14,7 +14,7 @@ from time import perf_counter
 from typing import Any, NamedTuple, TypeVar
 
 from gateway.faces.face import AsgiFace, Entrance, Face
-from gateway.faces.requests import Headers, Receive, Request, Response, Scope, Send
+from gateway.faces.requests import REQUEST, Headers, Receive, Request, Response, Scope, Send
 from gateway.http.admission import Admission
 from gateway.http.connections import WAITS
 from gateway.http.request_heads import url_asked
@@ -149,7 +149,7 @@ class App:
         try:
             if reason:
                 raise AccessDenied(reason)
-            await face.app(scope, reader, answer)
+            await face.app({**scope, REQUEST: request}, reader, answer)
         except (Rejected, Unavailable) as refusal:
             if answer.has_begun:
                 raise
@@ -170,6 +170,7 @@ class App:
             new_id(),
             started,
             raw_path,
+            scope["headers"],
         )
 
     def _count(self, entrance: Entrance, request: Request, answer: _Answer) -> None:

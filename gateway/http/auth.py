@@ -12,6 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
+from gateway.faces.requests import Request
 from gateway.operations.caller import Caller
 from protocol import sigv4
 from protocol.detect import scope_service
@@ -45,7 +46,7 @@ class Authenticator:
 
     def caller(
         self,
-        authorization: str,
+        request: Request,
         params: Mapping[str, str],
         resource: str = "",
         *,
@@ -54,22 +55,28 @@ class Authenticator:
         """The caller of a request; AccessDenied when credentials are needed and absent,
         IncompleteSignature when they begin like a signature and are none
         (docs/contract/protocol.md 1.2)."""
-        if authorization and not authorization.startswith(sigv4.ALGORITHM):
-            return self._anonymous
-        credential: sigv4.Credential | None
+        authorization = request.headers.get("authorization", "")
+        if authorization:
+            return self._by_header(authorization)
         try:
-            if authorization:
-                credential = sigv4.parse_authorization(authorization)
-            else:
-                credential = sigv4.parse_presigned(params)
+            credential = sigv4.parse_presigned(params)
         except Malformed:
-            if authorization or self._required:
+            if self._required:
                 raise IncompleteSignature(_INCOMPLETE) from None
             return self._anonymous
         if credential is None:
             if self._required and not may_be_anonymous:
                 raise AccessDenied(f"Access to the resource {resource} is denied.")
             return self._nobody
+        return self._known(credential.access_key, credential.region)
+
+    def _by_header(self, authorization: str) -> Caller:
+        if not authorization.startswith(sigv4.ALGORITHM):
+            return self._anonymous
+        try:
+            credential = sigv4.parse_authorization(authorization)
+        except Malformed:
+            raise IncompleteSignature(_INCOMPLETE) from None
         return self._known(credential.access_key, credential.region)
 
     def _known(self, access_key: str, region: str) -> Caller:
@@ -85,7 +92,9 @@ class Authenticator:
             self._callers[(access_key, region)] = known
         return known
 
-    def fast_caller(self, authorization: bytes, service: str) -> Caller | None:
+    def fast_caller(
+        self, authorization: bytes, service: str, _data: bytes, _end: int
+    ) -> Caller | None:
         """The caller by the bytes of the header, for the fast path; None: take the long way, as
         whoever signed for another service must."""
         head, _, signature = authorization.rpartition(b"Signature=")
@@ -97,7 +106,7 @@ class Authenticator:
             if not text.startswith(sigv4.ALGORITHM):
                 return None
             try:
-                known = self.caller(text, {}), scope_service(text)
+                known = self._by_header(text), scope_service(text)
             except IncompleteSignature:
                 return None
             if len(head) <= _LONGEST_HEAD:

@@ -16,10 +16,10 @@ from typing import Any
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 
 from gateway.faces.aws.face import AwsFace, Members
+from gateway.faces.callers import Callers
 from gateway.http import hot_routes
 from gateway.http.admission import Admission
 from gateway.http.app import log_access
-from gateway.http.auth import Authenticator
 from gateway.http.connections import HttpConnection
 from gateway.http.hot_routes import Asked, Route
 from gateway.http.request_heads import RequestHeads
@@ -46,7 +46,7 @@ class FastPath:
     def __init__(
         self,
         aws: AwsFace,
-        authenticator: Authenticator,
+        callers: Callers,
         admission: Admission,
         *,
         access_log: bool,
@@ -55,7 +55,7 @@ class FastPath:
         self.engine = aws.engine
         self.series = aws.engine.series
         self.traffic = aws.engine.series.traffic
-        self.authenticator = authenticator
+        self.callers = callers
         self.access_log = access_log
         self.heads = RequestHeads()
         self.exchange: type[Exchange] = Exchange
@@ -268,18 +268,20 @@ class FastProtocol(HttpConnection):
                 members = route.wire.decode(route.action, params)
         except Malformed:
             return False
-        return self._start(shared, route, headers, members, started)
+        return self._start(route, headers, members, started, data, end)
 
     def _start(
         self,
-        shared: FastPath,
         route: Route,
         headers: dict[bytes, bytes],
         members: Members,
         started: float,
+        data: bytes,
+        end: int,
     ) -> bool:
+        shared = self.shared
         authorization = headers.get(b"authorization", b"")
-        caller = shared.authenticator.fast_caller(authorization, route.service)
+        caller = shared.callers.fast_caller(authorization, route.service, data, end)
         if caller is None:
             return False
         asked = Asked(shared.engine, caller, headers, shared.links_url)

@@ -16,6 +16,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from gateway.faces.requests import REQUEST
 from gateway.operations.caller import Caller
 from gateway.operations.topics import outbox, sms
 from gateway.pages.answers import json_answer
@@ -66,9 +67,9 @@ class _Pages:
         """The handler behind the sign-in; what goes wrong becomes a text."""
 
         async def answer(request: Request) -> Response:
-            authorization = request.headers.get("authorization", "")
             try:
-                caller = self._callers.caller(authorization, dict(request.query_params))
+                params = dict(request.query_params)
+                caller = self._callers.caller(request.scope[REQUEST], params)
                 return await handler(request, caller)
             except AccessDenied:
                 return _error(_SIGN_IN, 403)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 def entrances(aws: AwsFace, settings: Settings, metrics: Metrics) -> tuple[Entrance, ...]:
     """Pages for operators, the native API, and AWS, which has every other path."""
-    engine, callers = aws.engine, aws.authenticator
+    engine, callers = aws.engine, aws.callers
 
     def make_pages() -> AsgiFace:
         from gateway.pages.routes import pages

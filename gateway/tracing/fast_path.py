@@ -72,14 +72,15 @@ class TracedProtocol(FastProtocol):
 
     def _start(
         self,
-        shared: FastPath,
         route: Route,
         headers: dict[bytes, bytes],
         members: Members,
         started: float,
+        data: bytes,
+        end: int,
     ) -> bool:
         self._incoming = headers
-        return super()._start(shared, route, headers, members, started)
+        return super()._start(route, headers, members, started, data, end)
 
     def _abandon(self, exchange: Exchange) -> None:
         super()._abandon(exchange)

@@ -7,17 +7,15 @@ of ASGI; none of them is the product's.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AbstractAsyncContextManager
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import pytest
-import uvicorn
 from msgspec import Struct
-from uvicorn.server import ServerState
 
 from gateway.faces.aws.face import AwsFace
 from gateway.faces.face import AsgiFace, Entrance, Face
@@ -28,12 +26,13 @@ from gateway.faces.requests import Request, Response
 from gateway.http.admission import Admission
 from gateway.http.app import App, Options
 from gateway.http.auth import Authenticator
-from gateway.http.fast_path import FastPath, protocol_class
+from gateway.http.fast_path import FastPath
 from gateway.operations.series import Series
 from gateway.operations.traffic import Traffic
 from storage.errors import QueueDoesNotExist, Rejected, Unavailable
 from tests.faces import connections
 from tests.faces.connections import Connection, request_bytes
+from tests.faces.front_doors import ask, listening
 from tests.waiting import until_so
 
 
@@ -167,7 +166,7 @@ class House:
             self.admission,
             Options(None, None, 1000, access_log=False),
         )
-        self._protocol = protocol_class(FastPath(aws, callers, self.admission, access_log=False))
+        self._fast_path = FastPath(aws, callers, self.admission, access_log=False)
 
     def _entrance(self, make: Callable[[], Face | AsgiFace], prefix: str) -> Entrance:
         def noting() -> Face | AsgiFace:
@@ -180,33 +179,16 @@ class House:
         self.parts = Parts()
         return self.parts
 
-    @contextlib.asynccontextmanager
-    async def open(self) -> AsyncIterator[str]:
-        config = uvicorn.Config(cast(Any, self.app), ws="none", lifespan="off", log_config=None)
-        config.load()
-        protocol: Any = self._protocol
-        state = ServerState()
-        loop = asyncio.get_running_loop()
-        server = await loop.create_server(lambda: protocol(config, state, {}), "127.0.0.1", 0)
-        try:
-            yield "http://{}:{}".format(*server.sockets[0].getsockname())
-        finally:
-            server.close()
-            await server.wait_closed()
+    def open(self) -> AbstractAsyncContextManager[str]:
+        """Listen; the URL."""
+        return listening(self.app, self._fast_path)
 
 
 async def _ask(
     url: str, method: str, path: str, body: bytes = b"", *, authorization: str = "any"
 ) -> connections.Answer:
-    def ask() -> connections.Answer:
-        with Connection(url) as connection:
-            headers = {"Host": connection.host}
-            if authorization:
-                headers["Authorization"] = authorization
-            connection.send(request_bytes(method, path, headers, body))
-            return connection.answer()
-
-    return await asyncio.to_thread(ask)
+    headers = {"Authorization": authorization} if authorization else {}
+    return await ask(url, method, path, headers, body)
 
 
 async def test_endpoints_a_prefix_and_words_are_a_face() -> None:

@@ -142,11 +142,11 @@ class AwsFace:
     def __init__(
         self,
         engine: Engine,
-        authenticator: Callers,
+        callers: Callers,
         bindings: Mapping[str, Mapping[str, Binding]],
     ) -> None:
         self.engine = engine
-        self.authenticator = authenticator
+        self.callers = callers
         self._bindings = bindings
 
     def most_bytes(self, request: Request) -> int:
@@ -224,8 +224,8 @@ class AwsFace:
     async def _answer(self, request: Request, detected: Detected) -> Response:
         is_json = detected.wire == "json"
         resource = f"{request.base_url}{request.path}"
-        caller = self.authenticator.caller(
-            request.headers.get("authorization", ""),
+        caller = self.callers.caller(
+            request,
             detected.params,
             resource,
             may_be_anonymous=detected.service == "sns" and detected.action in WITHOUT_CREDENTIALS,
@@ -261,8 +261,8 @@ class AwsFace:
 
     async def _answer_rest(self, request: Request, detected: Detected) -> Response:
         """Answer on the rest-json wire, where method and path name the action."""
-        caller = self.authenticator.caller(
-            request.headers.get("authorization", ""),
+        caller = self.callers.caller(
+            request,
             detected.params or query_wire.parse_form(request.query),
             f"{request.base_url}{request.path}",
         )

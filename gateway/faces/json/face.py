@@ -163,9 +163,8 @@ class JsonFace:
         return self._written(await endpoint.handler(call))
 
     def _caller(self, request: Request, *, is_public: bool) -> Caller:
-        authorization = request.headers.get("authorization", "")
         try:
-            return self._callers.caller(authorization, {}, may_be_anonymous=is_public)
+            return self._callers.caller(request, {}, may_be_anonymous=is_public)
         except AccessDenied:
             raise AccessDenied(self._manner.sign_in) from None
 
