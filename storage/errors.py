@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import logging
 from enum import Enum, auto
+from typing import Literal
 
 
 class Unavailable(Exception):
@@ -76,8 +77,31 @@ class QueueDoesNotExist(Rejected):
         self.queue_name = queue_name
 
 
+class QueueNameInvalid(Rejected):
+    """No queue can be called so. A name with the suffix ``.fifo`` is that of a FIFO queue."""
+
+    def __init__(self, name: str, *, is_fifo: bool) -> None:
+        super().__init__(
+            f"A queue cannot be called '{name[:100]}'. Allowed are letters, digits, hyphens and "
+            f"underscores, at most {75 if is_fifo else 80} of them, and .fifo at the end of the "
+            "name of a FIFO queue."
+        )
+        self.is_fifo = is_fifo
+
+
+class DeadLetterQueueUnfit(Rejected):
+    """The queue that another names for its dead letters cannot take them."""
+
+    def __init__(self, reason: Literal["account", "region", "absent", "kind", "forbidden"]) -> None:
+        super().__init__(
+            "The dead-letter queue has to be there, of the same account, region and kind, and to "
+            "allow the queue that names it."
+        )
+        self.reason = reason
+
+
 class QueueNameExists(Rejected):
-    """CreateQueue of an existing queue with another value for one attribute."""
+    """There is a queue of that name, with another value for one attribute."""
 
     kind = Kind.EXISTS
 
@@ -89,11 +113,11 @@ class QueueNameExists(Rejected):
 
 
 class QueueDeletedRecently(Rejected):
-    """The name is blocked for a while after DeleteQueue (60 s on AWS)."""
+    """The name of a deleted queue is blocked for a while."""
 
     kind = Kind.BUSY
 
-    def __init__(self, seconds: int = 60) -> None:
+    def __init__(self, seconds: int) -> None:
         super().__init__(
             f"You must wait {seconds} seconds after deleting a queue before you can create "
             "another with the same name."
@@ -101,14 +125,14 @@ class QueueDeletedRecently(Rejected):
 
 
 class PurgeQueueInProgress(Rejected):
-    """A second PurgeQueue within the interval (60 s on AWS)."""
+    """A second purge within the interval that the caller keeps."""
 
     kind = Kind.BUSY
 
-    def __init__(self, queue_name: str, seconds: int = 60) -> None:
-        super().__init__(
-            f"Only one PurgeQueue operation on {queue_name} is allowed every {seconds} seconds."
-        )
+    def __init__(self, queue_name: str, seconds: int) -> None:
+        super().__init__(f"Queue {queue_name} was purged less than {seconds} seconds ago.")
+        self.queue_name = queue_name
+        self.seconds = seconds
 
 
 class InvalidParameterValue(Rejected):

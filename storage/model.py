@@ -8,6 +8,20 @@ from datetime import datetime
 from typing import Any, Literal, NamedTuple
 from uuid import UUID
 
+QUEUE_DEFAULTS: Mapping[str, str] = {
+    "VisibilityTimeout": "30",
+    "MaximumMessageSize": "1048576",
+    "MessageRetentionPeriod": "345600",
+    "DelaySeconds": "0",
+    "ReceiveMessageWaitTimeSeconds": "0",
+    "ContentBasedDeduplication": "false",
+    "DeduplicationScope": "queue",
+    "FifoThroughputLimit": "perQueue",
+    "SqsManagedSseEnabled": "true",
+    "KmsDataKeyReusePeriodSeconds": "300",
+}
+"""What an attribute of a queue that is not stored means (docs/contract/sqs.md 2.2)."""
+
 
 @dataclass(frozen=True, slots=True)
 class Queue:

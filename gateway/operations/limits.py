@@ -24,9 +24,6 @@ class Limits:
     in_flight_messages: int = 120_000
     queue_name_length: int = 80
     list_queues_page: int = 1_000
-    tags: int = 50
-    tag_key_length: int = 128
-    tag_value_length: int = 256
     policy_bytes: int = 8_192
     permission_actions: int = 7
     redrive_allow_sources: int = 10

@@ -16,7 +16,7 @@ import asyncpg
 from storage.database import Database, unavailable_when_lost
 from storage.errors import QueueDoesNotExist, Unavailable
 from storage.lanes import RECEIVE_PLANNER, ClockNow, Lane
-from storage.model import Received
+from storage.model import QUEUE_DEFAULTS, Received
 from storage.queries import load
 from storage.queues.fifo_attempts import receive_attempt
 from storage.queues.fifo_entries import (
@@ -26,7 +26,6 @@ from storage.queues.fifo_entries import (
     FifoSend,
     Handle,
 )
-from storage.queues.queues import DEFAULT_ATTRIBUTES
 from storage.queues.rows import DEDUP_KEY, GROUP_ID, MESSAGE_ID, QUEUE_ID, Row
 
 if TYPE_CHECKING:
@@ -51,7 +50,7 @@ _GROUPS_PER_SEND = 500
 _RECEIVED_PER_FLUSH = 500
 _TRIES = 10
 MAX_IN_FLIGHT = 120_000
-_DEFAULT_RETENTION_SECONDS = int(DEFAULT_ATTRIBUTES["MessageRetentionPeriod"])
+_DEFAULT_RETENTION_SECONDS = int(QUEUE_DEFAULTS["MessageRetentionPeriod"])
 
 _Key = tuple[int, str, int]
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from storage.model import Counts, Queue
+from storage.model import QUEUE_DEFAULTS, Counts, Queue
 from storage.notifications import tell_queue_changed
 from storage.planning import probe_by_key
 from storage.queries import load
@@ -38,26 +38,13 @@ _PURGE_BATCH = _SQL["purge_batch"].text
 _SET_ARCHIVING = _SQL["set_archiving"].text
 _TOTAL_ARRIVED = _SQL["total_arrived"].text
 
-DEFAULT_ATTRIBUTES: Mapping[str, str] = {
-    "VisibilityTimeout": "30",
-    "MaximumMessageSize": "1048576",
-    "MessageRetentionPeriod": "345600",
-    "DelaySeconds": "0",
-    "ReceiveMessageWaitTimeSeconds": "0",
-    "ContentBasedDeduplication": "false",
-    "DeduplicationScope": "queue",
-    "FifoThroughputLimit": "perQueue",
-    "SqsManagedSseEnabled": "true",
-    "KmsDataKeyReusePeriodSeconds": "300",
-}
-"""What an attribute that is not stored means (docs/contract/sqs.md 2.2)."""
-
+_VISIBILITY_TIMEOUT = "VisibilityTimeout"
 _MOST_HIDDEN_COUNTED = 120_001
 
 
 @dataclass(frozen=True, slots=True)
 class NewQueue:
-    """A queue to create. ``attributes`` are normalised, defaults left out."""
+    """A queue to create. ``attributes`` are normalised."""
 
     account_id: str
     region: str
@@ -67,6 +54,8 @@ class NewQueue:
     tags: Mapping[str, str]
     is_archiving: bool = False
     archive_days: int | None = None
+    visibility_timeout_seconds: int = 30
+    """Unless an attribute says otherwise."""
 
 
 class SourceQueue(NamedTuple):
@@ -85,11 +74,6 @@ class PurgeStep(NamedTuple):
 
 def _queue(row: asyncpg.Record) -> Queue:
     attributes: dict[str, str] = json.loads(row["attributes"])
-    dead_letter_arn, max_receive_count = _redrive(attributes)
-
-    def number(attribute_name: str) -> int:
-        return int(attributes.get(attribute_name, DEFAULT_ATTRIBUTES[attribute_name]))
-
     account_id, region, name = row["account_id"], row["region"], row["queue_name"]
     return Queue(
         queue_id=row["queue_id"],
@@ -98,32 +82,68 @@ def _queue(row: asyncpg.Record) -> Queue:
         name=name,
         arn=f"arn:aws:sqs:{region}:{account_id}:{name}",
         is_fifo=row["is_fifo"],
-        attributes=attributes,
         tags=json.loads(row["tags"]),
         created_at=row["created_at"],
         modified_at=row["modified_at"],
-        visibility_timeout_seconds=number("VisibilityTimeout"),
-        delay_seconds=number("DelaySeconds"),
-        maximum_message_size_bytes=number("MaximumMessageSize"),
-        retention_seconds=number("MessageRetentionPeriod"),
-        receive_wait_seconds=number("ReceiveMessageWaitTimeSeconds"),
-        content_based_deduplication=attributes.get("ContentBasedDeduplication") == "true",
-        deduplication_per_group=attributes.get("DeduplicationScope") == "messageGroup",
-        dead_letter_arn=dead_letter_arn,
-        max_receive_count=max_receive_count,
         is_archiving=row["is_archiving"],
         archive_days=row["archive_days"],
         grouped_from=row["grouped_from"],
+        **_typed(attributes),
     )
 
 
+def _typed(attributes: Mapping[str, str]) -> dict[str, Any]:
+    """Stored attributes, and what they say."""
+
+    def number(attribute_name: str) -> int:
+        return int(attributes.get(attribute_name, QUEUE_DEFAULTS[attribute_name]))
+
+    dead_letter_arn, max_receive_count = _redrive(attributes)
+    return {
+        "attributes": attributes,
+        "visibility_timeout_seconds": number(_VISIBILITY_TIMEOUT),
+        "delay_seconds": number("DelaySeconds"),
+        "maximum_message_size_bytes": number("MaximumMessageSize"),
+        "retention_seconds": number("MessageRetentionPeriod"),
+        "receive_wait_seconds": number("ReceiveMessageWaitTimeSeconds"),
+        "content_based_deduplication": attributes.get("ContentBasedDeduplication") == "true",
+        "deduplication_per_group": attributes.get("DeduplicationScope") == "messageGroup",
+        "dead_letter_arn": dead_letter_arn,
+        "max_receive_count": max_receive_count,
+    }
+
+
 def _redrive(attributes: Mapping[str, str]) -> tuple[str | None, int]:
-    """(dead-letter queue's ARN, maxReceiveCount) of the stored, normalised redrive policy."""
+    """(dead-letter queue's ARN, maxReceiveCount) of the normalised redrive policy."""
     text = attributes.get("RedrivePolicy")
-    if text is None:
+    if not text:
         return None, 0
     policy = json.loads(text)
     return policy["deadLetterTargetArn"], policy["maxReceiveCount"]
+
+
+def _stored(attributes: Mapping[str, str]) -> dict[str, str]:
+    return {
+        name: value
+        for name, value in attributes.items()
+        if value and value != QUEUE_DEFAULTS.get(name)
+    }
+
+
+def with_attributes(queue: Queue, attributes: Mapping[str, str]) -> Queue:
+    """The queue as it would be with these attributes, "" for one that is unset."""
+    return replace(queue, **_typed(_stored(attributes)))
+
+
+def takes_dead_letters_of(queue: Queue, source_arn: str) -> bool:
+    """Whether the queue lets that one use it as its dead-letter queue."""
+    text = queue.attributes.get("RedriveAllowPolicy")
+    if text is None:
+        return True
+    policy = json.loads(text)
+    if policy["redrivePermission"] == "byQueue":
+        return source_arn in policy["sourceQueueArns"]
+    return bool(policy["redrivePermission"] == "allowAll")
 
 
 async def find(tx: Transaction, account_id: str, region: str, name: str) -> Queue | None:
@@ -155,6 +175,7 @@ async def create(tx: Transaction, now: datetime | None, new: NewQueue) -> Queue 
     None can come before the other creator's queue is visible to an older snapshot: look again
     with ``find``, which takes a new one.
     """
+    timeout = str(new.visibility_timeout_seconds)
     row = await tx.fetchrow(
         _CREATE,
         now,
@@ -162,7 +183,7 @@ async def create(tx: Transaction, now: datetime | None, new: NewQueue) -> Queue 
         new.region,
         new.name,
         new.is_fifo,
-        json.dumps(dict(new.attributes)),
+        json.dumps(_stored({_VISIBILITY_TIMEOUT: timeout, **new.attributes})),
         json.dumps(dict(new.tags)),
         _redrive(new.attributes)[0],
         new.is_archiving,
@@ -200,13 +221,11 @@ async def list_names(
     return [row["queue_name"] for row in rows]
 
 
-async def set_attributes(
-    tx: Transaction, now: datetime | None, queue_id: int, attributes: Mapping[str, str]
-) -> None:
-    """Replace the settable attributes: normalised, defaults left out."""
-    dead_letter_arn, _ = _redrive(attributes)
-    await tx.execute(_SET_ATTRIBUTES, now, queue_id, json.dumps(dict(attributes)), dead_letter_arn)
-    await tell_queue_changed(tx, queue_id)
+async def set_attributes(tx: Transaction, now: datetime | None, queue: Queue) -> None:
+    """Write down the attributes of a queue that ``with_attributes`` made."""
+    text = json.dumps(dict(queue.attributes))
+    await tx.execute(_SET_ATTRIBUTES, now, queue.queue_id, text, queue.dead_letter_arn)
+    await tell_queue_changed(tx, queue.queue_id)
 
 
 async def set_tags(tx: Transaction, queue_id: int, tags: Mapping[str, str]) -> None:

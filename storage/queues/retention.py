@@ -6,10 +6,10 @@ from datetime import datetime
 from typing import TYPE_CHECKING, NamedTuple
 
 from storage.clocks.whose import EVERYBODYS, Whose
+from storage.model import QUEUE_DEFAULTS
 from storage.planning import probe_by_key
 from storage.queries import load
 from storage.queues import fifo
-from storage.queues.queues import DEFAULT_ATTRIBUTES
 
 if TYPE_CHECKING:
     from storage.database import Transaction
@@ -24,7 +24,7 @@ _CLEAR_TOMBSTONE = _SQL["clear_tombstone"].text
 _CLEAR_ARCHIVE = _SQL["clear_archive"].text
 _REMOVE_TOMBSTONE = _SQL["remove_tombstone"].text
 
-_DEFAULT_RETENTION = int(DEFAULT_ATTRIBUTES["MessageRetentionPeriod"])
+_DEFAULT_RETENTION = int(QUEUE_DEFAULTS["MessageRetentionPeriod"])
 
 
 class ExpiredQueue(NamedTuple):

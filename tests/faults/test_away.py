@@ -19,7 +19,6 @@ from gateway.metrics.scraping import Metrics
 from gateway.operations.caller import Caller
 from gateway.operations.engine import Engine
 from gateway.operations.queues.messages import ReceiveMessage, answered, receive_message
-from gateway.operations.queues.queues import CreateQueue, create_queue
 from gateway.operations.queues.sending import SendMessage, send_message
 from gateway.process.assembly import open_engine
 from gateway.process.background import workers_for
@@ -29,6 +28,7 @@ from storage.migrate import migrate
 from storage.model import Queue
 from tests.faces.clients import Sqs
 from tests.faces.rest.client import Rest
+from tests.operations.sqs import CreateQueue, create_queue
 from tests.seed.gateways import LoggedServer
 from tests.waiting import until, until_async, until_so
 

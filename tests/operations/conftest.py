@@ -17,7 +17,6 @@ from gateway.operations.looking import connect
 from gateway.operations.queues.in_flight import InFlight
 from gateway.operations.queues.messages import ReceiveMessage, answered, receive_message
 from gateway.operations.queues.queue_cache import QueueCache
-from gateway.operations.queues.queues import CreateQueue, create_queue
 from gateway.operations.queues.sending import SendMessage, send_message
 from gateway.operations.series import Series
 from gateway.operations.topics.signing import Signer
@@ -28,6 +27,7 @@ from storage.model import Queue, Received
 from storage.queues.fifo_lanes import FifoLanes
 from storage.queues.messages import StandardLanes
 from storage.topics.publishing import PublishLane
+from tests.operations.sqs import CreateQueue, create_queue
 
 ACCOUNT = "111122223333"
 REGION = "eu-west-1"

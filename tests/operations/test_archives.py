@@ -20,11 +20,11 @@ from gateway.operations.queues.messages import (
     receive_message,
 )
 from gateway.operations.queues.messages_by_id import change_visibility_by_id, delete_by_ids
-from gateway.operations.queues.queues import DeleteQueue, delete_queue
 from storage.errors import InvalidParameterValue, QueueDoesNotExist, ResourceNotFound
 from storage.model import Archived, Queue, Received
 from storage.queues import message_ids
 from tests.operations.conftest import MakeQueue, ReceiveFrom, SendTo, TestClock
+from tests.operations.sqs import DeleteQueue, delete_queue
 from tests.waiting import until_so
 
 ON, OFF = ArchivingChange(True), ArchivingChange(False)

@@ -10,17 +10,6 @@ import pytest
 from gateway.operations.caller import Caller
 from gateway.operations.engine import Engine
 from gateway.operations.limits import LIMITS
-from gateway.operations.queues.permissions import AddPermission, add_permission
-from gateway.operations.queues.queues import (
-    CreateQueue,
-    DeleteQueue,
-    GetQueueAttributes,
-    SetQueueAttributes,
-    create_queue,
-    delete_queue,
-    get_queue_attributes,
-    set_queue_attributes,
-)
 from storage.errors import (
     InvalidAttributeName,
     InvalidAttributeValue,
@@ -37,6 +26,18 @@ from tests.operations.conftest import (
     RecordingWakeups,
     SendTo,
     TestClock,
+)
+from tests.operations.sqs import (
+    AddPermission,
+    CreateQueue,
+    DeleteQueue,
+    GetQueueAttributes,
+    SetQueueAttributes,
+    add_permission,
+    create_queue,
+    delete_queue,
+    get_queue_attributes,
+    set_queue_attributes,
 )
 
 POLICY = '{"Version":"2012-10-17","Statement":[{"Effect":"Allow","Principal":"*"}]}'

@@ -13,13 +13,13 @@ from gateway.metrics import exposition
 from gateway.metrics.scraping import Numbers
 from gateway.operations.caller import Caller
 from gateway.operations.engine import Engine
-from gateway.operations.queues.queues import DeleteQueue, delete_queue
 from gateway.operations.schedules.runs import run_now
 from storage.errors import InvalidParameterValue, Unavailable
 from storage.schedules import schedules
 from storage.schedules.schedule_fires import Dispatched, Fire
 from tests.operations.conftest import MakeQueue, ReceiveFrom, RecordingWakeups, TestClock
 from tests.operations.schedule_store import ScheduleStore, after, once, queue_target, rate
+from tests.operations.sqs import DeleteQueue, delete_queue
 from tests.waiting import take_turns
 
 

@@ -9,11 +9,11 @@ import pytest
 
 from gateway.operations.caller import Caller
 from gateway.operations.engine import Engine
-from gateway.operations.queues.queues import DeleteQueue, delete_queue
 from storage.model import Queue
 from storage.schedules import schedule_groups, schedules
 from tests.operations.conftest import MakeQueue, ReceiveFrom, TestClock
 from tests.operations.schedule_store import ScheduleStore, after, once, queue_target, topic_target
+from tests.operations.sqs import DeleteQueue, delete_queue
 
 PLACEHOLDERS = (
     "<aws.scheduler.schedule-arn> <aws.scheduler.scheduled-time> <aws.scheduler.execution-id>"

@@ -20,7 +20,6 @@ from gateway.operations.queues.messages import (
     receive_message,
     system_of,
 )
-from gateway.operations.queues.queues import DeleteQueue, delete_queue
 from gateway.operations.queues.sending import SendMessage, Sent, send_message, send_messages
 from storage.errors import (
     BatchRequestTooLong,
@@ -33,6 +32,7 @@ from storage.errors import (
 )
 from storage.model import Queue
 from tests.operations.conftest import MakeQueue, ReceiveFrom, SendTo, TestClock
+from tests.operations.sqs import DeleteQueue, delete_queue
 
 
 @pytest.fixture

@@ -22,14 +22,6 @@ from gateway.operations.queues.moves import (
     list_message_move_tasks,
     start_message_move_task,
 )
-from gateway.operations.queues.queues import (
-    DeleteQueue,
-    GetQueueAttributes,
-    SetQueueAttributes,
-    delete_queue,
-    get_queue_attributes,
-    set_queue_attributes,
-)
 from scheduler.move import MoveMessages
 from storage.errors import (
     InvalidParameterValue,
@@ -47,6 +39,14 @@ from tests.operations.conftest import (
     RecordingWakeups,
     SendTo,
     TestClock,
+)
+from tests.operations.sqs import (
+    DeleteQueue,
+    GetQueueAttributes,
+    SetQueueAttributes,
+    delete_queue,
+    get_queue_attributes,
+    set_queue_attributes,
 )
 
 NOBODY = f"arn:aws:sqs:{REGION}:{ACCOUNT}:nobody"

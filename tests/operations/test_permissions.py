@@ -10,20 +10,6 @@ import pytest
 
 from gateway.operations.caller import Caller
 from gateway.operations.engine import Engine
-from gateway.operations.queues.permissions import (
-    AddPermission,
-    RemovePermission,
-    add_permission,
-    remove_permission,
-)
-from gateway.operations.queues.queues import (
-    DeleteQueue,
-    GetQueueAttributes,
-    SetQueueAttributes,
-    delete_queue,
-    get_queue_attributes,
-    set_queue_attributes,
-)
 from storage.errors import (
     InvalidParameterValue,
     MissingParameter,
@@ -33,6 +19,18 @@ from storage.errors import (
 )
 from storage.model import Queue
 from tests.operations.conftest import MakeQueue, RecordingWakeups
+from tests.operations.sqs import (
+    AddPermission,
+    DeleteQueue,
+    GetQueueAttributes,
+    RemovePermission,
+    SetQueueAttributes,
+    add_permission,
+    delete_queue,
+    get_queue_attributes,
+    remove_permission,
+    set_queue_attributes,
+)
 
 ONE = "111111111111"
 TWO = "222222222222"

@@ -11,7 +11,6 @@ import pytest
 from gateway.faces.aws.sns import publish_checks
 from gateway.operations.caller import Caller
 from gateway.operations.engine import Engine
-from gateway.operations.queues.queues import DeleteQueue, delete_queue
 from gateway.operations.topics import publishing
 from gateway.operations.topics.fan_out import choose, choose_gently
 from gateway.operations.topics.publishing import Published, PublishMessage
@@ -21,6 +20,7 @@ from storage import lanes
 from storage.errors import BatchRequestTooLong, InvalidParameter, Rejected
 from storage.model import Queue
 from tests.operations.conftest import MakeQueue, ReceiveFrom, SendTo
+from tests.operations.sqs import DeleteQueue, delete_queue
 from tests.operations.topics_and_subscriptions import BASE_URL, Sns
 
 RAW = {"RawMessageDelivery": "true"}

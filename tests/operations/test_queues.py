@@ -10,32 +10,6 @@ import pytest
 from gateway.faces.aws.refusals import text_of
 from gateway.operations.caller import Caller
 from gateway.operations.engine import Engine
-from gateway.operations.queues.queues import (
-    CreateQueue,
-    DeleteQueue,
-    GetQueueAttributes,
-    GetQueueUrl,
-    ListDeadLetterSourceQueues,
-    ListQueues,
-    PurgeQueue,
-    SetQueueAttributes,
-    create_queue,
-    delete_queue,
-    get_queue_attributes,
-    get_queue_url,
-    list_dead_letter_source_queues,
-    list_queues,
-    purge_queue,
-    set_queue_attributes,
-)
-from gateway.operations.queues.tags import (
-    ListQueueTags,
-    TagQueue,
-    UntagQueue,
-    list_queue_tags,
-    tag_queue,
-    untag_queue,
-)
 from storage.errors import (
     InvalidParameterValue,
     MissingParameter,
@@ -50,6 +24,30 @@ from tests.operations.conftest import (
     RecordingWakeups,
     SendTo,
     TestClock,
+)
+from tests.operations.sqs import (
+    CreateQueue,
+    DeleteQueue,
+    GetQueueAttributes,
+    GetQueueUrl,
+    ListDeadLetterSourceQueues,
+    ListQueues,
+    ListQueueTags,
+    PurgeQueue,
+    SetQueueAttributes,
+    TagQueue,
+    UntagQueue,
+    create_queue,
+    delete_queue,
+    get_queue_attributes,
+    get_queue_url,
+    list_dead_letter_source_queues,
+    list_queue_tags,
+    list_queues,
+    purge_queue,
+    set_queue_attributes,
+    tag_queue,
+    untag_queue,
 )
 
 STANDARD_TEXT = (

@@ -7,15 +7,16 @@ from datetime import timedelta
 
 import pytest
 
-from gateway.operations.queues.queues import (
+from gateway.faces.aws.refusals import text_of
+from storage.errors import PurgeQueueInProgress
+from storage.model import Queue
+from tests.operations.conftest import World
+from tests.operations.sqs import (
     GetQueueAttributes,
     PurgeQueue,
     get_queue_attributes,
     purge_queue,
 )
-from storage.errors import PurgeQueueInProgress
-from storage.model import Queue
-from tests.operations.conftest import World
 
 
 async def count(world: World, queue: Queue) -> list[str]:
@@ -73,7 +74,7 @@ async def test_second_purge_within_a_minute_is_refused(world: World) -> None:
     world.clock.fixed += timedelta(seconds=59)
     with pytest.raises(PurgeQueueInProgress) as refusal:
         await purge_queue(world.engine, world.caller, PurgeQueue(queue))
-    assert str(refusal.value) == (
+    assert text_of(refusal.value, is_query=False) == (
         "Only one PurgeQueue operation on orders is allowed every 60 seconds."
     )
 

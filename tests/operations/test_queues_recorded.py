@@ -19,30 +19,28 @@ from gateway.operations.queues.moves import (
     cancel_message_move_task,
     start_message_move_task,
 )
-from gateway.operations.queues.permissions import (
+from storage import errors
+from storage.errors import Rejected
+from storage.model import Queue
+from tests.operations.conftest import ACCOUNT, REGION, MakeQueue
+from tests.operations.sqs import (
     AddPermission,
-    RemovePermission,
-    add_permission,
-    remove_permission,
-)
-from gateway.operations.queues.queues import (
     CreateQueue,
     DeleteQueue,
     GetQueueAttributes,
     GetQueueUrl,
     PurgeQueue,
+    RemovePermission,
     SetQueueAttributes,
+    add_permission,
     create_queue,
     delete_queue,
     get_queue_attributes,
     get_queue_url,
     purge_queue,
+    remove_permission,
     set_queue_attributes,
 )
-from storage import errors
-from storage.errors import Rejected
-from storage.model import Queue
-from tests.operations.conftest import ACCOUNT, REGION, MakeQueue
 from tests.protocol.contract import load
 
 NOBODY = f"arn:aws:sqs:{REGION}:{ACCOUNT}:nobody"

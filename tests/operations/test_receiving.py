@@ -23,12 +23,6 @@ from gateway.operations.queues.messages import (
     receive_message,
 )
 from gateway.operations.queues.queue_cache import QueueCache
-from gateway.operations.queues.queues import (
-    DeleteQueue,
-    SetQueueAttributes,
-    delete_queue,
-    set_queue_attributes,
-)
 from gateway.operations.queues.sending import SendMessage, send_message
 from gateway.operations.series import Series
 from gateway.operations.topics.signing import Signer
@@ -42,6 +36,12 @@ from storage.queues.fifo_lanes import FifoLanes
 from storage.queues.messages import StandardLanes
 from storage.topics.publishing import PublishLane
 from tests.operations.conftest import MakeQueue, ReceiveFrom, SendTo, TestClock
+from tests.operations.sqs import (
+    DeleteQueue,
+    SetQueueAttributes,
+    delete_queue,
+    set_queue_attributes,
+)
 from tests.waiting import take_turns, until_so
 
 pytestmark = pytest.mark.timeout(60)

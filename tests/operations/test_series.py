@@ -15,7 +15,6 @@ from gateway.metrics.scraping import Metrics
 from gateway.operations import series as counters
 from gateway.operations.caller import Caller
 from gateway.operations.engine import Engine
-from gateway.operations.queues.queues import DeleteQueue, delete_queue
 from gateway.operations.series import Series
 from gateway.operations.topic_series import TopicNumbers
 from gateway.pages import routes as pages
@@ -23,6 +22,7 @@ from storage.errors import Unavailable
 from storage.model import Queue
 from storage.topics import topics
 from tests.operations.conftest import ACCOUNT, REGION, MakeQueue, SendTo
+from tests.operations.sqs import DeleteQueue, delete_queue
 from tests.operations.topics_and_subscriptions import Sns
 
 

@@ -9,22 +9,9 @@ from typing import Any
 
 import pytest
 
+from gateway.faces.aws.face import Members
 from gateway.operations.caller import Caller
 from gateway.operations.engine import Engine
-from gateway.operations.topics.topic_permissions import (
-    AddPermission,
-    RemovePermission,
-    add_permission,
-    remove_permission,
-)
-from gateway.operations.topics.topic_tags import (
-    Tag,
-    TagResource,
-    UntagResource,
-    list_tags_for_resource,
-    tag_resource,
-    untag_resource,
-)
 from gateway.operations.topics.topics import (
     CreateTopic,
     SetTopicAttributes,
@@ -39,6 +26,7 @@ from storage.errors import (
     TagLimitExceeded,
     ValidationFailed,
 )
+from tests.operations.aws import ask
 from tests.operations.conftest import ACCOUNT, REGION
 
 OTHER = "999999999999"
@@ -50,6 +38,10 @@ async def arn(engine: Engine, caller: Caller) -> str:
     return (await create_topic(engine, caller, CreateTopic("news"))).arn
 
 
+async def act(engine: Engine, caller: Caller, action: str, **members: Any) -> Members:
+    return await ask(engine, caller, "sns", action, **members)
+
+
 async def add(
     engine: Engine,
     caller: Caller,
@@ -58,7 +50,8 @@ async def add(
     accounts: tuple[str, ...] | None = (OTHER,),
     actions: tuple[str, ...] | None = ("Publish",),
 ) -> None:
-    await add_permission(engine, caller, AddPermission(arn, label, accounts, actions))
+    members = {"Label": label, "AWSAccountId": accounts, "ActionName": actions}
+    await act(engine, caller, "AddPermission", TopicArn=arn, **members)
 
 
 async def statements(engine: Engine, caller: Caller, arn: str) -> list[dict[str, Any]]:
@@ -120,17 +113,17 @@ async def test_permissions_need_all_members(engine: Engine, caller: Caller, arn:
     with pytest.raises(ValidationFailed, match="'actionName'"):
         await add(engine, caller, arn, actions=())
     with pytest.raises(ValidationFailed, match="'label'"):
-        await remove_permission(engine, caller, RemovePermission(arn, None))
+        await act(engine, caller, "RemovePermission", TopicArn=arn)
     with pytest.raises(NotFound):
         await add(engine, caller, NOBODY)
     with pytest.raises(NotFound):
-        await remove_permission(engine, caller, RemovePermission(NOBODY, "label"))
+        await act(engine, caller, "RemovePermission", TopicArn=NOBODY, Label="label")
 
 
 async def test_statements_are_removed_by_label(engine: Engine, caller: Caller, arn: str) -> None:
     await add(engine, caller, arn)
     for label in ("nobody", "label", "label", "__default_statement_ID"):
-        await remove_permission(engine, caller, RemovePermission(arn, label))
+        await act(engine, caller, "RemovePermission", TopicArn=arn, Label=label)
     assert await statements(engine, caller, arn) == []
     await add(engine, caller, arn)
     assert [each["Sid"] for each in await statements(engine, caller, arn)] == ["label"]
@@ -153,12 +146,16 @@ async def test_permissions_added_at_once_are_all_kept(
     assert labels == {"__default_statement_ID", *(f"l{n}" for n in range(10))}
 
 
-async def tag(engine: Engine, caller: Caller, arn: str, *tags: Tag) -> None:
-    await tag_resource(engine, caller, TagResource(arn, tags))
+async def tag(
+    engine: Engine, caller: Caller, arn: str, *tags: tuple[str | None, str | None]
+) -> None:
+    given = [{"Key": key, "Value": value} for key, value in tags]
+    await act(engine, caller, "TagResource", ResourceArn=arn, Tags=given)
 
 
 async def tags_of(engine: Engine, caller: Caller, arn: str) -> list[tuple[str, str]]:
-    return list((await list_tags_for_resource(engine, caller, arn)).items())
+    answer = await act(engine, caller, "ListTagsForResource", ResourceArn=arn)
+    return [(tag["Key"], tag["Value"]) for tag in answer["Tags"]]
 
 
 async def test_tags_keep_the_order_in_which_they_were_added(
@@ -173,7 +170,7 @@ async def test_tags_keep_the_order_in_which_they_were_added(
         ("b", "2"),
         ("A", "✨"),
     ]
-    await untag_resource(engine, caller, UntagResource(arn, ["a", "nobody", "zebra"]))
+    await act(engine, caller, "UntagResource", ResourceArn=arn, TagKeys=["a", "nobody", "zebra"])
     assert await tags_of(engine, caller, arn) == [("b", "2"), ("A", "✨")]
 
 
@@ -201,18 +198,18 @@ async def test_tags_of_a_missing_topic(engine: Engine, caller: Caller) -> None:
     with missing:
         await tag(engine, caller, NOBODY, ("k", "v"))
     with missing:
-        await untag_resource(engine, caller, UntagResource(NOBODY, ["k"]))
+        await act(engine, caller, "UntagResource", ResourceArn=NOBODY, TagKeys=["k"])
     with missing:
         await tags_of(engine, caller, NOBODY)
 
 
 async def test_tag_actions_need_all_members(engine: Engine, caller: Caller, arn: str) -> None:
     with pytest.raises(ValidationFailed, match="'tags'"):
-        await tag_resource(engine, caller, TagResource(arn, None))
+        await act(engine, caller, "TagResource", ResourceArn=arn)
     with pytest.raises(ValidationFailed, match="'tagKeys'"):
-        await untag_resource(engine, caller, UntagResource(arn, None))
+        await act(engine, caller, "UntagResource", ResourceArn=arn)
     with pytest.raises(ValidationFailed, match="'resourceArn'"):
-        await list_tags_for_resource(engine, caller, None)
+        await act(engine, caller, "ListTagsForResource")
     with pytest.raises(InvalidParameter, match=r"^Invalid parameter: ResourceArn Reason: An ARN"):
         await tag(engine, caller, "news", ("k", "v"))
     with pytest.raises(InvalidParameter, match=r"^Invalid parameter: Duplicated keys are not"):

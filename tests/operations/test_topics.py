@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gateway.faces.aws.sns.tags import checked_tags
 from gateway.operations.caller import Caller
 from gateway.operations.engine import Engine
 from gateway.operations.topics import topic_attributes
@@ -151,7 +152,7 @@ async def test_creating_again_compares_the_tags_of_the_request(
     engine: Engine, caller: Caller
 ) -> None:
     async def create(*tags: tuple[str, str]) -> Topic:
-        return await create_topic(engine, caller, CreateTopic("news", tags=tags))
+        return await create_topic(engine, caller, CreateTopic("news", tags=dict(tags)))
 
     topic = await create(("b", "1"), ("a", "2"))
     assert list(topic.tags.items()) == [("b", "1"), ("a", "2")]
@@ -165,7 +166,8 @@ async def test_creating_again_compares_the_tags_of_the_request(
 
 async def test_tags_of_a_new_topic_are_checked(engine: Engine, caller: Caller) -> None:
     async def create(*tags: tuple[str | None, str | None]) -> None:
-        await create_topic(engine, caller, CreateTopic("news", tags=tags))
+        given = [{"Key": key, "Value": value} for key, value in tags]
+        await create_topic(engine, caller, CreateTopic("news", tags=checked_tags(given)))
 
     with pytest.raises(TagLimitExceeded):
         await create(*[(f"k{n}", "") for n in range(51)])
@@ -637,8 +639,9 @@ async def test_anything_is_refused_or_kept(
     for is_fifo in ("true", "false"):
         given_attributes = attributes | {"FifoTopic": is_fifo}
         topic_name = "any.fifo" if is_fifo == "true" else name
-        request = CreateTopic(topic_name, given_attributes, tags, policy)
+        given_tags = [{"Key": key, "Value": value} for key, value in tags]
         try:
+            request = CreateTopic(topic_name, given_attributes, checked_tags(given_tags), policy)
             topic = await create_topic(engine, caller, request)
         except Rejected:
             topic = await create_topic(engine, caller, CreateTopic("plain"))

@@ -79,9 +79,8 @@ async def test_longer_retention_takes_effect_at_once(store: Store, clock: StillC
     queue = await store.make_queue("orders", MessageRetentionPeriod="60")
     await store.send(queue, 3)
     async with store.database.transaction() as tx:
-        await queues.set_attributes(
-            tx, clock.now(), queue.queue_id, {"MessageRetentionPeriod": "600"}
-        )
+        changed = queues.with_attributes(queue, {"MessageRetentionPeriod": "600"})
+        await queues.set_attributes(tx, clock.now(), changed)
     clock.instant = NOON + timedelta(seconds=300)
 
     assert await ExpireMessages(store.database, clock.now).run_round(100) == 0

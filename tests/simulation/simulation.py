@@ -16,7 +16,12 @@ from gateway.operations.queues.messages import (
     receive_message,
 )
 from gateway.operations.queues.moves import StartMessageMoveTask, start_message_move_task
-from gateway.operations.queues.queues import (
+from gateway.operations.queues.receiving import Reply
+from gateway.operations.queues.sending import SendMessage, Sent, send_message
+from scheduler.move import MoveMessages
+from storage.errors import Rejected
+from storage.model import Queue, Received
+from tests.operations.sqs import (
     CreateQueue,
     GetQueueAttributes,
     PurgeQueue,
@@ -26,11 +31,6 @@ from gateway.operations.queues.queues import (
     purge_queue,
     set_queue_attributes,
 )
-from gateway.operations.queues.receiving import Reply
-from gateway.operations.queues.sending import SendMessage, Sent, send_message
-from scheduler.move import MoveMessages
-from storage.errors import Rejected
-from storage.model import Queue, Received
 from tests.simulation.model import Handle, Impossible, Message, ModelQueue
 from tests.simulation.topics import Topics
 from tests.simulation.world import CALLER, World

@@ -6,7 +6,8 @@ it, is that shape; a few have another name there; all others go by their kind.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from protocol.aws_errors import (
     SCHEDULER_ERRORS,
@@ -72,6 +73,21 @@ _OTHERWISE: Mapping[str, Mapping[type[Rejected], str]] = {
     "scheduler": {errors.AccessDenied: "MissingAuthenticationTokenException"},
     "sts": {errors.AccessDenied: "MissingAuthenticationTokenException"},
 }
+_STANDARD_NAME = (
+    "Can only include alphanumeric characters, hyphens, or underscores. 1 to 80 in length"
+)
+_FIFO_NAME = (
+    "The name of a FIFO queue can only include alphanumeric characters, hyphens, or underscores, "
+    "must end with .fifo suffix and be 1 to 80 in length"
+)
+WORDS: Mapping[type[Rejected], Callable[[Any], str]] = {
+    errors.PurgeQueueInProgress: lambda refusal: (
+        f"Only one PurgeQueue operation on {refusal.queue_name} is allowed every "
+        f"{refusal.seconds} seconds."
+    ),
+    errors.QueueNameInvalid: lambda refusal: _FIFO_NAME if refusal.is_fifo else _STANDARD_NAME,
+}
+"""What AWS says of a refusal, where the refusal's own text is another."""
 _WORDS_OF_QUERY: Mapping[type[Rejected], str] = {
     errors.QueueDoesNotExist: "The specified queue does not exist for this wsdl version.",
 }
@@ -98,8 +114,10 @@ def aws_error(service: str, refusal: Rejected) -> AwsError:
 
 def text_of(refusal: Rejected, *, is_query: bool) -> str:
     """What the service says of it."""
-    words = _WORDS_OF_QUERY.get(type(refusal)) if is_query else None
-    return str(refusal) if words is None else words
+    if is_query and type(refusal) in _WORDS_OF_QUERY:
+        return _WORDS_OF_QUERY[type(refusal)]
+    words = WORDS.get(type(refusal))
+    return str(refusal) if words is None else words(refusal)
 
 
 def failed_entry(service: str, entry_id: str, refusal: Rejected) -> dict[str, object]:
@@ -108,7 +126,7 @@ def failed_entry(service: str, entry_id: str, refusal: Rejected) -> dict[str, ob
     return {
         "Id": entry_id,
         "Code": error.query_code.removeprefix("AWS.SimpleQueueService."),
-        "Message": str(refusal),
+        "Message": text_of(refusal, is_query=False),
         "SenderFault": error.fault == SENDER,
     }
 

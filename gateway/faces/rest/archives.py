@@ -12,7 +12,7 @@ from gateway.faces.json.endpoints import Answer, Answered, Call, Endpoint
 from gateway.faces.rest.messages import JsonMessage, MessageId, MessagePath
 from gateway.faces.rest.queues import ArchiveDays, QueuePath, QueueShown, shown
 from gateway.faces.rest.words import QueueName
-from gateway.operations.queues import archives, native_queues
+from gateway.operations.queues import archives, queues
 from gateway.operations.queues.native_messages import headers_of, message_of
 from storage.errors import InvalidParameterValue
 from storage.model import Archived
@@ -115,7 +115,7 @@ class Cleared(Struct):
 
 
 async def _change(call: Call) -> Answer:
-    queue = await native_queues.find(call.engine, call.caller, call.path.name)
+    queue = await queues.find(call.engine, call.caller, call.path.name)
     wanted: QueueChange = call.body
     days = wanted.archive_days
     change = archives.ArchivingChange(
@@ -128,7 +128,7 @@ async def _change(call: Call) -> Answer:
 
 
 async def _list(call: Call) -> Answer:
-    queue = await native_queues.find(call.engine, call.caller, call.path.name)
+    queue = await queues.find(call.engine, call.caller, call.path.name)
     query: ArchiveQuery = call.query
     request = archives.ListArchive(
         query.limit, query.after, query.since, query.until, query.schedule
@@ -162,26 +162,26 @@ def _shown(kept: Archived) -> ArchivedMessage:
 
 
 async def _get(call: Call) -> Answer:
-    queue = await native_queues.find(call.engine, call.caller, call.path.name)
+    queue = await queues.find(call.engine, call.caller, call.path.name)
     found = await archives.find_archived(call.engine, call.caller, queue, call.path.id)
     return Answer(200, _shown(found))
 
 
 async def _replay(call: Call) -> Answer:
-    queue = await native_queues.find(call.engine, call.caller, call.path.name)
+    queue = await queues.find(call.engine, call.caller, call.path.name)
     body: NewReplay = call.body
     if body.ids is not None and (body.after or body.since is not None or body.until is not None):
         raise InvalidParameterValue("Name `ids`, or a stretch of the archive, not both.")
     target = queue
     if body.to is not None:
-        target = await native_queues.find(call.engine, call.caller, body.to)
+        target = await queues.find(call.engine, call.caller, body.to)
     request = archives.Replay(body.ids, body.limit, body.after, body.since, body.until)
     done = await archives.replay(call.engine, call.caller, queue, target, request)
     return Answer(201, ReplayDone(len(done.ids), done.ids, done.last_id))
 
 
 async def _clear(call: Call) -> Answer:
-    queue = await native_queues.find(call.engine, call.caller, call.path.name)
+    queue = await queues.find(call.engine, call.caller, call.path.name)
     deleted = await archives.clear_archive(call.engine, call.caller, queue, call.query.before)
     return Answer(200, Cleared(deleted))
 

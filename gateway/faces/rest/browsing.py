@@ -13,7 +13,7 @@ from msgspec import Meta, Raw, Struct
 from gateway.faces.json.endpoints import Answer, Answered, Call, Endpoint
 from gateway.faces.rest.messages import MessageId
 from gateway.faces.rest.queues import QueuePath
-from gateway.operations.queues import browsing, native_queues
+from gateway.operations.queues import browsing, queues
 from gateway.operations.queues.browsing import AS_OF_PATTERN, PLACE_PATTERN, Browse
 from protocol import sequence_numbers
 from protocol.digests import md5_of_body
@@ -145,7 +145,7 @@ class Ranges(Struct):
 
 
 async def _browse(call: Call) -> Answer:
-    queue = await native_queues.find(call.engine, call.caller, call.path.name)
+    queue = await queues.find(call.engine, call.caller, call.path.name)
     query: BrowseQuery = call.query
     message_ids = None
     if query.message_id is not None:
@@ -214,7 +214,7 @@ def _system_attributes(message: Browsed) -> dict[str, str]:
 
 
 async def _ranges(call: Call) -> Answer:
-    queue = await native_queues.find(call.engine, call.caller, call.path.name)
+    queue = await queues.find(call.engine, call.caller, call.path.name)
     query: RangesQuery = call.query
     done = await browsing.split(call.engine, call.caller, queue, query.parts, query.as_of)
     return Answer(200, Ranges(done.as_of, [Range(*one) for one in done.stretches]))

@@ -17,7 +17,7 @@ from gateway.operations.events import publishing, subscriptions
 from gateway.operations.events.publishing import Event
 from gateway.operations.events.subscriptions import SubscribeToEvents, SubscriptionPage
 from gateway.operations.limits import LIMITS
-from gateway.operations.queues import native_queues
+from gateway.operations.queues import queues
 from gateway.operations.topics.preparing import Publisher
 from protocol import arns
 from protocol.endpoint_urls import without_password
@@ -292,7 +292,7 @@ async def _list(call: Call) -> Answer:
 
 async def _list_of_queue(call: Call) -> Answer:
     query: SubscriptionQuery = call.query
-    queue = await native_queues.find(call.engine, call.caller, call.path.name)
+    queue = await queues.find(call.engine, call.caller, call.path.name)
     page = await subscriptions.list_of_queue(
         call.engine, queue, after_position=query.after, limit=query.limit
     )

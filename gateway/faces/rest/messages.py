@@ -12,7 +12,7 @@ from gateway.faces.rest.counting import MOST_ENTRIES, SHORT
 from gateway.faces.rest.queues import QueuePath
 from gateway.faces.rest.words import QueueName
 from gateway.operations.limits import LIMITS
-from gateway.operations.queues import native_queues
+from gateway.operations.queues import queues
 from gateway.operations.queues.messages import answered, system_of
 from gateway.operations.queues.messages_by_id import change_visibility_by_id, delete_by_ids
 from gateway.operations.queues.native_messages import (
@@ -195,7 +195,7 @@ def _to_send(new: NewMessage) -> NativeMessage:
 
 
 async def _send(call: Call) -> Answer:
-    queue = await native_queues.find(call.engine, call.caller, call.path.name)
+    queue = await queues.find(call.engine, call.caller, call.path.name)
     given: NewMessage | list[NewMessage] = call.body
     if isinstance(given, NewMessage):
         messages = [_to_send(given)]
@@ -220,7 +220,7 @@ def _entry(number: int, new: NewMessage) -> NativeMessage:
 
 
 async def _receive(call: Call) -> Answer:
-    queue = await native_queues.find(call.engine, call.caller, call.path.name)
+    queue = await queues.find(call.engine, call.caller, call.path.name)
     query: ReceiveQuery = call.query
     request = NativeReceive(query.max, query.vt, query.wait)
     received = await receive_native(call.engine, call.caller, queue, request)
@@ -255,12 +255,12 @@ def _shown(message: Received, visible_at: datetime) -> ReceivedMessage:
 
 
 async def _delete_many(call: Call) -> Answer:
-    queue = await native_queues.find(call.engine, call.caller, call.path.name)
+    queue = await queues.find(call.engine, call.caller, call.path.name)
     return Answer(200, Deleted(await _deleted(call, queue, call.body.ids)))
 
 
 async def _delete_one(call: Call) -> Answer:
-    queue = await native_queues.find(call.engine, call.caller, call.path.name)
+    queue = await queues.find(call.engine, call.caller, call.path.name)
     if not await _deleted(call, queue, [call.path.id]):
         raise _no_message(queue, call.path.id)
     return Answer(204)
@@ -271,7 +271,7 @@ async def _deleted(call: Call, queue: Queue, ids: list[int]) -> list[int]:
 
 
 async def _change(call: Call) -> Answer:
-    queue = await native_queues.find(call.engine, call.caller, call.path.name)
+    queue = await queues.find(call.engine, call.caller, call.path.name)
     visible_at = await change_visibility_by_id(
         call.engine, call.caller, queue, call.path.id, call.body.vt
     )

@@ -10,9 +10,8 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 
 from gateway.faces.json.endpoints import Answer, Answered, Call, Endpoint
 from gateway.faces.rest.words import QUEUE_NAME_PATTERN, QueueName
-from gateway.operations.queues import native_queues
-from gateway.operations.queues import queues as operations
-from gateway.operations.queues.queues import Archiving, DeleteQueue
+from gateway.operations.queues import queues
+from gateway.operations.queues.queues import FIFO_SUFFIX, Archiving
 from storage.model import Queue
 
 _TAG = "queues"
@@ -118,15 +117,16 @@ async def _create(call: Call) -> Answer:
     if new.archive is not UNSET or new.archive_days is not None:
         # Who says for how long wants an archive.
         archiving = Archiving(new.archive is not False, new.archive_days)
-    queue = await native_queues.create(
-        call.engine, call.caller, new.name, is_fifo=new.fifo, archiving=archiving
-    )
+    has_suffix = not new.fifo or new.name.endswith(FIFO_SUFFIX)
+    name = new.name if has_suffix else new.name + FIFO_SUFFIX
+    request = queues.CreateQueue(name, archiving=archiving)
+    queue, _ = await queues.create_queue(call.engine, call.caller, request)
     return Answer(201, shown(queue), {"location": f"/v1/queues/{queue.name}"})
 
 
 async def _list(call: Call) -> Answer:
     query: ListQuery = call.query
-    found, has_more = await native_queues.list_page(
+    found, has_more = await queues.list_queues(
         call.engine, call.caller, prefix=query.name_prefix, after=query.after, limit=query.limit
     )
     headers = {}
@@ -139,14 +139,15 @@ async def _list(call: Call) -> Answer:
 
 
 async def _metrics(call: Call) -> Answer:
-    queue = await native_queues.find(call.engine, call.caller, call.path.name)
-    found = await native_queues.metrics(call.engine, call.caller, queue)
+    queue = await queues.find(call.engine, call.caller, call.path.name)
+    found = await queues.metrics(call.engine, call.caller, queue)
+    counts = found.counts
     return Answer(
         200,
         QueueMetrics(
             found.queue.name,
-            found.visible + found.in_flight + found.delayed,
-            found.visible,
+            counts.visible + counts.in_flight + counts.delayed,
+            counts.visible,
             found.newest_age_seconds,
             found.oldest_age_seconds,
             found.total,
@@ -159,13 +160,13 @@ async def _metrics(call: Call) -> Answer:
 
 
 async def _purge(call: Call) -> Answer:
-    queue = await native_queues.find(call.engine, call.caller, call.path.name)
-    return Answer(200, Purged(await native_queues.purge(call.engine, call.caller, queue)))
+    queue = await queues.find(call.engine, call.caller, call.path.name)
+    return Answer(200, Purged(await queues.purge_queue(call.engine, call.caller, queue)))
 
 
 async def _delete(call: Call) -> Answer:
-    queue = await native_queues.find(call.engine, call.caller, call.path.name)
-    await operations.delete_queue(call.engine, call.caller, DeleteQueue(queue))
+    queue = await queues.find(call.engine, call.caller, call.path.name)
+    await queues.delete_queue(call.engine, call.caller, queue)
     return Answer(204)
 
 

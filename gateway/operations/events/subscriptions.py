@@ -10,7 +10,7 @@ from uuid import UUID, uuid4
 import orjson
 
 from gateway.operations.events.names import checked_pattern, is_topic
-from gateway.operations.queues import native_queues
+from gateway.operations.queues import queues
 from gateway.operations.topics import subscription_attributes
 from gateway.operations.topics.live_subscriptions import missing_subscription
 from gateway.operations.topics.subscription_attributes import Subject
@@ -105,7 +105,7 @@ async def _endpoint(engine: Engine, caller: Caller, request: SubscribeToEvents) 
     if request.protocol is not None:
         raise InvalidParameterValue("protocol goes with endpoint; a queue has none.")
     assert request.queue_name is not None
-    queue = await native_queues.find(engine, caller, request.queue_name)
+    queue = await queues.find(engine, caller, request.queue_name)
     if queue.is_fifo:
         raise InvalidParameterValue(
             f"'{queue.name}' is a FIFO queue. Events have no order: subscribe a standard queue."
@@ -123,7 +123,7 @@ async def _attributes(engine: Engine, caller: Caller, request: SubscribeToEvents
     if request.filter_policy_scope is not None:
         given["FilterPolicyScope"] = request.filter_policy_scope
     if request.dead_letter_queue is not None:
-        queue = await native_queues.find(engine, caller, request.dead_letter_queue)
+        queue = await queues.find(engine, caller, request.dead_letter_queue)
         given["RedrivePolicy"] = orjson.dumps({"deadLetterTargetArn": queue.arn}).decode()
     return given
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from gateway.operations.queues import native_messages, native_queues, native_sending
+from gateway.operations.queues import native_messages, native_sending, queues
 from gateway.operations.queues.native_sending import NativeMessage
 from gateway.operations.schedules.fired_messages import SCHEDULE_HEADER
 from gateway.operations.schedules.keeping import text_of
@@ -83,7 +83,7 @@ async def resolve(engine: Engine, caller: Caller, name: str, target: Target) -> 
 
 
 async def _of_queue(engine: Engine, caller: Caller, name: str, target: QueueTarget) -> Kept:
-    queue = await native_queues.find(engine, caller, target.queue_name)
+    queue = await queues.find(engine, caller, target.queue_name)
     attributes, size = _attributes(name, target.headers)
     message = NativeMessage(
         native_messages.body_of(target.message),

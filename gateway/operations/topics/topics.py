@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -11,7 +11,6 @@ from gateway.operations.pagination import sns_last_of, token_behind
 from gateway.operations.topics import topic_attributes
 from gateway.operations.topics.live_topics import checked_topic_arn, current_topic, locked_topic
 from gateway.operations.topics.topic_data_protection import checked_policy
-from gateway.operations.topics.topic_tags import Tag, checked_tags
 from protocol import names
 from protocol.arns import topic_arn
 from storage.errors import InvalidParameter, Unavailable, ValidationFailed
@@ -20,6 +19,7 @@ from storage.topics import topics
 
 if TYPE_CHECKING:
     from gateway.operations.engine import Engine
+    from protocol.arns import Arn
     from storage.database import Transaction
 
 _CREATE_ATTEMPTS = 5
@@ -31,7 +31,7 @@ class CreateTopic:
 
     name: str | None
     attributes: Mapping[str, str] = field(default_factory=dict)
-    tags: Sequence[Tag] = ()
+    tags: Mapping[str, str] = field(default_factory=dict)
     data_protection_policy: str | None = None
 
 
@@ -39,16 +39,17 @@ async def create_topic(engine: Engine, caller: Caller, request: CreateTopic) -> 
     """The new topic, or the existing one when it has every attribute and every tag of the request
     (docs/contract/sns.md 3.3).
 
-    Raises ValidationFailed, TagLimitExceeded, and InvalidParameter, also when the existing one
+    Raises ValidationFailed, and InvalidParameter, also when the existing one
     differs. Any number of creators of one name get the same topic.
     """
     name = _checked_name(request.name, request.attributes)
     is_fifo = name.endswith(".fifo")
     wanted = topic_attributes.normalise_new(request.attributes, is_fifo=is_fifo)
-    tags = checked_tags(request.tags, limits=engine.limits)
     policy = checked_policy(request.data_protection_policy, limits=engine.limits)
     stored = topic_attributes.merge({}, wanted)
-    new = topics.NewTopic(caller.account_id, caller.region, name, is_fifo, stored, tags, policy)
+    new = topics.NewTopic(
+        caller.account_id, caller.region, name, is_fifo, stored, request.tags, policy
+    )
     # A topic that is deleted between a refused insert and the look at it is created after all.
     for _ in range(_CREATE_ATTEMPTS):
         async with engine.database.transaction() as tx:
@@ -172,4 +173,31 @@ async def set_topic_attributes(engine: Engine, caller: Caller, request: SetTopic
         value = topic_attributes.normalise(request.name, request.value or "", is_fifo=is_fifo)
         attributes = topic_attributes.merge(topic.attributes, {request.name: value})
         await topics.set_attributes(tx, topic.topic_id, attributes)
+    engine.wakeups.topic_changed(topic.topic_id)
+
+
+async def change_attributes(
+    engine: Engine, caller: Caller, arn: Arn, change: Callable[[Topic], Mapping[str, str]]
+) -> None:
+    """Replace the attributes by what ``change`` makes of the topic, which nobody else changes
+    meanwhile. Raises NotFound, and what it raises."""
+    async with engine.database.transaction() as tx:
+        topic = await locked_topic(tx, arn)
+        attributes = change(topic)
+        if attributes == topic.attributes:
+            return
+        await topics.set_attributes(tx, topic.topic_id, attributes)
+    engine.wakeups.topic_changed(topic.topic_id)
+
+
+async def change_tags(
+    engine: Engine,
+    caller: Caller,
+    arn: Arn,
+    change: Callable[[Mapping[str, str]], Mapping[str, str]],
+) -> None:
+    """The same of its tags."""
+    async with engine.database.transaction() as tx:
+        topic = await locked_topic(tx, arn)
+        await topics.set_tags(tx, topic.topic_id, change(topic.tags))
     engine.wakeups.topic_changed(topic.topic_id)

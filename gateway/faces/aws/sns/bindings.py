@@ -5,12 +5,16 @@ from __future__ import annotations
 from gateway.faces.aws.face import Binding
 from gateway.faces.aws.sns import messages as aws_sns_messages
 from gateway.faces.aws.sns import mobile as aws_sns_mobile
+from gateway.faces.aws.sns import permissions as aws_sns_permissions
 from gateway.faces.aws.sns import subscriptions as aws_sns_subscriptions
+from gateway.faces.aws.sns import tags as aws_sns_tags
 from gateway.faces.aws.sns import topics as aws_sns_topics
 
 BINDINGS: dict[str, Binding] = {
     **aws_sns_messages.BINDINGS,
     **aws_sns_mobile.BINDINGS,
+    **aws_sns_permissions.BINDINGS,
     **aws_sns_subscriptions.BINDINGS,
+    **aws_sns_tags.BINDINGS,
     **aws_sns_topics.BINDINGS,
 }

@@ -1,101 +1,164 @@
-"""SQS actions on queues: action -> binding. Decoded members in, response members out."""
+"""SQS actions on queues as a whole (docs/contract/sqs.md 2.2, 2.3)."""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping, Sequence
+
 from gateway.faces.aws.face import Binding, Call, Members
-from gateway.operations.queues import moves, permissions, queues, tags
+from gateway.faces.aws.sqs import queue_attributes
+from gateway.faces.aws.sqs.redrive_policies import target_of, worded
+from gateway.faces.aws.sqs.tags import rules
+from gateway.operations.pagination import last_of, page_size, token_behind
+from gateway.operations.queues import moves, queues
+from protocol import names
+from protocol.queue_urls import QueueAddress
+from storage.errors import (
+    InvalidParameterValue,
+    MissingParameter,
+    QueueDoesNotExist,
+    QueueNameExists,
+    QueueNameInvalid,
+)
+from storage.model import Queue
+
+_ACCOUNT = re.compile(r"[0-9]{12}")
+_PREFIX = re.compile(r"[A-Za-z0-9_.-]{0,80}")
 
 
 async def create_queue(call: Call) -> Members:
+    """The new queue, or the existing one when every attribute of the request has its value there.
+
+    Tags of an existing queue are neither compared nor changed.
+    """
     members = call.members
+    given, tags = members.get("Attributes") or {}, members.get("tags") or {}
+    name = _checked_name(members.get("QueueName"), given)
+    wanted = queue_attributes.normalise(given, is_fifo=queues.is_fifo_name(name))
+    attributes = queue_attributes.merge({}, wanted)
+    of_queue = rules(name)
+    of_queue.check_count(len(tags))
     request = queues.CreateQueue(
-        members.get("QueueName"), members.get("Attributes") or {}, members.get("tags") or {}
+        name,
+        attributes,
+        of_queue.checked(tags.items()),
+        target_of(attributes),
+        blocked_seconds=call.engine.rules.queue_recreate_seconds,
     )
-    queue = await queues.create_queue(call.engine, call.caller, request)
-    return {"QueueUrl": call.queue_url(queue.region, queue.account_id, queue.name)}
+    with worded(given):
+        queue, is_new = await queues.create_queue(call.engine, call.caller, request)
+    differs = None if is_new else queue_attributes.first_difference(queue, wanted)
+    if differs is not None:
+        raise QueueNameExists(differs)
+    return {"QueueUrl": _url(call, queue)}
+
+
+def _checked_name(name: str | None, attributes: Mapping[str, str]) -> str:
+    if name is None:
+        raise MissingParameter("QueueName")
+    is_fifo = attributes.get("FifoQueue", "").lower() == "true"
+    if is_fifo != name.endswith(queues.FIFO_SUFFIX):
+        raise QueueNameInvalid(name, is_fifo=True)
+    return name
+
+
+def _url(call: Call, queue: Queue) -> str:
+    return call.queue_url(queue.region, queue.account_id, queue.name)
 
 
 async def get_queue_url(call: Call) -> Members:
-    members = call.members
-    request = queues.GetQueueUrl(members.get("QueueName"), members.get("QueueOwnerAWSAccountId"))
-    queue = await queues.get_queue_url(call.engine, call.caller, request)
-    return {"QueueUrl": call.queue_url(queue.region, queue.account_id, queue.name)}
-
-
-def _urls(call: Call, page: queues.QueuePage) -> list[str] | None:
-    return [call.queue_url(page.region, page.account_id, name) for name in page.queue_names] or None
+    name = call.members.get("QueueName")
+    if not name:
+        raise InvalidParameterValue(
+            "Value for parameter QueueName is invalid. Reason: Must specify a queue name."
+        )
+    account_id = call.members.get("QueueOwnerAWSAccountId") or call.caller.account_id
+    known = names.is_standard_queue_name(name) or names.is_fifo_queue_name(name)
+    if not known or _ACCOUNT.fullmatch(account_id) is None:
+        raise QueueDoesNotExist
+    return {"QueueUrl": _url(call, await call.find(QueueAddress(account_id, name)))}
 
 
 async def list_queues(call: Call) -> Members:
-    members = call.members
-    request = queues.ListQueues(
-        members.get("QueueNamePrefix"), members.get("MaxResults"), members.get("NextToken")
-    )
-    page = await queues.list_queues(call.engine, call.caller, request)
-    return {"QueueUrls": _urls(call, page), "NextToken": page.next_token}
+    """Live queues by name, in byte order. Without MaxResults there is no next page."""
+    caller = call.caller
+    max_results = call.members.get("MaxResults")
+    size = page_size(max_results, call.engine.limits.list_queues_page)
+    after = last_of("queues", call.members.get("NextToken")) or ""
+    prefix = call.members.get("QueueNamePrefix") or ""
+    if _PREFIX.fullmatch(prefix) is None:
+        return {"QueueUrls": None, "NextToken": None}
+    page = await queues.list_names(call.engine, caller, prefix=prefix, after=after, limit=size)
+    token = None
+    if max_results is not None and page.has_more:
+        token = token_behind("queues", page.names[-1])
+    return {
+        "QueueUrls": _urls(call, caller.region, caller.account_id, page.names),
+        "NextToken": token,
+    }
+
+
+def _urls(call: Call, region: str, account_id: str, names_: Sequence[str]) -> list[str] | None:
+    return [call.queue_url(region, account_id, name) for name in names_] or None
 
 
 async def list_dead_letter_source_queues(call: Call) -> Members:
-    members = call.members
-    request = queues.ListDeadLetterSourceQueues(
-        await call.queue(), members.get("MaxResults"), members.get("NextToken")
+    """The queues whose redrive policy names this queue, oldest first."""
+    queue = await call.queue()
+    max_results = call.members.get("MaxResults")
+    size = page_size(max_results, call.engine.limits.list_queues_page)
+    last = last_of("sources", call.members.get("NextToken")) or "0"
+    if not last.isdigit() or len(last) > 9:
+        raise InvalidParameterValue("Invalid or expired next token.")
+    found, has_more = await queues.list_dead_letter_sources(
+        call.engine, call.caller, queue, after_queue_id=int(last), limit=size
     )
-    page = await queues.list_dead_letter_source_queues(call.engine, call.caller, request)
-    return {"queueUrls": _urls(call, page), "NextToken": page.next_token}
+    token = None
+    if max_results is not None and has_more:
+        token = token_behind("sources", str(found[-1].queue_id))
+    sources = [source.name for source in found]
+    return {"queueUrls": _urls(call, queue.region, queue.account_id, sources), "NextToken": token}
 
 
 async def delete_queue(call: Call) -> None:
-    request = queues.DeleteQueue(await call.queue())
-    await queues.delete_queue(call.engine, call.caller, request)
+    await queues.delete_queue(call.engine, call.caller, await call.queue())
 
 
 async def purge_queue(call: Call) -> None:
-    request = queues.PurgeQueue(await call.queue())
-    await queues.purge_queue(call.engine, call.caller, request)
+    """Refuses a second purge within 60 s although we could do it: SQS refuses, and clients rely on
+    it (docs/contract/sqs.md 2.1)."""
+    seconds = call.engine.rules.purge_interval_seconds
+    queue = await call.queue()
+    await queues.purge_queue(call.engine, call.caller, queue, interval_seconds=seconds)
 
 
 async def get_queue_attributes(call: Call) -> Members:
-    names = call.members.get("AttributeNames") or ()
-    request = queues.GetQueueAttributes(await call.queue(), names)
-    attributes = await queues.get_queue_attributes(call.engine, call.caller, request)
-    return {"Attributes": attributes or None}
+    """The attributes that were asked for and that the queue has; without names none."""
+    queue = await call.queue()
+    wanted = queue_attributes.wanted_names(call.members.get("AttributeNames") or ())
+    counts = None
+    if queue_attributes.need_counts(wanted):
+        queue, counts = await queues.count(call.engine, call.caller, queue)
+    else:
+        queue = await queues.look(call.engine, call.caller, queue)
+    return {"Attributes": queue_attributes.read(queue, wanted, counts) or None}
 
 
 async def set_queue_attributes(call: Call) -> None:
-    attributes = call.members.get("Attributes")
-    request = queues.SetQueueAttributes(await call.queue(), attributes)
-    await queues.set_queue_attributes(call.engine, call.caller, request)
-
-
-async def tag_queue(call: Call) -> None:
-    request = tags.TagQueue(await call.queue(), call.members.get("Tags"))
-    await tags.tag_queue(call.engine, call.caller, request)
-
-
-async def untag_queue(call: Call) -> None:
-    request = tags.UntagQueue(await call.queue(), call.members.get("TagKeys"))
-    await tags.untag_queue(call.engine, call.caller, request)
-
-
-async def list_queue_tags(call: Call) -> Members:
-    request = tags.ListQueueTags(await call.queue())
-    return {"Tags": dict(await tags.list_queue_tags(call.engine, call.caller, request)) or None}
-
-
-async def add_permission(call: Call) -> None:
-    members = call.members
-    request = permissions.AddPermission(
-        await call.queue(),
-        members.get("Label"),
-        members.get("AWSAccountIds"),
-        members.get("Actions"),
-    )
-    await permissions.add_permission(call.engine, call.caller, request)
-
-
-async def remove_permission(call: Call) -> None:
-    request = permissions.RemovePermission(await call.queue(), call.members.get("Label"))
-    await permissions.remove_permission(call.engine, call.caller, request)
+    """Change attributes at once and all together; "" unsets those that can be unset."""
+    queue = await call.queue()
+    given = call.members.get("Attributes")
+    if given is None:
+        raise MissingParameter("Attributes")
+    changes = queue_attributes.normalise(given, is_fifo=queue.is_fifo)
+    with worded(given):
+        await queues.change_attributes(
+            call.engine,
+            call.caller,
+            queue,
+            lambda attributes: queue_attributes.merge(attributes, changes),
+            dead_letter_arn=target_of(changes),
+        )
 
 
 async def start_message_move_task(call: Call) -> Members:
@@ -145,11 +208,6 @@ BINDINGS: dict[str, Binding] = {
     "PurgeQueue": purge_queue,
     "GetQueueAttributes": get_queue_attributes,
     "SetQueueAttributes": set_queue_attributes,
-    "TagQueue": tag_queue,
-    "UntagQueue": untag_queue,
-    "ListQueueTags": list_queue_tags,
-    "AddPermission": add_permission,
-    "RemovePermission": remove_permission,
     "StartMessageMoveTask": start_message_move_task,
     "CancelMessageMoveTask": cancel_message_move_task,
     "ListMessageMoveTasks": list_message_move_tasks,

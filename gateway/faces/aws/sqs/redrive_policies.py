@@ -1,21 +1,19 @@
-"""RedrivePolicy and RedriveAllowPolicy: their JSON, and which queue may send to which."""
+"""RedrivePolicy and RedriveAllowPolicy: their JSON, and what SQS says of both."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
 
 import orjson
 
 from gateway.operations.limits import LIMITS
 from protocol import arns
 from protocol.errors import Malformed
-from storage.errors import InvalidParameterValue
-from storage.model import Queue
-from storage.queues import queues
+from storage.errors import DeadLetterQueueUnfit, InvalidParameterValue
 
-if TYPE_CHECKING:
-    from storage.database import Transaction
-
+_POLICY = "RedrivePolicy"
 _TARGET = "deadLetterTargetArn"
 _COUNT = "maxReceiveCount"
 _PERMISSION = "redrivePermission"
@@ -38,7 +36,7 @@ def _json_object(name: str, text: str, noun: str) -> dict[str, Any]:
 
 def normalise_redrive_policy(text: str) -> str:
     """The policy as AWS reads it back: its two members in order, the count as a JSON number."""
-    name = "RedrivePolicy"
+    name = _POLICY
     policy = _json_object(name, text, "Redrive policy")
     for member in (_COUNT, _TARGET):
         if member not in policy:
@@ -107,37 +105,26 @@ def _normalise_by_queue(name: str, text: str, sources: object) -> str:
     return orjson.dumps({_PERMISSION: "byQueue", _SOURCES: sources}).decode()
 
 
-async def check_target(
-    tx: Transaction, *, policy: str, source_arn: str, source_is_fifo: bool, text: str
-) -> None:
-    """Refuse a normalised redrive policy whose dead-letter queue cannot take the source's messages.
-
-    It must exist, be in the same account and region and of the same type, and allow the source
-    (docs/contract/sqs.md 2.10). Only now: later changes of the target do not undo the policy.
-    """
-    name = "RedrivePolicy"
-    target = arns.parse_queue(orjson.loads(policy)[_TARGET])
-    source = arns.parse_queue(source_arn)
-    if target.account_id != source.account_id:
-        reason = "Dead-letter target owner should be same as the source."
-        raise _invalid(name, text, reason)
-    if target.region != source.region:
-        raise _invalid(name, text, "Dead-letter target must be in the same region as the source.")
-    queue = await queues.find(tx, target.account_id, target.region, target.resource)
-    if queue is None:
-        raise _invalid(name, text, "Dead letter target does not exist.")
-    if queue.is_fifo != source_is_fifo:
-        raise _invalid(name, text, "Dead-letter queue must be same type of queue as the source.")
-    if not _allows(queue, source_arn):
-        reason = "The redrive allow policy of the dead-letter queue does not allow this queue."
-        raise _invalid(name, text, reason)
+_UNFIT = {
+    "account": "Dead-letter target owner should be same as the source.",
+    "region": "Dead-letter target must be in the same region as the source.",
+    "absent": "Dead letter target does not exist.",
+    "kind": "Dead-letter queue must be same type of queue as the source.",
+    "forbidden": "The redrive allow policy of the dead-letter queue does not allow this queue.",
+}
 
 
-def _allows(target: Queue, source_arn: str) -> bool:
-    text = target.attributes.get("RedriveAllowPolicy")
-    if text is None:
-        return True
-    policy = orjson.loads(text)
-    if policy[_PERMISSION] == "byQueue":
-        return source_arn in policy[_SOURCES]
-    return bool(policy[_PERMISSION] == "allowAll")
+def target_of(attributes: Mapping[str, str]) -> str | None:
+    """The ARN of the dead-letter queue that normalised attributes name."""
+    policy = attributes.get(_POLICY)
+    return orjson.loads(policy)[_TARGET] if policy else None
+
+
+@contextmanager
+def worded(attributes: Mapping[str, str] | None) -> Iterator[None]:
+    """What SQS says when the queue that the redrive policy of a request names is unfit."""
+    try:
+        yield
+    except DeadLetterQueueUnfit as refusal:
+        text = (attributes or {})[_POLICY]
+        raise _invalid(_POLICY, text, _UNFIT[refusal.reason]) from None

@@ -6,15 +6,14 @@ from collections.abc import Callable, Iterable, Mapping
 
 import orjson
 
-from gateway.operations.limits import LIMITS
-from gateway.operations.queues.redrive_policies import (
+from gateway.faces.aws.sqs.redrive_policies import (
     normalise_redrive_allow_policy,
     normalise_redrive_policy,
 )
+from gateway.operations.limits import LIMITS
 from protocol import names
 from storage.errors import InvalidAttributeName, InvalidAttributeValue
-from storage.model import Counts, Queue
-from storage.queues.queues import DEFAULT_ATTRIBUTES
+from storage.model import QUEUE_DEFAULTS, Counts, Queue
 
 _KEY = "KmsMasterKeyId"
 _MANAGED = "SqsManagedSseEnabled"
@@ -174,7 +173,7 @@ def normalise(given: Mapping[str, str], *, is_fifo: bool) -> dict[str, str]:
 
 
 def merge(current: Mapping[str, str], changes: Mapping[str, str]) -> dict[str, str]:
-    """What a queue stores after normalised ``changes``: defaults and unset ones left out.
+    """What a queue has after normalised ``changes``, "" for what is unset.
 
     Raises InvalidAttributeName when both kinds of encryption would be on, InvalidAttributeValue
     when the two FIFO throughput attributes do not fit together.
@@ -193,11 +192,7 @@ def merge(current: Mapping[str, str], changes: Mapping[str, str]) -> dict[str, s
             f"is allowed only when the value for {_SCOPE} is messageGroup."
         )
     merged.pop("FifoQueue", None)
-    return {
-        name: value
-        for name, value in merged.items()
-        if value and value != DEFAULT_ATTRIBUTES.get(name)
-    }
+    return merged
 
 
 def first_difference(queue: Queue, wanted: Mapping[str, str]) -> str | None:
@@ -205,7 +200,7 @@ def first_difference(queue: Queue, wanted: Mapping[str, str]) -> str | None:
     for name, value in wanted.items():
         if name == "FifoQueue":
             continue
-        has = queue.attributes.get(name, DEFAULT_ATTRIBUTES.get(name, ""))
+        has = queue.attributes.get(name, QUEUE_DEFAULTS.get(name, ""))
         if has == value:
             continue
         if name == "Policy" and has and value and orjson.loads(has) == orjson.loads(value):
@@ -243,7 +238,7 @@ def read(queue: Queue, wanted: frozenset[str], counts: Counts | None) -> dict[st
         numbers = (counts.visible, counts.in_flight, counts.delayed)
         values |= dict(zip(_COUNTERS, map(str, numbers), strict=True))
     always = (*_ALWAYS, *_FIFO_ONLY) if queue.is_fifo else _ALWAYS
-    values |= {name: DEFAULT_ATTRIBUTES[name] for name in always}
+    values |= {name: QUEUE_DEFAULTS[name] for name in always}
     values |= queue.attributes
     if queue.is_fifo:
         values["FifoQueue"] = "true"

@@ -1,0 +1,82 @@
+"""TagResource, UntagResource, ListTagsForResource of topics (docs/contract/sns.md 3.2, 3.3)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from gateway.faces.aws.face import Binding, Call, Members
+from gateway.faces.aws.tags import MOST, Rules, removing
+from gateway.operations.topics import topics
+from gateway.operations.topics.live_topics import checked_topic_arn, find_topic
+from storage.errors import (
+    InvalidParameter,
+    NotFound,
+    ResourceNotFound,
+    TagLimitExceeded,
+    ValidationFailed,
+)
+
+_RULES = Rules(
+    MOST,
+    lambda: TagLimitExceeded("Could not complete request: tag quota of per resource exceeded"),
+    lambda: InvalidParameter("Tags Reason: Tag keys must have between 1 and 128 characters."),
+    lambda: InvalidParameter("Tags Reason: Tag values must have at most 256 characters."),
+    lambda _: InvalidParameter("Duplicated keys are not allowed."),
+)
+
+
+def checked_tags(given: Sequence[dict[str, Any]]) -> dict[str, str]:
+    """The tags of a request, in the order in which they were given."""
+    _RULES.check_count(len(given))
+    return _RULES.checked(_pairs(given))
+
+
+def _pairs(given: Sequence[dict[str, Any]]) -> Iterator[tuple[str, str]]:
+    for number, tag in enumerate(given, 1):
+        for member in ("Key", "Value"):
+            if tag.get(member) is None:
+                raise ValidationFailed(f"tags.{number}.member.{member.lower()}")
+        yield tag["Key"], tag["Value"]
+
+
+@contextmanager
+def _resource() -> Iterator[None]:
+    try:
+        yield
+    except NotFound:
+        raise ResourceNotFound("Resource does not exist") from None
+
+
+async def tag_resource(call: Call) -> None:
+    arn = checked_topic_arn(call.caller, call.members.get("ResourceArn"), "resourceArn")
+    tags = call.members.get("Tags")
+    if tags is None:
+        raise ValidationFailed("tags")
+    change = _RULES.adding(checked_tags(tags))
+    with _resource():
+        await topics.change_tags(call.engine, call.caller, arn, change)
+
+
+async def untag_resource(call: Call) -> None:
+    arn = checked_topic_arn(call.caller, call.members.get("ResourceArn"), "resourceArn")
+    keys = call.members.get("TagKeys")
+    if keys is None:
+        raise ValidationFailed("tagKeys")
+    with _resource():
+        await topics.change_tags(call.engine, call.caller, arn, removing(keys))
+
+
+async def list_tags_for_resource(call: Call) -> Members:
+    with _resource():
+        arn = call.members.get("ResourceArn")
+        topic = await find_topic(call.engine, call.caller, arn, "resourceArn")
+    return {"Tags": [{"Key": key, "Value": value} for key, value in topic.tags.items()]}
+
+
+BINDINGS: dict[str, Binding] = {
+    "ListTagsForResource": list_tags_for_resource,
+    "TagResource": tag_resource,
+    "UntagResource": untag_resource,
+}

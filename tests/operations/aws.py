@@ -1,0 +1,60 @@
+"""Actions of AWS, for tests of its rules: what its face does with a decoded request.
+
+Refusals come as the classes and with the texts that the wire has for them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from gateway.faces.aws.face import Call, Members
+from gateway.faces.aws.refusals import WORDS, shape_of, text_of
+from gateway.faces.aws.sns import bindings as sns
+from gateway.faces.aws.sqs import bindings as sqs
+from gateway.faces.requests import Request
+from gateway.operations.caller import Caller
+from gateway.operations.engine import Engine
+from protocol.detect import Detected
+from storage import errors
+from storage.errors import Rejected
+from storage.model import Queue
+
+_BINDINGS = {"sns": sns.BINDINGS, "sqs": sqs.BINDINGS}
+_BY_SHAPE: Mapping[str, type[Rejected]] = {
+    "InvalidParameterValueException": errors.InvalidParameterValue,
+    "ResourceNotFoundException": errors.ResourceNotFound,
+}
+
+
+@dataclass(slots=True)
+class _Asked(Call):
+    """A call about a queue that was found before."""
+
+    found: Queue | None = None
+
+    async def queue(self) -> Queue:
+        assert self.found is not None
+        return self.found
+
+
+async def ask(
+    engine: Engine,
+    caller: Caller,
+    service: str,
+    action: str,
+    queue: Queue | None = None,
+    **members: Any,
+) -> Members:
+    """The members of the answer."""
+    request = Request("POST", "/", b"", {}, b"", "http://gateway", "http://gateway", "id")
+    detected = Detected(service, "json", action)
+    try:
+        call = _Asked(engine, caller, members, request, detected, queue)
+        return await _BINDINGS[service][action](call) or {}
+    except Rejected as refusal:
+        as_called = _BY_SHAPE.get(shape_of(service, type(refusal)))
+        if as_called is None or type(refusal) not in WORDS:
+            raise
+        raise as_called(text_of(refusal, is_query=False)) from refusal
