@@ -7,25 +7,14 @@ and schedules (`fire.py`) need parts of the gateway, which puts them together; t
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import datetime
-from functools import partial
-from typing import TYPE_CHECKING
 
-from scheduler.clocks import ClockNow, Clocks, EachClock, WhoseNow, earliest
-from scheduler.collect import FoldCounters, ForgetDeduplication, RemoveDeletedQueues
-from scheduler.collect_archives import CollectArchives
-from scheduler.collect_outbox import CollectOutbox
-from scheduler.collect_schedules import RemoveScheduleGroups
-from scheduler.collect_topics import ForgetTopicDeduplication, RemoveUnconfirmed, TrimArchives
-from scheduler.expire import ExpireMessages
+from scheduler import collect
+from scheduler.clocks import ClockNow, Clocks, EachClock, WhoseNow
+from scheduler.expire import EXPIRE
 from scheduler.move import MoveMessages
 from scheduler.replay import ReplayArchives
 from scheduler.worker import Worker
 from storage.database import Database
-
-if TYPE_CHECKING:
-    from scheduler.worker import Job
-    from storage.clocks.moved_accounts import Holding
 
 _TOMBSTONE_SECONDS = 120
 
@@ -46,32 +35,26 @@ def all_workers(
     """
     keep_seconds = max(queue_recreate_seconds, _TOMBSTONE_SECONDS)
 
-    def slowest() -> datetime | None:
-        return earliest(clocks)
+    def moving(now: ClockNow, whose: WhoseNow) -> MoveMessages:
+        return MoveMessages(database, now, on_moved, whose)
 
-    def each(holding: Holding, make: Callable[[ClockNow, WhoseNow], Job]) -> EachClock:
-        return EachClock(database, clocks, holding, make)
+    def replaying(now: ClockNow, whose: WhoseNow) -> ReplayArchives:
+        return ReplayArchives(database, now, on_moved, whose, has_room)
 
+    sweeps = (
+        EXPIRE,
+        collect.FOLD_COUNTERS,
+        collect.FORGET_DEDUPLICATION,
+        collect.collect_outbox(days=outbox_days),
+        collect.remove_deleted_queues(keep_seconds=keep_seconds),
+        collect.REMOVE_UNCONFIRMED,
+        collect.FORGET_TOPIC_DEDUPLICATION,
+        collect.REMOVE_SCHEDULE_GROUPS,
+        collect.TRIM_ARCHIVES,
+        collect.COLLECT_ARCHIVES,
+    )
     return [
-        Worker(
-            each("move tasks", lambda now, whose: MoveMessages(database, now, on_moved, whose)),
-            most_rows=500,
-        ),
-        Worker(
-            each(
-                "replays",
-                lambda now, whose: ReplayArchives(database, now, on_moved, whose, has_room),
-            ),
-            most_rows=2_000,
-        ),
-        Worker(each("queues", partial(ExpireMessages, database)), most_rows=2_000),
-        Worker(FoldCounters(database), most_rows=10_000),
-        Worker(ForgetDeduplication(database, slowest), most_rows=5_000),
-        Worker(each("outbox", partial(CollectOutbox, database, days=outbox_days)), most_rows=2_000),
-        Worker(RemoveDeletedQueues(database, slowest, keep_seconds=keep_seconds), most_rows=2_000),
-        Worker(each("topics", partial(RemoveUnconfirmed, database)), most_rows=1_000),
-        Worker(ForgetTopicDeduplication(database, slowest), most_rows=5_000),
-        Worker(RemoveScheduleGroups(database), most_rows=2_000),
-        Worker(each("topics", partial(TrimArchives, database)), most_rows=2_000),
-        Worker(each("queues", partial(CollectArchives, database)), most_rows=2_000),
+        Worker(EachClock(database, clocks, "move tasks", moving), most_rows=500),
+        Worker(EachClock(database, clocks, "replays", replaying), most_rows=2_000),
+        *[sweep.worker(database, clocks) for sweep in sweeps],
     ]

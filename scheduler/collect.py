@@ -1,75 +1,164 @@
-"""Tidies up: counters, deduplication ids, deleted queues."""
+"""Tidies up: counters, deduplication ids, archives, the outbox, and what deleted things left.
+
+Any number of processes may sweep at once: each passes over what the others hold.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from datetime import datetime
+from collections.abc import Iterable
+from functools import partial
+from typing import TYPE_CHECKING
 
-from storage.database import Database
-from storage.queues import fifo, retention
+from scheduler.sweeps import Job, Sweep
+from storage.planning import probe_by_key
+from storage.queues import archives, fifo, retention
+from storage.schedules import schedule_groups
+from storage.topics import outbox, subscriptions, topics
 
-ClockNow = Callable[[], datetime | None]
+if TYPE_CHECKING:
+    from storage.database import Transaction
 
 _DELTAS_PER_QUEUE = 8
 _TOMBSTONES_PER_ROUND = 100
+_ARCHIVES_PER_LOOK = 500
+_ACCOUNTS_PER_LOOK = 20
 
 
-class FoldCounters:
+async def _fold_counters(job: Job, rows: int) -> int:
     """Keeps the number of deltas of each queue small, so that a total is a few rows to add up."""
-
-    name = "fold counters"
-    pause_seconds = 5.0
-
-    def __init__(self, database: Database) -> None:
-        self._database = database
-
-    async def run_round(self, rows: int) -> int:
-        """Fold up to ``rows`` deltas."""
-        async with self._database.transaction() as tx:
-            return await retention.fold_deltas(tx, most_per_queue=_DELTAS_PER_QUEUE, limit=rows)
+    async with job.transaction() as tx:
+        return await retention.fold_deltas(tx, most_per_queue=_DELTAS_PER_QUEUE, limit=rows)
 
 
-class ForgetDeduplication:
+FOLD_COUNTERS = Sweep("fold counters", _fold_counters, 5.0, 10_000)
+
+
+async def _forget_deduplication(job: Job, rows: int) -> int:
     """Removes deduplication ids and receive attempts of FIFO queues after their five minutes."""
-
-    name = "forget deduplication"
-    pause_seconds = 10.0
-
-    def __init__(self, database: Database, clock_now: ClockNow) -> None:
-        self._database = database
-        self._now = clock_now
-
-    async def run_round(self, rows: int) -> int:
-        """Remove up to ``rows`` of each."""
-        async with self._database.transaction() as tx:
-            ids = await fifo.clean_dedup(tx, self._now(), rows)
-        async with self._database.transaction() as tx:
-            attempts = await fifo.clean_attempts(tx, self._now(), rows)
-        return max(ids, attempts)
+    async with job.transaction() as tx:
+        ids = await fifo.clean_dedup(tx, job.now(), rows)
+    async with job.transaction() as tx:
+        attempts = await fifo.clean_attempts(tx, job.now(), rows)
+    return max(ids, attempts)
 
 
-class RemoveDeletedQueues:
+FORGET_DEDUPLICATION = Sweep("forget deduplication", _forget_deduplication, 10.0, 5_000)
+
+
+async def _forget_topic_deduplication(job: Job, rows: int) -> int:
+    """Removes deduplication ids of FIFO topics after their five minutes."""
+    async with job.transaction() as tx:
+        return await topics.forget_deduplication(tx, job.now(), rows)
+
+
+FORGET_TOPIC_DEDUPLICATION = Sweep(
+    "forget deduplication of topics", _forget_topic_deduplication, 10.0, 5_000
+)
+
+
+async def _remove_unconfirmed(job: Job, rows: int) -> int:
+    """Removes subscriptions whose token expired before anybody confirmed them."""
+    async with job.transaction() as tx:
+        return await subscriptions.delete_expired(tx, job.now(), rows, job.whose())
+
+
+REMOVE_UNCONFIRMED = Sweep(
+    "remove unconfirmed subscriptions", _remove_unconfirmed, 30.0, 1_000, "topics"
+)
+
+
+async def _remove_schedule_groups(job: Job, rows: int) -> int:
+    """Removes schedules of a group that is being deleted, the first that nobody else is at, and the
+    group with its last one: they were too many to go at once."""
+    async with job.transaction() as tx:
+        await probe_by_key(tx)
+        for group_id in await schedule_groups.find_deleting(tx, 1):
+            return await schedule_groups.remove_some(tx, group_id, rows)
+    return 0
+
+
+REMOVE_SCHEDULE_GROUPS = Sweep("remove_schedule_groups", _remove_schedule_groups, 5.0, 2_000)
+
+
+async def _trim_archives(job: Job, rows: int) -> int:
+    """Removes archived messages that are older than the archive policy of their topic says, and
+    those whose topic has no such policy any more or was deleted."""
+    return await job.go_through(
+        rows,
+        0,
+        lambda tx, after: topics.find_outdated_archives(
+            tx, job.now(), after_topic_id=after, limit=_ARCHIVES_PER_LOOK, whose=job.whose()
+        ),
+        topics.remove_archived,
+    )
+
+
+TRIM_ARCHIVES = Sweep("trim archives", _trim_archives, 15.0, 2_000, "topics")
+
+
+async def _collect_archives(job: Job, rows: int) -> int:
+    """Removes archived messages when their queue's days are over, and what deleted queues left."""
+    return await job.go_through(
+        rows,
+        0,
+        lambda tx, after: archives.find_outdated(
+            tx, job.now(), after_queue_id=after, limit=_ARCHIVES_PER_LOOK, whose=job.whose()
+        ),
+        archives.remove_outdated,
+    )
+
+
+COLLECT_ARCHIVES = Sweep("collect archives", _collect_archives, 30.0, 2_000, "queues")
+
+MOST_OUTBOX_MESSAGES = 100_000
+"""Of an account; the oldest ones beyond them go."""
+
+
+def collect_outbox(*, days: int, most_messages: int = MOST_OUTBOX_MESSAGES) -> Sweep:
+    """Keeps the outbox small, for it is no archive: removes messages that are older than ``days``,
+    and what an account has beyond ``most_messages``."""
+    run = partial(_collect_outbox, days, most_messages)
+    return Sweep("collect outbox", run, 60.0, 2_000, "outbox")
+
+
+async def _collect_outbox(days: int, most_messages: int, job: Job, rows: int) -> int:
+    async with job.transaction() as tx:
+        old = await outbox.remove_old(tx, job.now(), days=days, limit=rows, whose=job.whose())
+
+    async def look(tx: Transaction, after: str) -> tuple[Iterable[tuple[str, int]], str | None]:
+        accounts = await outbox.find_excess(
+            tx, after_account_id=after, limit=_ACCOUNTS_PER_LOOK, most=most_messages
+        )
+        found = [(one.account_id, one.last_id) for one in accounts if one.last_id is not None]
+        return found, accounts[-1].account_id if len(accounts) == _ACCOUNTS_PER_LOOK else None
+
+    async def remove(tx: Transaction, excess: tuple[str, int], limit: int) -> int:
+        return await outbox.remove_excess(tx, *excess, limit)
+
+    return old + await job.go_through(rows - old, "", look, remove)
+
+
+def remove_deleted_queues(*, keep_seconds: int) -> Sweep:
     """Deletes what deleted queues held, and at last the rows that blocked their names.
 
     A row stays for ``keep_seconds`` even when it is empty: a send that was under way when the queue
     was deleted may commit a little later.
     """
+    return Sweep("remove deleted queues", _RemoveDeletedQueues(keep_seconds), 5.0, 2_000)
 
-    name = "remove deleted queues"
-    pause_seconds = 5.0
 
-    def __init__(self, database: Database, clock_now: ClockNow, *, keep_seconds: int) -> None:
-        self._database = database
-        self._now = clock_now
+class _RemoveDeletedQueues:
+    """Goes on where it was: a round is about the next hundred deleted queues."""
+
+    def __init__(self, keep_seconds: int) -> None:
         self._keep_seconds = keep_seconds
         self._after_queue_id = 0
 
-    async def run_round(self, rows: int) -> int:
-        """Delete up to about ``rows`` messages, of the next hundred deleted queues."""
-        async with self._database.transaction() as tx:
+    async def __call__(self, job: Job, rows: int) -> int:
+        async with job.transaction() as tx:
             tombstones = await retention.find_tombstones(
                 tx,
-                self._now(),
+                job.now(),
                 after_queue_id=self._after_queue_id,
                 limit=_TOMBSTONES_PER_ROUND,
                 seconds=self._keep_seconds,
@@ -77,8 +166,7 @@ class RemoveDeletedQueues:
         handled = 0
         for tombstone in tombstones:
             self._after_queue_id = tombstone.queue_id
-            gone = await self._clear(tombstone, rows - handled)
-            handled += gone
+            handled += await _clear(job, tombstone, rows - handled)
             if handled >= rows:
                 # There may be more of this queue: the next round begins with it.
                 self._after_queue_id = tombstone.queue_id - 1
@@ -87,10 +175,11 @@ class RemoveDeletedQueues:
             self._after_queue_id = 0
         return handled
 
-    async def _clear(self, tombstone: retention.Tombstone, rows: int) -> int:
-        async with self._database.transaction() as tx:
-            gone = await retention.clear_tombstone(tx, tombstone, limit=rows)
-        if gone == 0 and tombstone.is_due:
-            async with self._database.transaction() as tx:
-                await retention.remove_tombstone(tx, tombstone.queue_id)
-        return gone
+
+async def _clear(job: Job, tombstone: retention.Tombstone, rows: int) -> int:
+    async with job.transaction() as tx:
+        gone = await retention.clear_tombstone(tx, tombstone, limit=rows)
+    if gone == 0 and tombstone.is_due:
+        async with job.transaction() as tx:
+            await retention.remove_tombstone(tx, tombstone.queue_id)
+    return gone

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
+from scheduler.clocks import ClockNow, WhoseNow
 from scheduler.move_fifo import find_by_arn, move_fifo_batch
 from storage.clocks.whose import Whose
 from storage.database import Database
@@ -14,7 +16,6 @@ from storage.queues import moves, queues
 if TYPE_CHECKING:
     from storage.database import Transaction
 
-ClockNow = Callable[[], datetime | None]
 OnMoved = Callable[[int, int], None]
 
 _QUEUE_IS_GONE = "AWS.SimpleQueueService.NonExistentQueue"
@@ -26,6 +27,7 @@ _PACED_SECONDS = 0.1
 _BATCHES_PER_SECOND = 10
 
 
+@dataclass
 class MoveMessages:
     """Moves one batch after the other, of whichever task is due.
 
@@ -34,20 +36,12 @@ class MoveMessages:
     workers never move for one task at once, and a cancelled task has moved exactly what it says.
     """
 
+    database: Database
+    now: ClockNow
+    on_moved: OnMoved
+    whose: WhoseNow = Whose
+    pause_seconds: float = _IDLE_SECONDS
     name = "move"
-
-    def __init__(
-        self,
-        database: Database,
-        clock_now: ClockNow,
-        on_moved: OnMoved,
-        whose: Callable[[], Whose] = Whose,
-    ) -> None:
-        self._database = database
-        self._now = clock_now
-        self._whose = whose
-        self._on_moved = on_moved
-        self.pause_seconds = _IDLE_SECONDS
 
     async def run_round(self, rows: int) -> int:
         """Move batches of the tasks that are due; returns the messages moved."""
@@ -66,16 +60,16 @@ class MoveMessages:
 
     async def _run_batch(self, rows: int) -> int | None:
         """Messages moved by one batch of the task that is most overdue; None: no task is due."""
-        now = self._now()
-        async with self._database.transaction() as tx:
-            task = await moves.claim(tx, now, self._whose())
+        now = self.now()
+        async with self.database.transaction() as tx:
+            task = await moves.claim(tx, now, self.whose())
             if task is None:
                 return None
             batch = await self._advance(tx, now, task, rows)
         if batch is None:
             return 0
         for queue_id, count in batch.arrived:
-            self._on_moved(queue_id, count)
+            self.on_moved(queue_id, count)
         return batch.moved_count
 
     async def _advance(

@@ -21,9 +21,11 @@ to a number, a line, of which it is known that nobody who has drawn a lower one 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING
 
+from scheduler.clocks import ClockNow, WhoseNow
 from scheduler.move_fifo import find_by_arn
 from scheduler.replay_copies import CopyMaker, send
 from storage.clocks.whose import Whose
@@ -33,7 +35,6 @@ from storage.topics import replays
 if TYPE_CHECKING:
     from storage.database import Transaction
 
-ClockNow = Callable[[], datetime | None]
 OnMoved = Callable[[int, int], None]
 
 _NO_QUEUE = "The queue of the subscription does not exist."
@@ -42,6 +43,7 @@ _BATCH_ROWS = 200
 _BATCH_BYTES = 4 << 20
 
 
+@dataclass
 class ReplayArchives:
     """Sends one batch after the other, of whichever replay is most overdue.
 
@@ -55,28 +57,19 @@ class ReplayArchives:
     replay is Failed.
     """
 
+    database: Database
+    now: ClockNow
+    on_moved: OnMoved
+    whose: WhoseNow = Whose
+    has_room: Callable[[], bool] = lambda: True
     name = "replay"
     pause_seconds = 1.0
-
-    def __init__(
-        self,
-        database: Database,
-        clock_now: ClockNow,
-        on_moved: OnMoved,
-        whose: Callable[[], Whose] = Whose,
-        has_room: Callable[[], bool] = lambda: True,
-    ) -> None:
-        self._database = database
-        self._now = clock_now
-        self._whose = whose
-        self._on_moved = on_moved
-        self._has_room = has_room
 
     async def run_round(self, rows: int) -> int:
         """Go through about ``rows`` archived messages; fewer: no replay is due any more, or there
         is no room on the disk for what they send."""
         handled = 0
-        if not self._has_room():
+        if not self.has_room():
             return handled
         while handled < rows:
             looked_at = await self._run_batch(min(rows - handled, _BATCH_ROWS))
@@ -88,9 +81,9 @@ class ReplayArchives:
     async def _run_batch(self, limit: int) -> int | None:
         """One batch of the replay that is most overdue; how many messages it looked at. None: no
         replay is due."""
-        now = self._now()
-        async with self._database.transaction() as tx:
-            replay = await replays.claim(tx, now, self._whose())
+        now = self.now()
+        async with self.database.transaction() as tx:
+            replay = await replays.claim(tx, now, self.whose())
             if replay is None:
                 return None
             batch = None
@@ -101,15 +94,15 @@ class ReplayArchives:
         if batch is None:
             return 0
         for queue_id, count in batch.arrived.items():
-            self._on_moved(queue_id, count)
+            self.on_moved(queue_id, count)
         return batch.looked_at
 
     async def _go_further(self, replay: replays.Replay, limit: int) -> _Batch | None:
         """Draw a new line and send a batch up to it; None when somebody else was faster."""
-        now = self._now()
-        async with self._database.transaction() as tx:
+        now = self.now()
+        async with self.database.transaction() as tx:
             line = await replays.draw_line(tx, now, replay.topic_id)
-        async with self._database.transaction() as tx:
+        async with self.database.transaction() as tx:
             extended = await replays.extend(tx, replay, line)
             return None if extended is None else await _Batch.run(tx, now, extended, limit)
 

@@ -172,7 +172,7 @@ async def find_outdated(
     return OutdatedPage(found, last_queue_id if looked_at == limit else None)
 
 
-async def remove_outdated(tx: Transaction, outdated: Outdated, *, limit: int) -> int:
+async def remove_outdated(tx: Transaction, outdated: Outdated, limit: int) -> int:
     """Delete up to ``limit`` of them, but for those that others hold; how many."""
     await probe_by_key(tx)
     gone: int = await tx.fetchval(_REMOVE_OUTDATED, *outdated, limit)

@@ -293,7 +293,7 @@ async def find_outdated_archives(
     return OutdatedPage(found, last_topic_id if looked_at == limit else None)
 
 
-async def remove_archived(tx: Transaction, archive: OutdatedArchive, *, limit: int) -> int:
+async def remove_archived(tx: Transaction, archive: OutdatedArchive, limit: int) -> int:
     """Remove up to ``limit`` of the archive's oldest messages; how many went."""
     await probe_by_key(tx)
     gone: int = await tx.fetchval(_REMOVE_ARCHIVED, archive.topic_id, archive.upto, limit)

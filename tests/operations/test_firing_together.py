@@ -21,7 +21,7 @@ from gateway.operations.queues.queue_cache import QueueCache, QueueName
 from gateway.operations.schedules.dispatch import Dispatcher
 from gateway.operations.schedules.runs import run_now
 from gateway.process.background import workers_for
-from scheduler.collect_schedules import RemoveScheduleGroups
+from scheduler.collect import REMOVE_SCHEDULE_GROUPS
 from scheduler.fire import FireOptions, FireSchedules
 from storage.clocks.stored_clocks import Standing, StoredClock
 from storage.database import Database
@@ -259,7 +259,7 @@ async def test_a_large_group_goes_bit_by_bit(store: ScheduleStore, make_queue: M
         found = await schedule_groups.find(tx, *place, "large")
         assert found is not None
         assert found.is_deleting
-    job = RemoveScheduleGroups(store.engine.database)
+    job = REMOVE_SCHEDULE_GROUPS.job(store.engine.database, lambda: None)
     assert [await job.run_round(60) for _ in range(3)] == [60, 40, 0]
     async with store.engine.database.transaction() as tx:
         assert await schedule_groups.find(tx, *place, "large") is None

@@ -8,8 +8,8 @@ from uuid import uuid4
 
 from scheduler import all_workers
 from scheduler.clocks import EachClock, OneClock, earliest
-from scheduler.collect_archives import CollectArchives
-from scheduler.expire import ExpireMessages
+from scheduler.collect import COLLECT_ARCHIVES
+from scheduler.expire import EXPIRE
 from storage.model import NewOutboxMessage, Queue
 from storage.queues import queues
 from storage.topics import outbox, topics
@@ -51,7 +51,7 @@ async def test_retention_ends_by_the_clock_of_the_account(store: Store, clock: S
     for queue in (plain, moved):
         await store.send(queue, 3)
     ahead = EachClock(
-        store.database, clocks(clock, seconds=60), "queues", partial(ExpireMessages, store.database)
+        store.database, clocks(clock, seconds=60), "queues", partial(EXPIRE.job, store.database)
     )
     assert await ahead.run_round(100) == 3
     assert [(await store.counts(queue)).visible for queue in (plain, moved)] == [3, 0]
@@ -59,7 +59,7 @@ async def test_retention_ends_by_the_clock_of_the_account(store: Store, clock: S
     await store.send(moved, 3)
     clock.instant = NOON + timedelta(hours=1)
     behind = EachClock(
-        store.database, clocks(clock, seconds=1), "queues", partial(ExpireMessages, store.database)
+        store.database, clocks(clock, seconds=1), "queues", partial(EXPIRE.job, store.database)
     )
     assert await behind.run_round(100) == 3
     assert await store.number("SELECT count(*) FROM messages") == 3
@@ -74,7 +74,10 @@ async def test_archives_are_kept_by_the_clock_of_the_account(
     for queue in (plain, moved):
         await store.archive(queue, 1)
     job = EachClock(
-        store.database, clocks(clock, days=2), "queues", partial(CollectArchives, store.database)
+        store.database,
+        clocks(clock, days=2),
+        "queues",
+        partial(COLLECT_ARCHIVES.job, store.database),
     )
     assert await job.run_round(100) == 1
     kept = "SELECT count(*) FROM message_archive WHERE queue_id = $1"

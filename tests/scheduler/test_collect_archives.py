@@ -7,9 +7,9 @@ from datetime import timedelta
 
 import pytest
 
-from scheduler import all_workers, collect_archives
+from scheduler import all_workers, collect
 from scheduler.clocks import OneClock
-from scheduler.collect_archives import CollectArchives
+from scheduler.collect import COLLECT_ARCHIVES
 from scheduler.worker import Worker
 from storage.model import Queue
 from storage.queues import archives, queues
@@ -29,7 +29,7 @@ async def test_what_is_older_than_its_queue_keeps_it_goes(store: Store, clock: S
     for queue, days in zip(made, (2, 30, None, 2), strict=True):
         await store.archive(queue, 48, days_ago=1)
         await keep(store, queue, days, on=queue is not made[3])
-    job = CollectArchives(store.database, clock.now)
+    job = COLLECT_ARCHIVES.job(store.database, clock.now)
     # Messages an hour apart, from two days and 23 hours ago to one day ago.
     assert await job.run_round(ROUND) == 2 * 23
     assert await job.run_round(ROUND) == 0
@@ -41,14 +41,14 @@ async def test_what_is_older_than_its_queue_keeps_it_goes(store: Store, clock: S
 
 async def test_it_is_among_the_workers(store: Store, clock: StillClock) -> None:
     workers = all_workers(store.database, OneClock(clock.now), lambda _queue_id, _count: None)
-    assert CollectArchives.name in {one.job.name for one in workers}
+    assert COLLECT_ARCHIVES.name in {one.job.name for one in workers}
 
 
 async def test_it_goes_in_rounds(store: Store, clock: StillClock) -> None:
     queue = await store.make_queue()
     await keep(store, queue, 1)
     await store.archive(queue, 5, days_ago=2)
-    job = CollectArchives(store.database, clock.now)
+    job = COLLECT_ARCHIVES.job(store.database, clock.now)
     assert [await job.run_round(2) for _ in range(4)] == [2, 2, 1, 0]
 
 
@@ -59,21 +59,21 @@ async def test_archives_of_deleted_and_forgotten_queues_go(store: Store, clock: 
     await store.delete_queue(deleted)
     async with store.database.transaction() as tx:
         await tx.execute("DELETE FROM queues WHERE queue_id = $1", forgotten.queue_id)
-    assert await CollectArchives(store.database, clock.now).run_round(ROUND) == 6
+    assert await COLLECT_ARCHIVES.job(store.database, clock.now).run_round(ROUND) == 6
     assert await store.number(KEPT, live.queue_id) == 3
 
 
 async def test_all_of_many_archives_are_looked_at(
     store: Store, clock: StillClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(collect_archives, "_ARCHIVES_PER_LOOK", 5)
+    monkeypatch.setattr(collect, "_ARCHIVES_PER_LOOK", 5)
     async with store.database.transaction() as tx:
         await tx.execute(
             "INSERT INTO message_archive (queue_id, sequence, archived_at, sent_at, receive_count,"
             " message_id, sender_id, body) SELECT n, 1, now(), now(), 1, gen_random_uuid(), '', ''"
             " FROM generate_series(1, 12) AS n"
         )
-    assert await CollectArchives(store.database, clock.now).run_round(ROUND) == 12
+    assert await COLLECT_ARCHIVES.job(store.database, clock.now).run_round(ROUND) == 12
 
 
 async def test_collectors_do_not_get_in_each_others_way(store: Store, clock: StillClock) -> None:
@@ -86,8 +86,8 @@ async def test_collectors_do_not_get_in_each_others_way(store: Store, clock: Sti
             tx, archives.Outdated(queue.queue_id, before), limit=10
         )
         assert held == 10
-        assert await Worker(CollectArchives(store.database, clock.now)).run_once() == 20
+        assert await Worker(COLLECT_ARCHIVES.job(store.database, clock.now)).run_once() == 20
     await store.archive(queue, 300, days_ago=3)
-    jobs = [CollectArchives(store.database, clock.now) for _ in range(4)]
+    jobs = [COLLECT_ARCHIVES.job(store.database, clock.now) for _ in range(4)]
     assert sum(await asyncio.gather(*(job.run_round(ROUND) for job in jobs))) == 300
     assert await store.number(KEPT, queue.queue_id) == 0

@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from scheduler.collect_outbox import CollectOutbox
+from scheduler.collect import collect_outbox
 from scheduler.worker import Worker
 from storage.database import Database
 from storage.topics import outbox
@@ -38,7 +38,7 @@ def clock() -> StillClock:
 async def test_old_messages_go(database: Database, clock: StillClock) -> None:
     await write(database, ACCOUNT, 3, days_ago=15)
     await write(database, OTHER, 2, days_ago=13)
-    job = CollectOutbox(database, clock.now, days=14)
+    job = collect_outbox(days=14).job(database, clock.now)
     assert await job.run_round(ROUND) == 3
     assert await job.run_round(ROUND) == 0
     assert await bodies(database, ACCOUNT) == []
@@ -49,14 +49,14 @@ async def test_old_messages_go(database: Database, clock: StillClock) -> None:
 
 async def test_old_messages_go_in_rounds(database: Database, clock: StillClock) -> None:
     await write(database, ACCOUNT, 5, days_ago=15)
-    job = CollectOutbox(database, clock.now, days=14)
+    job = collect_outbox(days=14).job(database, clock.now)
     assert [await job.run_round(2) for _ in range(4)] == [2, 2, 1, 0]
 
 
 async def test_what_an_account_has_too_many_of_goes(database: Database, clock: StillClock) -> None:
     await write(database, ACCOUNT, 7)
     await write(database, OTHER, 3)
-    job = CollectOutbox(database, clock.now, days=14, most_messages=3)
+    job = collect_outbox(days=14, most_messages=3).job(database, clock.now)
     assert [await job.run_round(3) for _ in range(3)] == [3, 1, 0]
     assert await bodies(database, ACCOUNT) == ["4", "5", "6"]
     assert await bodies(database, OTHER) == ["0", "1", "2"]
@@ -66,7 +66,7 @@ async def test_all_of_many_accounts_are_looked_at(database: Database, clock: Sti
     accounts = [f"{number:012}" for number in range(65)]
     for account_id in accounts:
         await write(database, account_id, 2)
-    job = CollectOutbox(database, clock.now, days=14, most_messages=1)
+    job = collect_outbox(days=14, most_messages=1).job(database, clock.now)
     assert await job.run_round(ROUND) == len(accounts)
     assert [await bodies(database, account_id) for account_id in accounts] == [["1"]] * 65
 
@@ -76,7 +76,7 @@ async def test_two_collectors_do_not_get_in_each_others_way(
 ) -> None:
     await write(database, ACCOUNT, 20, days_ago=20)
     await write(database, ACCOUNT, 10)
-    job = CollectOutbox(database, clock.now, days=14, most_messages=5)
+    job = collect_outbox(days=14, most_messages=5).job(database, clock.now)
     async with database.transaction() as tx:
         assert await outbox.remove_old(tx, NOON, days=14, limit=10) == 10
         assert await Worker(job).run_once() == 10 + 5

@@ -6,9 +6,9 @@ from datetime import timedelta
 
 import pytest
 
-from scheduler import all_workers, collect_topics
+from scheduler import all_workers, collect
 from scheduler.clocks import OneClock
-from scheduler.collect_topics import ForgetTopicDeduplication, RemoveUnconfirmed, TrimArchives
+from scheduler.collect import FORGET_TOPIC_DEDUPLICATION, REMOVE_UNCONFIRMED, TRIM_ARCHIVES
 from storage.model import Topic
 from storage.topics import topics
 from tests.scheduler.conftest import ACCOUNT, NOON, REGION, StillClock, Store
@@ -41,7 +41,7 @@ ARCHIVED = "SELECT count(*)::int FROM topic_archive WHERE topic_id = $1"
 async def test_archive_keeps_its_days(store: Store, clock: StillClock) -> None:
     topic = await make_topic(store, ArchivePolicy='{"MessageRetentionPeriod":"1"}')
     await archive(store, topic.topic_id, 10)
-    job = TrimArchives(store.database, clock.now)
+    job = TRIM_ARCHIVES.job(store.database, clock.now)
     assert await job.run_round(100) == 0
 
     clock.instant = NOON + timedelta(days=1, minutes=7)
@@ -58,7 +58,7 @@ async def test_archive_without_a_policy_goes(store: Store, clock: StillClock, ho
             await topics.delete(tx, topic.topic_id)
         else:
             await topics.set_attributes(tx, topic.topic_id, {})
-    job = TrimArchives(store.database, clock.now)
+    job = TRIM_ARCHIVES.job(store.database, clock.now)
 
     assert [await job.run_round(6) for _ in range(3)] == [6, 4, 0]
 
@@ -66,14 +66,14 @@ async def test_archive_without_a_policy_goes(store: Store, clock: StillClock, ho
 async def test_all_of_many_archives_are_gone_through(
     store: Store, clock: StillClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(collect_topics, "_ARCHIVES_PER_LOOK", 5)
+    monkeypatch.setattr(collect, "_ARCHIVES_PER_LOOK", 5)
     async with store.database.transaction() as tx:
         await tx.execute(
             "INSERT INTO topic_archive SELECT n, n, $1, gen_random_uuid(), 'g', 'd', NULL, 'm',"
             " NULL, 's', $1, 0 FROM generate_series(1, 12) AS n",
             NOON,
         )
-    assert await TrimArchives(store.database, clock.now).run_round(100) == 12
+    assert await TRIM_ARCHIVES.job(store.database, clock.now).run_round(100) == 12
 
 
 async def test_deduplication_ids_are_forgotten_after_their_time(
@@ -85,7 +85,7 @@ async def test_deduplication_ids_are_forgotten_after_their_time(
             " $1::timestamptz + n * interval '1 second' FROM generate_series(1, 10) AS n",
             NOON,
         )
-    job = ForgetTopicDeduplication(store.database, clock.now)
+    job = FORGET_TOPIC_DEDUPLICATION.job(store.database, clock.now)
     assert await job.run_round(100) == 0
 
     clock.instant = NOON + timedelta(seconds=4)
@@ -108,7 +108,7 @@ async def test_subscriptions_nobody_confirmed_in_time_are_removed(
             REGION,
             NOON,
         )
-    job = RemoveUnconfirmed(store.database, clock.now)
+    job = REMOVE_UNCONFIRMED.job(store.database, clock.now)
     assert await job.run_round(10) == 0
 
     clock.instant = NOON + timedelta(days=3)
@@ -123,5 +123,5 @@ def test_the_jobs_are_among_all_workers(store: Store, clock: StillClock) -> None
         worker.job.name
         for worker in all_workers(store.database, OneClock(clock.now), lambda *_: None)
     }
-    jobs = (RemoveUnconfirmed, ForgetTopicDeduplication, TrimArchives)
+    jobs = (REMOVE_UNCONFIRMED, FORGET_TOPIC_DEDUPLICATION, TRIM_ARCHIVES)
     assert {job.name for job in jobs} <= names

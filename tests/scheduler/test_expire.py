@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from scheduler.expire import ExpireMessages
+from scheduler.expire import EXPIRE
 from storage.model import Counts
 from storage.queues import queues
 from tests.scheduler.conftest import NOON, StillClock, Store
@@ -13,7 +13,7 @@ from tests.scheduler.conftest import NOON, StillClock, Store
 async def test_messages_past_their_retention_are_deleted(store: Store, clock: StillClock) -> None:
     short = await store.make_queue("short", MessageRetentionPeriod="60")
     long = await store.make_queue("long")
-    job = ExpireMessages(store.database, clock.now)
+    job = EXPIRE.job(store.database, clock.now)
     await store.send(short, 5)
     await store.send(long, 3)
     clock.instant = NOON + timedelta(seconds=30)
@@ -35,7 +35,7 @@ async def test_rounds_are_bounded(store: Store, clock: StillClock) -> None:
         queue = await store.make_queue(name, MessageRetentionPeriod="60")
         await store.send(queue, 10)
     clock.instant = NOON + timedelta(seconds=61)
-    job = ExpireMessages(store.database, clock.now)
+    job = EXPIRE.job(store.database, clock.now)
 
     handled = [await job.run_round(12) for _ in range(4)]
     assert sum(handled) == 30
@@ -56,7 +56,7 @@ async def test_many_queues_are_looked_at_page_by_page(store: Store, clock: Still
             NOON,
         )
     clock.instant = NOON + timedelta(seconds=61)
-    job = ExpireMessages(store.database, clock.now)
+    job = EXPIRE.job(store.database, clock.now)
 
     assert await job.run_round(2_000) == 1_200
 
@@ -67,7 +67,7 @@ async def test_message_that_someone_holds_waits_for_the_next_round(
     queue = await store.make_queue("orders", MessageRetentionPeriod="60")
     await store.send(queue, 3)
     clock.instant = NOON + timedelta(seconds=61)
-    job = ExpireMessages(store.database, clock.now)
+    job = EXPIRE.job(store.database, clock.now)
     async with store.database.transaction() as tx:
         await tx.fetch("SELECT 1 FROM messages ORDER BY sequence LIMIT 1 FOR UPDATE")
         assert await job.run_round(100) == 2
@@ -83,7 +83,7 @@ async def test_longer_retention_takes_effect_at_once(store: Store, clock: StillC
         await queues.set_attributes(tx, clock.now(), changed)
     clock.instant = NOON + timedelta(seconds=300)
 
-    assert await ExpireMessages(store.database, clock.now).run_round(100) == 0
+    assert await EXPIRE.job(store.database, clock.now).run_round(100) == 0
 
 
 async def test_fifo_messages_past_their_retention_are_deleted(
@@ -109,7 +109,7 @@ async def test_fifo_messages_past_their_retention_are_deleted(
                 group,
                 NOON,
             )
-    job = ExpireMessages(store.database, clock.now)
+    job = EXPIRE.job(store.database, clock.now)
 
     clock.instant = NOON + timedelta(seconds=59)
     assert await job.run_round(100) == 0

@@ -11,7 +11,7 @@ from datetime import timedelta
 import pytest
 
 from protocol import sequence_numbers
-from scheduler.collect_topics import TrimArchives
+from scheduler.collect import TRIM_ARCHIVES
 from scheduler.replay import ReplayArchives
 from storage.model import Queue, Subscription
 from storage.queues import queues
@@ -500,7 +500,7 @@ async def test_archive_may_be_trimmed_meanwhile(archive: ArchiveStore, queue: Qu
     await archive.ask(subscription)
     assert await archive.worker().run_round(1) == 1
     archive.clock.instant = NOON + timedelta(days=365)
-    await TrimArchives(archive.database, archive.clock.now).run_round(MANY)
+    await TRIM_ARCHIVES.job(archive.database, archive.clock.now).run_round(MANY)
     await finish(archive)
     assert await archive.bodies(queue) == ["1", "4"]
     assert await archive.status(subscription) == ("Completed", 2)

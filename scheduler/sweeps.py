@@ -1,0 +1,91 @@
+"""Sweeps: background work that is one function, called again and again with a number of rows."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeVar
+
+from scheduler.clocks import ClockNow, Clocks, EachClock, WhoseNow, earliest
+from scheduler.worker import Worker
+from storage.clocks.whose import Whose
+
+if TYPE_CHECKING:
+    from storage.clocks.moved_accounts import Holding
+    from storage.database import Database, Transaction
+
+_Found = TypeVar("_Found")
+_Place = TypeVar("_Place", int, str)
+
+
+class Job:
+    """A sweep of a database, by a clock, for those who go by it."""
+
+    def __init__(
+        self, sweep: Sweep, database: Database, now: ClockNow, whose: WhoseNow = Whose
+    ) -> None:
+        self.name = sweep.name
+        self.pause_seconds = sweep.pause_seconds
+        self.whose = whose
+        self.now = now
+        self._run = sweep.run
+        self._database = database
+
+    def transaction(self) -> AbstractAsyncContextManager[Transaction]:
+        """Every look is a transaction of its own, and so is every batch."""
+        return self._database.transaction()
+
+    async def run_round(self, rows: int) -> int:
+        """Handle up to about ``rows`` rows; fewer: there are no more."""
+        return await self._run(self, rows)
+
+    async def go_through(
+        self,
+        rows: int,
+        first: _Place,
+        look: Callable[[Transaction, _Place], Awaitable[tuple[Iterable[_Found], _Place | None]]],
+        remove: Callable[[Transaction, _Found, int], Awaitable[int]],
+    ) -> int:
+        """Remove rows of whatever is found, page by page. ``look`` also says where the next page
+        begins; None: there is none."""
+        handled = 0
+        place: _Place | None = first
+        while place is not None and handled < rows:
+            async with self.transaction() as tx:
+                found, place = await look(tx, place)
+            for one in found:
+                if handled < rows:
+                    async with self.transaction() as tx:
+                        handled += await remove(tx, one, rows - handled)
+        return handled
+
+
+@dataclass(frozen=True, slots=True)
+class Sweep:
+    """What is done, how many rows at most in a round, and how long nothing is done after one that
+    found less."""
+
+    name: str
+    run: Callable[[Job, int], Awaitable[int]]
+    pause_seconds: float
+    most_rows: int
+    holding: Holding | None = None
+    """For accounts with clocks of their own that hold this, it is done apart, by their clocks.
+    None: it only tidies up, and goes by the slowest of all clocks."""
+
+    def job(self, database: Database, now: ClockNow, whose: WhoseNow = Whose) -> Job:
+        """For those who go by one clock."""
+        return Job(self, database, now, whose)
+
+    def worker(self, database: Database, clocks: Clocks) -> Worker:
+        """For everybody."""
+        if self.holding is None:
+            job: Job | EachClock = self.job(database, lambda: earliest(clocks))
+        else:
+
+            def make(now: ClockNow, whose: WhoseNow) -> Job:
+                return self.job(database, now, whose)
+
+            job = EachClock(database, clocks, self.holding, make)
+        return Worker(job, most_rows=self.most_rows)
