@@ -60,7 +60,7 @@ def _shown(group: ScheduleGroup) -> Members:
 
 async def create_schedule_group(call: Call) -> Members:
     members = call.members
-    given = tags.checked_tags(_pairs(members.get("Tags")))
+    given = tags.RULES.checked(_pairs(members.get("Tags")))
     group = await groups.create_group(
         call.engine,
         call.caller,

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from gateway.faces.aws.tags import Rules, removing
 from gateway.operations.schedules import groups
-from protocol import arns, names
+from protocol import arns
 from protocol.errors import Malformed
 from storage.errors import ScheduleInvalid
 
@@ -14,19 +15,19 @@ if TYPE_CHECKING:
     from gateway.operations.caller import Caller
     from gateway.operations.engine import Engine
 
+
+def _bad_characters() -> ScheduleInvalid:
+    return ScheduleInvalid("A tag has characters that no tag may have.")
+
+
 _MOST = 200
-
-
-def checked_tags(given: Iterable[tuple[str, str]]) -> dict[str, str]:
-    """Tags as they are stored, in the order in which they were given. Raises ScheduleInvalid."""
-    tags: dict[str, str] = {}
-    for key, value in given:
-        if not names.is_tag_key(key) or not names.is_tag_value(value):
-            raise ScheduleInvalid("A tag has characters that no tag may have.")
-        if key in tags:
-            raise ScheduleInvalid(f"The tag key {key} is given twice.")
-        tags[key] = value
-    return tags
+RULES = Rules(
+    _MOST,
+    lambda: ScheduleInvalid(f"A schedule group has at most {_MOST} tags."),
+    _bad_characters,
+    _bad_characters,
+    lambda key: ScheduleInvalid(f"The tag key {key} is given twice."),
+)
 
 
 def _group_of(caller: Caller, arn: str) -> str:
@@ -48,25 +49,13 @@ async def tag_resource(
 
     Raises ScheduleInvalid and ResourceNotFound.
     """
-    added = checked_tags(given)
-
-    def with_added(tags: Mapping[str, str]) -> Mapping[str, str]:
-        changed = {**tags, **added}
-        if len(changed) > _MOST:
-            raise ScheduleInvalid(f"A schedule group has at most {_MOST} tags.")
-        return changed
-
-    await groups.change_tags(engine, caller, _group_of(caller, arn), with_added)
+    change = RULES.adding(RULES.checked(given))
+    await groups.change_tags(engine, caller, _group_of(caller, arn), change)
 
 
 async def untag_resource(engine: Engine, caller: Caller, arn: str, tag_keys: Sequence[str]) -> None:
     """Remove tags by key; keys that are not there are ignored. Raises ResourceNotFound."""
-    removed = frozenset(tag_keys)
-
-    def without(tags: Mapping[str, str]) -> Mapping[str, str]:
-        return {key: value for key, value in tags.items() if key not in removed}
-
-    await groups.change_tags(engine, caller, _group_of(caller, arn), without)
+    await groups.change_tags(engine, caller, _group_of(caller, arn), removing(tag_keys))
 
 
 async def list_tags_for_resource(engine: Engine, caller: Caller, arn: str) -> Mapping[str, str]:
