@@ -11,6 +11,7 @@ from scheduler.clocks import ClockNow, WhoseNow
 from scheduler.move_fifo import find_by_arn, move_fifo_batch
 from storage.clocks.whose import Whose
 from storage.database import Database
+from storage.model import MoveFailure
 from storage.queues import moves, queues
 
 if TYPE_CHECKING:
@@ -18,9 +19,6 @@ if TYPE_CHECKING:
 
 OnMoved = Callable[[int, int], None]
 
-_QUEUE_IS_GONE = "AWS.SimpleQueueService.NonExistentQueue"
-_NO_SOURCE = "CouldNotDetermineMessageSource"
-_TOOK_TOO_LONG = "The task ran longer than 36 hours."
 _LONGEST = timedelta(hours=36)
 _IDLE_SECONDS = 1.0
 _PACED_SECONDS = 0.1
@@ -80,12 +78,12 @@ class MoveMessages:
         target = None
         reason = None
         if source is None:
-            reason = _QUEUE_IS_GONE
+            reason = MoveFailure.QUEUE_GONE
         elif task.age > _LONGEST:
-            reason = _TOOK_TOO_LONG
+            reason = MoveFailure.TOO_LONG
         elif task.destination_arn is not None:
             target = await find_by_arn(tx, task.destination_arn)
-            reason = _QUEUE_IS_GONE if target is None else None
+            reason = MoveFailure.QUEUE_GONE if target is None else None
         if reason is not None or source is None:
             await moves.finish(tx, now, task, status="FAILED", failure_reason=reason)
             return None
@@ -115,9 +113,12 @@ async def _settle(
     last_sequence = 0 if is_end_of_pass else batch.last_sequence or 0
     moved_count = batch.moved_count
     await moves.advance(tx, now, task, moved_count=moved_count, last_sequence=last_sequence)
+    failure = None
     if batch.without_queue:
-        await moves.finish(tx, now, task, status="FAILED", failure_reason=_QUEUE_IS_GONE)
+        failure = MoveFailure.QUEUE_GONE
     elif batch.without_source:
-        await moves.finish(tx, now, task, status="FAILED", failure_reason=_NO_SOURCE)
+        failure = MoveFailure.SOURCE_UNKNOWN
+    if failure is not None:
+        await moves.finish(tx, now, task, status="FAILED", failure_reason=failure)
     elif batch.looked_at == 0 and task.last_sequence == 0:
         await moves.finish(tx, now, task, status="COMPLETED")

@@ -100,6 +100,28 @@ class DeadLetterQueueUnfit(Rejected):
         self.reason = reason
 
 
+class MoveQueueAbsent(Rejected):
+    """The source or the destination of a move task does not exist."""
+
+    kind = Kind.ABSENT
+
+    def __init__(self, *, is_source: bool) -> None:
+        role = "source" if is_source else "destination"
+        super().__init__(f"The {role} of the messages to move does not exist.")
+        self.is_source = is_source
+
+
+MoveFault = Literal["not dead letters", "same queue", "other kind", "runs already", "not running"]
+
+
+class MoveRefused(Rejected):
+    """Messages cannot be moved so."""
+
+    def __init__(self, fault: MoveFault) -> None:
+        super().__init__(f"Messages cannot be moved so: {fault}.")
+        self.fault = fault
+
+
 class QueueNameExists(Rejected):
     """There is a queue of that name, with another value for one attribute."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from enum import StrEnum
 from typing import Any, Literal, NamedTuple
 from uuid import UUID
 
@@ -165,6 +166,31 @@ class Browsed(NamedTuple):
     deduplication_id: str | None
     body_md5: bytes | None
     """None where it is not kept (FIFO); or UNSIGNED."""
+
+
+class MoveFailure(StrEnum):
+    """Why a move task failed, as it is stored."""
+
+    QUEUE_GONE = "queue gone"
+    SOURCE_UNKNOWN = "source unknown"
+    TOO_LONG = "too long"
+
+
+class MoveTask(NamedTuple):
+    """One message move task. ``destination_arn`` None: back to where each message came from."""
+
+    task_id: UUID
+    source_queue_id: int
+    source_arn: str
+    destination_arn: str | None
+    max_per_second: int | None
+    status: str
+    """RUNNING, COMPLETED, CANCELLED or FAILED."""
+    failure_reason: str | None
+    """One of ``MoveFailure``; a text of a task that failed before there were these."""
+    to_move_count: int
+    moved_count: int
+    started_at: datetime
 
 
 @dataclass(frozen=True, slots=True)

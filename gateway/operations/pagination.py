@@ -1,4 +1,4 @@
-"""Pages of listings: MaxResults, and tokens that say behind what the next page begins."""
+"""Pages of listings: tokens that say behind what the next page begins."""
 
 from __future__ import annotations
 
@@ -9,18 +9,6 @@ from storage.errors import InvalidParameter, InvalidParameterValue
 
 _MOST_CHARACTERS = 256
 _MOST_DIGITS = 18
-
-
-def page_size(max_results: int | None, most: int) -> int:
-    """How many entries a page has; without MaxResults as many as are allowed."""
-    if max_results is None:
-        return most
-    if not 1 <= max_results <= most:
-        raise InvalidParameterValue(
-            f"Value {max_results} for parameter MaxResults is invalid. "
-            f"Reason: Must be between 1 and {most}, if provided."
-        )
-    return max_results
 
 
 def token_behind(listing: str, last: str) -> str:

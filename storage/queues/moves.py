@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
 
 from storage.clocks.whose import EVERYBODYS, Whose
-from storage.model import Queue
+from storage.model import MoveFailure, MoveTask, Queue
 from storage.planning import probe_by_key
 from storage.queries import load
 
@@ -28,22 +28,6 @@ _FINISH = _SQL["finish"].text
 # Longer than the pause that any batch earns: at least one message a second is moved.
 _LONGEST_PAUSE_SECONDS = 10.0
 _MOST_ARREARS_SECONDS = 0.5
-
-
-class MoveTask(NamedTuple):
-    """One message move task. ``destination_arn`` None: back to where each message came from."""
-
-    task_id: UUID
-    source_queue_id: int
-    source_arn: str
-    destination_arn: str | None
-    max_per_second: int | None
-    status: str
-    """RUNNING, COMPLETED, CANCELLED or FAILED."""
-    failure_reason: str | None
-    to_move_count: int
-    moved_count: int
-    started_at: datetime
 
 
 class ClaimedTask(NamedTuple):
@@ -183,7 +167,7 @@ async def finish(
     task: ClaimedTask | MoveTask,
     *,
     status: str,
-    failure_reason: str | None = None,
+    failure_reason: MoveFailure | None = None,
 ) -> None:
     """End a running task."""
     await tx.execute(_FINISH, now, task.source_queue_id, task.task_id, status, failure_reason)

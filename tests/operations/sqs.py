@@ -210,3 +210,70 @@ class RemovePermission:
 
 async def remove_permission(engine: Engine, caller: Caller, request: RemovePermission) -> None:
     await act(engine, caller, "RemovePermission", request.queue, Label=request.label)
+
+
+@dataclass(frozen=True, slots=True)
+class StartMessageMoveTask:
+    source_arn: str | None
+    destination_arn: str | None = None
+    max_per_second: int | None = None
+
+
+async def start_message_move_task(
+    engine: Engine, caller: Caller, request: StartMessageMoveTask
+) -> str:
+    answer = await act(
+        engine,
+        caller,
+        "StartMessageMoveTask",
+        SourceArn=request.source_arn,
+        DestinationArn=request.destination_arn,
+        MaxNumberOfMessagesPerSecond=request.max_per_second,
+    )
+    handle: str = answer["TaskHandle"]
+    return handle
+
+
+@dataclass(frozen=True, slots=True)
+class CancelMessageMoveTask:
+    task_handle: str | None
+
+
+async def cancel_message_move_task(
+    engine: Engine, caller: Caller, request: CancelMessageMoveTask
+) -> int:
+    answer = await act(engine, caller, "CancelMessageMoveTask", TaskHandle=request.task_handle)
+    moved: int = answer["ApproximateNumberOfMessagesMoved"]
+    return moved
+
+
+@dataclass(frozen=True, slots=True)
+class ListMessageMoveTasks:
+    source_arn: str | None
+    max_results: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class MoveTaskView:
+    task_handle: str | None
+    status: str
+    source_arn: str
+    destination_arn: str | None
+    max_per_second: int | None
+    moved_count: int
+    to_move_count: int
+    failure_reason: str | None
+    started_at_ms: int
+
+
+async def list_message_move_tasks(
+    engine: Engine, caller: Caller, request: ListMessageMoveTasks
+) -> list[MoveTaskView]:
+    answer = await act(
+        engine,
+        caller,
+        "ListMessageMoveTasks",
+        SourceArn=request.source_arn,
+        MaxResults=request.max_results,
+    )
+    return [MoveTaskView(*task.values()) for task in answer["Results"] or ()]

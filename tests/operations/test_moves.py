@@ -13,15 +13,6 @@ import pytest
 
 from gateway.operations.caller import Caller
 from gateway.operations.engine import Engine
-from gateway.operations.queues.moves import (
-    CancelMessageMoveTask,
-    ListMessageMoveTasks,
-    MoveTaskView,
-    StartMessageMoveTask,
-    cancel_message_move_task,
-    list_message_move_tasks,
-    start_message_move_task,
-)
 from scheduler.move import MoveMessages
 from storage.errors import (
     InvalidParameterValue,
@@ -41,12 +32,19 @@ from tests.operations.conftest import (
     TestClock,
 )
 from tests.operations.sqs import (
+    CancelMessageMoveTask,
     DeleteQueue,
     GetQueueAttributes,
+    ListMessageMoveTasks,
+    MoveTaskView,
     SetQueueAttributes,
+    StartMessageMoveTask,
+    cancel_message_move_task,
     delete_queue,
     get_queue_attributes,
+    list_message_move_tasks,
     set_queue_attributes,
+    start_message_move_task,
 )
 
 NOBODY = f"arn:aws:sqs:{REGION}:{ACCOUNT}:nobody"

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from gateway.operations.caller import Caller
+from gateway.operations.queues.moves import cancel_move, list_moves, start_move
 from gateway.operations.queues.queues import (
     CreateQueue,
     change_attributes,
@@ -16,6 +17,8 @@ from gateway.operations.queues.queues import (
 )
 from storage.errors import (
     DeadLetterQueueUnfit,
+    MoveQueueAbsent,
+    MoveRefused,
     PurgeQueueInProgress,
     QueueDeletedRecently,
     QueueNameInvalid,
@@ -78,3 +81,25 @@ async def test_dead_letter_queues_that_are_unfit(world: World, reason: str) -> N
     with pytest.raises(DeadLetterQueueUnfit) as refusal:
         await change_attributes(world.engine, world.caller, queue, dict, dead_letter_arn=dead.arn)
     assert refusal.value.reason == reason
+
+
+async def test_messages_that_cannot_be_moved(world: World) -> None:
+    engine, caller = world.engine, world.caller
+    dead, _ = await create_queue(engine, caller, CreateQueue("dead"))
+    with refused(MoveQueueAbsent, "The source of the messages to move does not exist."):
+        await start_move(engine, caller, dead.arn + "er")
+    with refused(MoveRefused, "Messages cannot be moved so: not dead letters."):
+        await start_move(engine, caller, dead.arn)
+    policy = f'{{"deadLetterTargetArn":"{dead.arn}","maxReceiveCount":1}}'
+    await create_queue(engine, caller, CreateQueue("orders", {"RedrivePolicy": policy}))
+    with refused(MoveQueueAbsent, "The destination of the messages to move does not exist."):
+        await start_move(engine, caller, dead.arn, dead.arn + "er")
+    with refused(MoveRefused, "Messages cannot be moved so: same queue."):
+        await start_move(engine, caller, dead.arn, dead.arn)
+    task = await start_move(engine, caller, dead.arn)
+    with refused(MoveRefused, "Messages cannot be moved so: runs already."):
+        await start_move(engine, caller, dead.arn)
+    assert await list_moves(engine, caller, dead.arn, 10) == [task]
+    await cancel_move(engine, caller, dead.arn, task.task_id)
+    with refused(MoveRefused, "Messages cannot be moved so: not running."):
+        await cancel_move(engine, caller, dead.arn, task.task_id)

@@ -13,18 +13,13 @@ import pytest
 from gateway.faces.aws.refusals import text_of
 from gateway.operations.caller import Caller
 from gateway.operations.engine import Engine
-from gateway.operations.queues.moves import (
-    CancelMessageMoveTask,
-    StartMessageMoveTask,
-    cancel_message_move_task,
-    start_message_move_task,
-)
 from storage import errors
 from storage.errors import Rejected
 from storage.model import Queue
 from tests.operations.conftest import ACCOUNT, REGION, MakeQueue
 from tests.operations.sqs import (
     AddPermission,
+    CancelMessageMoveTask,
     CreateQueue,
     DeleteQueue,
     GetQueueAttributes,
@@ -32,7 +27,9 @@ from tests.operations.sqs import (
     PurgeQueue,
     RemovePermission,
     SetQueueAttributes,
+    StartMessageMoveTask,
     add_permission,
+    cancel_message_move_task,
     create_queue,
     delete_queue,
     get_queue_attributes,
@@ -40,6 +37,7 @@ from tests.operations.sqs import (
     purge_queue,
     remove_permission,
     set_queue_attributes,
+    start_message_move_task,
 )
 from tests.protocol.contract import load
 

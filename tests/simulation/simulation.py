@@ -15,7 +15,6 @@ from gateway.operations.queues.messages import (
     delete_message,
     receive_message,
 )
-from gateway.operations.queues.moves import StartMessageMoveTask, start_message_move_task
 from gateway.operations.queues.receiving import Reply
 from gateway.operations.queues.sending import SendMessage, Sent, send_message
 from scheduler.move import MoveMessages
@@ -26,10 +25,12 @@ from tests.operations.sqs import (
     GetQueueAttributes,
     PurgeQueue,
     SetQueueAttributes,
+    StartMessageMoveTask,
     create_queue,
     get_queue_attributes,
     purge_queue,
     set_queue_attributes,
+    start_message_move_task,
 )
 from tests.simulation.model import Handle, Impossible, Message, ModelQueue
 from tests.simulation.topics import Topics

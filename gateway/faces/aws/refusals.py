@@ -80,7 +80,20 @@ _FIFO_NAME = (
     "The name of a FIFO queue can only include alphanumeric characters, hyphens, or underscores, "
     "must end with .fifo suffix and be 1 to 80 in length"
 )
+_MOVES: Mapping[errors.MoveFault, str] = {
+    "not dead letters": "Source queue must be configured as a Dead Letter Queue.",
+    "same queue": "Source queue arn and destination queue arn cannot be the same.",
+    "other kind": "Source queue and destination queue must be of the same type.",
+    "runs already": "There is already a task running. Only one active task is allowed for a source "
+    "queue arn at a given time.",
+    "not running": "Only tasks that are running can be cancelled.",
+}
 WORDS: Mapping[type[Rejected], Callable[[Any], str]] = {
+    errors.MoveQueueAbsent: lambda refusal: (
+        "The resource that you specified for the "
+        f"{'SourceArn' if refusal.is_source else 'DestinationArn'} parameter doesn't exist."
+    ),
+    errors.MoveRefused: lambda refusal: _MOVES[refusal.fault],
     errors.PurgeQueueInProgress: lambda refusal: (
         f"Only one PurgeQueue operation on {refusal.queue_name} is allowed every "
         f"{refusal.seconds} seconds."

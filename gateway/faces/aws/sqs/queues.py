@@ -7,10 +7,11 @@ from collections.abc import Mapping, Sequence
 
 from gateway.faces.aws.face import Binding, Call, Members
 from gateway.faces.aws.sqs import queue_attributes
+from gateway.faces.aws.sqs.ranges import page_size
 from gateway.faces.aws.sqs.redrive_policies import target_of, worded
 from gateway.faces.aws.sqs.tags import rules
-from gateway.operations.pagination import last_of, page_size, token_behind
-from gateway.operations.queues import moves, queues
+from gateway.operations.pagination import last_of, token_behind
+from gateway.operations.queues import queues
 from protocol import names
 from protocol.queue_urls import QueueAddress
 from storage.errors import (
@@ -161,44 +162,6 @@ async def set_queue_attributes(call: Call) -> None:
         )
 
 
-async def start_message_move_task(call: Call) -> Members:
-    members = call.members
-    request = moves.StartMessageMoveTask(
-        members.get("SourceArn"),
-        members.get("DestinationArn"),
-        members.get("MaxNumberOfMessagesPerSecond"),
-    )
-    handle = await moves.start_message_move_task(call.engine, call.caller, request)
-    return {"TaskHandle": handle}
-
-
-async def cancel_message_move_task(call: Call) -> Members:
-    request = moves.CancelMessageMoveTask(call.members.get("TaskHandle"))
-    moved = await moves.cancel_message_move_task(call.engine, call.caller, request)
-    return {"ApproximateNumberOfMessagesMoved": moved}
-
-
-async def list_message_move_tasks(call: Call) -> Members:
-    members = call.members
-    request = moves.ListMessageMoveTasks(members.get("SourceArn"), members.get("MaxResults"))
-    tasks = await moves.list_message_move_tasks(call.engine, call.caller, request)
-    return {"Results": [_task(task) for task in tasks] or None}
-
-
-def _task(task: moves.MoveTaskView) -> Members:
-    return {
-        "TaskHandle": task.task_handle,
-        "Status": task.status,
-        "SourceArn": task.source_arn,
-        "DestinationArn": task.destination_arn,
-        "MaxNumberOfMessagesPerSecond": task.max_per_second,
-        "ApproximateNumberOfMessagesMoved": task.moved_count,
-        "ApproximateNumberOfMessagesToMove": task.to_move_count,
-        "FailureReason": task.failure_reason,
-        "StartedTimestamp": task.started_at_ms,
-    }
-
-
 BINDINGS: dict[str, Binding] = {
     "CreateQueue": create_queue,
     "GetQueueUrl": get_queue_url,
@@ -208,7 +171,4 @@ BINDINGS: dict[str, Binding] = {
     "PurgeQueue": purge_queue,
     "GetQueueAttributes": get_queue_attributes,
     "SetQueueAttributes": set_queue_attributes,
-    "StartMessageMoveTask": start_message_move_task,
-    "CancelMessageMoveTask": cancel_message_move_task,
-    "ListMessageMoveTasks": list_message_move_tasks,
 }

@@ -1,0 +1,20 @@
+"""Numbers in requests that SQS takes within bounds."""
+
+from __future__ import annotations
+
+from storage.errors import InvalidParameterValue
+
+
+def check_range(parameter: str, value: int | None, most: int) -> None:
+    """From 1, if there is one."""
+    if value is not None and not 1 <= value <= most:
+        raise InvalidParameterValue(
+            f"Value {value} for parameter {parameter} is invalid. "
+            f"Reason: Must be between 1 and {most}, if provided."
+        )
+
+
+def page_size(max_results: int | None, most: int) -> int:
+    """How many entries a page has; without MaxResults as many as are allowed."""
+    check_range("MaxResults", max_results, most)
+    return most if max_results is None else max_results
