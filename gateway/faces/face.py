@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, Self
 
 from gateway.faces.requests import Asgi, Request, Response, Scope
 from storage.errors import Rejected, Unavailable
@@ -42,6 +42,27 @@ class AsgiFace(NamedTuple):
     turned_away: Callable[[Request, Rejected | Unavailable], Response]
 
 
+DOCUMENT = "/openapi.json"
+"""Below the prefix of a face: what describes it."""
+
+IsVisit = Callable[[Scope], bool]
+
+
+def nobody_visits(_: Scope) -> bool:
+    """No page of another site may lead here."""
+    return False
+
+
+def is_navigation(scope: Scope) -> bool:
+    """Whether a browser says that somebody follows a link: it shows what is answered."""
+    found: dict[bytes, bytes] = dict(scope["headers"])
+    return (
+        scope["method"] in ("GET", "HEAD")
+        and found.get(b"sec-fetch-mode") == b"navigate"
+        and found.get(b"sec-fetch-dest", b"document") == b"document"
+    )
+
+
 class Entrance:
     """A face, which requests are for it, and what these are counted as.
 
@@ -54,30 +75,40 @@ class Entrance:
         make: Callable[[], Face | AsgiFace],
         *,
         prefixes: tuple[str, ...],
-        paths: tuple[str, ...] = (),
         also: Callable[[Scope], bool] | None = None,
         label: Callable[[str], str],
+        is_visit: IsVisit = nobody_visits,
         is_operators: bool = False,
     ) -> None:
         self.face: Face | AsgiFace | None = None
         self._make = make
         self._prefixes = prefixes
-        self._paths = paths
         self._also = also
         self.label = label
         """From a path to what it is counted under where no response says it: one of a few."""
+        self.is_visit = is_visit
+        """Whether somebody follows a link, which may be of any site: to what only shows something,
+        or to what changes nothing without the token in it."""
         self.is_operators = is_operators
         """Whether operators and their probes ask, not clients: that is not in the access log, and
         no request in flight, or a scrape would count itself."""
 
+    @classmethod
+    def below(cls, prefix: str, make: Callable[[], Face]) -> Self:
+        """The entrance of a face that has all below a prefix and describes it in a document, to
+        which links may lead."""
+        document = (prefix + DOCUMENT).encode()
+        return cls(
+            make,
+            prefixes=(f"{prefix}/",),
+            label=lambda _: f"{prefix}/",
+            is_visit=lambda scope: scope["raw_path"] == document and is_navigation(scope),
+        )
+
     def is_for(self, path: str, scope: Scope) -> bool:
         """Whether this face is asked. Paths are compared as they came: an encoded one is another,
         for us as for the rules of a proxy in front."""
-        return (
-            path.startswith(self._prefixes)
-            or path in self._paths
-            or (self._also is not None and self._also(scope))
-        )
+        return path.startswith(self._prefixes) or (self._also is not None and self._also(scope))
 
     async def open(self) -> Face | AsgiFace:
         """The face."""

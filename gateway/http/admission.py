@@ -22,15 +22,11 @@ from collections.abc import Iterable, MutableMapping, Sequence
 from typing import Any, NamedTuple
 
 from gateway.configuration.values import is_loopback
-from gateway.faces.aws.face import WITHOUT_CREDENTIALS
-from gateway.pages.paths import is_front_page, is_page
-from protocol.errors import Malformed
-from protocol.query_wire import parse_form
+from gateway.faces.face import IsVisit, nobody_visits
 
 _OURS = ("localhost", "127.0.0.1", "[::1]", "host.docker.internal")
 _MOST_HOSTS = 1000
 _SAME = (b"same-origin", b"none")
-_DOCUMENT = "/v1/openapi.json"
 _PREFLIGHT_SECONDS = b"7200"
 _METHODS = b"GET, HEAD, POST, PUT, PATCH, DELETE"
 _SHOWN = (
@@ -75,15 +71,16 @@ class Admission:
         self.hosts: set[bytes] = set()
         """Values of Host that were let in lately: the fast path looks no further."""
 
-    def judge(self, scope: MutableMapping[str, Any]) -> Verdict:
-        """The verdict over a request by its head, in ASGI's form."""
+    def judge(self, scope: MutableMapping[str, Any], is_visit: IsVisit = nobody_visits) -> Verdict:
+        """The verdict over a request by its head, in ASGI's form. Its face knows which are visits
+        (``Entrance.is_visit``)."""
         found: dict[bytes, bytes] = dict(scope["headers"])
         origin = found.get(b"origin")
         if origin is not None and (b"*" in self._origins or origin.lower() in self._origins):
             if scope["method"] == "OPTIONS" and b"access-control-request-method" in found:
                 return Verdict(headers=_preflight(found, origin), is_preflight=True)
             return Verdict(self._host_refusal(found), _shared(origin))
-        reason = self._host_refusal(found) or self._page_refusal(scope, found, origin)
+        reason = self._host_refusal(found) or self._page_refusal(scope, found, origin, is_visit)
         # A cache must not give a page what was answered to whoever is none, or the other way round.
         is_kept = bool(self._origins) and scope["method"] in ("GET", "HEAD")
         return Verdict(reason, [_VARY] if is_kept else None)
@@ -103,14 +100,18 @@ class Admission:
         return ""
 
     def _page_refusal(
-        self, scope: MutableMapping[str, Any], found: dict[bytes, bytes], origin: bytes | None
+        self,
+        scope: MutableMapping[str, Any],
+        found: dict[bytes, bytes],
+        origin: bytes | None,
+        is_visit: IsVisit,
     ) -> str:
         """Why a page of an origin that is not listed may not ask; empty: it may, or is no page."""
         if origin is None and b"sec-fetch-site" not in found:
             return ""
         if origin is not None and not self._is_own(origin, found.get(b"host", b"")):
             return _stranger(origin)
-        if found.get(b"sec-fetch-site", b"none") in _SAME or _is_visit(scope, found):
+        if found.get(b"sec-fetch-site", b"none") in _SAME or is_visit(scope):
             return ""
         return (
             "A page of another site may not ask this gateway. QUEUEGATE_ALLOWED_ORIGINS takes its "
@@ -136,27 +137,6 @@ def _name(authority: str) -> str:
     if authority.startswith("["):
         return authority.partition("]")[0].lower() + "]"
     return authority.partition(":")[0].lower().rstrip(".")
-
-
-def _is_visit(scope: MutableMapping[str, Any], found: dict[bytes, bytes]) -> bool:
-    """Whether somebody follows a link: to what only shows something, or to what a message of SNS
-    asks to visit, where the token in the link is the authority."""
-    path = scope["raw_path"].decode("latin-1")
-    if path == "/" and scope["query_string"]:
-        return scope["method"] == "GET" and _is_link_of_sns(scope["query_string"])
-    return (
-        scope["method"] in ("GET", "HEAD")
-        and found.get(b"sec-fetch-mode") == b"navigate"
-        and found.get(b"sec-fetch-dest", b"document") == b"document"
-        and (is_page(path) or path == _DOCUMENT or is_front_page(scope))
-    )
-
-
-def _is_link_of_sns(query: bytes) -> bool:
-    try:
-        return parse_form(query).get("Action") in WITHOUT_CREDENTIALS
-    except Malformed:
-        return False
 
 
 def _stranger(origin: bytes) -> str:

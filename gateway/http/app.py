@@ -72,7 +72,7 @@ class App:
     async def _enter(
         self, entrance: Entrance, path: str, scope: Scope, receive: Receive, send: Send
     ) -> None:
-        verdict = self._admission.judge(scope)
+        verdict = self._admission.judge(scope, entrance.is_visit)
         if verdict.reason:
             # A page sees no more than that it was refused: its author looks here.
             _refused.warn(_log, "refused: %s", verdict.reason)

@@ -6,19 +6,18 @@ from __future__ import annotations
 from collections.abc import MutableMapping
 from typing import Any
 
-PAGES = ("/livez", "/readyz", "/metrics", "/v1/cert")
+_PAGES = ("/livez", "/readyz", "/metrics", "/v1/cert")
+_RAW_PAGES = tuple(page.encode() for page in _PAGES)
 _CERTIFICATES = "/SimpleNotificationService"
 PREFIXES = ("/_admin/", "/_aws/", _CERTIFICATES)
 
 
-def is_page(path: str) -> bool:
-    """Whether the path is one of the operations' pages and not AWS's."""
-    return path in PAGES or path.startswith(PREFIXES)
-
-
-def is_front_page(scope: MutableMapping[str, Any]) -> bool:
-    """Whether somebody looks at ``/`` in a browser. AWS's clients, which ask there too, name an
-    action or send credentials, and want no HTML."""
+def is_page(scope: MutableMapping[str, Any]) -> bool:
+    """Whether a path that begins otherwise is a page: by itself, or because somebody looks at ``/``
+    in a browser. AWS's clients, which ask there too, name an action or send credentials, and want
+    no HTML."""
+    if scope["raw_path"] in _RAW_PAGES:
+        return True
     if scope["raw_path"] != b"/" or scope["query_string"] or scope["method"] not in ("GET", "HEAD"):
         return False
     headers = dict(scope["headers"])
@@ -29,4 +28,4 @@ def page_label(path: str) -> str:
     """The path as a label: of bounded cardinality."""
     if path.startswith(_CERTIFICATES):
         return _CERTIFICATES
-    return path if path in PAGES or path == "/" else "/_admin"
+    return path if path in _PAGES or path == "/" else "/_admin"

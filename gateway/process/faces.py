@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gateway.faces.face import Entrance
+from gateway.faces.aws.face import AwsFace, is_link_of_sns
+from gateway.faces.face import Entrance, is_navigation
 from gateway.pages import paths
 
 if TYPE_CHECKING:
     from gateway.configuration.settings import Settings
-    from gateway.faces.aws.face import AwsFace
     from gateway.faces.face import AsgiFace, Face
     from gateway.metrics.scraping import Metrics
 
@@ -32,11 +32,11 @@ def entrances(aws: AwsFace, settings: Settings, metrics: Metrics) -> tuple[Entra
         Entrance(
             make_pages,
             prefixes=paths.PREFIXES,
-            paths=paths.PAGES,
-            also=paths.is_front_page,
+            also=paths.is_page,
             label=paths.page_label,
+            is_visit=is_navigation,
             is_operators=True,
         ),
-        Entrance(make_rest, prefixes=("/v1/",), label=lambda _: "/v1/"),
-        Entrance(lambda: aws, prefixes=("",), label=lambda _: "/"),
+        Entrance.below("/v1", make_rest),
+        Entrance(lambda: aws, prefixes=("",), label=lambda _: "/", is_visit=is_link_of_sns),
     )

@@ -12,7 +12,7 @@ import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 from msgspec import Struct
@@ -95,6 +95,11 @@ MANNER = Manner(
 )
 
 
+MADE = (ENDPOINTS, MANNER)
+
+Made = TypeVar("Made", bound=Face | AsgiFace)
+
+
 class Parts:
     """Answers in parts, each when it is let through."""
 
@@ -157,7 +162,7 @@ class House:
         aws = AwsFace(engine, callers, {})
         self.app = App(
             (
-                self._entrance(lambda: JsonFace(engine, callers, ENDPOINTS, MANNER), "/made/"),
+                Entrance.below("/made", lambda: self._made(JsonFace(engine, callers, *MADE))),
                 self._entrance(self._make_parts, "/parts"),
                 self._entrance(lambda: AsgiFace(_asgi, _turned_away), "/asgi"),
                 self._entrance(lambda: aws, ""),
@@ -169,11 +174,13 @@ class House:
         self._fast_path = FastPath(aws, callers, self.admission, access_log=False)
 
     def _entrance(self, make: Callable[[], Face | AsgiFace], prefix: str) -> Entrance:
-        def noting() -> Face | AsgiFace:
-            self.made_in.append(threading.current_thread())
-            return make()
+        return Entrance(
+            lambda: self._made(make()), prefixes=(prefix,), label=lambda _: prefix or "/"
+        )
 
-        return Entrance(noting, prefixes=(prefix,), label=lambda _: prefix or "/")
+    def _made(self, face: Made) -> Made:
+        self.made_in.append(threading.current_thread())
+        return face
 
     def _make_parts(self) -> Parts:
         self.parts = Parts()
@@ -249,6 +256,13 @@ async def test_it_has_a_document_of_its_own() -> None:
     assert "Complaint" in document["components"]["schemas"]
     assert document["info"]["description"] == "Made up."
     assert "/v1" not in answer.text
+
+
+@pytest.mark.parametrize(("path", "status"), [("/made/openapi.json", 200), ("/made/up/x", 418)])
+async def test_links_of_other_sites_lead_to_its_document_alone(path: str, status: int) -> None:
+    visit = {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate", "Authorization": "any"}
+    async with House().open() as url:
+        assert (await ask(url, "GET", path, visit)).status == status
 
 
 async def test_faces_are_made_once_and_beside_the_event_loop() -> None:

@@ -13,7 +13,7 @@ from typing import Any
 
 from gateway.faces.aws import refusals
 from gateway.faces.callers import Callers
-from gateway.faces.requests import Headers, Request, Response
+from gateway.faces.requests import Headers, Request, Response, Scope
 from gateway.operations.caller import Caller
 from gateway.operations.engine import Engine
 from gateway.operations.limits import LIMITS
@@ -282,6 +282,16 @@ class AwsFace:
         body = rest_json_wire.encode(action.output, result or {})
         headers = _headers(request.request_id, rest_json_wire.CONTENT_TYPE)
         return Response(200, headers, body, action.name)
+
+
+def is_link_of_sns(scope: Scope) -> bool:
+    """Whether somebody follows a link in a message of SNS: the token in it is the authority."""
+    if scope["raw_path"] != b"/" or scope["method"] != "GET" or not scope["query_string"]:
+        return False
+    try:
+        return query_wire.parse_form(scope["query_string"]).get("Action") in WITHOUT_CREDENTIALS
+    except Malformed:
+        return False
 
 
 def _check_length(request: Request, action: str | None) -> None:

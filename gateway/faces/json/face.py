@@ -16,6 +16,7 @@ import msgspec
 from msgspec import Struct
 
 from gateway.faces.callers import Callers
+from gateway.faces.face import DOCUMENT
 from gateway.faces.json import whole_numbers
 from gateway.faces.json.documenting import About, openapi_document
 from gateway.faces.json.endpoints import Answer, Answered, Call, Endpoint
@@ -81,7 +82,7 @@ class JsonFace:
         self._callers = callers
         self._manner = manner
         self._log = logging.getLogger(f"queuegate.{manner.name}")
-        self._document_path = f"{manner.prefix}/openapi.json"
+        self._document_path = manner.prefix + DOCUMENT
         self._endpoints = (*endpoints, self._description())
         self._router = Router((one.method, one.path, one) for one in self._endpoints)
         self._decoders: dict[str, msgspec.json.Decoder[Any]] = {
