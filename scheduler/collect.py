@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from scheduler.sweeps import Job, Sweep
 from storage.planning import probe_by_key
 from storage.queues import archives, fifo, retention
+from storage.queues.kinds import kind_of
 from storage.schedules import schedule_groups
 from storage.topics import outbox, subscriptions, topics
 
@@ -178,7 +179,10 @@ class _RemoveDeletedQueues:
 
 async def _clear(job: Job, tombstone: retention.Tombstone, rows: int) -> int:
     async with job.transaction() as tx:
-        gone = await retention.clear_tombstone(tx, tombstone, limit=rows)
+        kind = kind_of(is_fifo=tombstone.is_fifo)
+        gone = await kind.clear_deleted(tx, tombstone.queue_id, rows)
+        if gone == 0:
+            gone = await retention.clear_archive(tx, tombstone.queue_id, rows)
     if gone == 0 and tombstone.is_due:
         async with job.transaction() as tx:
             await retention.remove_tombstone(tx, tombstone.queue_id)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from scheduler.sweeps import Job, Sweep
-from storage.queues import fifo, retention
+from storage.queues.kinds import KINDS
 
 _QUEUES_PER_LOOK = 500
 
@@ -11,43 +11,23 @@ _QUEUES_PER_LOOK = 500
 async def _expire(job: Job, rows: int) -> int:
     """Goes through all queues that hold something; receives leave expired messages out anyway."""
     handled = 0
-    for is_fifo, expire in ((False, _expire_standard), (True, _expire_fifo)):
+    for kind in KINDS:
         after: int | None = 0
         while after is not None and handled < rows:
             async with job.transaction() as tx:
-                page = await retention.find_expired(
+                page = await kind.find_expired(
                     tx,
                     job.now(),
-                    is_fifo=is_fifo,
                     after_queue_id=after,
                     limit=_QUEUES_PER_LOOK,
                     whose=job.whose(),
                 )
-            handled += await expire(job, page.queues, rows - handled)
+            expired = page.queues
+            while expired and handled < rows:
+                async with job.transaction() as tx:
+                    gone, expired = await kind.expire(tx, job.now(), expired, rows - handled)
+                handled += gone
             after = page.last_queue_id
-    return handled
-
-
-async def _expire_standard(job: Job, expired: list[retention.ExpiredQueue], rows: int) -> int:
-    """One batch for all of them, then more for those that have more."""
-    handled = 0
-    while expired and handled < rows:
-        limit_each = max(1, (rows - handled) // len(expired))
-        async with job.transaction() as tx:
-            gone = await retention.expire_standard(tx, job.now(), expired, limit_each=limit_each)
-        handled += sum(gone.values())
-        expired = [queue for queue in expired if gone.get(queue.queue_id) == limit_each]
-    return handled
-
-
-async def _expire_fifo(job: Job, expired: list[retention.ExpiredQueue], rows: int) -> int:
-    handled = 0
-    for queue in expired:
-        limit = max(1, rows - handled)
-        async with job.transaction() as tx:
-            handled += await fifo.expire(
-                tx, job.now(), queue.queue_id, queue.retention_seconds, limit
-            )
     return handled
 
 

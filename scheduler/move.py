@@ -8,7 +8,6 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 from scheduler.clocks import ClockNow, WhoseNow
-from scheduler.move_fifo import find_by_arn, move_fifo_batch
 from storage.clocks.whose import Whose
 from storage.database import Database
 from storage.model import MoveFailure
@@ -82,7 +81,7 @@ class MoveMessages:
         elif task.age > _LONGEST:
             reason = MoveFailure.TOO_LONG
         elif task.destination_arn is not None:
-            target = await find_by_arn(tx, task.destination_arn)
+            target = await queues.find_by_arn(tx, task.destination_arn)
             reason = MoveFailure.QUEUE_GONE if target is None else None
         if reason is not None or source is None:
             await moves.finish(tx, now, task, status="FAILED", failure_reason=reason)
@@ -90,13 +89,9 @@ class MoveMessages:
         limit = rows
         if task.max_per_second is not None:
             limit = min(rows, max(1, task.max_per_second // _BATCHES_PER_SECOND))
-        if source.is_fifo:
-            batch = await move_fifo_batch(tx, now, task, source, target, limit=limit)
-        else:
-            target_id = None if target is None else target.queue_id
-            batch = await moves.move_standard_batch(
-                tx, now, task, destination_queue_id=target_id, limit=limit
-            )
+        batch = await source.kind.move_batch(
+            tx, now, task, source=source, target=target, find=queues.find_by_arn, limit=limit
+        )
         await _settle(tx, now, task, batch, limit)
         return batch
 

@@ -26,10 +26,10 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from scheduler.clocks import ClockNow, WhoseNow
-from scheduler.move_fifo import find_by_arn
 from scheduler.replay_copies import CopyMaker, send
 from storage.clocks.whose import Whose
 from storage.database import Database
+from storage.queues.queues import find_by_arn
 from storage.topics import replays
 
 if TYPE_CHECKING:

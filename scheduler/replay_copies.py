@@ -16,7 +16,6 @@ from protocol.envelopes import Published
 from protocol.filter_policies import FilterPolicy
 from scheduler.delivery.dead_letters import target_of
 from storage.model import NewMessage, Queue
-from storage.queues import fifo_lanes, messages
 from storage.queues.rows import QUEUE_ID, Row, row_of
 from storage.topics.replays import Kept, Replay
 
@@ -108,16 +107,11 @@ def _size(name: str, value: Mapping[str, Any]) -> int:
 
 async def send(tx: Transaction, now: datetime | None, copies: list[Copy]) -> dict[int, int]:
     """Send the copies in their order; how many each queue got. Queues that are gone are absent."""
-    arrived: dict[int, int] = {}
-    standard = [_row(copy) for copy in copies if not copy.queue.is_fifo]
-    if standard:
-        counts = Counter(row[QUEUE_ID] for row in standard)
-        live = (await messages.send_rows(tx, now, standard, counts)).live
-        arrived |= {queue_id: counts[queue_id] for queue_id in live}
-    rows = [_row(copy) for copy in copies if copy.queue.is_fifo]
-    if rows:
-        answers = await fifo_lanes.send_rows(tx, now, rows)
-        arrived |= Counter(rows[line - 1][QUEUE_ID] for line in answers)
+    arrived: Counter[int] = Counter()
+    for kind in {copy.queue.kind for copy in copies}:
+        rows = [_row(copy) for copy in copies if copy.queue.kind is kind]
+        sent = await kind.send(tx, now, rows)
+        arrived.update([row[QUEUE_ID] for row in rows if row[QUEUE_ID] not in sent.gone])
     return arrived
 
 
@@ -130,7 +124,7 @@ def _row(copy: Copy) -> Row:
     message = NewMessage(
         copy.body,
         copy.attributes,
-        group_id=kept.group_id if queue.is_fifo else None,
+        group_id=kept.group_id if queue.kind.has_groups else None,
         deduplication_id=kept.deduplication_id,
         dedup_key=uuid4().hex,
     )

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from uuid import UUID
 
 QUEUE_DEFAULTS: Mapping[str, str] = {
@@ -22,6 +22,8 @@ QUEUE_DEFAULTS: Mapping[str, str] = {
     "KmsDataKeyReusePeriodSeconds": "300",
 }
 """What an attribute of a queue that is not stored means (docs/contract/sqs.md 2.2)."""
+if TYPE_CHECKING:
+    from storage.queues.kinds import QueueKind
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +40,8 @@ class Queue:
     name: str
     arn: str
     is_fifo: bool
+    kind: QueueKind
+    """What it does as its kind does it; ``is_fifo`` is for showing and comparing."""
     attributes: Mapping[str, str]
     tags: Mapping[str, str]
     created_at: datetime

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING
 from gateway.operations.queues import receiving
 from storage.clocks import stored_clocks as settings
 from storage.errors import Unavailable
-from storage.queues import fifo, messages
+from storage.queues.kinds import KINDS, Asked
+
+_LONGEST_RETENTION = 1_209_600
 
 _log = logging.getLogger("queuegate.looking")
 
@@ -93,22 +95,19 @@ def _by_clock(engine: Engine, queue_ids: list[int]) -> dict[Clock, list[int]]:
 async def _next_visible(
     engine: Engine, tx: Transaction, now: datetime | None, queue_ids: list[int]
 ) -> list[tuple[int, bool, int]]:
-    standard = []
-    ordered = []
-    for queue_id in queue_ids:
-        queue = engine.queues.by_id(queue_id)
-        if queue is None or queue.is_fifo:
-            ordered.append(queue_id)
-        if queue is None or not queue.is_fifo:
-            retention = queue.retention_seconds if queue else 1_209_600
-            standard.append((queue_id, engine.standard.mark_of(queue_id), retention))
     found: list[tuple[int, bool, int]] = []
-    if standard:
-        found += await messages.next_visible(tx, now, standard)
-    if ordered:
-        found += [
-            (queue_id, ready, in_ms or 0)
-            for queue_id, ready, in_ms in await fifo.next_ready(tx, now, ordered)
-            if ready or in_ms is not None
+    queues = [(queue_id, engine.queues.by_id(queue_id)) for queue_id in queue_ids]
+    for kind in KINDS:
+        # Of what is not cached any more nobody knows the kind.
+        asked = [
+            Asked(
+                queue_id,
+                engine.standard.mark_of(queue_id),
+                _LONGEST_RETENTION if queue is None else queue.retention_seconds,
+            )
+            for queue_id, queue in queues
+            if queue is None or queue.kind is kind
         ]
+        if asked:
+            found += await kind.next_visible(tx, now, asked)
     return found

@@ -11,11 +11,11 @@ import orjson
 
 from protocol import envelopes
 from scheduler.delivery.outcomes import Outcome
-from scheduler.move_fifo import find_by_arn
 from storage.deliveries import deliveries
 from storage.deliveries.deliveries import Claimed
 from storage.model import UNSIGNED, NewMessage
-from storage.queues import messages
+from storage.queues.kinds import STANDARD
+from storage.queues.queues import find_by_arn
 from storage.queues.rows import QUEUE_ID, Row, row_of
 
 if TYPE_CHECKING:
@@ -63,20 +63,16 @@ async def move(
         if letter.queue_arn not in queues:
             queues[letter.queue_arn] = await find_by_arn(tx, letter.queue_arn)
         queue = queues[letter.queue_arn]
-        if queue is None or queue.is_fifo:
+        if queue is None or queue.kind is not STANDARD:
             stuck.append(letter)
         else:
             rows.append(_row(letter, queue, held[letter.claimed.delivery_id]))
             moved.append(letter)
-    counts = Counter(row[QUEUE_ID] for row in rows)
-    if rows:
-        live = (await messages.send_rows(tx, now, rows, counts)).live
-        gone = counts.keys() - set(live)
-        stuck += [letter for letter, row in zip(moved, rows, strict=True) if row[QUEUE_ID] in gone]
-        moved = [
-            letter for letter, row in zip(moved, rows, strict=True) if row[QUEUE_ID] not in gone
-        ]
-        counts = Counter({queue_id: counts[queue_id] for queue_id in live})
+    gone = (await STANDARD.send(tx, now, rows)).gone
+    counts = Counter(row[QUEUE_ID] for row in rows if row[QUEUE_ID] not in gone)
+    written = [(letter, row[QUEUE_ID] not in gone) for letter, row in zip(moved, rows, strict=True)]
+    stuck += [letter for letter, is_written in written if not is_written]
+    moved = [letter for letter, is_written in written if is_written]
     await deliveries.remove(tx, [_lease(letter) for letter in moved])
     return counts, stuck
 

@@ -11,7 +11,6 @@ from storage.clocks.whose import EVERYBODYS, Whose
 from storage.model import Archived, NewMessage
 from storage.planning import probe_by_key
 from storage.queries import load
-from storage.queues import fifo_lanes, messages
 from storage.queues.rows import Row, row_of
 
 if TYPE_CHECKING:
@@ -112,12 +111,8 @@ async def send_again(
     """
     await probe_by_key(tx)
     rows = [_copy(target, one) for one in kept]
-    if not target.is_fifo:
-        counts = {target.queue_id: len(kept)}
-        sent = await messages.send_rows(tx, now, rows, counts, wants_sequences=True)
-        return [one for one in sent.sequences if one is not None]
-    answers = await fifo_lanes.send_rows(tx, now, rows)
-    return [answers[line][0] for line in range(1, len(kept) + 1) if line in answers]
+    sent = await target.kind.send(tx, now, rows, wants_sequences=True)
+    return [one for one in sent.sequences if one is not None]
 
 
 def _copy(target: Queue, kept: Archived) -> Row:

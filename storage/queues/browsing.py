@@ -71,16 +71,19 @@ class Page(NamedTuple):
     next: Place | None
 
 
-async def last_number(tx: Transaction, queue: Queue) -> int:
-    """A number that splits what is in queues of this kind now from what will be sent.
-
-    In a statement of its own, so that whoever reads pages afterwards sees all of the former.
-    """
-    last: int = await tx.fetchval(_LAST_FIFO if queue.is_fifo else _LAST_STANDARD)
+async def last_standard(tx: Transaction) -> int:
+    """The highest number drawn so far in standard queues."""
+    last: int = await tx.fetchval(_LAST_STANDARD)
     return last
 
 
-async def read_page(
+async def last_fifo(tx: Transaction) -> int:
+    """The highest number drawn so far in FIFO queues."""
+    last: int = await tx.fetchval(_LAST_FIFO)
+    return last
+
+
+async def standard_page(
     tx: Transaction,
     now: datetime | None,
     queue: Queue,
@@ -89,15 +92,8 @@ async def read_page(
     limit: int,
     most_bytes: int,
 ) -> Page:
-    """The next messages: up to ``limit``, and fewer when they are larger than ``most_bytes``; one
-    always comes if there is one.
-
-    Looks at 20,000 messages at most, so it may find fewer although there are more. What is past
-    its retention is not there.
-    """
+    """A page of a standard queue, by number."""
     await probe_by_key(tx)
-    if queue.is_fifo:
-        return await _fifo_page(tx, now, queue, wanted, limit=limit, most_bytes=most_bytes)
     rows = await tx.fetch(
         _STANDARD_PAGE,
         now,
@@ -116,7 +112,7 @@ async def read_page(
     return Page(messages, None if following is None else Place("", following))
 
 
-async def _fifo_page(
+async def fifo_page(
     tx: Transaction,
     now: datetime | None,
     queue: Queue,
@@ -125,6 +121,8 @@ async def _fifo_page(
     limit: int,
     most_bytes: int,
 ) -> Page:
+    """A page of a FIFO queue, by group and within one by number."""
+    await probe_by_key(tx)
     after, until = wanted.after, wanted.until
     if wanted.group_id is not None:
         after = max(after, Place(wanted.group_id, 0))
@@ -147,18 +145,22 @@ async def _fifo_page(
     return Page(messages, None if sequence is None else Place(group_id, sequence))
 
 
-async def find_ends(tx: Transaction, queue: Queue, as_of: int, parts: int) -> list[Place]:
-    """Places that cut the queue into at most ``parts`` parts with about as many messages each:
-    the last of each but of the last part, ascending.
+async def standard_ends(tx: Transaction, queue_id: int, as_of: int, parts: int) -> list[Place]:
+    """Places that cut a standard queue into parts."""
+    return await _ends(tx, (_STANDARD_ENDS, _STANDARD_SAMPLE), queue_id, as_of, parts)
 
-    Exact up to 50,000 messages. Of more, a sample of the table's pages is read, however large it
-    is; where the queue has little of a large table, the parts may be few and uneven.
-    """
+
+async def fifo_ends(tx: Transaction, queue_id: int, as_of: int, parts: int) -> list[Place]:
+    """Places that cut a FIFO queue into parts."""
+    return await _ends(tx, (_FIFO_ENDS, _FIFO_SAMPLE), queue_id, as_of, parts)
+
+
+async def _ends(
+    tx: Transaction, statements: tuple[str, str], queue_id: int, as_of: int, parts: int
+) -> list[Place]:
     await probe_by_key(tx)
-    exact, sample = _STANDARD_ENDS, _STANDARD_SAMPLE
-    if queue.is_fifo:
-        exact, sample = _FIFO_ENDS, _FIFO_SAMPLE
-    rows = await tx.fetch(exact, queue.queue_id, as_of, parts, _MOST_SPLIT)
+    exact, sample = statements
+    rows = await tx.fetch(exact, queue_id, as_of, parts, _MOST_SPLIT)
     if rows and not rows[0]["is_whole"]:
-        rows = await tx.fetch(sample, queue.queue_id, as_of, parts, _PAGES_SAMPLED)
+        rows = await tx.fetch(sample, queue_id, as_of, parts, _PAGES_SAMPLED)
     return [Place(row["group_id"], row["sequence"]) for row in rows[:-1]]

@@ -6,6 +6,7 @@ locks what in which order is written down in functions/fifo.sql.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import datetime
 from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
@@ -13,16 +14,18 @@ from uuid import UUID
 from storage.model import Counts, Received
 from storage.planning import probe_by_key
 from storage.queries import load
+from storage.queues.rows import DEDUP_KEY, MESSAGE_ID, QUEUE_ID, Row
+from storage.queues.sent import Sent
 
 if TYPE_CHECKING:
     from storage.database import Transaction
 
 _SQL = load("queues/fifo")
+_SEND = _SQL["send"].text
 _RELEASE = _SQL["release"].text
 _PRIOR_COUNTS = _SQL["prior_counts"].text
 _COUNTS = _SQL["counts"].text
 _NEXT_READY = _SQL["next_ready"].text
-_LAST_SEQUENCE = _SQL["last_sequence"].text
 _PURGE = _SQL["purge"].text
 _PURGED = _SQL["purged"].text
 _FORGET_DEDUP = _SQL["forget_dedup"].text
@@ -39,6 +42,77 @@ _MESSAGES_COUNTED = 50_000
 _LAST = (1 << 63) - 1
 
 
+class FifoSent(NamedTuple):
+    """What a message became. Of a duplicate: id and number of the first one."""
+
+    message_id: str
+    sequence: int
+    is_duplicate: bool
+
+
+async def send(
+    tx: Transaction,
+    now: datetime | None,
+    rows: Iterable[Row],
+    *,
+    wants_sequences: bool = False,
+) -> Sent:
+    """Write messages for any queues; a queue's own deduplication may fold some of them."""
+    rows = list(rows)
+    sent = await send_rows(tx, now, rows) if rows else []
+    gone = [row[QUEUE_ID] for row, one in zip(rows, sent, strict=True) if one is None]
+    return Sent(frozenset(gone), [None if one is None else one.sequence for one in sent], {})
+
+
+async def send_rows(
+    tx: Transaction, now: datetime | None, rows: list[Row]
+) -> list[FifoSent | None]:
+    """Write messages: one answer for each, None where the queue is gone. Those that share queue and
+    deduplication key are duplicates of the first."""
+    lines: dict[tuple[int, str | None], int] = {}
+    distinct: list[Row] = []
+    for row in rows:
+        key = (row[QUEUE_ID], row[DEDUP_KEY])
+        if key not in lines:
+            distinct.append(row)
+            lines[key] = len(distinct)
+    answers = await _write(tx, now, distinct)
+    sent: list[FifoSent | None] = []
+    for row in rows:
+        line = lines[row[QUEUE_ID], row[DEDUP_KEY]]
+        answer = answers.get(line)
+        if answer is None:
+            sent.append(None)
+            continue
+        sequence, original = answer
+        message_id = distinct[line - 1][MESSAGE_ID] if original is None else str(original)
+        sent.append(FifoSent(message_id, sequence, message_id != row[MESSAGE_ID]))
+    return sent
+
+
+async def _write(
+    tx: Transaction, now: datetime | None, rows: list[Row]
+) -> dict[int, tuple[int, object]]:
+    """By line, from 1: the number, and the message id of the first one if it is a duplicate."""
+    queue_ids, message_ids, *texts, _, group_ids, deduplication_ids, keys = zip(*rows, strict=True)
+    row = await tx.fetchrow(
+        _SEND,
+        now,
+        list(set(queue_ids)),
+        queue_ids,
+        "{" + ",".join(message_ids) + "}",
+        group_ids,
+        "{" + ",".join(keys) + "}",
+        deduplication_ids,
+        *texts,
+    )
+    assert row is not None
+    positions, sequences, originals = row
+    return dict(
+        zip(positions or (), zip(sequences or (), originals or (), strict=True), strict=True)
+    )
+
+
 async def release(tx: Transaction, now: datetime | None, messages: list[Received]) -> None:
     """Give back messages that were leased for a caller who has gone: visible at once, uncounted."""
     rows = [(m.queue_id, m.group_id, m.sequence, m.receive_count) for m in messages]
@@ -46,7 +120,7 @@ async def release(tx: Transaction, now: datetime | None, messages: list[Received
 
 
 async def prior_counts(tx: Transaction, received: list[Received]) -> dict[int, int]:
-    """As ``storage.queues.messages.prior_counts``; 0 for those that nothing moved."""
+    """As ``storage.queues.standard.prior_counts``; 0 for those that nothing moved."""
     await probe_by_key(tx)
     groups = [message.group_id for message in received]
     sequences = [message.sequence for message in received]
@@ -121,12 +195,6 @@ async def move(
 
 def _by_place(row: tuple[str, int, int, str]) -> tuple[str, int]:
     return row[:2]
-
-
-async def last_sequence(tx: Transaction) -> int:
-    """The highest number drawn so far, in all FIFO queues: the bound for ``purge``."""
-    last: int = await tx.fetchval(_LAST_SEQUENCE)
-    return last
 
 
 async def purge(tx: Transaction, queue_id: int, *, up_to: int, limit: int = 5000) -> int:

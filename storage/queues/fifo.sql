@@ -386,11 +386,6 @@ SELECT q.queue_id,
 FROM (SELECT coalesce($1::timestamptz, present()) AS now) AS clock,
   unnest($2::int[]) AS q (queue_id)
 
--- name: last_sequence
--- params:
--- The highest number drawn so far: what is sent from now on has a higher one.
-SELECT last_value FROM fifo_sequence
-
 -- name: purge
 -- params: now, queue_id, last_sequence, limit
 -- One batch, in flight and delayed messages too; answers how many messages and groups went, 0 at the

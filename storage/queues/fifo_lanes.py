@@ -18,6 +18,7 @@ from storage.errors import QueueDoesNotExist, Unavailable
 from storage.lanes import RECEIVE_PLANNER, ClockNow, Lane
 from storage.model import QUEUE_DEFAULTS, Received
 from storage.queries import load
+from storage.queues.fifo import send_rows
 from storage.queues.fifo_attempts import receive_attempt
 from storage.queues.fifo_entries import (
     FifoChangeVisibility,
@@ -26,15 +27,14 @@ from storage.queues.fifo_entries import (
     FifoSend,
     Handle,
 )
-from storage.queues.rows import DEDUP_KEY, GROUP_ID, MESSAGE_ID, QUEUE_ID, Row
+from storage.queues.rows import GROUP_ID, QUEUE_ID
 
 if TYPE_CHECKING:
-    from storage.database import Connection, Transaction
+    from storage.database import Connection
 
 _log = logging.getLogger("queuegate.fifo")
 
 _SQL = load("queues/fifo")
-_SEND = _SQL["send"].text
 _RECEIVE = _SQL["receive"].text
 _RECEIVE_ONE = _SQL["receive_one"].text
 _READY_QUEUES = _SQL["ready_queues"].text
@@ -106,18 +106,13 @@ class FifoLanes:
 
     async def _flush_sends(self, connection: Connection, batch: list[FifoSend]) -> list[FifoSend]:
         batch, left = _split_by_groups(batch)
-        rows: list[Row] = []
-        lines: dict[tuple[int, str | None], int] = {}
-        for entry in batch:
-            for row in entry.messages:
-                key = (row[QUEUE_ID], row[DEDUP_KEY])
-                if key not in lines:
-                    rows.append(row)
-                    lines[key] = len(rows)
+        rows = [row for entry in batch for row in entry.messages]
         now = self.send.now_of(batch[0].party(), self._now)
-        answers = await send_rows(connection, now, rows)
+        sent = iter(await send_rows(connection, now, rows))
         for entry in batch:
-            entry.reply(_sent(entry, lines, answers, rows))
+            mine = [next(sent) for _ in entry.messages]
+            written = [one for one in mine if one is not None]
+            entry.reply(written if len(written) == len(mine) else QueueDoesNotExist())
         return left
 
     # Receive
@@ -354,33 +349,6 @@ class FifoLanes:
         return left
 
 
-async def send_rows(
-    connection: Transaction, now: datetime | None, rows: list[Row]
-) -> dict[int, tuple[int, object]]:
-    """Write messages, of which no two share queue and deduplication key.
-
-    Line of the row, from 1 -> (number, message id of the first one if it is a duplicate); rows of
-    queues that are gone have no answer.
-    """
-    queue_ids, message_ids, *texts, _, group_ids, deduplication_ids, keys = zip(*rows, strict=True)
-    row = await connection.fetchrow(
-        _SEND,
-        now,
-        list(set(queue_ids)),
-        queue_ids,
-        "{" + ",".join(message_ids) + "}",
-        group_ids,
-        "{" + ",".join(keys) + "}",
-        deduplication_ids,
-        *texts,
-    )
-    assert row is not None
-    positions, sequences, originals = row
-    return dict(
-        zip(positions or (), zip(sequences or (), originals or (), strict=True), strict=True)
-    )
-
-
 def _split_by_groups(batch: list[FifoSend]) -> tuple[list[FifoSend], list[FifoSend]]:
     """As many entries as stay within the limit of groups, and the rest."""
     groups: set[tuple[int, str | None]] = set()
@@ -389,25 +357,6 @@ def _split_by_groups(batch: list[FifoSend]) -> tuple[list[FifoSend], list[FifoSe
         if len(groups) > _GROUPS_PER_SEND and number:
             return batch[:number], batch[number:]
     return batch, []
-
-
-def _sent(
-    entry: FifoSend,
-    lines: dict[tuple[int, str | None], int],
-    answers: dict[int, tuple[int, object]],
-    rows: list[Row],
-) -> list[tuple[str, int, bool]] | QueueDoesNotExist:
-    """One entry's result; messages folded into another one of the flush are duplicates of it."""
-    result: list[tuple[str, int, bool]] = []
-    for row in entry.messages:
-        line = lines[row[QUEUE_ID], row[DEDUP_KEY]]
-        answer = answers.get(line)
-        if answer is None:
-            return QueueDoesNotExist()
-        sequence, original = answer
-        message_id = rows[line - 1][MESSAGE_ID] if original is None else str(original)
-        result.append((message_id, sequence, message_id != row[MESSAGE_ID]))
-    return result
 
 
 def _one_class(batch: list[FifoReceive]) -> tuple[list[FifoReceive], list[FifoReceive]]:

@@ -9,30 +9,25 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from storage.database import Database
 from storage.errors import QueueDoesNotExist
 from storage.lanes import RECEIVE_PLANNER, ClockNow, Entry, Lane
 from storage.model import Received
-from storage.planning import probe_by_key
 from storage.queries import load
 from storage.queues.deletes import Delete
 from storage.queues.deletes import flush as flush_deletes
 from storage.queues.message_entries import ChangeVisibility, Receive
 from storage.queues.rows import Row
+from storage.queues.standard import send_rows
 
 if TYPE_CHECKING:
-    from storage.database import Connection, Transaction
+    from storage.database import Connection
 
 _SQL = load("queues/messages")
-_SEND = _SQL["send"].text
 _RECEIVE = _SQL["receive"].text
 _CHANGE_VISIBILITY = _SQL["change_visibility"].text
-_RELEASE = _SQL["release"].text
-_MOVE_TO_DEAD_LETTER = _SQL["move_to_dead_letter"].text
-_PRIOR_COUNTS = _SQL["prior_counts"].text
-_NEXT_VISIBLE = _SQL["next_visible"].text
 
 _BEGINNING = datetime(2000, 1, 1, tzinfo=UTC)
 # How far a mark stays behind what a receive saw: a send takes its time before it commits.
@@ -343,39 +338,6 @@ class StandardLanes:
         return left
 
 
-class Sent(NamedTuple):
-    """What became of rows that were sent."""
-
-    live: list[int]
-    """The queues that exist: the rows of others were not written."""
-    now: datetime
-    sequences: Sequence[int | None]
-    """One for each row, None where the queue is gone; empty when nobody wanted them."""
-
-
-async def send_rows(
-    connection: Transaction,
-    now: datetime | None,
-    rows: list[Row],
-    counts: dict[int, int],
-    *,
-    wants_sequences: bool = False,
-    is_async: bool = False,
-) -> Sent:
-    """Write messages, of which each queue gets ``counts``.
-
-    ``is_async``: the commit of the transaction under way does not wait for the disk.
-    """
-    row = await connection.fetchrow(_SEND, now, *_columns(rows, counts), wants_sequences, is_async)
-    assert row is not None
-    live, sent_at, sequences = row[0], row[1], row[2] or ()
-    if wants_sequences and len(sequences) < len(rows):
-        written = iter(sequences)
-        exists = frozenset(live)
-        sequences = [next(written) if one[0] in exists else None for one in rows]
-    return Sent(live, sent_at, sequences)
-
-
 def _tell_sequences(batch: list[Send], sequences: Sequence[int | None]) -> None:
     start = 0
     for entry in batch:
@@ -388,90 +350,5 @@ def _tell_sequences(batch: list[Send], sequences: Sequence[int | None]) -> None:
         start = end
 
 
-def _columns(rows: list[Row], counts: dict[int, int]) -> tuple[object, ...]:
-    """The columns of the statement, the cheapest way: see its comment."""
-    queue_ids, message_ids, bodies, senders, attributes, systems, delays, digests, *_ = zip(
-        *rows, strict=True
-    )
-    places = None
-    if len(set(map(id, bodies))) < len(bodies):
-        bodies, places = _shared(bodies)
-    return (
-        queue_ids[:1] if len(counts) == 1 else queue_ids,
-        "{" + ",".join(message_ids) + "}",
-        bodies,
-        senders[:1] if len(set(senders)) == 1 else senders,
-        attributes if any(attributes) else None,
-        systems if any(systems) else None,
-        delays if any(delays) else None,
-        list(counts),
-        list(counts.values()),
-        b"".join(digests),
-        places,
-    )
-
-
-def _shared(bodies: tuple[str, ...]) -> tuple[tuple[str, ...], str]:
-    """Each body once, and the place of each entry's, from 1, as the text of an array."""
-    places: dict[int, int] = {}
-    distinct = []
-    found = []
-    for body in bodies:
-        place = places.get(id(body))
-        if place is None:
-            distinct.append(body)
-            place = places[id(body)] = len(distinct)
-        found.append(place)
-    return tuple(distinct), "{" + ",".join(map(str, found)) + "}"
-
-
 def _by_sequence(message: Received) -> int:
     return message.sequence
-
-
-async def release(tx: Transaction, now: datetime | None, messages: list[Received]) -> None:
-    """Give back messages of one queue whose caller has gone: visible at once, uncounted."""
-    keys = sorted((m.sequence, m.receive_count) for m in messages)
-    await tx.execute(_RELEASE, now, messages[0].queue_id, *zip(*keys, strict=True))
-
-
-async def move_to_dead_letter(
-    tx: Transaction,
-    now: datetime | None,
-    *,
-    source_id: int,
-    target_id: int,
-    source_arn: str,
-    messages: list[Received],
-) -> int:
-    """Move leased messages to the target; returns how many moved (0 when the target is deleted)."""
-    keys = sorted((m.sequence, m.receive_count) for m in messages)
-    moved: int = await tx.fetchval(
-        _MOVE_TO_DEAD_LETTER, now, source_id, target_id, source_arn, *zip(*keys, strict=True)
-    )
-    return moved
-
-
-async def prior_counts(tx: Transaction, received: list[Received]) -> dict[int, int]:
-    """By sequence, how often messages of one queue were received before a redrive policy moved them
-    there; those that none moved are missing."""
-    await probe_by_key(tx)
-    sequences = [message.sequence for message in received]
-    rows = await tx.fetch(_PRIOR_COUNTS, received[0].queue_id, sequences)
-    return {row["sequence"]: row["prior_count"] for row in rows}
-
-
-class NextVisible(NamedTuple):
-    """When a queue will have something: now, in so many milliseconds, or nobody knows."""
-
-    queue_id: int
-    ready: bool
-    in_ms: int
-
-
-async def next_visible(
-    tx: Transaction, now: datetime | None, queues: list[tuple[int, datetime, int]]
-) -> list[NextVisible]:
-    """What to wait for, per (queue_id, mark, retention_seconds); queues with nothing are absent."""
-    rows = await tx.fetch(_NEXT_VISIBLE, now, *zip(*queues, strict=True))
-    return [NextVisible(*row) for row in rows]

@@ -2,7 +2,7 @@
 -- the messages of many callers and many queues. Entries come in as parallel arrays.
 -- Every statement that needs the time takes `now`; NULL means the clock of the database.
 
--- name: send
+-- name: insert
 -- params: now, queue_ids, message_ids, bodies, sender_ids, attributes, systems, delays, distinct_ids, distinct_counts, body_md5s, body_places, wants_sequences, is_async
 -- Inserts the entries whose queue is live and answers which queues those are, with the instant of
 -- sending. Entries of one flush become visible a microsecond apart, never after `now`, so that a

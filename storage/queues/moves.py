@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, NamedTuple
-from uuid import UUID
+from uuid import UUID, uuid4
 
 from storage.clocks.whose import EVERYBODYS, Whose
 from storage.model import MoveFailure, MoveTask, Queue
 from storage.planning import probe_by_key
 from storage.queries import load
+from storage.queues import fifo
 
 if TYPE_CHECKING:
     from storage.database import Transaction
@@ -139,6 +142,46 @@ async def move_standard_batch(
     looked_at, last_sequence, queue_ids, moved_counts, without_source, without_queue = row
     arrived = list(zip(queue_ids, moved_counts, strict=True))
     return MovedBatch(looked_at, last_sequence, arrived, without_source, without_queue)
+
+
+async def move_fifo_batch(
+    tx: Transaction,
+    now: datetime | None,
+    source: Queue,
+    movable: list[fifo.Movable],
+    target: Queue | None,
+    homes: Mapping[str | None, Queue | None],
+) -> MovedBatch:
+    """Move messages of a FIFO queue in the order of their groups.
+
+    Without a target each goes to the queue that it came from; one whose queue is unknown or gone
+    stays, and so does what is behind it in its group.
+    """
+    stuck: set[str] = set()
+    without_source = without_queue = 0
+    rows: list[tuple[str, int, int, str]] = []
+    for message in sorted(movable, key=_by_sequence):
+        arn = message.dead_letter_source_arn
+        home = homes.get(arn) if target is None else target
+        if home is None or message.group_id in stuck:
+            stuck.add(message.group_id)
+            without_source += arn is None
+            without_queue += arn is not None and home is None
+            continue
+        rows.append((message.group_id, message.sequence, home.queue_id, str(uuid4())))
+    moved = await fifo.move(tx, now, source.queue_id, rows) if rows else 0
+    arrived = Counter(queue_id for _, _, queue_id, _ in rows)
+    if moved < len(rows):
+        # A queue was deleted since we looked: what is left finds out in the next batch.
+        arrived = Counter({rows[0][2]: moved})
+    last_sequence = max((message.sequence for message in movable), default=None)
+    return MovedBatch(
+        len(movable), last_sequence, list(arrived.items()), without_source, without_queue
+    )
+
+
+def _by_sequence(message: fifo.Movable) -> int:
+    return message.sequence
 
 
 async def advance(

@@ -10,7 +10,6 @@ from storage.queries import load
 
 if TYPE_CHECKING:
     from storage.database import Transaction
-    from storage.model import Queue
 
 _SQL = load("queues/queue_ages")
 _STANDARD = _SQL["standard"].text
@@ -26,15 +25,18 @@ class Ages(NamedTuple):
     now: datetime
 
 
-async def ages(tx: Transaction, now: datetime | None, queue: Queue) -> Ages:
-    """The ages of a queue, in a time that does not depend on its depth.
-
-    Of a FIFO queue with more than a thousand groups those of the groups that wait the longest.
-    """
+async def standard_ages(tx: Transaction, now: datetime | None, queue_id: int) -> Ages:
+    """The ages of a standard queue, in a time that does not depend on its depth."""
     await probe_by_key(tx)
-    if queue.is_fifo:
-        row = await tx.fetchrow(_FIFO, now, queue.queue_id, _GROUPS_LOOKED_AT)
-    else:
-        row = await tx.fetchrow(_STANDARD, now, queue.queue_id)
+    row = await tx.fetchrow(_STANDARD, now, queue_id)
+    assert row is not None
+    return Ages(*row)
+
+
+async def fifo_ages(tx: Transaction, now: datetime | None, queue_id: int) -> Ages:
+    """The same of a FIFO queue; with more than a thousand groups those of the groups that wait the
+    longest."""
+    await probe_by_key(tx)
+    row = await tx.fetchrow(_FIFO, now, queue_id, _GROUPS_LOOKED_AT)
     assert row is not None
     return Ages(*row)

@@ -8,10 +8,12 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from storage.model import QUEUE_DEFAULTS, Counts, Queue
+from protocol import arns
+from protocol.errors import Malformed
+from storage.model import QUEUE_DEFAULTS, Queue
 from storage.notifications import tell_queue_changed
-from storage.planning import probe_by_key
 from storage.queries import load
+from storage.queues.kinds import kind_of
 
 if TYPE_CHECKING:
     import asyncpg
@@ -30,16 +32,11 @@ _LIST_NAMES = _SQL["list_names"].text
 _SET_ATTRIBUTES = _SQL["set_attributes"].text
 _SET_TAGS = _SQL["set_tags"].text
 _MARK_PURGED = _SQL["mark_purged"].text
-_LAST_SEQUENCE = _SQL["last_sequence"].text
 _DEAD_LETTER_SOURCES = _SQL["dead_letter_sources"].text
-_COUNT_HIDDEN = _SQL["count_hidden"].text
-_COUNT_FRESH_VISIBLE = _SQL["count_fresh_visible"].text
-_PURGE_BATCH = _SQL["purge_batch"].text
 _SET_ARCHIVING = _SQL["set_archiving"].text
 _TOTAL_ARRIVED = _SQL["total_arrived"].text
 
 _VISIBILITY_TIMEOUT = "VisibilityTimeout"
-_MOST_HIDDEN_COUNTED = 120_001
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,13 +62,6 @@ class SourceQueue(NamedTuple):
     name: str
 
 
-class PurgeStep(NamedTuple):
-    """One batch of a purge. ``last_sequence`` is None when nothing was left."""
-
-    looked_at: int
-    last_sequence: int | None
-
-
 def _queue(row: asyncpg.Record) -> Queue:
     attributes: dict[str, str] = json.loads(row["attributes"])
     account_id, region, name = row["account_id"], row["region"], row["queue_name"]
@@ -82,6 +72,7 @@ def _queue(row: asyncpg.Record) -> Queue:
         name=name,
         arn=f"arn:aws:sqs:{region}:{account_id}:{name}",
         is_fifo=row["is_fifo"],
+        kind=kind_of(is_fifo=row["is_fifo"]),
         tags=json.loads(row["tags"]),
         created_at=row["created_at"],
         modified_at=row["modified_at"],
@@ -150,6 +141,15 @@ async def find(tx: Transaction, account_id: str, region: str, name: str) -> Queu
     """The live queue of that name."""
     row = await tx.fetchrow(_FIND, account_id, region, name)
     return None if row is None else _queue(row)
+
+
+async def find_by_arn(tx: Transaction, arn: str) -> Queue | None:
+    """The live queue of that ARN."""
+    try:
+        named = arns.parse_queue(arn)
+    except Malformed:
+        return None
+    return await find(tx, named.account_id, named.region, named.resource)
 
 
 async def find_many(tx: Transaction, account_id: str, region: str, names: list[str]) -> list[Queue]:
@@ -260,42 +260,8 @@ async def dead_letter_sources(
     return [SourceQueue(*row) for row in rows]
 
 
-async def counts(tx: Transaction, now: datetime | None, queue: Queue) -> Counts:
-    """The counters of a standard queue, in a time that does not depend on its depth.
-
-    The sum is exact but for messages past their retention that no worker has deleted yet. In flight
-    stops at its limit; delayed is exact unless more than that are delayed and as many visible.
-    """
-    await probe_by_key(tx)
-    limit = _MOST_HIDDEN_COUNTED
-    row = await tx.fetchrow(_COUNT_HIDDEN, now, queue.queue_id, limit)
-    assert row is not None
-    total, in_flight, delayed = row
-    if delayed == limit:
-        visible = await tx.fetchval(_COUNT_FRESH_VISIBLE, now, queue.queue_id, limit)
-        if visible < limit:
-            delayed = max(delayed, total - in_flight - visible)
-    return Counts(max(0, total - in_flight - delayed), in_flight, delayed)
-
-
 async def mark_purged(
     tx: Transaction, now: datetime | None, queue_id: int, *, interval_seconds: int
 ) -> bool:
     """Note that a purge begins; False when the last one began too short a while ago."""
     return await tx.fetchval(_MARK_PURGED, now, queue_id, interval_seconds) is not None
-
-
-async def last_sequence(tx: Transaction) -> int:
-    """The highest number given out so far in standard queues: the bound of a purge."""
-    last: int = await tx.fetchval(_LAST_SEQUENCE)
-    return last
-
-
-async def purge_batch(
-    tx: Transaction, queue_id: int, *, after_sequence: int, last_sequence: int, limit: int
-) -> PurgeStep:
-    """Delete the next ``limit`` messages of a standard queue, whatever their state."""
-    await probe_by_key(tx)
-    row = await tx.fetchrow(_PURGE_BATCH, queue_id, after_sequence, last_sequence, limit)
-    assert row is not None
-    return PurgeStep(*row)

@@ -115,11 +115,6 @@ WHERE queue_id = $2 AND deleted_at IS NULL AND (purged_at IS NULL
   OR abs(date_part('epoch', coalesce($1::timestamptz, present()) - purged_at)) >= $3::int)
 RETURNING queue_id
 
--- name: last_sequence
--- params:
--- The highest sequence number that was given out: what is sent from now on has a higher one.
-SELECT last_value FROM message_sequence
-
 -- name: dead_letter_sources
 -- params: dead_letter_arn, after_queue_id, limit
 -- The live queues whose redrive policy names that dead-letter queue, oldest first.

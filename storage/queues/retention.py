@@ -9,7 +9,6 @@ from storage.clocks.whose import EVERYBODYS, Whose
 from storage.model import QUEUE_DEFAULTS
 from storage.planning import probe_by_key
 from storage.queries import load
-from storage.queues import fifo
 
 if TYPE_CHECKING:
     from storage.database import Transaction
@@ -49,22 +48,39 @@ class Tombstone(NamedTuple):
     is_due: bool
 
 
-async def find_expired(
+async def find_expired_standard(
     tx: Transaction,
     now: datetime | None,
     *,
-    is_fifo: bool,
     after_queue_id: int,
     limit: int,
     whose: Whose = EVERYBODYS,
 ) -> ExpiredPage:
-    """Queues behind ``after_queue_id`` that hold something past its retention.
+    """Standard queues behind ``after_queue_id`` that hold something past its retention.
 
     Looks at ``limit`` queues that are not empty.
     """
+    return await _find(tx, _FIND_EXPIRED, now, (after_queue_id, limit), whose)
+
+
+async def find_expired_fifo(
+    tx: Transaction,
+    now: datetime | None,
+    *,
+    after_queue_id: int,
+    limit: int,
+    whose: Whose = EVERYBODYS,
+) -> ExpiredPage:
+    """The same of FIFO queues."""
+    return await _find(tx, _FIND_EXPIRED_FIFO, now, (after_queue_id, limit), whose)
+
+
+async def _find(
+    tx: Transaction, statement: str, now: datetime | None, part: tuple[int, int], whose: Whose
+) -> ExpiredPage:
+    _, limit = part
     await probe_by_key(tx)
-    statement = _FIND_EXPIRED_FIFO if is_fifo else _FIND_EXPIRED
-    row = await tx.fetchrow(statement, now, after_queue_id, limit, _DEFAULT_RETENTION, *whose)
+    row = await tx.fetchrow(statement, now, *part, _DEFAULT_RETENTION, *whose)
     assert row is not None
     last_queue_id, looked_at, queue_ids, retentions = row
     found = [ExpiredQueue(*pair) for pair in zip(queue_ids, retentions, strict=True)]
@@ -72,14 +88,18 @@ async def find_expired(
 
 
 async def expire_standard(
-    tx: Transaction, now: datetime | None, expired: list[ExpiredQueue], *, limit_each: int
-) -> dict[int, int]:
-    """Delete up to ``limit_each`` messages of each queue past its retention; how many, by queue."""
+    tx: Transaction, now: datetime | None, expired: list[ExpiredQueue], limit: int
+) -> tuple[int, list[ExpiredQueue]]:
+    """Delete about ``limit`` messages past their retention, as many of each queue; how many went,
+    and the queues that may have more."""
     await probe_by_key(tx)
+    limit_each = max(1, limit // len(expired))
     queue_ids = [queue.queue_id for queue in expired]
     retentions = [queue.retention_seconds for queue in expired]
     rows = await tx.fetch(_EXPIRE_STANDARD, now, queue_ids, retentions, limit_each)
-    return {row["queue_id"]: row["gone"] for row in rows}
+    gone = {row["queue_id"]: row["gone"] for row in rows}
+    left = [queue for queue in expired if gone.get(queue.queue_id) == limit_each]
+    return sum(gone.values()), left
 
 
 async def fold_deltas(tx: Transaction, *, most_per_queue: int, limit: int) -> int:
@@ -99,20 +119,17 @@ async def find_tombstones(
     return [Tombstone(*row) for row in rows]
 
 
-async def clear_tombstone(tx: Transaction, tombstone: Tombstone, *, limit: int) -> int:
-    """Delete up to ``limit`` messages that the deleted queue left, then those that it archived.
+async def clear_deleted_standard(tx: Transaction, queue_id: int, limit: int) -> int:
+    """Delete up to ``limit`` messages that a deleted standard queue left; how many went."""
+    await probe_by_key(tx)
+    gone: int = await tx.fetchval(_CLEAR_TOMBSTONE, queue_id, limit)
+    return gone
 
-    How many rows went.
-    """
-    gone: int
-    if tombstone.is_fifo:
-        gone = await fifo.delete_batch_of_deleted_queue(tx, tombstone.queue_id, limit)
-        await probe_by_key(tx)
-    else:
-        await probe_by_key(tx)
-        gone = await tx.fetchval(_CLEAR_TOMBSTONE, tombstone.queue_id, limit)
-    if gone == 0:
-        gone = await tx.fetchval(_CLEAR_ARCHIVE, tombstone.queue_id, limit)
+
+async def clear_archive(tx: Transaction, queue_id: int, limit: int) -> int:
+    """Delete up to ``limit`` messages that a deleted queue archived; how many went."""
+    await probe_by_key(tx)
+    gone: int = await tx.fetchval(_CLEAR_ARCHIVE, queue_id, limit)
     return gone
 
 

@@ -57,7 +57,7 @@ def row_of(
     deduplication id is new.
     """
     body, attributes, system, delay, group_id, deduplication_id, digest, key = message
-    if not queue.is_fifo:
+    if not queue.kind.has_groups:
         if group_id is not None:
             system = with_group(system, group_id)
         return (

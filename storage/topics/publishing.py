@@ -7,19 +7,19 @@ outbox, comes from a FIFO topic, or is too large for that, takes this lane.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple
 
+from storage.chunks import chunked
 from storage.database import Database
 from storage.deliveries import deliveries
 from storage.lanes import ClockNow, Entry, Lane
 from storage.model import NewDelivery, NewOutboxMessage
 from storage.queries import load
-from storage.queues import messages
-from storage.queues.fifo_lanes import send_rows as send_fifo_rows
-from storage.queues.rows import BODY, DEDUP_KEY, QUEUE_ID, Row
+from storage.queues.kinds import KINDS, QueueKind
+from storage.queues.rows import QUEUE_ID, Row
 from storage.topics import outbox
 
 if TYPE_CHECKING:
@@ -31,10 +31,6 @@ _ARCHIVE = _SQL["archive"].text
 
 _LOCKS_PER_FLUSH = 500
 """Advisory locks live in shared memory, which has room for some thousands."""
-_CHUNK_BYTES = 4 << 20
-_CHUNK_ROWS = 2_000
-
-_Row = TypeVar("_Row")
 
 
 class Archived(NamedTuple):
@@ -59,8 +55,8 @@ class Copies:
     """Everything that one message becomes. Iterables are walked once, a part at a time: the copies
     of a large message for many queues or web hooks need not all be in memory."""
 
-    standard: Iterable[Row] = ()
-    fifo: list[Row] = field(default_factory=list)
+    rows: Mapping[QueueKind, Iterable[Row]] = field(default_factory=dict)
+    """For queues."""
     deliveries: Iterable[NewDelivery] = ()
     outbox: Iterable[NewOutboxMessage] = ()
     archived: Archived | None = None
@@ -219,13 +215,13 @@ async def write(
     ]
     writing = _Writing(connection, wants_places=wants_places, count=len(new))
     for at, some in _by_clock(copies, now, clock_of):
-        await writing.send_standard(at, some)
-        await writing.send_fifo(at, some)
+        for kind in KINDS:
+            await writing.send(kind, at, some)
     requests = (row for one in copies for row in one.deliveries)
-    for chunk in _chunks(requests, lambda row: len(row.body)):
+    for chunk in chunked(requests, lambda row: len(row.body)):
         await deliveries.insert(connection, now, chunk)
     kept = (row for one in copies for row in one.outbox)
-    for part in _chunks(kept, lambda row: len(row.body)):
+    for part in chunked(kept, lambda row: len(row.body)):
         await outbox.insert(connection, now, part)
     await _archive(connection, numbered_at, copies)
     return Outcome(written, frozenset(writing.gone), writing.places, writing.sent)
@@ -238,19 +234,15 @@ def _by_clock(
     if clock_of is None:
         yield now, copies
         return
-    standard = [list(one.standard) for one in copies]
-    queue_ids = {row[QUEUE_ID] for rows in standard for row in rows}
-    queue_ids |= {row[QUEUE_ID] for one in copies for row in one.fifo}
+    lists = [{kind: list(rows) for kind, rows in one.rows.items()} for one in copies]
+    queue_ids = {row[QUEUE_ID] for one in lists for rows in one.values() for row in rows}
     clocks: dict[ClockNow, set[int]] = {}
     for queue_id in queue_ids:
         clocks.setdefault(clock_of(queue_id), set()).add(queue_id)
     for clock_now, mine in clocks.items():
         part = [
-            Copies(
-                [row for row in rows if row[QUEUE_ID] in mine],
-                [row for row in one.fifo if row[QUEUE_ID] in mine],
-            )
-            for one, rows in zip(copies, standard, strict=True)
+            Copies({kind: [r for r in rows if r[QUEUE_ID] in mine] for kind, rows in one.items()})
+            for one in lists
         ]
         yield clock_now(), part
 
@@ -265,46 +257,27 @@ class _Writing:
         self.places: list[list[Place]] = [[] for _ in range(count)]
         self.sent: dict[int, datetime] = {}
 
-    async def send_standard(self, now: datetime | None, copies: list[Copies]) -> None:
-        """Those for standard queues."""
-        rows = ((number, row) for number, one in enumerate(copies) for row in one.standard)
-        for chunk in _chunks(rows, lambda pair: len(pair[1][BODY])):
-            counts: dict[int, int] = {}
-            for _, row in chunk:
-                counts[row[QUEUE_ID]] = counts.get(row[QUEUE_ID], 0) + 1
-            done = await messages.send_rows(
-                self._connection,
-                now,
-                [row for _, row in chunk],
-                counts,
-                wants_sequences=self._wants_places,
-            )
-            for queue_id in done.live:
-                self.sent.setdefault(queue_id, done.now)
-            self.gone |= counts.keys() - set(done.live)
-            for (number, row), sequence in zip(chunk, done.sequences, strict=False):
-                if sequence is not None:
-                    self.places[number].append(Place(row[QUEUE_ID], sequence))
+    async def send(self, kind: QueueKind, now: datetime | None, copies: list[Copies]) -> None:
+        """Those for queues of this kind."""
+        owners: list[tuple[int, int]] = []
 
-    async def send_fifo(self, now: datetime | None, copies: list[Copies]) -> None:
-        """Those for FIFO queues; a queue's own deduplication may fold some of them."""
-        lines: dict[tuple[int, str | None], int] = {}
-        rows = []
-        pairs = [(number, row) for number, one in enumerate(copies) for row in one.fifo]
-        for _, row in pairs:
-            key = (row[QUEUE_ID], row[DEDUP_KEY])
-            if key not in lines:
-                rows.append(row)
-                lines[key] = len(rows)
-        if not rows:
-            return
-        answers = await send_fifo_rows(self._connection, now, rows)
-        self.gone |= {row[QUEUE_ID] for line, row in enumerate(rows, 1) if line not in answers}
-        if self._wants_places:
-            for number, row in pairs:
-                answer = answers.get(lines[row[QUEUE_ID], row[DEDUP_KEY]])
-                if answer is not None:
-                    self.places[number].append(Place(row[QUEUE_ID], answer[0]))
+        def rows() -> Iterator[Row]:
+            for number, one in enumerate(copies):
+                for row in one.rows.get(kind, ()):
+                    if self._wants_places:
+                        owners.append((number, row[QUEUE_ID]))
+                    yield row
+
+        done = await kind.send(self._connection, now, rows(), wants_sequences=self._wants_places)
+        self.sent |= {
+            queue_id: sent_at
+            for queue_id, sent_at in done.sent_at.items()
+            if queue_id not in self.sent
+        }
+        self.gone |= done.gone
+        for (number, queue_id), sequence in zip(owners, done.sequences, strict=False):
+            if sequence is not None:
+                self.places[number].append(Place(queue_id, sequence))
 
 
 def _within_locks(batch: list[Publication]) -> tuple[list[Publication], list[Publication]]:
@@ -315,19 +288,6 @@ def _within_locks(batch: list[Publication]) -> tuple[list[Publication], list[Pub
         if locks > _LOCKS_PER_FLUSH and place:
             return batch[:place], batch[place:]
     return batch, []
-
-
-def _chunks(rows: Iterator[_Row], size_of: Callable[[_Row], int]) -> Iterator[list[_Row]]:
-    chunk: list[_Row] = []
-    size = 0
-    for row in rows:
-        chunk.append(row)
-        size += size_of(row)
-        if size >= _CHUNK_BYTES or len(chunk) >= _CHUNK_ROWS:
-            yield chunk
-            chunk, size = [], 0
-    if chunk:
-        yield chunk
 
 
 async def _number(

@@ -654,7 +654,7 @@ async def test_many_delayed_messages_are_counted_exactly(
     send: SendTo,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("storage.queues.queues._MOST_HIDDEN_COUNTED", 5)
+    monkeypatch.setattr("storage.queues.standard._MOST_HIDDEN_COUNTED", 5)
     queue = await make_queue("orders")
     for i in range(12):
         await send(queue, delay_seconds=60 if i < 9 else 0)

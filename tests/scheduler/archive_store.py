@@ -12,6 +12,7 @@ from uuid import UUID, uuid4
 from protocol.digests import md5_of_bytes
 from scheduler.replay import ReplayArchives
 from storage.model import NewMessage, Queue, Subscription, Topic
+from storage.queues.kinds import FIFO
 from storage.queues.rows import Row, dedup_key, row_of
 from storage.topics import replays, subscriptions, topics
 from storage.topics.publishing import Archived, Copies, Message, Numbering, Publication, PublishLane
@@ -117,7 +118,7 @@ class ArchiveStore:
         def copies(sequence: int | None) -> Copies:
             made = Copies(archived=self._archived(outgoing, message_id, deduplication_id, sequence))
             if outgoing.live is not None:
-                made.fifo.append(_live_copy(outgoing, outgoing.live, deduplication_id))
+                made.rows = {FIFO: [_live_copy(outgoing, outgoing.live, deduplication_id)]}
             return made
 
         key = dedup_key(None, deduplication_id)

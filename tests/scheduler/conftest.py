@@ -108,7 +108,7 @@ class Store:
 
     async def counts(self, queue: Queue) -> Counts:
         async with self.database.transaction() as tx:
-            return await queues.counts(tx, self.clock.now(), queue)
+            return await queue.kind.count(tx, self.clock.now(), queue.queue_id)
 
     async def number(self, statement: str, *arguments: object) -> int:
         async with self.database.transaction() as tx:

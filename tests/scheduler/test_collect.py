@@ -11,7 +11,7 @@ import pytest
 
 from scheduler.collect import FOLD_COUNTERS, FORGET_DEDUPLICATION, remove_deleted_queues
 from storage.database import Database
-from storage.queues import messages, queues
+from storage.queues import queues, standard
 from tests.scheduler.conftest import NOON, StillClock, Store
 
 SUM = "SELECT coalesce(sum(delta), 0)::int FROM queue_deltas WHERE queue_id = $1"
@@ -110,7 +110,7 @@ async def test_what_moves_on_has_arrived_on_both_queues(store: Store) -> None:
     await store.send(source, 3)
     received = await store.receive(source)
     async with store.database.transaction() as tx:
-        await messages.move_to_dead_letter(
+        await standard.move_to_dead_letter(
             tx,
             store.clock.now(),
             source_id=source.queue_id,

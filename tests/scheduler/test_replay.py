@@ -554,7 +554,7 @@ async def test_queue_deleted_under_a_batch(
             await archive.store.delete_queue(found)
         return found
 
-    monkeypatch.setattr("scheduler.move_fifo.queues.find", find_and_delete)
+    monkeypatch.setattr("storage.queues.queues.find", find_and_delete)
     await finish(archive)
     assert await archive.status(subscription) == ("Failed", 0)
 

@@ -9,10 +9,11 @@ from datetime import datetime, timedelta
 from protocol.digests import md5_of_bytes
 from storage.database import Database
 from storage.model import Received
-from storage.queues import messages
+from storage.queues import standard
 from storage.queues.deletes import Delete
+from storage.queues.kinds import STANDARD, Asked, NextVisible
 from storage.queues.message_entries import ChangeVisibility, Receive
-from storage.queues.messages import NextVisible, Send, StandardLanes
+from storage.queues.messages import Send, StandardLanes
 from storage.queues.rows import Row
 from tests.storage.fifo_queue import RETENTION, START, call
 
@@ -117,12 +118,12 @@ class StandardQueue:
 
     async def release(self, *received: Received) -> None:
         async with self.database.transaction() as tx:
-            await messages.release(tx, self.clock.now(), list(received))
+            await standard.release(tx, self.clock.now(), list(received))
 
     async def bury(self, target_id: int, *received: Received) -> int:
         """Move messages to a dead-letter queue."""
         async with self.database.transaction() as tx:
-            return await messages.move_to_dead_letter(
+            return await standard.move_to_dead_letter(
                 tx,
                 self.clock.now(),
                 source_id=self.queue_id,
@@ -132,9 +133,9 @@ class StandardQueue:
             )
 
     async def next_visible(self, *, retention: int = RETENTION) -> list[NextVisible]:
-        asked = [(self.queue_id, self.lanes.mark_of(self.queue_id), retention)]
+        asked = [Asked(self.queue_id, self.lanes.mark_of(self.queue_id), retention)]
         async with self.database.transaction() as tx:
-            return await messages.next_visible(tx, self.clock.now(), asked)
+            return await STANDARD.next_visible(tx, self.clock.now(), asked)
 
     async def counted(self) -> tuple[int, int]:
         """(sum of the deltas, rows): always the same number."""

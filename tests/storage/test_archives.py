@@ -12,6 +12,7 @@ from storage.database import SCHEMA, Database
 from storage.model import Archived, Queue, Received
 from storage.notifications import Notifications
 from storage.queues import archives, message_ids, queues
+from storage.queues import standard as standard_storage
 from storage.queues.archives import Wanted
 from storage.queues.deletes import ArchivingDelete, Delete
 from storage.queues.fifo_entries import ArchivingFifoDelete
@@ -306,7 +307,7 @@ async def test_what_no_receiver_deletes_is_not_archived(
     _, buried = await standard.receive()
     assert await standard.bury(target, buried) == 1
     async with database.transaction() as tx:
-        await queues.purge_batch(
+        await standard_storage.purge_batch(
             tx, standard.queue_id, after_sequence=0, last_sequence=1 << 40, limit=10
         )
     assert await archived(standard) == []

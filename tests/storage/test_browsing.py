@@ -9,8 +9,9 @@ import pytest
 
 from storage.database import Database
 from storage.model import Browsed, Queue
-from storage.queues import browsing, messages, queues
+from storage.queues import browsing, queues
 from storage.queues.browsing import END, START, Page, Place, Wanted
+from storage.queues.kinds import STANDARD
 from tests.storage.fifo_queue import START as NOON
 from tests.storage.fifo_queue import FifoQueue, make_message, make_queue
 from tests.storage.standard_queue import StandardQueue
@@ -48,14 +49,16 @@ async def read(
     now = queue.now if isinstance(queue, FifoQueue) else queue.clock.now()
     found = await queue_of(queue.database, name)
     async with queue.database.transaction() as tx:
-        return await browsing.read_page(tx, now, found, wanted, limit=limit, most_bytes=most_bytes)
+        return await found.kind.read_page(
+            tx, now, found, wanted, limit=limit, most_bytes=most_bytes
+        )
 
 
 async def last_number(queue: StandardQueue | FifoQueue) -> int:
     name = "orders.fifo" if isinstance(queue, FifoQueue) else "orders"
     found = await queue_of(queue.database, name)
     async with queue.database.transaction() as tx:
-        return await browsing.last_number(tx, found)
+        return await found.kind.last_number(tx)
 
 
 def bodies(found: Page) -> list[str]:
@@ -137,7 +140,7 @@ async def test_a_send_that_commits_late(standard: StandardQueue, database: Datab
     async def send_slowly() -> None:
         async with database.transaction() as tx:
             row = make_standard_message(standard.queue_id, "slow")
-            await messages.send_rows(tx, NOON, [row], {standard.queue_id: 1})
+            await STANDARD.send(tx, NOON, [row])
             drawn.set()
             await go_on.wait()
 
@@ -173,7 +176,9 @@ async def split(queue: StandardQueue | FifoQueue, parts: int) -> list[Place]:
     name = "orders.fifo" if isinstance(queue, FifoQueue) else "orders"
     found = await queue_of(queue.database, name)
     async with queue.database.transaction() as tx:
-        return await browsing.find_ends(tx, found, await browsing.last_number(tx, found), parts)
+        return await found.kind.find_ends(
+            tx, found.queue_id, await found.kind.last_number(tx), parts
+        )
 
 
 @pytest.mark.parametrize("parts", [1, 3, 10])

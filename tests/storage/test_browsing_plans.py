@@ -35,7 +35,9 @@ async def browse(meter: Meter, name: str, *, is_filled: bool) -> None:
     def page(wanted: Wanted) -> Callable[[], Awaitable[object]]:
         async def run() -> object:
             async with meter.database.transaction() as tx:
-                return await browsing.read_page(tx, NOON, queue, wanted, limit=10, most_bytes=MUCH)
+                return await queue.kind.read_page(
+                    tx, NOON, queue, wanted, limit=10, most_bytes=MUCH
+                )
 
         return run
 
@@ -59,7 +61,7 @@ async def cut(meter: Meter, name: str, *, is_filled: bool) -> None:
     queue = await queue_of(meter.database, name)
     before = await meter.touched()
     async with meter.database.transaction() as tx:
-        ends = await browsing.find_ends(tx, queue, END.sequence, 4)
+        ends = await queue.kind.find_ends(tx, queue.queue_id, END.sequence, 4)
     after = await meter.touched()
     if is_filled:
         assert len(ends) == 3

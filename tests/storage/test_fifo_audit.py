@@ -17,7 +17,7 @@ from storage.database import SCHEMA, Database
 from storage.errors import Unavailable
 from storage.model import Received
 from storage.queues import fifo as engine
-from storage.queues.fifo_lanes import send_rows
+from storage.queues.fifo import send_rows
 from tests.storage.fifo_queue import FifoQueue, make_message, make_queue
 
 AUDIT = (Path(__file__).parent / "sql" / "fifo_audit.sql").read_text()

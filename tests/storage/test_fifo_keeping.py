@@ -9,6 +9,7 @@ import uuid
 from storage.model import Counts, Received
 from storage.queries import load
 from storage.queues import fifo as engine
+from storage.queues.kinds import FIFO
 from tests.storage.fifo_queue import (
     RETENTION,
     FifoQueue,
@@ -208,7 +209,7 @@ async def test_move_takes_a_deep_group_in_order(fifo: FifoQueue) -> None:
 
 async def purge(fifo: FifoQueue, limit: int = 7) -> None:
     async with fifo.database.transaction() as tx:
-        last = await engine.last_sequence(tx)
+        last = await FIFO.last_number(tx)
     gone = 1
     while gone:
         async with fifo.database.transaction() as tx:
@@ -235,7 +236,7 @@ async def test_purge_spares_what_is_sent_after_its_start(fifo: FifoQueue) -> Non
     await fifo.send(*[make_message("g", "old") for _ in range(3)])
     await fifo.receive(2)
     async with fifo.database.transaction() as tx:
-        last = await engine.last_sequence(tx)
+        last = await FIFO.last_number(tx)
     await fifo.send(make_message("g", "new", "kept"))
     async with fifo.database.transaction() as tx:
         await engine.purge(tx, fifo.queue_id, up_to=last)

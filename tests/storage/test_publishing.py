@@ -9,8 +9,10 @@ from datetime import datetime, timedelta
 
 import pytest
 
+from storage import chunks
 from storage.database import Database
 from storage.model import NewDelivery, NewOutboxMessage
+from storage.queues.kinds import FIFO, STANDARD
 from storage.queues.rows import Row, dedup_key
 from storage.topics import publishing
 from storage.topics.publishing import (
@@ -49,7 +51,7 @@ def mail(body: str = "body") -> NewOutboxMessage:
 
 
 def plain(*rows: Row) -> Message:
-    return Message(new_id(), None, lambda _: Copies(standard=rows))
+    return Message(new_id(), None, lambda _: Copies({STANDARD: rows}))
 
 
 class Topics:
@@ -173,7 +175,10 @@ async def test_all_kinds_of_copies_are_one_transaction(topics: Topics) -> None:
             )
             row = make_message("g", body).row(fifo_id)
             return Copies(
-                [standard(queue_id, body)], [row], [delivery(body)], [mail(body)], archived
+                {STANDARD: [standard(queue_id, body)], FIFO: [row]},
+                [delivery(body)],
+                [mail(body)],
+                archived,
             )
 
         return make
@@ -209,8 +214,10 @@ async def test_copies_for_queues_that_are_gone_are_told_and_the_others_written(
 
     def copies(_: int | None) -> Copies:
         return Copies(
-            [standard(queue_id) for queue_id in standards],
-            [make_message("g").row(queue_id) for queue_id in fifos],
+            {
+                STANDARD: [standard(queue_id) for queue_id in standards],
+                FIFO: [make_message("g").row(queue_id) for queue_id in fifos],
+            },
             [delivery()],
         )
 
@@ -225,7 +232,7 @@ async def test_a_fifo_queue_may_fold_what_the_topic_does_not(topics: Topics) -> 
     queue_id = await make_queue(topics.database)
 
     def copies(body: str) -> Callable[[int | None], Copies]:
-        return lambda _: Copies(fifo=[make_message("g", body, "same").row(queue_id)])
+        return lambda _: Copies({FIFO: [make_message("g", body, "same").row(queue_id)]})
 
     messages = [topics.numbered(body, copies(body)) for body in ("one", "two")]
     written, gone = await topics.write(*messages)
@@ -238,10 +245,10 @@ async def test_a_fifo_queue_may_fold_what_the_topic_does_not(topics: Topics) -> 
 async def test_large_copies_are_made_and_written_in_parts(
     topics: Topics, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(publishing, "_CHUNK_ROWS", 7)
+    monkeypatch.setattr(chunks, "_CHUNK_ROWS", 7)
     queue_id = await make_standard_queue(topics.database)
     rows = iter([standard(queue_id, f"{n:02}") for n in range(20)])
-    _, gone = await topics.write(Message(new_id(), None, lambda _: Copies(standard=rows)))
+    _, gone = await topics.write(Message(new_id(), None, lambda _: Copies({STANDARD: rows})))
     assert gone == frozenset()
     assert topics.told == [{queue_id}]
     assert await topics.bodies("messages") == [f"{n:02}" for n in range(20)]
@@ -254,7 +261,7 @@ async def test_requests_and_mail_are_made_and_written_in_parts(
 ) -> None:
     """The envelopes of a long message for all web hooks of a topic fit neither into memory nor into
     one statement."""
-    monkeypatch.setattr(publishing, "_CHUNK_BYTES", 100)
+    monkeypatch.setattr(chunks, "_CHUNK_BYTES", 100)
     topics.now = None
 
     def copies(_: int | None) -> Copies:
@@ -286,9 +293,9 @@ async def test_places_are_those_of_the_copies(topics: Topics) -> None:
     fifo = await make_queue(topics.database)
     gone = max(first, second, fifo) + 1
     copies = [
-        Copies(standard=[standard(first, "1"), standard(gone, "-"), standard(second, "2")]),
+        Copies({STANDARD: [standard(first, "1"), standard(gone, "-"), standard(second, "2")]}),
         Copies(),
-        Copies(standard=[standard(second, "3")], fifo=[make_message("g", "4").row(fifo)]),
+        Copies({STANDARD: [standard(second, "3")], FIFO: [make_message("g", "4").row(fifo)]}),
     ]
     new = [Message(new_id(), None, lambda _, one=one: one) for one in copies]  # type: ignore[misc]
     async with topics.database.transaction() as tx:
@@ -316,7 +323,7 @@ async def test_two_lanes_keep_one_order_in_all_queues(topics: Topics) -> None:
 
     def copies(sequence: int | None) -> Copies:
         rows = [make_message("g", f"{sequence:020}").row(queue_id) for queue_id in queues]
-        return Copies(fifo=rows)
+        return Copies({FIFO: rows})
 
     await asyncio.gather(
         *[

@@ -11,7 +11,6 @@ from uuid import UUID
 from gateway.operations.topics.envelope_signatures import signed
 from storage.errors import InvalidParameterValue
 from storage.model import Browsed, MessageState, Queue
-from storage.queues import browsing
 from storage.queues.browsing import END, START, Place, Wanted
 from storage.queues.message_ids import LAST
 
@@ -88,7 +87,7 @@ async def browse(engine: Engine, caller: Caller, queue: Queue, request: Browse) 
     number = _number(request.as_of)
     async with engine.database.transaction() as tx:
         if number is None:
-            number = await browsing.last_number(tx, queue)
+            number = await queue.kind.last_number(tx)
         wanted = Wanted(
             number,
             after,
@@ -98,7 +97,7 @@ async def browse(engine: Engine, caller: Caller, queue: Queue, request: Browse) 
             _milliseconds(request.sent_until, is_first=False),
             *request[7:],
         )
-        page = await browsing.read_page(
+        page = await queue.kind.read_page(
             tx,
             engine.clock.of(queue.account_id).now(),
             queue,
@@ -118,8 +117,8 @@ async def split(
     number = _number(as_of)
     async with engine.database.transaction() as tx:
         if number is None:
-            number = await browsing.last_number(tx, queue)
-        ends = await browsing.find_ends(tx, queue, number, parts)
+            number = await queue.kind.last_number(tx)
+        ends = await queue.kind.find_ends(tx, queue.queue_id, number, parts)
     texts = [None, *[_text(end) for end in ends], None]
     stretches = [Stretch(*pair) for pair in pairwise(texts)]
     return Split(str(number), stretches)
@@ -133,7 +132,7 @@ def _place(queue: Queue, text: str | None, absent: Place) -> Place:
     if text is None:
         return absent
     found = _PLACE(text)
-    if found is None or (found[2] is not None) != queue.is_fifo:
+    if found is None or (found[2] is not None) != queue.kind.has_groups:
         raise InvalidParameterValue(
             f"'{text}' is not a place in queue '{queue.name}': give back what it answered."
         )

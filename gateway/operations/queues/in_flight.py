@@ -11,7 +11,6 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from storage.database import Database
-from storage.queues import queues
 
 if TYPE_CHECKING:
     from storage.model import Queue
@@ -38,7 +37,7 @@ class InFlight:
     async def is_full(self, now: datetime | None, queue: Queue) -> bool:
         """Count, and say whether nothing more may be handed out."""
         async with self._database.transaction() as tx:
-            counts = await queues.counts(tx, now, queue)
+            counts = await queue.kind.count(tx, now, queue.queue_id)
         room = self.limit - counts.in_flight
         self._left[queue.queue_id] = max(room // 2, min(room, _UNCOUNTED))
         return room <= 0

@@ -6,7 +6,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 from uuid import UUID, uuid4
 
-from gateway.operations.queues import queue_contents
 from protocol import arns
 from protocol.errors import Malformed
 from storage.errors import MoveQueueAbsent, MoveRefused, OverLimit, ResourceNotFound
@@ -58,7 +57,7 @@ async def start_move(
             if source.is_fifo != target.is_fifo:
                 raise MoveRefused("other kind")
         running = await moves.count_running(tx, caller.account_id, caller.region)
-        counts = await queue_contents.count(tx, now, source)
+        counts = await source.kind.count(tx, now, source.queue_id)
         task = await moves.start(
             tx,
             now,

@@ -21,7 +21,7 @@ from storage.errors import (
     Unavailable,
 )
 from storage.model import Counts, Queue
-from storage.queues import fifo, queue_ages, queues
+from storage.queues import queues
 
 if TYPE_CHECKING:
     from gateway.operations.caller import Caller
@@ -213,7 +213,7 @@ async def count(engine: Engine, caller: Caller, queue: Queue) -> Counted:
     now = engine.clock.of(queue.account_id).now()
     async with engine.database.transaction() as tx:
         queue = await current(tx, queue)
-        return Counted(queue, await queue_contents.count(tx, now, queue))
+        return Counted(queue, await queue.kind.count(tx, now, queue.queue_id))
 
 
 class Metrics(NamedTuple):
@@ -236,8 +236,8 @@ async def metrics(engine: Engine, caller: Caller, queue: Queue) -> Metrics:
     now = engine.clock.of(queue.account_id).now()
     async with engine.database.transaction() as tx:
         queue = await current(tx, queue)
-        counts = await queue_contents.count(tx, now, queue)
-        ages = await queue_ages.ages(tx, now, queue)
+        counts = await queue.kind.count(tx, now, queue.queue_id)
+        ages = await queue.kind.ages(tx, now, queue.queue_id)
         total = await queues.total_arrived(tx, queue.queue_id)
     newest, oldest = _seconds(ages.newest_at, ages.now), _seconds(ages.oldest_at, ages.now)
     return Metrics(queue, counts, newest, oldest, total, ages.now)
@@ -269,13 +269,11 @@ async def change_attributes(
             )
         changed = queues.with_attributes(queue, change(queue.attributes))
         await queues.set_attributes(tx, now, changed)
-        delay_changed = queue.is_fifo and changed.delay_seconds != queue.delay_seconds
-        if delay_changed:
-            # In a FIFO queue the delay holds for what was sent before, too
-            # (docs/contract/sqs.md 2.7).
-            await fifo.set_delay(tx, now, queue.queue_id, changed.delay_seconds)
+        delayed = 0
+        if changed.delay_seconds != queue.delay_seconds:
+            delayed = await queue.kind.set_delay(tx, now, queue.queue_id, changed.delay_seconds)
     engine.wakeups.queue_changed(queue.queue_id)
-    if delay_changed:
+    if delayed:
         engine.wakeups.arrived(queue.queue_id, engine.limits.receive_messages)
 
 
@@ -304,7 +302,7 @@ async def purge_queue(
                 tx, now, queue.queue_id, interval_seconds=interval_seconds
             ):
                 raise PurgeQueueInProgress(queue.name, interval_seconds)
-        last_sequence = await queue_contents.last_sequence(tx, queue)
+        last_sequence = await queue.kind.last_number(tx)
     return await queue_contents.empty(engine, queue, last_sequence)
 
 

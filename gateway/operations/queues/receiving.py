@@ -16,7 +16,6 @@ from protocol.errors import Malformed
 from storage.errors import OverLimit, QueueDoesNotExist, Unavailable
 from storage.lanes import nobody
 from storage.model import UNSIGNED, Queue, Received
-from storage.queues import fifo, messages
 from storage.queues.fifo_entries import FifoReceive
 from storage.queues.message_entries import Receive
 
@@ -327,33 +326,16 @@ async def _move_to_dead_letter(
     now = engine.clock.of(queue.account_id).now()
     async with engine.database.transaction() as tx:
         if target.dead_letter_arn != queue.arn:
-            prior_counts = fifo.prior_counts if queue.is_fifo else messages.prior_counts
-            before = await prior_counts(tx, dead)
+            before = await queue.kind.prior_counts(tx, dead)
             most = queue.max_receive_count
             dead = [m for m in dead if m.receive_count - before.get(m.sequence, 0) > most]
             if not dead:
                 return []
-        if queue.is_fifo:
-            moved = await fifo.move_to_dead_letter(
-                tx,
-                now,
-                source_queue_id=queue.queue_id,
-                target_queue_id=target.queue_id,
-                source_arn=queue.arn,
-                rows=[(m.group_id or "", m.sequence, m.receive_count) for m in dead],
-            )
-        else:
-            moved = await messages.move_to_dead_letter(
-                tx,
-                now,
-                source_id=queue.queue_id,
-                target_id=target.queue_id,
-                source_arn=queue.arn,
-                messages=dead,
-            )
+        moved = await queue.kind.bury(tx, now, queue, target, dead)
     if moved:
         engine.wakeups.arrived(target.queue_id, moved)
-        if queue.is_fifo:
+        if queue.kind.has_groups:
+            # What waited behind them.
             engine.wakeups.arrived(queue.queue_id, moved)
     else:
         # Its own notification may be on the way: ask the database whether the target is there.
@@ -373,10 +355,9 @@ async def _dead_letter_queue(engine: Engine, queue: Queue) -> Queue | None:
 
 async def release(engine: Engine, queue: Queue, received: list[Received]) -> None:
     """Show messages again that were leased for a caller who has gone."""
-    give_back = fifo.release if queue.is_fifo else messages.release
     try:
         async with engine.database.transaction() as tx:
-            await give_back(tx, engine.clock.of(queue.account_id).now(), received)
+            await queue.kind.release(tx, engine.clock.of(queue.account_id).now(), received)
     except Unavailable as error:
         text = "%d messages stay hidden until their timeout: %s"
         _log.log(error.log_level, text, len(received), error)

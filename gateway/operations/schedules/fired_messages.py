@@ -122,7 +122,7 @@ def message_for(fire: Fire, queue: Queue, now: datetime) -> Message:
     target = fire.target
     system, group_id = target.get("system"), target.get("group_id")
     deduplication_id = None
-    if queue.is_fifo:
+    if queue.kind.has_groups:
         if group_id is None:
             raise MissingParameter("MessageGroupId")
         deduplication_id = _deduplication_id(fire, queue)
@@ -134,8 +134,8 @@ def message_for(fire: Fire, queue: Queue, now: datetime) -> Message:
     )
     message_id = new_id()
     row = row_of(queue, new, message_id, fire.account_id, lambda: now)
-    copies = Copies(fifo=[row]) if queue.is_fifo else Copies(standard=[row])
-    return Message(message_id, None, lambda _: copies, _LOCKS if queue.is_fifo else 0)
+    copies = Copies({queue.kind: [row]})
+    return Message(message_id, None, lambda _: copies, _LOCKS if queue.kind.has_groups else 0)
 
 
 def kept_message(fire: Fire) -> Message:

@@ -16,6 +16,7 @@ from protocol import envelopes, filter_policies, sequence_numbers
 from protocol.digests import md5_of_bytes
 from protocol.envelopes import Notification, Published, Signing
 from storage.model import UNSIGNED, NewDelivery, NewMessage, NewOutboxMessage, Queue
+from storage.queues.kinds import KINDS, QueueKind
 from storage.queues.rows import Row, row_of
 from storage.topics.publishing import Archived, Copies
 
@@ -208,7 +209,7 @@ class CopyMaker:
             attributes,
             self._system,
             outgoing.delay_seconds,
-            outgoing.group_id if queue.is_fifo else self._tenant,
+            outgoing.group_id if queue.kind.has_groups else self._tenant,
             outgoing.deduplication_id,
             digest,
         )
@@ -284,17 +285,21 @@ def can_take(maker: CopyMaker, target: Target, queues: Queues) -> bool:
 
 
 def copies(origin: Origin, chosen: Chosen, queues: Queues, sequence: int | None = None) -> Copies:
-    """Everything that one message becomes; all but copies in FIFO queues are made while they are
-    walked. What the archive keeps is not among them."""
+    """Everything that one message becomes; copies are made while they are walked. What
+    the archive keeps is not among them."""
     maker = CopyMaker(origin, chosen.outgoing, sequence)
     others = [target for target in chosen.targets if target.queue is None]
-    made = Copies(
-        standard=(maker.row(*copy) for copy in _in_queues(chosen, queues) if not copy[1].is_fifo),
+    return Copies(
+        rows={kind: _rows(maker, chosen, queues, kind) for kind in KINDS},
         deliveries=(maker.delivery(target) for target in others if target.protocol in WEB),
         outbox=(maker.outbox(target) for target in others if target.protocol not in WEB),
     )
-    made.fifo += [maker.row(*copy) for copy in _in_queues(chosen, queues) if copy[1].is_fifo]
-    return made
+
+
+def _rows(maker: CopyMaker, chosen: Chosen, queues: Queues, kind: QueueKind) -> Iterator[Row]:
+    for target, queue in _in_queues(chosen, queues):
+        if queue.kind is kind:
+            yield maker.row(target, queue)
 
 
 def _in_queues(chosen: Chosen, queues: Queues) -> Iterator[tuple[Target, Queue]]:

@@ -1,0 +1,25 @@
+"""Rows a part at a time: what is made while it is walked need not all be in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import TypeVar
+
+_CHUNK_BYTES = 4 << 20
+_CHUNK_ROWS = 2_000
+
+R = TypeVar("R")
+
+
+def chunked(rows: Iterable[R], size_of: Callable[[R], int]) -> Iterator[list[R]]:
+    """The rows in order, as many at once as have about 4 MB."""
+    chunk: list[R] = []
+    size = 0
+    for row in rows:
+        chunk.append(row)
+        size += size_of(row)
+        if size >= _CHUNK_BYTES or len(chunk) >= _CHUNK_ROWS:
+            yield chunk
+            chunk, size = [], 0
+    if chunk:
+        yield chunk

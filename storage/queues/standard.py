@@ -1,0 +1,192 @@
+"""Standard queues beside the lanes: what is part of its caller's transaction."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, NamedTuple
+
+from storage.chunks import chunked
+from storage.model import Counts, Received
+from storage.planning import probe_by_key
+from storage.queries import load
+from storage.queues.rows import BODY, QUEUE_ID, Row
+from storage.queues.sent import Sent
+
+if TYPE_CHECKING:
+    from storage.database import Transaction
+
+_SQL = load("queues/messages")
+_SEND = _SQL["insert"].text
+_RELEASE = _SQL["release"].text
+_MOVE_TO_DEAD_LETTER = _SQL["move_to_dead_letter"].text
+_PRIOR_COUNTS = _SQL["prior_counts"].text
+_NEXT_VISIBLE = _SQL["next_visible"].text
+_QUEUES = load("queues/queues")
+_COUNT_HIDDEN = _QUEUES["count_hidden"].text
+_COUNT_FRESH_VISIBLE = _QUEUES["count_fresh_visible"].text
+_PURGE_BATCH = _QUEUES["purge_batch"].text
+
+_MOST_HIDDEN_COUNTED = 120_001
+
+
+async def send(
+    tx: Transaction,
+    now: datetime | None,
+    rows: Iterable[Row],
+    *,
+    wants_sequences: bool = False,
+) -> Sent:
+    """Write messages for any queues, a part of them at a time."""
+    gone: set[int] = set()
+    sequences: list[int | None] = []
+    sent_at: dict[int, datetime] = {}
+    for chunk in chunked(rows, lambda row: len(row[BODY])):
+        counts = Counter([row[QUEUE_ID] for row in chunk])
+        done = await send_rows(tx, now, chunk, counts, wants_sequences=wants_sequences)
+        for queue_id in done.live:
+            sent_at.setdefault(queue_id, done.now)
+        gone |= counts.keys() - set(done.live)
+        sequences += done.sequences
+    return Sent(frozenset(gone), sequences, sent_at)
+
+
+class SentRows(NamedTuple):
+    """What became of rows of one statement."""
+
+    live: list[int]
+    """The queues that exist: the rows of others were not written."""
+    now: datetime
+    sequences: Sequence[int | None]
+    """One for each row, None where the queue is gone; empty when nobody wanted them."""
+
+
+async def send_rows(
+    connection: Transaction,
+    now: datetime | None,
+    rows: list[Row],
+    counts: dict[int, int],
+    *,
+    wants_sequences: bool = False,
+    is_async: bool = False,
+) -> SentRows:
+    """Write messages, of which each queue gets ``counts``.
+
+    ``is_async``: the commit of the transaction under way does not wait for the disk.
+    """
+    row = await connection.fetchrow(_SEND, now, *_columns(rows, counts), wants_sequences, is_async)
+    assert row is not None
+    live, sent_at, sequences = row[0], row[1], row[2] or ()
+    if wants_sequences and len(sequences) < len(rows):
+        written = iter(sequences)
+        exists = frozenset(live)
+        sequences = [next(written) if one[0] in exists else None for one in rows]
+    return SentRows(live, sent_at, sequences)
+
+
+def _columns(rows: list[Row], counts: dict[int, int]) -> tuple[object, ...]:
+    """The columns of the statement, the cheapest way: see its comment."""
+    queue_ids, message_ids, bodies, senders, attributes, systems, delays, digests, *_ = zip(
+        *rows, strict=True
+    )
+    places = None
+    if len(set(map(id, bodies))) < len(bodies):
+        bodies, places = _shared(bodies)
+    return (
+        queue_ids[:1] if len(counts) == 1 else queue_ids,
+        "{" + ",".join(message_ids) + "}",
+        bodies,
+        senders[:1] if len(set(senders)) == 1 else senders,
+        attributes if any(attributes) else None,
+        systems if any(systems) else None,
+        delays if any(delays) else None,
+        list(counts),
+        list(counts.values()),
+        b"".join(digests),
+        places,
+    )
+
+
+def _shared(bodies: tuple[str, ...]) -> tuple[tuple[str, ...], str]:
+    """Each body once, and the place of each entry's, from 1, as the text of an array."""
+    places: dict[int, int] = {}
+    distinct = []
+    found = []
+    for body in bodies:
+        place = places.get(id(body))
+        if place is None:
+            distinct.append(body)
+            place = places[id(body)] = len(distinct)
+        found.append(place)
+    return tuple(distinct), "{" + ",".join(map(str, found)) + "}"
+
+
+async def release(tx: Transaction, now: datetime | None, messages: list[Received]) -> None:
+    """Give back messages of one queue whose caller has gone: visible at once, uncounted."""
+    keys = sorted((m.sequence, m.receive_count) for m in messages)
+    await tx.execute(_RELEASE, now, messages[0].queue_id, *zip(*keys, strict=True))
+
+
+async def move_to_dead_letter(
+    tx: Transaction,
+    now: datetime | None,
+    *,
+    source_id: int,
+    target_id: int,
+    source_arn: str,
+    messages: list[Received],
+) -> int:
+    """Move leased messages to the target; returns how many moved (0 when the target is deleted)."""
+    keys = sorted((m.sequence, m.receive_count) for m in messages)
+    moved: int = await tx.fetchval(
+        _MOVE_TO_DEAD_LETTER, now, source_id, target_id, source_arn, *zip(*keys, strict=True)
+    )
+    return moved
+
+
+async def prior_counts(tx: Transaction, received: list[Received]) -> dict[int, int]:
+    """By sequence, how often messages of one queue were received before a redrive policy moved them
+    there; those that none moved are missing."""
+    await probe_by_key(tx)
+    sequences = [message.sequence for message in received]
+    rows = await tx.fetch(_PRIOR_COUNTS, received[0].queue_id, sequences)
+    return {row["sequence"]: row["prior_count"] for row in rows}
+
+
+async def next_visible(
+    tx: Transaction, now: datetime | None, queues: Sequence[tuple[int, datetime, int]]
+) -> list[tuple[int, bool, int]]:
+    """(queue_id, whether it has something now, in how many milliseconds it will), per (queue_id,
+    mark, retention_seconds); queues with nothing are absent."""
+    rows = await tx.fetch(_NEXT_VISIBLE, now, *zip(*queues, strict=True))
+    return [(row[0], row[1], row[2]) for row in rows]
+
+
+async def counts(tx: Transaction, now: datetime | None, queue_id: int) -> Counts:
+    """The counters of a standard queue, in a time that does not depend on its depth.
+
+    The sum is exact but for messages past their retention that no worker has deleted yet. In flight
+    stops at its limit; delayed is exact unless more than that are delayed and as many visible.
+    """
+    await probe_by_key(tx)
+    limit = _MOST_HIDDEN_COUNTED
+    row = await tx.fetchrow(_COUNT_HIDDEN, now, queue_id, limit)
+    assert row is not None
+    total, in_flight, delayed = row
+    if delayed == limit:
+        visible = await tx.fetchval(_COUNT_FRESH_VISIBLE, now, queue_id, limit)
+        if visible < limit:
+            delayed = max(delayed, total - in_flight - visible)
+    return Counts(max(0, total - in_flight - delayed), in_flight, delayed)
+
+
+async def purge_batch(
+    tx: Transaction, queue_id: int, *, after_sequence: int, last_sequence: int, limit: int
+) -> tuple[int, int | None]:
+    """Delete the next ``limit`` messages, whatever their state: how many there were, and the last
+    of them."""
+    await probe_by_key(tx)
+    row = await tx.fetchrow(_PURGE_BATCH, queue_id, after_sequence, last_sequence, limit)
+    assert row is not None
+    return row[0], row[1]
