@@ -9,7 +9,6 @@ import pytest
 
 from gateway.operations.caller import Caller
 from gateway.operations.engine import Engine
-from gateway.operations.pagination import token_behind
 from gateway.operations.topics import push_endpoints, push_platforms
 from gateway.operations.topics.push_endpoints import (
     CreatePlatformEndpoint,
@@ -22,6 +21,7 @@ from gateway.operations.topics.push_platforms import (
     CreatePlatformApplication,
     SetPlatformApplicationAttributes,
 )
+from protocol.page_tokens import token_behind
 from storage.errors import (
     EndpointDisabled,
     InvalidParameter,

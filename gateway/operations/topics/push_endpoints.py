@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from uuid import UUID, uuid4
 
 from gateway.operations.caller import Caller
-from gateway.operations.pagination import position_behind, token_behind
+from gateway.operations.topics.pages import position_behind
 from gateway.operations.topics.push_platforms import (
     checked_application,
     checked_resource,
@@ -22,6 +22,7 @@ from gateway.operations.topics.push_platforms import (
 )
 from protocol import arns
 from protocol.names import invalid_characters
+from protocol.page_tokens import token_behind
 from storage.errors import (
     EndpointDisabled,
     InvalidParameter,

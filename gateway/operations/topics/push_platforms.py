@@ -11,10 +11,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from gateway.operations.caller import Caller
-from gateway.operations.pagination import position_behind, token_behind
+from gateway.operations.topics.pages import position_behind
 from protocol import arns
 from protocol.errors import Malformed
 from protocol.names import invalid_characters
+from protocol.page_tokens import token_behind
 from storage.errors import InvalidParameter, NotFound, Unavailable, ValidationFailed
 from storage.topics import platforms
 from storage.topics.platforms import ApplicationName, PlatformApplication

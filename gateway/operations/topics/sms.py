@@ -11,10 +11,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from gateway.operations.caller import Caller
-from gateway.operations.pagination import sns_last_of, token_behind
+from gateway.operations.topics.pages import last_of
 from gateway.operations.topics.push_platforms import shown
 from protocol import phone_numbers
 from protocol.names import invalid_characters
+from protocol.page_tokens import token_behind
 from storage.errors import InvalidParameter, OptedOut, ValidationFailed
 from storage.topics import sms
 from storage.topics.sms import Namespace
@@ -129,7 +130,7 @@ async def list_phone_numbers_opted_out(
 
 def number_behind(listing: str, token: str | None) -> str:
     """The last number of the page before; "" without a token. Raises InvalidParameter."""
-    last = sns_last_of(listing, token) or ""
+    last = last_of(listing, token)
     if invalid_characters(last):
         raise InvalidParameter("NextToken")
     return last

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 from gateway.operations.caller import Caller
 from gateway.operations.identifiers import new_id
-from gateway.operations.pagination import token_behind
 from gateway.operations.topics.sms import checked_number, number_behind, owner_of
+from protocol.page_tokens import token_behind
 from storage.errors import (
     InvalidParameter,
     OptedOut,

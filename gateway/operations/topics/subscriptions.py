@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
-from gateway.operations.pagination import position_behind, token_behind
 from gateway.operations.topics import subscription_attributes
 from gateway.operations.topics.confirmations import (
     Confirmation,
@@ -18,6 +17,7 @@ from gateway.operations.topics.confirmations import (
 )
 from gateway.operations.topics.live_subscriptions import current_subscription, locked_subscription
 from gateway.operations.topics.live_topics import find_topic, missing_topic
+from gateway.operations.topics.pages import position_behind
 from gateway.operations.topics.push_endpoints import missing_endpoints
 from gateway.operations.topics.subscription_attributes import REPLAY, Subject
 from gateway.operations.topics.subscription_endpoints import (
@@ -26,6 +26,7 @@ from gateway.operations.topics.subscription_endpoints import (
     is_confirmed_at_once,
 )
 from gateway.operations.topics.subscription_replays import begin_replay
+from protocol.page_tokens import token_behind
 from storage.errors import (
     FilterPolicyLimitExceeded,
     InvalidParameter,

@@ -7,12 +7,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from gateway.operations.caller import Caller
-from gateway.operations.pagination import sns_last_of, token_behind
 from gateway.operations.topics import topic_attributes
 from gateway.operations.topics.live_topics import checked_topic_arn, current_topic, locked_topic
+from gateway.operations.topics.pages import last_of
 from gateway.operations.topics.topic_data_protection import checked_policy
 from protocol import names
 from protocol.arns import topic_arn
+from protocol.page_tokens import token_behind
 from storage.errors import InvalidParameter, Unavailable, ValidationFailed
 from storage.model import Topic
 from storage.topics import topics
@@ -125,7 +126,7 @@ async def list_topics(engine: Engine, caller: Caller, next_token: str | None) ->
     Raises InvalidParameter for a token that is none of ours.
     """
     size = engine.limits.sns_page
-    after = sns_last_of("topics", next_token) or ""
+    after = last_of("topics", next_token)
     async with engine.database.transaction() as tx:
         found = await topics.list_names(
             tx, caller.account_id, caller.region, after_name=after, limit=size + 1

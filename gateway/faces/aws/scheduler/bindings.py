@@ -10,10 +10,10 @@ from typing import Any
 from gateway.faces.aws.face import Binding, Call, Members
 from gateway.faces.aws.scheduler import schedules, tags
 from gateway.faces.aws.scheduler.pages import last_of, page_size
-from gateway.operations.pagination import token_behind
 from gateway.operations.schedules import groups
 from gateway.operations.schedules.groups import DEFAULT
 from protocol.arns import schedule_group_arn
+from protocol.page_tokens import token_behind
 from storage.errors import ScheduleInvalid
 from storage.model import ScheduleGroup
 

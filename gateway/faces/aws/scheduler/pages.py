@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from gateway.operations import pagination
-from storage.errors import InvalidParameterValue, ScheduleInvalid
+from protocol import page_tokens
+from protocol.errors import Malformed
+from storage.errors import ScheduleInvalid
 
 _MOST = 100
 _INVALID = "Invalid NextToken."
@@ -16,16 +17,16 @@ def page_size(max_results: int | None) -> int:
 
 
 def last_of(listing: str, token: str | None) -> str | None:
-    """``pagination.last_of``. Raises ScheduleInvalid."""
+    """``page_tokens.last_of``. Raises ScheduleInvalid."""
     try:
-        return pagination.last_of(listing, token)
-    except InvalidParameterValue:
+        return page_tokens.last_of(listing, token)
+    except Malformed:
         raise ScheduleInvalid(_INVALID) from None
 
 
 def token_behind(group_id: int, name: str) -> str:
     """The next page of schedules begins behind this one."""
-    return pagination.token_behind("schedules", f"{group_id}/{name}")
+    return page_tokens.token_behind("schedules", f"{group_id}/{name}")
 
 
 def place_behind(token: str | None) -> tuple[int, str]:

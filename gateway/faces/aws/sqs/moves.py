@@ -10,7 +10,7 @@ from uuid import UUID
 import orjson
 
 from gateway.faces.aws.face import Binding, Call, Members
-from gateway.faces.aws.sqs.ranges import check_range
+from gateway.faces.aws.sqs.pages import check_range
 from gateway.operations.queues import moves
 from protocol import arns
 from protocol.errors import Malformed

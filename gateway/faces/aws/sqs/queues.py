@@ -7,12 +7,12 @@ from collections.abc import Mapping, Sequence
 
 from gateway.faces.aws.face import Binding, Call, Members
 from gateway.faces.aws.sqs import queue_attributes
-from gateway.faces.aws.sqs.ranges import page_size
+from gateway.faces.aws.sqs.pages import last_of, page_size
 from gateway.faces.aws.sqs.redrive_policies import target_of, worded
 from gateway.faces.aws.sqs.tags import rules
-from gateway.operations.pagination import last_of, token_behind
 from gateway.operations.queues import queues
 from protocol import names
+from protocol.page_tokens import token_behind
 from protocol.queue_urls import QueueAddress
 from storage.errors import (
     InvalidParameterValue,
@@ -85,7 +85,7 @@ async def list_queues(call: Call) -> Members:
     caller = call.caller
     max_results = call.members.get("MaxResults")
     size = page_size(max_results, call.engine.limits.list_queues_page)
-    after = last_of("queues", call.members.get("NextToken")) or ""
+    after = last_of("queues", call.members.get("NextToken"))
     prefix = call.members.get("QueueNamePrefix") or ""
     if _PREFIX.fullmatch(prefix) is None:
         return {"QueueUrls": None, "NextToken": None}

@@ -1,7 +1,9 @@
-"""Numbers in requests that SQS takes within bounds."""
+"""Pages of listings of SQS: MaxResults, and behind what the next one begins."""
 
 from __future__ import annotations
 
+from protocol import page_tokens
+from protocol.errors import Malformed
 from storage.errors import InvalidParameterValue
 
 
@@ -18,3 +20,11 @@ def page_size(max_results: int | None, most: int) -> int:
     """How many entries a page has; without MaxResults as many as are allowed."""
     check_range("MaxResults", max_results, most)
     return most if max_results is None else max_results
+
+
+def last_of(listing: str, token: str | None) -> str:
+    """What the token was made of; "" without one."""
+    try:
+        return page_tokens.last_of(listing, token) or ""
+    except Malformed as error:
+        raise InvalidParameterValue(str(error)) from None
