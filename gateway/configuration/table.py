@@ -4,21 +4,11 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping
-from dataclasses import MISSING, Field, dataclass, fields
+from dataclasses import MISSING, Field, fields
 from typing import Any
 
-from gateway.configuration.settings import ADDRESS_NAMES, Settings, variable_of
-
-
-@dataclass(frozen=True)
-class Row:
-    """One line of the configuration table."""
-
-    variables: tuple[str, ...]
-    default: str
-    allowed: str
-    explanation: str
-
+from gateway.configuration.fields import Variable, variable_of
+from gateway.configuration.settings import ADDRESS, Settings
 
 # What begins so is meant for us: ignoring it in silence would let somebody believe that it is on.
 OURS = ("QUEUEGATE_", "QUEUE_SCHEDULE_", "OTLP_")
@@ -26,55 +16,27 @@ OURS = ("QUEUEGATE_", "QUEUE_SCHEDULE_", "OTLP_")
 NOT_OURS = ("QUEUEGATE_TEST_", "QUEUEGATE_BENCH_")
 
 
-def table() -> list[Row]:
-    """The configuration table: every variable, with its default and its allowed values."""
-    address = Row(
-        ADDRESS_NAMES,
-        "",
-        "host:port",
-        "Hosts and port in one. The two variables for hosts and port take precedence.",
-    )
-    rows = [address]
-    for item in fields(Settings):
-        variable = variable_of(item)
-        if not variable.internal:
-            row = Row(variable.names, _shown_default(item), variable.allowed, variable.explanation)
-            rows.append(row)
-    return rows
-
-
-_GROUPS = {
-    ADDRESS_NAMES[0]: "Where it listens",
-    "DATABASE_URL": "Data and processes",
-    "QUEUEGATE_REGION": "Accounts",
-    "QUEUEGATE_DEFAULT_VISIBILITY_TIMEOUT": "Queues and the database",
-    "QUEUEGATE_LOG_LEVEL": "Logs",
-    "QUEUEGATE_ADMIN_CLOCK": "The clock",
-    "QUEUEGATE_MAX_BODY_BYTES": "Bounds",
-    "QUEUEGATE_PURGE_INTERVAL": "Cool-downs of SQS",
-    "QUEUEGATE_PRIVATE_WEBHOOKS": "Web hooks",
-    "QUEUEGATE_SIGNING_KEY_FILE": "Signatures of SNS",
-    "QUEUEGATE_OUTBOX_DAYS": "The outbox",
-    "QUEUE_SCHEDULE_ENABLED": "Schedules",
-    "QUEUEGATE_OTLP_ENABLED": "Traces",
-}
-"""The first variable of each purpose, in the order of the table."""
+def table() -> list[tuple[Variable, str]]:
+    """The configuration table: every variable, with its default."""
+    items = [(variable_of(item), _shown_default(item)) for item in fields(Settings)]
+    return [(ADDRESS, ""), *[row for row in items if not row[0].internal]]
 
 
 def markdown_table() -> str:
     """The configuration table as it stands in docs/configuration.md, a part for each purpose."""
     lines: list[str] = []
-    for row in table():
-        title = _GROUPS.get(row.variables[0])
-        if title is not None:
-            lines += ["", f"### {title}", ""] if lines else [f"### {title}", ""]
+    for variable, default in table():
+        if variable.title:
             lines += [
+                *([""] if lines else []),
+                f"### {variable.title}",
+                "",
                 "| Variable | Default | Allowed | What it does |",
                 "| --- | --- | --- | --- |",
             ]
-        names = ", ".join(f"`{name}`" for name in row.variables)
-        default = f"`{row.default}`" if row.default else ""
-        lines.append(f"| {names} | {default} | {row.allowed} | {row.explanation} |")
+        names = ", ".join(f"`{name}`" for name in variable.names)
+        shown = f"`{default}`" if default else ""
+        lines.append(f"| {names} | {shown} | {variable.kind.allowed} | {variable.explanation} |")
     return "\n".join(lines)
 
 
@@ -85,14 +47,14 @@ def effective(settings: Settings) -> list[tuple[str, str]]:
         variable, value = variable_of(item), getattr(settings, item.name)
         if variable.internal:
             continue
-        text = "" if value is None else variable.write(value)
+        text = "" if value is None else variable.kind.write(value)
         lines.append((variable.names[0], "(hidden)" if variable.secret and text else text))
     return lines
 
 
 def warnings_about(environ: Mapping[str, str]) -> list[str]:
     """A line for each variable that looks meant for us but does nothing."""
-    known = [name for row in table() for name in row.variables] + ["QUEUEGATE_RUNTIME_DIR"]
+    known = [name for variable, _ in table() for name in variable.names] + ["QUEUEGATE_RUNTIME_DIR"]
     lines = []
     for name in sorted(environ):
         if name.startswith(OURS) and name not in known and not name.startswith(NOT_OURS):
@@ -109,4 +71,4 @@ def _shown_default(item: Field[Any]) -> str:
         return "~/.local/state/queuegate (as root: /var/lib/queuegate)"
     if item.default is MISSING or item.default is None:
         return ""
-    return variable_of(item).write(item.default)
+    return variable_of(item).kind.write(item.default)

@@ -99,9 +99,12 @@ def is_loopback(host: str) -> bool:
 def hosts_and_port(text: str) -> tuple[tuple[str, ...], int]:
     """The parts of host:port, or of several hosts and a port; no host means every interface."""
     hosts, colon, port = text.strip().rpartition(":")
-    if not colon:
-        raise BadValue
-    return host_names(hosts or "0.0.0.0"), integer(0, 65535)(port)
+    try:
+        if not colon:
+            raise BadValue
+        return host_names(hosts or "0.0.0.0"), integer(0, 65535)(port)
+    except BadValue:
+        raise BadValue("allowed is host:port, for example 0.0.0.0:9324") from None
 
 
 def parse_base_url(text: str) -> str:

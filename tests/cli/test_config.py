@@ -7,6 +7,7 @@ import pytest
 
 from gateway.configuration import settings as config
 from gateway.configuration import table as config_table
+from gateway.configuration.fields import variable_of
 from gateway.configuration.settings import BadSetting, Settings
 
 
@@ -206,9 +207,9 @@ def test_variables_without_effect_are_pointed_out(name: str, meant: str) -> None
 
 
 def test_every_setting_is_in_the_table() -> None:
-    rows = {name for row in config_table.table() for name in row.variables}
+    rows = {name for variable, _ in config_table.table() for name in variable.names}
     for item in dataclasses.fields(Settings):
-        variable = config.variable_of(item)
+        variable = variable_of(item)
         assert variable.internal or set(variable.names) <= rows
         assert variable.explanation.endswith(".")
     shown = [line for line in config_table.markdown_table().splitlines() if line[:3] == "| `"]
