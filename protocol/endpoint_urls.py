@@ -1,4 +1,4 @@
-"""URLs of web hooks with a user and a password in them, for basic authentication.
+"""URLs of web hooks, also with a user and a password in them, for basic authentication.
 
 AWS takes `https://user:password@host/path` (its page "Fanout Amazon SNS notifications to HTTPS
 endpoints") and shows it as `https://user:****@host/path`.
@@ -8,6 +8,9 @@ from __future__ import annotations
 
 import re
 from urllib.parse import unquote
+
+WEB = frozenset({"http", "https"})
+"""The protocols of web hooks."""
 
 _PASSWORD = re.compile(r"(https?://[^/?#@:]*):[^/?#@]*@")
 

@@ -395,8 +395,36 @@ class ScheduleQuotaExceeded(Rejected):
     kind = Kind.LIMIT
 
 
+class SettingRefused(Rejected):
+    """A policy of a subscription that is none, or does not fit it."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(f"Invalid parameter: Attributes Reason: {reason}")
+
+
+class WebHookRefused(Rejected):
+    """Not the URL of a web hook."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(f"Invalid parameter: {reason}")
+
+
+class SubscriptionPending(Rejected):
+    """The subscription waits to be confirmed: until then it cannot be ended."""
+
+    kind = Kind.BUSY
+
+
+class TokenRefused(Rejected):
+    """No subscription waits for that token, or its topic is in another region."""
+
+    def __init__(self, *, is_of_other_region: bool = False) -> None:
+        super().__init__("There is no subscription with that token.")
+        self.is_of_other_region = is_of_other_region
+
+
 class SubscriptionExists(Rejected):
-    """The native API: the endpoint is subscribed to the pattern, with other settings."""
+    """The endpoint is subscribed to the topic or the pattern, with other settings."""
 
     kind = Kind.EXISTS
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import orjson
 
 from gateway.operations.caller import Caller
@@ -15,6 +17,7 @@ from gateway.operations.events.subscriptions import (
 )
 from gateway.operations.topics.preparing import Publisher
 from gateway.operations.topics.publishing import Published
+from gateway.operations.topics.subscription_settings import Settings
 from storage.model import Subscription
 
 BASE_URL = "http://gateway.test:9324"
@@ -46,12 +49,18 @@ class Events:
         return [queue.name for queue, _ in published.places], published.delivery_count
 
     async def subscribe(
-        self, pattern: str, queue_name: str | None = None, **members: object
+        self, pattern: str, queue_name: str | None = None, **members: Any
     ) -> Subscription:
         """A queue; without one a web hook."""
         if queue_name is None:
             members.setdefault("endpoint", WEB_HOOK)
-        request = SubscribeToEvents(pattern, queue_name, **members)  # type: ignore[arg-type]
+        settings = Settings(
+            not members.pop("wants_envelope", False),
+            members.pop("delivery_policy", None),
+            members.pop("filter_policy", None),
+            members.pop("filter_policy_scope", None),
+        )
+        request = SubscribeToEvents(pattern, queue_name, settings=settings, **members)
         return await subscribe(self.engine, self.caller, request)
 
     async def unsubscribe(self, pattern: str, subscription: Subscription) -> None:

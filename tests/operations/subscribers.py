@@ -9,23 +9,13 @@ from uuid import UUID
 
 from gateway.operations.caller import Caller
 from gateway.operations.engine import Engine
-from gateway.operations.topics.confirmations import ConfirmSubscription, confirm_subscription
-from gateway.operations.topics.subscription_endings import Unsubscribe, unsubscribe
-from gateway.operations.topics.subscriptions import (
-    GetSubscriptionAttributes,
-    ListSubscriptionsByTopic,
-    SetSubscriptionAttributes,
-    Subscribe,
-    get_subscription_attributes,
-    list_subscriptions_by_topic,
-    set_subscription_attributes,
-    subscribe,
-)
 from gateway.operations.topics.topics import CreateTopic, create_topic
 from storage.model import Subscription
 from storage.topics import subscriptions
+from tests.operations.sns_actions import BASE_URL, ask
 
-BASE_URL = "http://gateway.example:9324"
+__all__ = ["BASE_URL", "WEB_HOOK", "Subscriber"]
+
 WEB_HOOK = "https://hooks.example/news"
 
 
@@ -78,32 +68,52 @@ class Subscriber:
         *,
         shows_arn: bool,
     ) -> str:
-        if endpoint is None:
-            endpoint = self.queue_arn()
-        request = Subscribe(topic_arn, protocol, endpoint, BASE_URL, attributes, shows_arn)
-        return await subscribe(self.engine, self.caller, request)
+        answer = await self.ask(
+            "Subscribe",
+            TopicArn=topic_arn,
+            Protocol=protocol,
+            Endpoint=self.queue_arn() if endpoint is None else endpoint,
+            Attributes=attributes,
+            ReturnSubscriptionArn=shows_arn,
+        )
+        arn: str = answer["SubscriptionArn"]
+        return arn
 
-    async def get(self, arn: str) -> dict[str, str]:
-        return await get_subscription_attributes(
-            self.engine, self.caller, GetSubscriptionAttributes(arn)
+    async def ask(self, action: str, **members: Any) -> dict[str, Any]:
+        return await ask(self.engine, self.caller, action, **members)
+
+    async def get(self, arn: str | None) -> dict[str, str]:
+        found = await self.ask("GetSubscriptionAttributes", SubscriptionArn=arn)
+        attributes: dict[str, str] = found["Attributes"]
+        return attributes
+
+    async def set(self, arn: str | None, name: str | None, value: str | None) -> None:
+        await self.ask(
+            "SetSubscriptionAttributes",
+            SubscriptionArn=arn,
+            AttributeName=name,
+            AttributeValue=value,
         )
 
-    async def set(self, arn: str, name: str, value: str | None) -> None:
-        request = SetSubscriptionAttributes(arn, name, value, BASE_URL)
-        await set_subscription_attributes(self.engine, self.caller, request)
-
-    async def confirm(self, topic_arn: str, token: str, authenticate: str | None = None) -> str:
-        request = ConfirmSubscription(topic_arn, token, authenticate)
-        return await confirm_subscription(self.engine, self.caller, request)
+    async def confirm(
+        self, topic_arn: str | None, token: str | None, authenticate: str | None = None
+    ) -> str:
+        answer = await self.ask(
+            "ConfirmSubscription",
+            TopicArn=topic_arn,
+            Token=token,
+            AuthenticateOnUnsubscribe=authenticate,
+        )
+        arn: str = answer["SubscriptionArn"]
+        return arn
 
     async def unsubscribe(self, arn: str | None) -> None:
-        await unsubscribe(self.engine, self.caller, Unsubscribe(arn, BASE_URL))
+        await self.ask("Unsubscribe", SubscriptionArn=arn)
 
     async def of_topic(self, topic_arn: str) -> list[str]:
         """The ARNs of the topic's subscriptions."""
-        request = ListSubscriptionsByTopic(topic_arn)
-        page = await list_subscriptions_by_topic(self.engine, self.caller, request)
-        return [subscription.arn for subscription in page.subscriptions]
+        page = await self.ask("ListSubscriptionsByTopic", TopicArn=topic_arn)
+        return [subscription["SubscriptionArn"] for subscription in page["Subscriptions"]]
 
     async def stored(self, arn: str) -> Subscription:
         async with self.engine.database.transaction() as tx:

@@ -19,7 +19,9 @@ from storage.errors import (
     NotFound,
     OverLimit,
     QueueDoesNotExist,
+    SettingRefused,
     SubscriptionExists,
+    WebHookRefused,
 )
 from storage.topics import subscriptions
 from tests.operations.conftest import ACCOUNT, REGION, MakeQueue, ReceiveFrom, TestClock
@@ -398,15 +400,14 @@ async def test_web_hooks_are_confirmed_at_once_and_know_their_origin(
         ({"queue_name": "lane"}, InvalidParameterValue, "'lane.fifo' is a FIFO queue"),
         ({"endpoint": "ftp://x.example"}, InvalidParameterValue, "a URL that begins with"),
         ({"endpoint": "x", "protocol": "email"}, InvalidParameterValue, "a URL that begins"),
-        ({"endpoint": WEB_HOOK, "protocol": "http"}, InvalidParameter, "must match"),
+        ({"endpoint": WEB_HOOK, "protocol": "http"}, WebHookRefused, "must match"),
         ({"endpoint": "http://10.0.0.1/"}, AuthorizationError, "internal endpoints"),
-        ({"endpoint": "http://a b/"}, InvalidParameter, "Endpoint"),
-        ({"endpoint": WEB_HOOK, "filter_policy": "{]"}, InvalidParameter, "FilterPolicy"),
-        ({"endpoint": WEB_HOOK, "delivery_policy": "1"}, InvalidParameter, "DeliveryPolicy"),
-        ({"queue_name": "jobs", "delivery_policy": "{}"}, InvalidParameter, "DeliveryPolicy"),
-        ({"queue_name": "jobs", "filter_policy_scope": "x"}, InvalidParameter, "Scope"),
+        ({"endpoint": "http://a b/"}, WebHookRefused, "Endpoint"),
+        ({"endpoint": WEB_HOOK, "filter_policy": "{]"}, SettingRefused, "FilterPolicy"),
+        ({"endpoint": WEB_HOOK, "delivery_policy": "1"}, SettingRefused, "DeliveryPolicy"),
+        ({"queue_name": "jobs", "delivery_policy": "{}"}, SettingRefused, "DeliveryPolicy"),
         ({"queue_name": "jobs", "dead_letter_queue": "gone"}, QueueDoesNotExist, "not exist"),
-        ({"queue_name": "jobs", "dead_letter_queue": "lane"}, InvalidParameter, "standard"),
+        ({"queue_name": "jobs", "dead_letter_queue": "lane"}, SettingRefused, "standard"),
     ],
 )
 async def test_a_refused_subscription_leaves_nothing(

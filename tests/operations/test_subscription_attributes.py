@@ -345,7 +345,7 @@ async def test_attribute_name_is_required(
     subscriber: Subscriber, queue: str, name: str | None
 ) -> None:
     with pytest.raises((ValidationFailed, InvalidParameter)):
-        await subscriber.set(queue, name, "x")  # type: ignore[arg-type]
+        await subscriber.set(queue, name, "x")
 
 
 # Replays

@@ -9,9 +9,16 @@ import pytest
 
 from gateway.operations.caller import Caller
 from gateway.operations.engine import Engine
-from gateway.operations.topics.confirmations import ConfirmSubscription, confirm_subscription
+from gateway.operations.topics import confirmations, subscription_endings
 from gateway.operations.topics.topics import delete_topic
-from storage.errors import AuthorizationError, InvalidParameter, NotFound, ValidationFailed
+from storage.errors import (
+    AuthorizationError,
+    InvalidParameter,
+    NotFound,
+    SubscriptionPending,
+    TokenRefused,
+    ValidationFailed,
+)
 from storage.topics import topics
 from tests.operations.conftest import ACCOUNT, REGION, RecordingWakeups, TestClock
 from tests.operations.subscribers import BASE_URL, WEB_HOOK, Subscriber
@@ -150,11 +157,29 @@ async def test_required_members(
     if topic_arn is not None:
         topic_arn = f"arn:aws:sns:{REGION}:{ACCOUNT}:news"
     with pytest.raises(ValidationFailed) as refusal:
-        await confirm_subscription(engine, caller, ConfirmSubscription(topic_arn, token))
+        await Subscriber(engine, caller).confirm(topic_arn, token)
     assert f"'{member}'" in str(refusal.value)
 
 
+async def test_a_token_of_nobody_is_refused(engine: Engine) -> None:
+    with pytest.raises(TokenRefused):
+        await confirmations.confirm(
+            engine,
+            ACCOUNT,
+            SOME_TOKEN,
+            region=REGION,
+            is_signed=True,
+            authenticate_on_unsubscribe=False,
+        )
+
+
 # Unsubscribe
+
+
+async def test_what_waits_cannot_be_ended(subscriber: Subscriber, topic: str) -> None:
+    arn = await subscriber.subscribe(topic, "https", WEB_HOOK)
+    with pytest.raises(SubscriptionPending):
+        await subscription_endings.end(subscriber.engine, subscriber.caller, arn, base_url=BASE_URL)
 
 
 async def test_owner_unsubscribes_without_a_word(

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.operations.topics.subscription_endpoints import check_endpoint, is_confirmed_at_once
-from storage.errors import AuthorizationError, InvalidParameter, Rejected
+from gateway.faces.aws.sns.subscription_endpoints import check_endpoint, is_confirmed_at_once
+from storage.errors import AuthorizationError, InvalidParameter, Rejected, WebHookRefused
 from storage.model import Topic
 from tests.operations.conftest import ACCOUNT, REGION
 
@@ -47,7 +47,7 @@ def topic(name: str = "news") -> Topic:
 
 
 def refusal(protocol: str, endpoint: str, name: str = "news") -> str:
-    with pytest.raises(InvalidParameter) as refused:
+    with pytest.raises((InvalidParameter, WebHookRefused)) as refused:
         check_endpoint(topic(name), protocol, endpoint)
     return str(refused.value)
 

@@ -7,18 +7,12 @@ import contextlib
 import json
 from dataclasses import replace
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
 from gateway.operations.caller import Caller
 from gateway.operations.engine import Engine
-from gateway.operations.topics.subscriptions import (
-    ListSubscriptions,
-    ListSubscriptionsByTopic,
-    SubscriptionPage,
-    list_subscriptions,
-    list_subscriptions_by_topic,
-)
 from gateway.operations.topics.topics import delete_topic
 from storage.errors import (
     FilterPolicyLimitExceeded,
@@ -36,6 +30,7 @@ from tests.operations.conftest import (
     RecordingWakeups,
     TestClock,
 )
+from tests.operations.sns_actions import ask
 from tests.operations.subscribers import BASE_URL, WEB_HOOK, Subscriber
 
 FUNCTION = f"arn:aws:lambda:{REGION}:{ACCOUNT}:function:handle"
@@ -362,17 +357,13 @@ async def test_filter_policies_of_topic_and_account_are_limited(subscriber: Subs
     await subscriber.set(unfiltered, "FilterPolicy", POLICY)
 
 
-async def all_pages(engine: Engine, caller: Caller, topic: str | None) -> list[SubscriptionPage]:
-    pages: list[SubscriptionPage] = []
+async def all_pages(engine: Engine, caller: Caller, topic: str | None) -> list[dict[str, Any]]:
+    pages: list[dict[str, Any]] = []
     token = None
     while not pages or token:
-        if topic is None:
-            page = await list_subscriptions(engine, caller, ListSubscriptions(token))
-        else:
-            request = ListSubscriptionsByTopic(topic, token)
-            page = await list_subscriptions_by_topic(engine, caller, request)
-        pages.append(page)
-        token = page.next_token
+        action = "ListSubscriptions" if topic is None else "ListSubscriptionsByTopic"
+        pages.append(await ask(engine, caller, action, TopicArn=topic, NextToken=token))
+        token = pages[-1]["NextToken"]
     return pages
 
 
@@ -391,12 +382,12 @@ async def test_lists_come_in_pages(
     of_topic = await all_pages(engine, caller, topic)
     of_account = await all_pages(engine, caller, None)
 
-    assert [len(page.subscriptions) for page in of_topic] == [3, 3, 1]
-    listed = [one.arn for page in of_topic for one in page.subscriptions]
+    assert [len(page["Subscriptions"]) for page in of_topic] == [3, 3, 1]
+    listed = [one["SubscriptionArn"] for page in of_topic for one in page["Subscriptions"]]
     assert listed == [*arns[:3], *arns[4:], mine]
-    assert [one.arn for page in of_account for one in page.subscriptions] == arns
+    assert [one["SubscriptionArn"] for page in of_account for one in page["Subscriptions"]] == arns
     elsewhere = replace(caller, region="us-west-1")
-    assert (await list_subscriptions(engine, elsewhere, ListSubscriptions())).subscriptions == []
+    assert (await ask(engine, elsewhere, "ListSubscriptions"))["Subscriptions"] == []
 
 
 async def test_page_of_exactly_all_has_no_next_token(
@@ -406,10 +397,10 @@ async def test_page_of_exactly_all_has_no_next_token(
     for number in range(2):
         await subscriber.subscribe(topic, "sqs", subscriber.queue_arn(f"q{number}"))
 
-    page = await list_subscriptions(engine, caller, ListSubscriptions())
+    page = await ask(engine, caller, "ListSubscriptions")
 
-    assert len(page.subscriptions) == 2
-    assert page.next_token is None
+    assert len(page["Subscriptions"]) == 2
+    assert page["NextToken"] is None
 
 
 @pytest.mark.parametrize("token", ["x", "é", "a" * 300, "c3Vic2NyaXB0aW9uczo=", "\x00"])
@@ -417,11 +408,10 @@ async def test_foreign_page_tokens_are_refused(
     engine: Engine, caller: Caller, topic: str, token: str
 ) -> None:
     with pytest.raises(InvalidParameter) as refusal:
-        await list_subscriptions(engine, caller, ListSubscriptions(token))
+        await ask(engine, caller, "ListSubscriptions", NextToken=token)
     assert str(refusal.value) == "Invalid parameter: NextToken"
-    request = ListSubscriptionsByTopic(topic, token)
     with pytest.raises(InvalidParameter):
-        await list_subscriptions_by_topic(engine, caller, request)
+        await ask(engine, caller, "ListSubscriptionsByTopic", TopicArn=topic, NextToken=token)
 
 
 @pytest.mark.parametrize(

@@ -10,9 +10,10 @@ from typing import Any
 from gateway.faces.aws.sns import publish_checks
 from gateway.operations.engine import Engine
 from gateway.operations.queues.messages import answered
+from gateway.operations.topics.live_topics import find_topic
 from gateway.operations.topics.preparing import Publisher
 from gateway.operations.topics.publishing import PublishMessage, publish
-from gateway.operations.topics.subscription_endings import Unsubscribe, unsubscribe
+from gateway.operations.topics.subscription_endings import end
 from gateway.operations.topics.subscriptions import Subscribe, subscribe
 from gateway.operations.topics.topics import CreateTopic, create_topic
 from storage.queues.rows import dedup_key
@@ -60,8 +61,9 @@ class Topics:
         attributes = {"RawMessageDelivery": "true"}
         if wanted:
             attributes["FilterPolicy"] = f'{{"kind":["{wanted}"]}}'
-        request = Subscribe(topic.arn, "sqs", arn, _BASE_URL, attributes)
-        topic.arns[queue] = await subscribe(engine, CALLER, request)
+        stored = await find_topic(engine, CALLER, topic.arn)
+        request = Subscribe("sqs", arn, attributes, lambda _: True)
+        topic.arns[queue] = (await subscribe(engine, CALLER, stored, request)).arn
         topic.subscribers[queue] = wanted
         self.world.tell_others()
 
@@ -70,7 +72,7 @@ class Topics:
         if not topic.subscribers:
             return "nobody"
         queue = self.random.choice([*topic.subscribers])
-        await unsubscribe(engine, CALLER, Unsubscribe(topic.arns.pop(queue), _BASE_URL))
+        await end(engine, CALLER, topic.arns.pop(queue), base_url=_BASE_URL)
         del topic.subscribers[queue]
         self.world.tell_others()
         return f"{topic.name} {queue.name}"

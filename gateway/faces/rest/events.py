@@ -6,7 +6,6 @@ from datetime import datetime
 from typing import Annotated, Literal
 from urllib.parse import quote, urlencode
 
-import orjson
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
 from gateway.faces.json.endpoints import Answer, Answered, Call, Endpoint
@@ -15,10 +14,13 @@ from gateway.faces.rest.queues import QueuePath
 from gateway.faces.rest.words import QueueName
 from gateway.operations.events import publishing, subscriptions
 from gateway.operations.events.publishing import Event
-from gateway.operations.events.subscriptions import SubscribeToEvents, SubscriptionPage
+from gateway.operations.events.subscriptions import SubscribeToEvents
 from gateway.operations.limits import LIMITS
 from gateway.operations.queues import queues
+from gateway.operations.topics import subscriptions as topic_subscriptions
 from gateway.operations.topics.preparing import Publisher
+from gateway.operations.topics.subscription_settings import Settings
+from gateway.operations.topics.subscriptions import SubscriptionPage
 from protocol import arns
 from protocol.endpoint_urls import without_password
 from protocol.errors import Malformed
@@ -204,28 +206,26 @@ class SubscriptionShown(Struct):
 
 
 def _shown(one: Subscription) -> SubscriptionShown:
-    attributes = one.attributes
-    is_raw = attributes.get("RawMessageDelivery") == "true"
+    settings = Settings.of(one.attributes)
     shown = SubscriptionShown(
         str(one.subscription_id),
         one.topic_arn.rpartition(":")[2],
         one.protocol,
         without_password(one.endpoint),
         _queue_name(one.endpoint) if one.protocol == "sqs" else None,
-        not is_raw,
-        is_raw,
+        not settings.is_raw,
+        settings.is_raw,
         one.is_confirmed,
         one.arn,
         one.created_at,
     )
-    if "DeliveryPolicy" in attributes:
-        shown.delivery_policy = Raw(attributes["DeliveryPolicy"].encode())
-    if "FilterPolicy" in attributes:
-        shown.filter_policy = Raw(attributes["FilterPolicy"].encode())
-        shown.filter_policy_scope = attributes.get("FilterPolicyScope", "MessageAttributes")
-    if "RedrivePolicy" in attributes:
-        arn = orjson.loads(attributes["RedrivePolicy"])["deadLetterTargetArn"]
-        shown.dead_letter_queue = _queue_name(arn) or arn
+    if settings.delivery_policy is not None:
+        shown.delivery_policy = Raw(settings.delivery_policy.encode())
+    if settings.filter_policy is not None:
+        shown.filter_policy = Raw(settings.filter_policy.encode())
+        shown.filter_policy_scope = settings.filter_scope or "MessageAttributes"
+    if settings.dead_letter_arn is not None:
+        shown.dead_letter_queue = _queue_name(settings.dead_letter_arn) or settings.dead_letter_arn
     return shown
 
 
@@ -256,10 +256,12 @@ async def _subscribe(call: Call) -> Answer:
         _text(new.queue_name),
         _text(new.protocol),
         _text(new.endpoint),
-        new.wants_envelope,
-        _text(new.delivery_policy),
-        _text(new.filter_policy),
-        _text(new.filter_policy_scope),
+        Settings(
+            not new.wants_envelope,
+            _text(new.delivery_policy),
+            _text(new.filter_policy),
+            _text(new.filter_policy_scope),
+        ),
         _text(new.dead_letter_queue),
     )
     subscription = await subscriptions.subscribe(call.engine, call.caller, request)
@@ -293,7 +295,7 @@ async def _list(call: Call) -> Answer:
 async def _list_of_queue(call: Call) -> Answer:
     query: SubscriptionQuery = call.query
     queue = await queues.find(call.engine, call.caller, call.path.name)
-    page = await subscriptions.list_of_queue(
+    page = await topic_subscriptions.list_of_queue(
         call.engine, queue, after_position=query.after, limit=query.limit
     )
     return _listed(page, f"/v1/queues/{queue.name}/subscriptions", query.limit)

@@ -1,10 +1,9 @@
-"""Confirming subscriptions: what asks for it, ConfirmSubscription, and the way back for an endpoint
+"""Confirming subscriptions: what asks for it, the answer, and the way back for an endpoint
 whose subscription somebody without credentials ended (docs/contract/sns.md 3.4)."""
 
 from __future__ import annotations
 
 import contextlib
-import re
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,13 +12,11 @@ from typing import TYPE_CHECKING
 from gateway.operations.identifiers import new_id
 from gateway.operations.queues.messages import answered
 from gateway.operations.queues.sending import SendMessage, send_message
-from gateway.operations.topics.subscription_endpoints import WEB
 from protocol import arns, envelopes
-from protocol.arns import Arn
+from protocol.endpoint_urls import WEB
 from protocol.envelopes import ConfirmationKind, Confirming, Signing
-from protocol.errors import Malformed
 from storage.deliveries import deliveries
-from storage.errors import InvalidParameter, Rejected, ValidationFailed
+from storage.errors import Rejected, TokenRefused
 from storage.model import NewDelivery, NewOutboxMessage, Subscription, Topic
 from storage.topics import outbox, subscriptions, topics
 
@@ -32,8 +29,6 @@ if TYPE_CHECKING:
     from storage.topics.subscriptions import Ended
 
 _TOKEN_BYTES = 144
-# AWS's tokens have had several lengths: any of them may be asked for, and is unknown here.
-_TOKEN = re.compile(r"[0-9A-Fa-f]{64,1024}")
 _SUBJECTS: Mapping[ConfirmationKind, str] = {
     "SubscriptionConfirmation": "AWS Notification - Subscription Confirmation",
     "UnsubscribeConfirmation": "AWS Notification - Unsubscribe Confirmation",
@@ -138,53 +133,31 @@ async def send_confirmation(
         await answered(send_message, engine, caller, queue, message)
 
 
-@dataclass(frozen=True, slots=True)
-class ConfirmSubscription:
-    """``authenticate_on_unsubscribe`` as the caller wrote it."""
-
-    topic_arn: str | None
-    token: str | None
-    authenticate_on_unsubscribe: str | None = None
-
-
-async def confirm_subscription(engine: Engine, caller: Caller, request: ConfirmSubscription) -> str:
+async def confirm(
+    engine: Engine,
+    account_id: str,
+    token: str,
+    *,
+    region: str,
+    is_signed: bool,
+    authenticate_on_unsubscribe: bool,
+) -> str:
     """The ARN of the subscription that the token confirms, or has confirmed.
 
-    The token decides: the topic has only to be of the same region. Callers without credentials may
-    confirm, but cannot ask for authentication. Raises ValidationFailed, InvalidParameter.
+    The token decides: its topic has only to be of the same region. ``account_id`` says whose time
+    it is. Raises TokenRefused.
     """
-    arn = _checked_arn(request.topic_arn)
-    token = _checked_token(request.token)
-    is_signed = not caller.is_anonymous
-    wants_authentication = (request.authenticate_on_unsubscribe or "").lower() == "true"
-    now = engine.clock.of(arn.account_id).now()
-    confirming = _Confirming(now, token, arn.region, is_signed, is_signed and wants_authentication)
+    now = engine.clock.of(account_id).now()
+    confirming = _Confirming(now, token, region, is_signed, authenticate_on_unsubscribe)
     async with engine.database.transaction() as tx:
         confirmed = await confirming.confirm(tx)
     engine.wakeups.topic_changed(confirmed.topic_id)
     return confirmed.arn
 
 
-def _checked_arn(topic_arn: str | None) -> Arn:
-    if topic_arn is None:
-        raise ValidationFailed("topicArn")
-    try:
-        return arns.parse_subscribed(topic_arn)
-    except Malformed:
-        raise InvalidParameter("Topic") from None
-
-
-def _checked_token(token: str | None) -> str:
-    if token is None:
-        raise ValidationFailed("token")
-    if _TOKEN.fullmatch(token) is None:
-        raise InvalidParameter("Invalid token", prefix="")
-    return token
-
-
 @dataclass(frozen=True, slots=True)
 class _Confirming:
-    """One ConfirmSubscription."""
+    """One answer."""
 
     now: datetime | None
     token: str
@@ -197,7 +170,7 @@ class _Confirming:
         # In this order: between the two looks an ended subscription may be restored by others.
         place = await self._ended(tx) or await self._live(tx)
         if place is None:
-            raise InvalidParameter("Token")
+            raise TokenRefused
         await self._lock(tx, place)
         ended = await self._ended(tx)
         if ended is not None:
@@ -211,7 +184,7 @@ class _Confirming:
             )
         found = await self._live(tx)
         if found is None:
-            raise InvalidParameter("Token")
+            raise TokenRefused
         if not found.is_confirmed:
             await subscriptions.confirm(
                 tx,
@@ -229,7 +202,7 @@ class _Confirming:
 
     async def _lock(self, tx: Transaction, found: Subscription | Ended) -> None:
         if found.region != self.region:
-            raise InvalidParameter("Topic")
+            raise TokenRefused(is_of_other_region=True)
         if await topics.lock(tx, found.topic_id) is None:
             # Deleted meanwhile, with its subscriptions.
-            raise InvalidParameter("Token")
+            raise TokenRefused

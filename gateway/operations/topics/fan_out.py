@@ -14,6 +14,7 @@ from gateway.operations.topics.topic_cache import Audience, Target
 from gateway.operations.turns import give_way
 from protocol import envelopes, filter_policies, sequence_numbers
 from protocol.digests import md5_of_bytes
+from protocol.endpoint_urls import WEB
 from protocol.envelopes import Notification, Published, Signing
 from storage.model import UNSIGNED, NewDelivery, NewMessage, NewOutboxMessage, Queue
 from storage.queues.kinds import KINDS, QueueKind
@@ -28,7 +29,6 @@ _SQS_ATTRIBUTES = 10
 # attributes.
 _MOST_ESCAPED = 6
 _ENVELOPE_BYTES = 8_192
-WEB = frozenset({"http", "https"})
 
 Queues = dict[QueueName, Queue | None]
 """What was found out about queues; None: it does not exist."""

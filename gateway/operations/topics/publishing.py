@@ -17,7 +17,6 @@ from gateway.operations.queues import message_attributes
 from gateway.operations.queues.queue_cache import QueueName
 from gateway.operations.queues.receiving import Reply, spawn
 from gateway.operations.topics.fan_out import (
-    WEB,
     Chosen,
     CopyMaker,
     Origin,
@@ -38,6 +37,7 @@ from gateway.operations.topics.preparing import (
 from gateway.operations.topics.topic_cache import Audience, Target
 from protocol import sequence_numbers
 from protocol.digests import content_based_id
+from protocol.endpoint_urls import WEB
 from storage.model import Queue, Topic
 from storage.queues.messages import FanOut
 from storage.queues.rows import Row

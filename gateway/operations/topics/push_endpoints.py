@@ -36,7 +36,6 @@ from storage.topics.platforms import PlatformEndpoint
 
 if TYPE_CHECKING:
     from gateway.operations.engine import Engine
-    from storage.database import Transaction
 
 _ATTRIBUTES = frozenset({"CustomUserData", "Enabled", "Token"})
 _MOST_USER_DATA_BYTES = 2048
@@ -156,12 +155,13 @@ def _owned(
     return endpoint if is_own else None
 
 
-async def missing_endpoints(tx: Transaction, arn_texts: Iterable[str]) -> set[str]:
+async def find_missing(engine: Engine, arn_texts: Iterable[str]) -> set[str]:
     """Those of the ARNs, which are well-formed, whose endpoint is not there (any more)."""
     ids = {text: endpoint_id_of(text) for text in arn_texts}
     existing: set[UUID | None] = set()
     if wanted := {one for one in ids.values() if one is not None}:
-        existing |= await platforms.existing_endpoints(tx, wanted)
+        async with engine.database.transaction() as tx:
+            existing |= await platforms.existing_endpoints(tx, wanted)
     return {text for text, one in ids.items() if one not in existing}
 
 

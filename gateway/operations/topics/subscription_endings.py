@@ -1,14 +1,13 @@
-"""Unsubscribe: calls of owners, and links that anybody may follow (docs/contract/sns.md 3.4)."""
+"""Ends of subscriptions: calls of owners, and links that anybody may follow (sns.md 3.4)."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from gateway.operations.topics.confirmations import make_confirmation, new_token, write_confirmation
 from gateway.operations.topics.live_subscriptions import current_subscription, locked_subscription
-from gateway.operations.topics.subscription_endpoints import MAIL, WEB
-from storage.errors import AuthorizationError, InvalidParameter, NotFound
+from protocol.endpoint_urls import WEB
+from storage.errors import AuthorizationError, SubscriptionPending
 from storage.topics import subscriptions
 
 if TYPE_CHECKING:
@@ -17,43 +16,29 @@ if TYPE_CHECKING:
     from storage.database import Transaction
     from storage.model import Subscription, Topic
 
-_TOLD = WEB | MAIL
+_TOLD = WEB | {"email", "email-json"}
 
 
-@dataclass(frozen=True, slots=True)
-class Unsubscribe:
-    """``base_url``: how the caller reaches us, and where the way back leads."""
-
-    subscription_arn: str | None
-    base_url: str
-
-
-async def unsubscribe(engine: Engine, caller: Caller, request: Unsubscribe) -> None:
-    """Remove the subscription; one that is not there is no error.
+async def end(engine: Engine, caller: Caller, arn: str, *, base_url: str) -> None:
+    """Remove the subscription. ``base_url``: how the caller reaches us.
 
     A web hook or mail address whose subscription somebody other than an owner ended is told so, and
-    can restore it as it was with the token that it gets. Raises InvalidParameter, also while it is
-    pending, and AuthorizationError where credentials are needed.
+    can restore it as it was with the token that it gets. Raises NotFound, SubscriptionPending, and
+    AuthorizationError where credentials are needed.
     """
-    arn = request.subscription_arn
-    if not arn:
-        raise InvalidParameter("SubscriptionArn Reason: no value for required parameter")
     now = engine.clock.of_arn(arn).now()
-    try:
-        async with engine.database.transaction() as tx:
-            subscription = await current_subscription(tx, arn, now)
-        if subscription.protocol in _TOLD:
-            await engine.signer.ready()
-        async with engine.database.transaction() as tx:
-            subscription, topic = await locked_subscription(tx, arn, now)
-            is_owner = _owns(caller, subscription, topic)
-            _check_may_end(subscription, is_owner=is_owner)
-            is_told = not is_owner and subscription.protocol in _TOLD
-            if is_told:
-                await _tell(engine, tx, topic, subscription, base_url=request.base_url)
-            await subscriptions.delete(tx, subscription)
-    except NotFound:
-        return
+    async with engine.database.transaction() as tx:
+        subscription = await current_subscription(tx, arn, now)
+    if subscription.protocol in _TOLD:
+        await engine.signer.ready()
+    async with engine.database.transaction() as tx:
+        subscription, topic = await locked_subscription(tx, arn, now)
+        is_owner = _owns(caller, subscription, topic)
+        _check_may_end(subscription, is_owner=is_owner)
+        is_told = not is_owner and subscription.protocol in _TOLD
+        if is_told:
+            await _tell(engine, tx, topic, subscription, base_url=base_url)
+        await subscriptions.delete(tx, subscription)
     engine.wakeups.topic_changed(topic.topic_id)
     if is_told and subscription.protocol in WEB:
         engine.wakeups.deliveries_written()
@@ -62,9 +47,7 @@ async def unsubscribe(engine: Engine, caller: Caller, request: Unsubscribe) -> N
 def _check_may_end(subscription: Subscription, *, is_owner: bool) -> None:
     """Where credentials are needed, an owner's are (AWS's page of ConfirmSubscription)."""
     if not subscription.is_confirmed:
-        raise InvalidParameter(
-            "SubscriptionArn Reason: Cannot unsubscribe a subscription that is pending confirmation"
-        )
+        raise SubscriptionPending("The subscription waits to be confirmed.")
     if subscription.authenticate_on_unsubscribe and not is_owner:
         raise AuthorizationError("Unsubscribe requires authentication for this subscription")
 

@@ -1,13 +1,13 @@
-"""Subscriptions: subscribe, list, read and set attributes (docs/contract/sns.md 3.4)."""
+"""Subscriptions: make, change, end and list them (docs/contract/sns.md 3.4)."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, NamedTuple
 from uuid import uuid4
 
-from gateway.operations.topics import subscription_attributes
 from gateway.operations.topics.confirmations import (
     Confirmation,
     make_confirmation,
@@ -16,174 +16,152 @@ from gateway.operations.topics.confirmations import (
     write_confirmation,
 )
 from gateway.operations.topics.live_subscriptions import current_subscription, locked_subscription
-from gateway.operations.topics.live_topics import find_topic, missing_topic
-from gateway.operations.topics.pages import position_behind
-from gateway.operations.topics.push_endpoints import missing_endpoints
-from gateway.operations.topics.subscription_attributes import REPLAY, Subject
-from gateway.operations.topics.subscription_endpoints import (
-    WEB,
-    check_endpoint,
-    is_confirmed_at_once,
-)
-from gateway.operations.topics.subscription_replays import begin_replay
-from protocol.page_tokens import token_behind
+from gateway.operations.topics.live_topics import missing_topic
+from gateway.operations.topics.subscription_settings import Settings
+from protocol.endpoint_urls import WEB
 from storage.errors import (
     FilterPolicyLimitExceeded,
-    InvalidParameter,
+    ReplayLimitExceeded,
+    SubscriptionExists,
     SubscriptionLimitExceeded,
-    ValidationFailed,
 )
 from storage.model import Subscription, Topic
 from storage.topics import replays, subscriptions, topics
 
 if TYPE_CHECKING:
-    from datetime import datetime
-
     from gateway.operations.caller import Caller
     from gateway.operations.engine import Engine
     from storage.database import Transaction
+    from storage.model import Queue
 
-_PENDING = "pending confirmation"
+
+class Replay(NamedTuple):
+    """What of a FIFO topic's archive is to be sent again; ``ending_at`` None: all to the end."""
+
+    starting_at: datetime
+    ending_at: datetime | None
 
 
 @dataclass(frozen=True, slots=True)
 class Subscribe:
-    """``attributes`` as AWS names and spells them; ``base_url`` is how the caller reaches us, and
-    where a request to confirm leads."""
+    """Who wants what. The endpoint and the attributes, in the form in which they are stored, were
+    checked by the face that was asked.
 
-    topic_arn: str | None
-    protocol: str | None
-    endpoint: str | None
-    base_url: str
-    attributes: Mapping[str, str] = field(default_factory=dict)
-    return_subscription_arn: bool = False
+    ``fits`` says whether a subscription of the endpoint that is there already is what is asked for.
+    ``is_own``: nobody has to agree. ``base_url`` is how the caller reaches us, and where a request
+    to confirm leads.
+    """
+
+    protocol: str
+    endpoint: str
+    attributes: Mapping[str, str]
+    fits: Callable[[Subscription], bool]
+    is_own: bool = True
+    is_native: bool = False
+    base_url: str = ""
+    replay: Replay | None = None
 
 
-async def subscribe(engine: Engine, caller: Caller, request: Subscribe) -> str:
-    """The ARN of the endpoint's subscription, or the text that says that it waits for its
-    confirmation.
+async def subscribe(
+    engine: Engine, caller: Caller, topic: Topic, request: Subscribe
+) -> Subscription:
+    """The endpoint's subscription to the topic, which may wait to be confirmed.
 
     The subscription and the request to confirm it are one transaction. An endpoint that is
     subscribed already keeps its subscription; one that has not confirmed it yet is asked again,
-    with the same token. Raises ValidationFailed, InvalidParameter, AuthorizationError, NotFound and
-    the refusals of limits.
+    with the same token. Raises SubscriptionExists, NotFound and the refusals of limits.
     """
-    topic = await find_topic(engine, caller, request.topic_arn)
-    protocol, endpoint = _checked_endpoint(engine, topic, request)
-    is_own = is_confirmed_at_once(caller.account_id, protocol, endpoint)
-    if not is_own:
+    if not request.is_own:
         await engine.signer.ready()
-    new = _New(engine, caller, request, protocol, endpoint, is_own)
     confirmation = None
     async with engine.database.transaction() as tx:
         locked = await topics.lock(tx, topic.topic_id)
         if locked is None:
             raise missing_topic()
-        subscription = await new.find_or_create(tx, locked)
+        subscription = await find_or_create(engine, caller, tx, locked, request)
         if not subscription.is_confirmed:
-            confirmation = await new.ask(tx, locked, subscription)
+            confirmation = await _ask(engine, tx, locked, subscription, request.base_url)
     engine.wakeups.topic_changed(topic.topic_id)
-    if confirmation is not None and protocol in WEB:
+    if confirmation is not None and request.protocol in WEB:
         engine.wakeups.deliveries_written()
-    if confirmation is not None and protocol == "sqs":
+    if confirmation is not None and request.protocol == "sqs":
         await send_confirmation(engine, caller, subscription, confirmation)
-    shows_arn = subscription.is_confirmed or request.return_subscription_arn
-    return subscription.arn if shows_arn else _PENDING
+    return subscription
 
 
-def _checked_endpoint(engine: Engine, topic: Topic, request: Subscribe) -> tuple[str, str]:
-    protocol, endpoint = request.protocol, request.endpoint
-    if protocol is None:
-        raise ValidationFailed("protocol")
-    allow_private = engine.rules.private_webhooks
-    check_endpoint(topic, protocol, endpoint or "", allow_private=allow_private)
-    return protocol, endpoint or ""
-
-
-@dataclass(frozen=True, slots=True)
-class _New:
-    """One Subscribe. ``is_own``: nobody has to agree."""
-
-    engine: Engine
-    caller: Caller
-    request: Subscribe
-    protocol: str
-    endpoint: str
-    is_own: bool
-
-    async def find_or_create(self, tx: Transaction, topic: Topic) -> Subscription:
-        """The endpoint's subscription; the topic is locked."""
-        if self.protocol == "application" and await missing_endpoints(tx, [self.endpoint]):
-            # AWS writes no blank behind "arn".
-            raise InvalidParameter(
-                f"Endpoint does not exist for endpoint arn{self.endpoint}", prefix=""
-            )
-        clock = self.engine.clock.of(topic.account_id)
-        now = clock.now()
-        key = (topic.topic_id, self.protocol, self.endpoint)
-        await subscriptions.delete_expired_of_endpoint(tx, now, *key)
-        subject = Subject(topic, self.protocol, self.endpoint, clock.instant())
-        given = self.request.attributes
-        attributes = subscription_attributes.normalise(subject, given, {}, in_subscribe=True)
-        existing = await subscriptions.find_by_endpoint(tx, *key)
-        if existing is None:
-            await self._create(tx, now, topic, attributes)
-        else:
-            subscription_attributes.check_same(existing, given, attributes)
-            if existing.is_confirmed or not self.is_own:
-                return existing
-            await subscriptions.confirm(
-                tx, existing, was_authenticated=True, authenticate_on_unsubscribe=True
-            )
-        found = await subscriptions.find_by_endpoint(tx, *key)
-        assert found is not None
-        if existing is None and REPLAY in attributes:
-            await begin_replay(tx, now, found, attributes[REPLAY], self.request.base_url)
-        return found
-
-    async def _create(
-        self, tx: Transaction, now: datetime | None, topic: Topic, attributes: Mapping[str, str]
-    ) -> None:
-        account_id, limits = self.caller.account_id, self.engine.limits
-        if topic.is_fifo:
-            most = limits.subscriptions_of_fifo_topic
-            if await subscriptions.count_of_topic(tx, topic.topic_id, limit=most) >= most:
-                raise SubscriptionLimitExceeded(f"A FIFO topic can have {most} subscriptions.")
-        if subscription_attributes.has_new_filter_policy({}, attributes):
-            await check_filter_policies(self.engine, tx, topic, account_id)
-        new = subscriptions.NewSubscription(
-            subscription_id=uuid4(),
-            topic_id=topic.topic_id,
-            protocol=self.protocol,
-            endpoint=self.endpoint,
-            account_id=account_id,
-            region=topic.region,
-            attributes=attributes,
-            token=None if self.is_own else new_token(),
-            user_name=self.caller.user_name,
+async def find_or_create(
+    engine: Engine, caller: Caller, tx: Transaction, topic: Topic, request: Subscribe
+) -> Subscription:
+    """The endpoint's subscription; the topic is locked."""
+    now = engine.clock.of(topic.account_id).now()
+    key = (topic.topic_id, request.protocol, request.endpoint)
+    await subscriptions.delete_expired_of_endpoint(tx, now, *key)
+    existing = await subscriptions.find_by_endpoint(tx, *key)
+    if existing is None:
+        await _create(engine, caller, tx, topic, request)
+    elif not request.fits(existing):
+        raise SubscriptionExists(topic.name)
+    elif existing.is_confirmed or not request.is_own:
+        return existing
+    else:
+        await subscriptions.confirm(
+            tx, existing, was_authenticated=True, authenticate_on_unsubscribe=True
         )
-        await subscriptions.create(tx, now, new, token_seconds=limits.confirmation_seconds)
-
-    async def ask(self, tx: Transaction, topic: Topic, subscription: Subscription) -> Confirmation:
-        """Ask the endpoint to confirm; what it gets."""
-        now = self.engine.clock.of(topic.account_id).now()
-        seconds = self.engine.limits.confirmation_seconds
-        token = await subscriptions.renew_token(
-            tx, now, subscription.subscription_id, token_seconds=seconds
-        )
-        confirmation = make_confirmation(
-            self.engine,
-            "SubscriptionConfirmation",
-            topic=topic,
-            subscription=subscription,
-            token=token,
-            base_url=self.request.base_url,
-        )
-        await write_confirmation(tx, now, topic, subscription, confirmation)
-        return confirmation
+    found = await subscriptions.find_by_endpoint(tx, *key)
+    assert found is not None
+    if existing is None and request.replay is not None:
+        await _begin_replay(tx, now, found, request.replay, request.base_url)
+    return found
 
 
-async def check_filter_policies(
+async def _create(
+    engine: Engine, caller: Caller, tx: Transaction, topic: Topic, request: Subscribe
+) -> None:
+    account_id, limits = caller.account_id, engine.limits
+    if topic.is_fifo:
+        most = limits.subscriptions_of_fifo_topic
+        if await subscriptions.count_of_topic(tx, topic.topic_id, limit=most) >= most:
+            raise SubscriptionLimitExceeded(f"A FIFO topic can have {most} subscriptions.")
+    if Settings.of(request.attributes).filter_policy:
+        await _check_filter_policies(engine, tx, topic, account_id)
+    new = subscriptions.NewSubscription(
+        subscription_id=uuid4(),
+        topic_id=topic.topic_id,
+        protocol=request.protocol,
+        endpoint=request.endpoint,
+        account_id=account_id,
+        region=topic.region,
+        attributes=request.attributes,
+        token=None if request.is_own else new_token(),
+        is_native=request.is_native,
+        user_name=caller.user_name,
+    )
+    now = engine.clock.of(topic.account_id).now()
+    await subscriptions.create(tx, now, new, token_seconds=limits.confirmation_seconds)
+
+
+async def _ask(
+    engine: Engine, tx: Transaction, topic: Topic, subscription: Subscription, base_url: str
+) -> Confirmation:
+    """Ask the endpoint to confirm; what it gets."""
+    now = engine.clock.of(topic.account_id).now()
+    seconds = engine.limits.confirmation_seconds
+    token = await subscriptions.renew_token(
+        tx, now, subscription.subscription_id, token_seconds=seconds
+    )
+    confirmation = make_confirmation(
+        engine,
+        "SubscriptionConfirmation",
+        topic=topic,
+        subscription=subscription,
+        token=token,
+        base_url=base_url,
+    )
+    await write_confirmation(tx, now, topic, subscription, confirmation)
+    return confirmation
+
+
+async def _check_filter_policies(
     engine: Engine, tx: Transaction, topic: Topic, account_id: str
 ) -> None:
     """Refuse one more filter policy than a topic or an account may have."""
@@ -204,137 +182,118 @@ async def check_filter_policies(
         )
 
 
-@dataclass(frozen=True, slots=True)
-class GetSubscriptionAttributes:
-    subscription_arn: str | None
+async def _begin_replay(
+    tx: Transaction, now: datetime | None, subscription: Subscription, replay: Replay, base_url: str
+) -> None:
+    """The topic is locked. ``base_url`` is where links in envelopes lead."""
+    asked = replays.Asked(replay.starting_at, replay.ending_at, base_url)
+    if not await replays.begin(tx, now, subscription, asked):
+        raise ReplayLimitExceeded("The subscription has a replay that is not finished.")
 
 
-async def get_subscription_attributes(
-    engine: Engine, caller: Caller, request: GetSubscriptionAttributes
-) -> dict[str, str]:
-    """All attributes in AWS's order. Raises ValidationFailed, InvalidParameter, NotFound."""
-    if request.subscription_arn is None:
-        raise ValidationFailed("subscriptionArn")
+class Found(NamedTuple):
+    """A subscription and what is to be known of its topic. ``replay_status`` None: no replay was
+    asked for."""
+
+    subscription: Subscription
+    topic: Topic
+    replay_status: str | None
+
+
+async def find(engine: Engine, arn: str) -> Found:
+    """The subscription of that ARN. Raises NotFound."""
     async with engine.database.transaction() as tx:
-        now = engine.clock.of_arn(request.subscription_arn).now()
-        subscription = await current_subscription(tx, request.subscription_arn, now)
+        subscription = await current_subscription(tx, arn, engine.clock.of_arn(arn).now())
         topic = await topics.find_by_id(tx, subscription.topic_id)
         if topic is None:
             raise missing_topic()
-        status = None
-        if REPLAY in subscription.attributes:
-            status = await replays.status(tx, subscription)
-    return subscription_attributes.read(subscription, topic, status)
+        # Only FIFO topics keep what could be sent again.
+        status = await replays.status(tx, subscription) if topic.is_fifo else None
+    return Found(subscription, topic, status)
 
 
-@dataclass(frozen=True, slots=True)
-class SetSubscriptionAttributes:
-    """One attribute; without a value it is "", which takes policies away. ``base_url`` is how the
-    caller reaches us, and where links in what is replayed lead."""
+class Change(NamedTuple):
+    """What a subscription's attributes become; and the replay that begins, or with None ends, when
+    it is about one."""
 
-    subscription_arn: str | None
-    attribute_name: str | None
-    attribute_value: str | None
-    base_url: str
+    attributes: Mapping[str, str]
+    is_of_replay: bool = False
+    replay: Replay | None = None
 
 
-async def set_subscription_attributes(
-    engine: Engine, caller: Caller, request: SetSubscriptionAttributes
+async def change(
+    engine: Engine, arn: str, work_out: Callable[[Subscription, Topic], Change], *, base_url: str
 ) -> None:
-    """Set one attribute; a ReplayPolicy begins a replay or ends it.
+    """Set attributes: ``work_out`` says what they become, of the subscription as it is now.
+    ``base_url`` is where links in what is replayed lead.
 
-    Raises ValidationFailed, InvalidParameter, NotFound, FilterPolicyLimitExceeded,
-    ReplayLimitExceeded.
+    Raises NotFound, FilterPolicyLimitExceeded, ReplayLimitExceeded.
     """
-    name, value = request.attribute_name, request.attribute_value or ""
-    if request.subscription_arn is None:
-        raise ValidationFailed("subscriptionArn")
-    if name is None:
-        raise ValidationFailed("attributeName")
-    clock = engine.clock.of_arn(request.subscription_arn)
-    now = clock.now()
+    now = engine.clock.of_arn(arn).now()
     async with engine.database.transaction() as tx:
-        subscription, topic = await locked_subscription(tx, request.subscription_arn, now)
-        stored = subscription.attributes
-        subject = Subject(topic, subscription.protocol, subscription.endpoint, clock.instant())
-        attributes = subscription_attributes.normalise(subject, {name: value}, stored)
-        if subscription_attributes.has_new_filter_policy(stored, attributes):
-            await check_filter_policies(engine, tx, topic, subscription.account_id)
-        if name == REPLAY:
-            policy = attributes.get(REPLAY, "")
-            await begin_replay(tx, now, subscription, policy, request.base_url)
+        subscription, topic = await locked_subscription(tx, arn, now)
+        attributes, is_of_replay, replay = work_out(subscription, topic)
+        had_filter = Settings.of(subscription.attributes).filter_policy
+        if Settings.of(attributes).filter_policy and not had_filter:
+            await _check_filter_policies(engine, tx, topic, subscription.account_id)
+        if replay is not None:
+            await _begin_replay(tx, now, subscription, replay, base_url)
+        elif is_of_replay:
+            await replays.remove(tx, subscription)
         await subscriptions.set_attributes(tx, subscription, attributes)
     engine.wakeups.topic_changed(topic.topic_id)
 
 
-@dataclass(frozen=True, slots=True)
-class ListSubscriptions:
-    next_token: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class ListSubscriptionsByTopic:
-    topic_arn: str | None
-    next_token: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class SubscriptionPage:
-    """``next_token`` None: there are no more."""
+class SubscriptionPage(NamedTuple):
+    """Oldest first. ``next_position`` None: there are no more; else the next page is behind it."""
 
     subscriptions: list[Subscription]
-    next_token: str | None
+    next_position: int | None
 
 
-async def list_subscriptions(
-    engine: Engine, caller: Caller, request: ListSubscriptions
+def _page(found: list[Subscription], limit: int) -> SubscriptionPage:
+    page = found[:limit]
+    return SubscriptionPage(page, page[-1].position if len(found) > limit else None)
+
+
+async def list_of_account(
+    engine: Engine, caller: Caller, *, after_position: int, limit: int
 ) -> SubscriptionPage:
-    """The caller's subscriptions in the caller's region, oldest first. Raises InvalidParameter."""
-    size = engine.limits.list_subscriptions_page
-    after = position_behind("subscriptions", request.next_token)
+    """The caller's subscriptions in the caller's region."""
     async with engine.database.transaction() as tx:
         found = await subscriptions.page_of_account(
             tx,
             engine.clock.of(caller.account_id).now(),
             account_id=caller.account_id,
             region=caller.region,
-            after_position=after,
-            limit=size + 1,
+            after_position=after_position,
+            limit=limit + 1,
         )
-    return _page("subscriptions", found, size)
+    return _page(found, limit)
 
 
-async def list_subscriptions_by_topic(
-    engine: Engine, caller: Caller, request: ListSubscriptionsByTopic
+async def list_of_topic(
+    engine: Engine, topic: Topic, *, after_position: int, limit: int
 ) -> SubscriptionPage:
-    """The topic's subscriptions, oldest first. Raises InvalidParameter, NotFound.
-
-    Those of push endpoints that were deleted are left out of their page, which still leads to the
-    next one, as on AWS (docs/contract/sns.md 3.4).
-    """
-    size = engine.limits.list_subscriptions_page
-    topic = await find_topic(engine, caller, request.topic_arn)
-    after = position_behind("by-topic", request.next_token)
+    """The subscriptions to the topic, whichever API made them, also while they wait to be
+    confirmed."""
     async with engine.database.transaction() as tx:
         found = await subscriptions.page_of_topic(
             tx,
             engine.clock.of(topic.account_id).now(),
             topic_id=topic.topic_id,
-            after_position=after,
-            limit=size + 1,
+            after_position=after_position,
+            limit=limit + 1,
         )
-        pushed = {one.endpoint for one in found if one.protocol == "application"}
-        gone = await missing_endpoints(tx, pushed) if pushed else set()
-    page = _page("by-topic", found, size)
-    left = [one for one in page.subscriptions if one.endpoint not in gone]
-    if len(left) == len(page.subscriptions):
-        return page
-    last = page.subscriptions[-1].position
-    return SubscriptionPage(left, page.next_token or token_behind("by-topic", str(last)))
+    return _page(found, limit)
 
 
-def _page(listing: str, found: list[Subscription], size: int) -> SubscriptionPage:
-    token = None
-    if len(found) > size:
-        token = token_behind(listing, str(found[size - 1].position))
-    return SubscriptionPage(found[:size], token)
+async def list_of_queue(
+    engine: Engine, queue: Queue, *, after_position: int, limit: int
+) -> SubscriptionPage:
+    """The confirmed subscriptions of the queue, to topics and patterns, whoever's they are."""
+    async with engine.database.transaction() as tx:
+        found = await subscriptions.page_of_queue(
+            tx, queue.arn, after_position=after_position, limit=limit + 1
+        )
+    return _page(found, limit)

@@ -10,9 +10,8 @@ import asyncio
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from typing import Any, NamedTuple, TypeVar
 
-import orjson
-
 from gateway.operations.queues.queue_cache import QueueName
+from gateway.operations.topics.subscription_settings import Settings
 from gateway.operations.turns import give_way
 from protocol import arns, filter_policies, names
 from protocol.errors import Malformed
@@ -87,16 +86,12 @@ def _text_key(protocol: str, endpoint: str) -> str:
 
 def target_of(subscription: Subscription) -> Target:
     """A subscription taken apart. Its attributes were checked when they were set."""
-    attributes = subscription.attributes
-    text = attributes.get("FilterPolicy")
-    scope = attributes.get("FilterPolicyScope", "MessageAttributes")
-    by_body = scope == "MessageBody"
+    settings = Settings.of(subscription.attributes)
+    text, by_body = settings.filter_policy, settings.filters_body
     policy = None
     if text:
         policy = filter_policies.parse(text, "MessageBody" if by_body else "MessageAttributes")
-    redrive = attributes.get("RedrivePolicy")
-    dead_letter = orjson.loads(redrive)["deadLetterTargetArn"] if redrive else ""
-    is_raw = attributes.get("RawMessageDelivery") == "true"
+    dead_letter, is_raw = settings.dead_letter_arn, settings.is_raw
     return Target(
         subscription_id=str(subscription.subscription_id),
         arn=subscription.arn,

@@ -2,76 +2,198 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
+
 from gateway.faces.aws.face import Binding, Call, Members
-from gateway.operations.topics import confirmations, subscription_endings, subscriptions
+from gateway.faces.aws.sns import subscription_attributes
+from gateway.faces.aws.sns.subscription_attributes import REPLAY, Subject
+from gateway.faces.aws.sns.subscription_endpoints import check_endpoint, is_confirmed_at_once
+from gateway.operations.topics import (
+    confirmations,
+    push_endpoints,
+    subscription_endings,
+    subscriptions,
+)
+from gateway.operations.topics.live_topics import find_topic
+from gateway.operations.topics.pages import position_behind
+from gateway.operations.topics.subscriptions import Change, Subscribe, SubscriptionPage
+from protocol import arns
+from protocol.arns import Arn
 from protocol.endpoint_urls import without_password
-from storage.model import Subscription
+from protocol.errors import Malformed
+from protocol.page_tokens import token_behind
+from storage.errors import (
+    InvalidParameter,
+    NotFound,
+    SubscriptionExists,
+    SubscriptionPending,
+    TokenRefused,
+    ValidationFailed,
+)
+from storage.model import Subscription, Topic
+
+_PENDING = "pending confirmation"
+# AWS's tokens have had several lengths: any of them may be asked for, and is unknown here.
+_TOKEN = re.compile(r"[0-9A-Fa-f]{64,1024}")
+
+
+def _checked_arn(subscription_arn: str | None) -> str:
+    if subscription_arn is None:
+        raise ValidationFailed("subscriptionArn")
+    missing = arns.missing_elements(subscription_arn)
+    if missing is not None:
+        raise InvalidParameter(f"SubscriptionArn Reason: {missing}")
+    try:
+        arns.parse_subscription(subscription_arn)
+    except Malformed:
+        raise InvalidParameter("SubscriptionId") from None
+    return subscription_arn
 
 
 async def subscribe(call: Call) -> Members:
-    members = call.members
-    request = subscriptions.Subscribe(
-        members.get("TopicArn"),
-        members.get("Protocol"),
-        members.get("Endpoint"),
-        call.request.links_url,
-        members.get("Attributes") or {},
-        bool(members.get("ReturnSubscriptionArn")),
+    members, engine, caller = call.members, call.engine, call.caller
+    topic = await find_topic(engine, caller, members.get("TopicArn"))
+    protocol, endpoint = members.get("Protocol"), members.get("Endpoint") or ""
+    if protocol is None:
+        raise ValidationFailed("protocol")
+    check_endpoint(topic, protocol, endpoint, allow_private=engine.rules.private_webhooks)
+    if protocol == "application" and await push_endpoints.find_missing(engine, [endpoint]):
+        # AWS writes no blank behind "arn".
+        raise InvalidParameter(f"Endpoint does not exist for endpoint arn{endpoint}", prefix="")
+    given: Mapping[str, str] = members.get("Attributes") or {}
+    subject = Subject(topic, protocol, endpoint, engine.clock.of(topic.account_id).instant())
+    wanted = subscription_attributes.normalise(subject, given, {}, in_subscribe=True)
+    request = Subscribe(
+        protocol,
+        endpoint,
+        wanted,
+        lambda existing: subscription_attributes.fits(existing, given, wanted),
+        is_own=is_confirmed_at_once(caller.account_id, protocol, endpoint),
+        base_url=call.request.links_url,
+        replay=subscription_attributes.replay_of(wanted),
     )
-    return {"SubscriptionArn": await subscriptions.subscribe(call.engine, call.caller, request)}
+    try:
+        subscription = await subscriptions.subscribe(engine, caller, topic, request)
+    except SubscriptionExists:
+        raise InvalidParameter(
+            "Attributes Reason: Subscription already exists with different attributes"
+        ) from None
+    shows_arn = subscription.is_confirmed or members.get("ReturnSubscriptionArn")
+    return {"SubscriptionArn": subscription.arn if shows_arn else _PENDING}
 
 
 async def confirm_subscription(call: Call) -> Members:
-    members = call.members
-    request = confirmations.ConfirmSubscription(
-        members.get("TopicArn"), members.get("Token"), members.get("AuthenticateOnUnsubscribe")
-    )
-    arn = await confirmations.confirm_subscription(call.engine, call.caller, request)
-    return {"SubscriptionArn": arn}
+    members, is_signed = call.members, not call.caller.is_anonymous
+    arn = _checked_topic(members.get("TopicArn"))
+    token = members.get("Token")
+    if token is None:
+        raise ValidationFailed("token")
+    if _TOKEN.fullmatch(token) is None:
+        raise InvalidParameter("Invalid token", prefix="")
+    # Callers without credentials may confirm, but cannot ask for authentication.
+    wants_authentication = (members.get("AuthenticateOnUnsubscribe") or "").lower() == "true"
+    try:
+        subscription_arn = await confirmations.confirm(
+            call.engine,
+            arn.account_id,
+            token,
+            region=arn.region,
+            is_signed=is_signed,
+            authenticate_on_unsubscribe=is_signed and wants_authentication,
+        )
+    except TokenRefused as refusal:
+        raise InvalidParameter("Topic" if refusal.is_of_other_region else "Token") from None
+    return {"SubscriptionArn": subscription_arn}
+
+
+def _checked_topic(topic_arn: str | None) -> Arn:
+    if topic_arn is None:
+        raise ValidationFailed("topicArn")
+    try:
+        return arns.parse_subscribed(topic_arn)
+    except Malformed:
+        raise InvalidParameter("Topic") from None
 
 
 async def unsubscribe(call: Call) -> None:
-    request = subscription_endings.Unsubscribe(
-        call.members.get("SubscriptionArn"), call.request.links_url
-    )
-    await subscription_endings.unsubscribe(call.engine, call.caller, request)
+    """A subscription that is not there is no error."""
+    arn = call.members.get("SubscriptionArn")
+    if not arn:
+        raise InvalidParameter("SubscriptionArn Reason: no value for required parameter")
+    try:
+        await subscription_endings.end(
+            call.engine, call.caller, _checked_arn(arn), base_url=call.request.links_url
+        )
+    except NotFound:
+        return
+    except SubscriptionPending:
+        raise InvalidParameter(
+            "SubscriptionArn Reason: Cannot unsubscribe a subscription that is pending confirmation"
+        ) from None
 
 
 async def get_subscription_attributes(call: Call) -> Members:
-    request = subscriptions.GetSubscriptionAttributes(call.members.get("SubscriptionArn"))
-    found = await subscriptions.get_subscription_attributes(call.engine, call.caller, request)
-    return {"Attributes": found}
+    arn = _checked_arn(call.members.get("SubscriptionArn"))
+    found = await subscriptions.find(call.engine, arn)
+    return {"Attributes": subscription_attributes.read(*found)}
 
 
 async def set_subscription_attributes(call: Call) -> None:
-    members = call.members
-    request = subscriptions.SetSubscriptionAttributes(
-        members.get("SubscriptionArn"),
-        members.get("AttributeName"),
-        members.get("AttributeValue"),
-        call.request.links_url,
-    )
-    await subscriptions.set_subscription_attributes(call.engine, call.caller, request)
+    members, engine = call.members, call.engine
+    subscription_arn = members.get("SubscriptionArn")
+    name, value = members.get("AttributeName", ""), members.get("AttributeValue") or ""
+    if subscription_arn is not None and "AttributeName" not in members:
+        raise ValidationFailed("attributeName")
+    arn = _checked_arn(subscription_arn)
+    present = engine.clock.of_arn(arn).instant()
+
+    def work_out(subscription: Subscription, topic: Topic) -> Change:
+        subject = Subject(topic, subscription.protocol, subscription.endpoint, present)
+        attributes = subscription_attributes.normalise(
+            subject, {name: value}, subscription.attributes
+        )
+        if name != REPLAY:
+            return Change(attributes)
+        return Change(attributes, True, subscription_attributes.replay_of(attributes))
+
+    await subscriptions.change(engine, arn, work_out, base_url=call.request.links_url)
 
 
 async def list_subscriptions(call: Call) -> Members:
-    request = subscriptions.ListSubscriptions(call.members.get("NextToken"))
-    return _page(await subscriptions.list_subscriptions(call.engine, call.caller, request))
+    page = await subscriptions.list_of_account(
+        call.engine,
+        call.caller,
+        after_position=position_behind("subscriptions", call.members.get("NextToken")),
+        limit=call.engine.limits.list_subscriptions_page,
+    )
+    return _page("subscriptions", page)
 
 
 async def list_subscriptions_by_topic(call: Call) -> Members:
-    members = call.members
-    request = subscriptions.ListSubscriptionsByTopic(
-        members.get("TopicArn"), members.get("NextToken")
+    """Those of push endpoints that were deleted are left out of their page, which still leads to
+    the next one, as on AWS (docs/contract/sns.md 3.4)."""
+    engine, members = call.engine, call.members
+    topic = await find_topic(engine, call.caller, members.get("TopicArn"))
+    page = await subscriptions.list_of_topic(
+        engine,
+        topic,
+        after_position=position_behind("by-topic", members.get("NextToken")),
+        limit=engine.limits.list_subscriptions_page,
     )
-    page = await subscriptions.list_subscriptions_by_topic(call.engine, call.caller, request)
-    return _page(page)
+    pushed = {one.endpoint for one in page.subscriptions if one.protocol == "application"}
+    gone = await push_endpoints.find_missing(engine, pushed) if pushed else ()
+    left = [one for one in page.subscriptions if one.endpoint not in gone]
+    if len(left) < len(page.subscriptions):
+        page = SubscriptionPage(left, page.subscriptions[-1].position)
+    return _page("by-topic", page)
 
 
-def _page(page: subscriptions.SubscriptionPage) -> Members:
+def _page(listing: str, page: SubscriptionPage) -> Members:
+    position = page.next_position
     return {
         "Subscriptions": [_listed(subscription) for subscription in page.subscriptions],
-        "NextToken": page.next_token,
+        "NextToken": None if position is None else token_behind(listing, str(position)),
     }
 
 

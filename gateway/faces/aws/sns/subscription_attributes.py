@@ -4,18 +4,24 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from typing import Final
 
 import orjson
 
+from gateway.faces.aws.sns.subscription_endpoints import RAW
 from gateway.operations.limits import LIMITS
-from gateway.operations.topics.subscription_endpoints import RAW, WEB
-from gateway.operations.topics.subscription_replays import check_replay_policy
+from gateway.operations.topics.subscription_settings import (
+    check_dead_letter,
+    check_delivery_policy,
+    comparable,
+    is_nothing,
+)
+from gateway.operations.topics.subscriptions import Replay
 from protocol import arns, delivery_policies, filter_policies
-from protocol.endpoint_urls import without_password
+from protocol.endpoint_urls import WEB, without_password
 from protocol.errors import Malformed
 from storage.errors import InvalidParameter
 from storage.model import Subscription, Topic
@@ -33,6 +39,7 @@ _BY_BODY = "MessageBody"
 _DEFAULTS = {_RAW_DELIVERY: "false", _SCOPE: _BY_ATTRIBUTES}
 _IN_JSON = frozenset({_DELIVERY, _FILTER, _REDRIVE, REPLAY})
 
+_REPLAY_MEMBERS = {"PointType", "StartingPoint", "EndingPoint"}
 _ROLE_ARN = re.compile(r"arn:aws[a-z-]{0,20}:iam::[0-9]{12}:role/[!-~]{1,576}")
 
 
@@ -75,22 +82,20 @@ def normalise(
     return merged
 
 
-def check_same(existing: Subscription, names: Mapping[str, str], wanted: Mapping[str, str]) -> None:
-    """Refuse a repeated Subscribe whose attributes are not those of the subscription.
+def fits(existing: Subscription, names: Iterable[str], wanted: Mapping[str, str]) -> bool:
+    """Whether a repeated Subscribe finds what it asks for.
 
     ``names`` are those that the request has: fewer than are set are fine. ``wanted`` are their
     normalised values.
     """
-    for name in names:
-        if _compared(name, wanted) != _compared(name, existing.attributes):
-            raise InvalidParameter(
-                "Attributes Reason: Subscription already exists with different attributes"
-            )
+    own = existing.attributes
+    return all(_compared(name, wanted) == _compared(name, own) for name in names)
 
 
-def are_same(one: Mapping[str, str], other: Mapping[str, str]) -> bool:
-    """Whether two sets of stored attributes mean the same."""
-    return all(_compared(name, one) == _compared(name, other) for name in _PARSERS)
+def replay_of(attributes: Mapping[str, str]) -> Replay | None:
+    """The replay that they ask for."""
+    policy = attributes.get(REPLAY)
+    return None if policy is None else _parsed(policy)
 
 
 def read(
@@ -121,11 +126,6 @@ def read(
     return {name: value for name, value in found.items() if value is not None}
 
 
-def has_new_filter_policy(stored: Mapping[str, str], attributes: Mapping[str, str]) -> bool:
-    """Whether there is one where none was."""
-    return _FILTER in attributes and _FILTER not in stored
-
-
 def _boolean(value: bool) -> str:
     return "true" if value else "false"
 
@@ -143,13 +143,7 @@ def _effective(topic: Topic, subscription: Subscription) -> str:
 def _compared(name: str, attributes: Mapping[str, str]) -> str | bytes | None:
     """A value in a form in which equal ones are equal."""
     value = attributes.get(name, _DEFAULTS.get(name))
-    if value is None or name not in _IN_JSON:
-        return value
-    try:
-        return orjson.dumps(orjson.loads(value), option=orjson.OPT_SORT_KEYS)
-    except (ValueError, TypeError):
-        # Nested deeper than it can be written.
-        return value
+    return comparable(value) if name in _IN_JSON else value
 
 
 def _check_filter_policy(attributes: Mapping[str, str]) -> None:
@@ -178,12 +172,6 @@ def _scope(_subject: Subject, value: str) -> str:
     return value
 
 
-def _is_nothing(value: str) -> bool:
-    """Whether it takes a policy away: "" and `{}`, with any white space."""
-    text = value.strip()
-    return not text or (text[0] == "{" and text[-1] == "}" and not text[1:-1].strip())
-
-
 def _check_length(name: str, value: str) -> None:
     """Filter policies have a limit of their own; of others every list reads a hundred."""
     most = LIMITS.subscription_policy_length
@@ -193,11 +181,11 @@ def _check_length(name: str, value: str) -> None:
 
 def _filter_policy(_subject: Subject, value: str) -> str:
     """The policy is checked later, when the scope is known too."""
-    return "" if _is_nothing(value) else value
+    return "" if is_nothing(value) else value
 
 
 def _redrive_policy(subject: Subject, value: str) -> str:
-    if _is_nothing(value):
+    if is_nothing(value):
         return ""
     _check_length(_REDRIVE, value)
     try:
@@ -206,32 +194,16 @@ def _redrive_policy(subject: Subject, value: str) -> str:
         policy = None
     if not isinstance(policy, dict):
         raise Malformed(f"{_REDRIVE}: failed to parse JSON.")
-    target = policy.get("deadLetterTargetArn")
-    try:
-        queue = arns.parse_queue(target if isinstance(target, str) else "")
-    except Malformed:
-        raise Malformed(f"{_REDRIVE}: deadLetterTargetArn is an invalid arn") from None
-    is_fifo = queue.resource.endswith(".fifo")
-    if subject.topic.is_fifo:
-        if subject.endpoint.endswith(".fifo") and not is_fifo:
-            raise Malformed(
-                f"{_REDRIVE}: must use a FIFO queue as DLQ for a FIFO Subscription to a FIFO Topic."
-            )
-    elif is_fifo:
-        # Messages of a standard topic have no group.
-        raise Malformed(
-            f"{_REDRIVE}: must use a standard queue as DLQ for a Subscription to a standard Topic."
-        )
+    check_dead_letter(
+        policy.get("deadLetterTargetArn"),
+        is_fifo=subject.topic.is_fifo,
+        endpoint=subject.endpoint,
+    )
     return value
 
 
 def _delivery_policy(subject: Subject, value: str) -> str:
-    if subject.protocol not in WEB:
-        raise Malformed(
-            f"{_DELIVERY}: Delivery protocol [{subject.protocol}] does not support a delivery "
-            "policy."
-        )
-    return delivery_policies.parse_subscription(value)
+    return check_delivery_policy(subject.protocol, value)
 
 
 def _role_arn(subject: Subject, value: str) -> str:
@@ -243,11 +215,53 @@ def _role_arn(subject: Subject, value: str) -> str:
 
 
 def _replay_policy(subject: Subject, value: str) -> str:
-    if _is_nothing(value):
+    if is_nothing(value):
         return ""
     _check_length(REPLAY, value)
-    check_replay_policy(subject.topic, subject.protocol, value, subject.present)
+    _check_replay_policy(subject.topic, subject.protocol, value, subject.present)
     return value
+
+
+def _check_replay_policy(topic: Topic, protocol: str, text: str, present: datetime) -> None:
+    """Raises Malformed for a policy that is none, or that this subscription cannot have."""
+    if not topic.is_fifo or not topic.archive_days or protocol != "sqs":
+        raise _wrong("only subscriptions of queues to FIFO topics with an ArchivePolicy have one")
+    replay = _parsed(text)
+    if replay.ending_at is not None and replay.starting_at >= replay.ending_at:
+        raise _wrong("StartingPoint must be before EndingPoint")
+    if replay.starting_at < present - timedelta(days=topic.archive_days):
+        raise _wrong("StartingPoint is before the archive's retention period")
+
+
+def _parsed(text: str) -> Replay:
+    try:
+        policy = orjson.loads(text)
+    except (ValueError, RecursionError):
+        policy = None
+    if not isinstance(policy, dict):
+        raise _wrong("failed to parse JSON.")
+    if not policy.keys() <= _REPLAY_MEMBERS:
+        raise _wrong("only PointType, StartingPoint and EndingPoint are supported")
+    if policy.get("PointType") != "Timestamp":
+        raise _wrong("PointType must be Timestamp")
+    starting_at = _instant("StartingPoint", policy.get("StartingPoint"))
+    ending = policy.get("EndingPoint")
+    return Replay(starting_at, None if ending is None else _instant("EndingPoint", ending))
+
+
+def _instant(name: str, value: object) -> datetime:
+    """ISO 8601; without an offset it is UTC."""
+    try:
+        instant = datetime.fromisoformat(value if isinstance(value, str) else "")
+        if instant.tzinfo is None:
+            instant = instant.replace(tzinfo=UTC)
+        return instant.astimezone(UTC)
+    except (ValueError, OverflowError):
+        raise _wrong(f"{name} must be a time in ISO 8601") from None
+
+
+def _wrong(reason: str) -> Malformed:
+    return Malformed(f"ReplayPolicy: {reason}")
 
 
 _PARSERS: dict[str, Callable[[Subject, str], str]] = {
