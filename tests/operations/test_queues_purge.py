@@ -49,7 +49,7 @@ async def test_purge_removes_visible_in_flight_and_delayed_messages(world: World
 async def test_purge_in_many_batches_keeps_what_is_sent_meanwhile(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gateway.operations.queues.queue_contents._PURGED_PER_BATCH", 3)
+    monkeypatch.setattr("gateway.operations.queues.queues._PURGED_PER_BATCH", 3)
     queue = await world.make_queue("orders")
     for _ in range(20):
         await world.send(queue, "before")

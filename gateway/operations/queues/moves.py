@@ -6,8 +6,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 from uuid import UUID, uuid4
 
-from protocol import arns
-from protocol.errors import Malformed
 from storage.errors import MoveQueueAbsent, MoveRefused, OverLimit, ResourceNotFound
 from storage.model import MoveTask, Queue
 from storage.queues import moves, queues
@@ -18,16 +16,11 @@ if TYPE_CHECKING:
     from storage.database import Transaction
 
 
-async def _queue(tx: Transaction, caller: Caller, arn_text: str, *, is_source: bool) -> Queue:
+async def _queue(tx: Transaction, caller: Caller, arn: str, *, is_source: bool) -> Queue:
     """The caller's queue of that ARN. Raises MoveQueueAbsent."""
-    queue = None
-    try:
-        arn = arns.parse_queue(arn_text)
-    except Malformed:
-        raise MoveQueueAbsent(is_source=is_source) from None
-    if (arn.account_id, arn.region) == (caller.account_id, caller.region):
-        queue = await queues.find(tx, arn.account_id, arn.region, arn.resource)
-    if queue is None:
+    queue = await queues.find_by_arn(tx, arn)
+    place = (caller.account_id, caller.region)
+    if queue is None or (queue.account_id, queue.region) != place:
         raise MoveQueueAbsent(is_source=is_source)
     return queue
 

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, NamedTuple
 
-from gateway.operations.queues import queue_contents
 from gateway.operations.queues.dead_letters import check_dead_letter_queue
 from gateway.operations.queues.live_queues import current, locked
 from protocol import names
@@ -30,6 +29,7 @@ if TYPE_CHECKING:
 
 FIFO_SUFFIX = ".fifo"
 _CREATE_ATTEMPTS = 5
+_PURGED_PER_BATCH = 2_000
 
 Change = Callable[[Mapping[str, str]], Mapping[str, str]]
 """From what is there to what is to be; it may refuse."""
@@ -303,7 +303,17 @@ async def purge_queue(
             ):
                 raise PurgeQueueInProgress(queue.name, interval_seconds)
         last_sequence = await queue.kind.last_number(tx)
-    return await queue_contents.empty(engine, queue, last_sequence)
+    deleted = 0
+    after: int | None = 0
+    # In short transactions, for there may be millions.
+    while after is not None:
+        async with engine.database.transaction() as tx:
+            step = await queue.kind.purge(
+                tx, queue.queue_id, up_to=last_sequence, after=after, limit=_PURGED_PER_BATCH
+            )
+        deleted += step.messages
+        after = step.after
+    return deleted
 
 
 async def delete_queue(engine: Engine, caller: Caller, queue: Queue) -> None:
