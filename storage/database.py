@@ -70,17 +70,21 @@ def is_lost(error: BaseException) -> bool:
     return isinstance(error, OSError)
 
 
+FAILURES = (
+    asyncpg.PostgresError,
+    asyncpg.InterfaceError,
+    asyncpg.InternalClientError,
+    OSError,
+)
+"""What asyncpg raises."""
+
+
 @contextlib.asynccontextmanager
 async def unavailable_when_lost() -> AsyncIterator[None]:
     """Turn the errors of a lost database into ``Unavailable``; leave every other one alone."""
     try:
         yield
-    except (
-        asyncpg.PostgresError,
-        asyncpg.InterfaceError,
-        asyncpg.InternalClientError,
-        OSError,
-    ) as error:
+    except FAILURES as error:
         if is_lost(error):
             raise Away(_NOT_NOW) from error
         if is_unavailable(error):

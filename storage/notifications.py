@@ -8,7 +8,7 @@ from zlib import crc32
 
 import asyncpg
 
-from storage.database import Database, is_lost, unavailable_when_lost
+from storage.database import FAILURES, Database, is_lost, unavailable_when_lost
 from storage.errors import Away, Unavailable
 from storage.queries import load
 
@@ -97,12 +97,7 @@ class Notifications:
         """Send one payload; Unavailable when the connection does not work any more."""
         try:
             await self._connection.execute(_NOTIFY, _CHANNEL, payload)
-        except (
-            asyncpg.PostgresError,
-            asyncpg.InterfaceError,
-            asyncpg.InternalClientError,
-            OSError,
-        ) as error:
+        except FAILURES as error:
             raise (Away if is_lost(error) else Unavailable)(str(error)) from error
 
     def drop(self) -> None:

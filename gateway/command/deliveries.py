@@ -7,9 +7,9 @@ import asyncio
 import contextlib
 import json
 import sys
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from datetime import UTC, datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gateway.command.privileges import give_up_root
 from gateway.configuration.settings import Settings
@@ -26,6 +26,9 @@ from storage.embedded.data_directory import holder_of
 from storage.embedded.server import running_dsn
 from storage.errors import Unavailable
 from storage.migrate import pending
+
+if TYPE_CHECKING:
+    from storage.database import Transaction
 
 _PER_TRANSACTION = 1_000
 _WIDEST = 60
@@ -213,16 +216,13 @@ async def _redrive(
     options: argparse.Namespace,
 ) -> int:
     ids = None if options.all else options.ids
-    count = after = 0
-    while True:
-        async with database.transaction() as tx:
-            found = await delivery_inspection.redrive(
-                tx, now, ids, after=after, topic=topic, limit=_PER_TRANSACTION
-            )
-        count += len(found)
-        if len(found) < _PER_TRANSACTION:
-            return _told("redriven", count, options)
-        after = found[-1]
+
+    async def some(tx: Transaction, after: int) -> list[int]:
+        return await delivery_inspection.redrive(
+            tx, now, ids, after=after, topic=topic, limit=_PER_TRANSACTION
+        )
+
+    return _told("redriven", await _all(database, some), options)
 
 
 async def _delete(database: Database, topic: TopicName | None, options: argparse.Namespace) -> int:
@@ -230,15 +230,24 @@ async def _delete(database: Database, topic: TopicName | None, options: argparse
     if not options.yes and not _agreed(options):
         print("Nothing was deleted.")
         return 1
+
+    async def some(tx: Transaction, after: int) -> list[int]:
+        return await delivery_inspection.delete_some(
+            tx, ids, after=after, topic=topic, limit=_PER_TRANSACTION
+        )
+
+    return _told("deleted", await _all(database, some), options)
+
+
+async def _all(database: Database, some: Callable[[Transaction, int], Awaitable[list[int]]]) -> int:
+    """How many there were, some in each transaction."""
     count = after = 0
     while True:
         async with database.transaction() as tx:
-            found = await delivery_inspection.delete_some(
-                tx, ids, after=after, topic=topic, limit=_PER_TRANSACTION
-            )
+            found = await some(tx, after)
         count += len(found)
         if len(found) < _PER_TRANSACTION:
-            return _told("deleted", count, options)
+            return count
         after = found[-1]
 
 

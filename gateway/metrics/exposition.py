@@ -329,36 +329,38 @@ class _Depths(Collector):
         yield hidden
 
 
-class _Pending(Collector):
-    def __init__(self, gauges: Gauges) -> None:
-        self._gauges = gauges
+class _Gauges(Collector):
+    """Single numbers: the end of each name, the number, and what it is."""
+
+    def __init__(self, prefix: str, *rows: tuple[str, float, str]) -> None:
+        self._prefix = prefix
+        self._rows = rows
 
     def collect(self) -> Iterator[Metric]:
-        gauges = self._gauges
-        for name, value, text in (
-            ("pending", gauges.pending, "Deliveries to be made; estimated above 10,000."),
-            ("exhausted", gauges.exhausted, "Deliveries given up and kept; likewise."),
-            (
-                "oldest_pending_seconds",
-                gauges.oldest_pending_seconds,
-                "Age of the oldest of the first deliveries of up to 1,000 subscriptions.",
-            ),
-        ):
-            yield GaugeMetricFamily(f"queuegate_deliveries_{name}", text, value=value)
+        for name, value, text in self._rows:
+            yield GaugeMetricFamily(f"{self._prefix}_{name}", text, value=value)
 
 
-class _Disk(Collector):
-    def __init__(self, room: Room, refuses: bool) -> None:
-        self._room = room
-        self._refuses = refuses
+def _pending(gauges: Gauges) -> Collector:
+    return _Gauges(
+        "queuegate_deliveries",
+        ("pending", gauges.pending, "Deliveries to be made; estimated above 10,000."),
+        ("exhausted", gauges.exhausted, "Deliveries given up and kept; likewise."),
+        (
+            "oldest_pending_seconds",
+            gauges.oldest_pending_seconds,
+            "Age of the oldest of the first deliveries of up to 1,000 subscriptions.",
+        ),
+    )
 
-    def collect(self) -> Iterator[Metric]:
-        for name, value, text in (
-            ("free_bytes", self._room.free_bytes, "What the bundled database may still use."),
-            ("low_water_bytes", self._room.low_water_bytes, "With less free, sends are refused."),
-            ("refuses_sends", float(self._refuses), "1 while sends are refused for it."),
-        ):
-            yield GaugeMetricFamily(f"queuegate_disk_{name}", text, value=value)
+
+def _disk(room: Room, refuses: bool) -> Collector:
+    return _Gauges(
+        "queuegate_disk",
+        ("free_bytes", room.free_bytes, "What the bundled database may still use."),
+        ("low_water_bytes", room.low_water_bytes, "With less free, sends are refused."),
+        ("refuses_sends", float(refuses), "1 while sends are refused for it."),
+    )
 
 
 class _Sum(Collector):
@@ -415,10 +417,10 @@ def process_page(numbers: Numbers, wants: Wants) -> bytes:
 
 def depth_page(found: list[depths.Depth], deliveries: Gauges | None, wants: Wants) -> bytes:
     """The gauges of what the database holds."""
-    pending = () if deliveries is None else (_Pending(deliveries),)
+    pending = () if deliveries is None else (_pending(deliveries),)
     return _page(wants, _Depths(found), *pending)
 
 
 def disk_page(room: Room | None, wants: Wants, *, refuses: bool) -> bytes:
     """The gauges of the disk that is ours to watch; nothing if none is."""
-    return b"" if room is None else _page(wants, _Disk(room, refuses))
+    return b"" if room is None else _page(wants, _disk(room, refuses))

@@ -101,26 +101,6 @@ class Tracing:
         return self._tracer.start_span("fire", _NOWHERE, SpanKind.PRODUCER, start_time=began)
 
 
-class Running:
-    """A span around a ``with``; an exception that leaves it is told by its name alone."""
-
-    __slots__ = ("_span",)
-
-    def __init__(self, span: Span) -> None:
-        self._span = span
-
-    def __enter__(self) -> None:
-        """It has begun already."""
-
-    def __exit__(
-        self, kind: type[BaseException] | None, _: BaseException | None, __: TracebackType | None
-    ) -> None:
-        if kind is not None:
-            self._span.set_attribute("error.type", kind.__name__)
-            self._span.set_status(StatusCode.ERROR)
-        self._span.end()
-
-
 class Noting:
     """Notes in the span of a request what came of a ``with``: the class of the exception."""
 
@@ -137,6 +117,20 @@ class Noting:
     ) -> None:
         if kind is not None:
             self._span.set_attribute("error.type", kind.__name__)
+
+
+class Running(Noting):
+    """A span around a ``with``; an exception that leaves it is told by its name alone."""
+
+    __slots__ = ()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, _: BaseException | None, __: TracebackType | None
+    ) -> None:
+        super().__exit__(kind, _, __)
+        if kind is not None:
+            self._span.set_status(StatusCode.ERROR)
+        self._span.end()
 
 
 class Attempt:

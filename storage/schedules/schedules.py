@@ -34,6 +34,18 @@ _SET_STATE = _SQL["set_state"].text
 _DELETE = _SQL["delete"].text
 _PAGE = _SQL["page"].text
 
+_PLAIN_RULES = (
+    *("is_active", "next_fire_at", "due_at", "catchup", "catchup_limit", "failure_threshold"),
+    *("deletes_itself", "window_seconds", "starts_at", "ends_at", "max_attempts"),
+    *("max_age_seconds", "client_token"),
+)
+"""Members that are columns of the same name, in the order of the parameters of statements."""
+_PLAIN = (
+    *_PLAIN_RULES,
+    *("account_id", "region", "group_id", "schedule_id", "group_name", "failure_count"),
+    *("last_error", "last_fired_at", "last_scheduled_for", "fired_count", "skipped_count"),
+    *("created_at", "modified_at"),
+)
 _NO_GROUP = 0
 _LAST_GROUP = (1 << 31) - 1
 
@@ -68,58 +80,16 @@ def to_json(value: Mapping[str, Any]) -> str:
 
 def schedule_of(row: asyncpg.Record) -> Schedule:
     """The schedule of a row of the table with ``group_name``."""
-    dead_letter = row["dead_letter"]
-    return Schedule(
-        account_id=row["account_id"],
-        region=row["region"],
-        group_id=row["group_id"],
-        name=row["schedule_name"],
-        spec=json.loads(row["spec"]),
-        timing=json.loads(row["timing"]),
-        target=json.loads(row["target"]),
-        is_active=row["is_active"],
-        catchup=row["catchup"],
-        catchup_limit=row["catchup_limit"],
-        failure_threshold=row["failure_threshold"],
-        deletes_itself=row["deletes_itself"],
-        window_seconds=row["window_seconds"],
-        starts_at=row["starts_at"],
-        ends_at=row["ends_at"],
-        max_attempts=row["max_attempts"],
-        max_age_seconds=row["max_age_seconds"],
-        dead_letter=None if dead_letter is None else json.loads(dead_letter),
-        client_token=row["client_token"],
-        next_fire_at=row["next_fire_at"],
-        due_at=row["due_at"],
-        schedule_id=row["schedule_id"],
-        group_name=row["group_name"],
-        failure_count=row["failure_count"],
-        last_error=row["last_error"],
-        last_fired_at=row["last_fired_at"],
-        last_scheduled_for=row["last_scheduled_for"],
-        fired_count=row["fired_count"],
-        skipped_count=row["skipped_count"],
-        created_at=row["created_at"],
-        modified_at=row["modified_at"],
-    )
+    members: dict[str, Any] = {name: row[name] for name in _PLAIN}
+    for name in ("spec", "timing", "target", "dead_letter"):
+        members[name] = None if row[name] is None else json.loads(row[name])
+    return Schedule(name=row["schedule_name"], **members)
 
 
 def _rules(new: NewSchedule) -> tuple[object, ...]:
     """What ``create`` and ``replace`` both write, in the order of their parameters."""
     return (
-        new.is_active,
-        new.next_fire_at,
-        new.due_at,
-        new.catchup,
-        new.catchup_limit,
-        new.failure_threshold,
-        new.deletes_itself,
-        new.window_seconds,
-        new.starts_at,
-        new.ends_at,
-        new.max_attempts,
-        new.max_age_seconds,
-        new.client_token,
+        *[getattr(new, name) for name in _PLAIN_RULES],
         new.target["kind"],
         to_json(new.timing),
         to_json(new.target),
