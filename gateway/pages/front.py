@@ -104,7 +104,7 @@ def front_routes(settings: Settings) -> list[Route]:
     package = metadata("queuegate")
 
     async def front(request: Request) -> Response:
-        """GET /, for browsers (``page_paths.is_front_page``)."""
+        """GET /, for browsers (``paths.is_page``)."""
         endpoint = settings.base_url or url_asked(request.scope, request.headers)
         page = _PAGE.substitute(
             endpoint=escape(endpoint),
