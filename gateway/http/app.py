@@ -66,8 +66,10 @@ class App:
         if scope["type"] == "websocket":
             scope = {**scope, "method": "GET"}
         path = scope["raw_path"].decode("latin-1")
-        entrance = next(one for one in self._entrances if one.is_for(path, scope))
-        await self._enter(entrance, path, scope, receive, send)
+        for entrance in self._entrances:
+            if entrance.is_for(path, scope):
+                await self._enter(entrance, path, scope, receive, send)
+                return
 
     async def _enter(
         self, entrance: Entrance, path: str, scope: Scope, receive: Receive, send: Send
@@ -127,9 +129,10 @@ class App:
         if scope["type"] == "websocket":
             # Before it is accepted that is a 403.
             answer.status = 403
-            await answer({"type": "websocket.close"})
+            await answer.send({"type": "websocket.close"})
             return
-        writing = _send(answer, response, scope["method"] == "HEAD")
+        answer.status = response.status
+        writing = _send(answer.send, response, scope["method"] == "HEAD")
         if isinstance(response.body, bytes):
             await writing
         else:
@@ -193,6 +196,8 @@ class _Gone(Exception):
 class Reader:
     """Reads a request; its bytes count until ``reading`` ends."""
 
+    __slots__ = ("most", "reading", "receive")
+
     def __init__(self, receive: Receive, traffic: Traffic, most: int) -> None:
         self.receive = receive
         self.reading = Reading(traffic)
@@ -201,7 +206,9 @@ class Reader:
 
     async def __call__(self) -> MutableMapping[str, Any]:
         """The next message; RequestTooLarge or Unavailable when there must be no more."""
-        message = await self.receive()
+        return self._counted(await self.receive())
+
+    def _counted(self, message: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
         if message["type"] != "http.request":
             return message
         if not self.reading.add(len(message.get("body", b""))):
@@ -217,7 +224,7 @@ class Reader:
             raise self._too_large()
         parts = []
         while True:
-            message = await self()
+            message = self._counted(await self.receive())
             if message["type"] == "http.disconnect":
                 raise _Gone
             parts.append(message.get("body", b""))
@@ -231,24 +238,26 @@ class Reader:
 
 
 class _Answer:
-    """Sends an answer, and knows what is counted of it."""
+    """What is counted of an answer. A face of ASGI sends by it."""
+
+    __slots__ = ("action", "has_begun", "route", "send", "status")
 
     def __init__(self, send: Send, route: str) -> None:
-        self._send = send
+        self.send = send
         self.route = route
         self.action = ""
         self.status = _ABANDONED
         self.has_begun = False
 
     async def __call__(self, message: MutableMapping[str, Any]) -> None:
-        """Send a message."""
+        """Send a message of a face of ASGI."""
         if message["type"] == "http.response.start":
             self.status = message["status"]
             self.has_begun = True
         elif message["type"] == "websocket.accept":
             self.status = 101
             self.has_begun = True
-        await self._send(message)
+        await self.send(message)
 
 
 async def _unless_gone(work: Awaitable[Result], scope: Scope, receive: Receive) -> Result:
