@@ -12,7 +12,7 @@ rate counts elapsed time and knows no zone.
 
 from protocol.expressions.aws import parse_aws
 from protocol.expressions.descriptions import human_readable
-from protocol.expressions.native import parse_native
+from protocol.expressions.forms import parse_form
 from protocol.expressions.phrases import PHRASES, PHRASES_READ_AT
 from protocol.expressions.refusal import Unparsable
 from protocol.expressions.timing import Timing, canonical
@@ -25,5 +25,5 @@ __all__ = [
     "canonical",
     "human_readable",
     "parse_aws",
-    "parse_native",
+    "parse_form",
 ]

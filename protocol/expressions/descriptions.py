@@ -7,7 +7,7 @@ from datetime import UTC
 
 from protocol.expressions.calendars import Fields
 from protocol.expressions.days import LastDay, NearestWorkday, NthWeekday, OnDays
-from protocol.expressions.fields import aws_fields, native_fields
+from protocol.expressions.fields import aws_fields, vixie_fields
 from protocol.expressions.grammar import DAY_NAMES, MONTH_NAMES
 from protocol.expressions.timing import Timing
 
@@ -27,7 +27,7 @@ def human_readable(timing: Timing) -> str:
         return f"Once at {timing.instant.astimezone(UTC).replace(tzinfo=None)} UTC"
     if timing.kind == "rate":
         return f"Every {_interval(timing.seconds)}"
-    fields = (native_fields if timing.kind == "cron" else aws_fields)(timing.expression)
+    fields = (vixie_fields if timing.kind == "cron" else aws_fields)(timing.expression)
     days, clocks = _days(fields), _clocks(fields)
     if days is None or clocks is None:
         kind = "cron expression " if timing.kind == "cron" else ""

@@ -67,19 +67,19 @@ AWS_YEAR = Field("year", FIRST_YEAR, _LAST_AWS_YEAR)
 NATIVE = (MINUTE, HOUR, MONTHDAY, MONTH, WEEKDAY)
 
 
-def native_text(expression: str) -> str:
+def vixie_text(expression: str) -> str:
     """The expression with single blanks and its alias written out."""
     text = " ".join(expression.split())
     return ALIASES.get(text.lower(), text)
 
 
-def native_fields(expression: str) -> Fields:
+def vixie_fields(expression: str) -> Fields:
     """Five fields as in crontab(5); Unparsable names the field, what it holds and what it may hold.
 
     When both days of month and days of week are restricted (neither begins with `*`), a day that
     fits one of them is meant (crontab(5)).
     """
-    texts = _split(native_text(expression))
+    texts = _split(vixie_text(expression))
     plain = [
         _plain(one, text, place, is_aws=False)
         for place, (one, text) in enumerate(zip(NATIVE, texts, strict=True), 1)

@@ -14,7 +14,7 @@ from functools import cache
 from itertools import product
 from zoneinfo import ZoneInfo
 
-from protocol.expressions.fields import native_fields
+from protocol.expressions.fields import vixie_fields
 from protocol.expressions.intervals import interval_cron, interval_seconds, parse_every
 from protocol.expressions.refusal import Unparsable, shown
 from protocol.expressions.timing import Timing, written
@@ -42,7 +42,7 @@ class Asked:
         return Unparsable(f"when: {shown(self.text)}: {reason}.")
 
     def cron(self, expression: str) -> Timing:
-        if not native_fields(expression).ever_fires():
+        if not vixie_fields(expression).ever_fires():
             raise self.refusal("no year has that day")
         return Timing("cron", expression=expression, timezone=self.zone.key)
 

@@ -9,7 +9,7 @@ from functools import lru_cache
 from typing import Literal, cast
 
 from protocol.expressions.calendars import Calendar
-from protocol.expressions.fields import aws_fields, native_fields
+from protocol.expressions.fields import aws_fields, vixie_fields
 from protocol.expressions.refusal import Unparsable
 from protocol.expressions.zones import zone_named
 
@@ -110,7 +110,7 @@ def written(instant: datetime | None) -> str:
 # About 2 KB each.
 @lru_cache(maxsize=4096)
 def _calendar(kind: Kind, expression: str, timezone: str) -> Calendar:
-    read = native_fields if kind == "cron" else aws_fields
+    read = vixie_fields if kind == "cron" else aws_fields
     return Calendar(read(expression), zone_named(timezone))
 
 

@@ -550,7 +550,7 @@ async def test_a_run_fires_now_and_changes_nothing_of_the_schedule(
     run = await run_now(store.engine, store.caller, before)
     assert await store.get("s") == before
     [message] = await receive(queue)
-    assert run.msg_ids == [message.sequence]
+    assert [one.sequence for one in run.messages] == [message.sequence]
     assert [(one.queue_id, one.queue_name) for one in run.messages] == [
         (queue.queue_id, queue.name)
     ]
@@ -566,7 +566,7 @@ async def test_runs_of_a_fifo_queue_are_no_duplicates_of_each_other(
     schedule = await store.add("s", queue_target(queue, group_id="g"))
     runs = [await run_now(store.engine, store.caller, schedule) for _ in range(2)]
     assert [message.sequence for message in await receive(queue)] == [
-        number for run in runs for number in run.msg_ids
+        one.sequence for run in runs for one in run.messages
     ]
 
 

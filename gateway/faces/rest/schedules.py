@@ -132,7 +132,12 @@ async def _run(call: Call) -> Answer:
     return Answer(
         202,
         RunShown(
-            run.run_id, schedule.name, run.msg_ids, copies, run.scheduled_for, run.out_of_band
+            run.run_id,
+            schedule.name,
+            [copy.id for copy in copies],
+            copies,
+            run.scheduled_for,
+            run.out_of_band,
         ),
     )
 

@@ -35,11 +35,6 @@ class Run(NamedTuple):
     """Those in queues; web hooks get theirs besides."""
     out_of_band: bool = True
 
-    @property
-    def msg_ids(self) -> list[int]:
-        """The numbers of the messages, as the native API calls them."""
-        return [one.sequence for one in self.messages]
-
 
 async def _write(engine: Engine, dispatcher: Dispatcher, fire: Fire) -> Written:
     """Look up first: nobody waits for a connection with another one in hand."""

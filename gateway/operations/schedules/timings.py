@@ -5,14 +5,14 @@ from __future__ import annotations
 from datetime import datetime
 
 from gateway.operations.schedules.specs import Expression
-from protocol.expressions import Timing, Unparsable, parse_native
+from protocol.expressions import Timing, Unparsable, parse_form
 from storage.errors import InvalidParameterValue
 
 
 def timing_of(expression: Expression, now: datetime) -> Timing:
     """The timing of an expression written at ``now``. Raises InvalidParameterValue."""
     try:
-        return parse_native(
+        return parse_form(
             **{expression.form: expression.text}, timezone=expression.timezone, now=now
         )
     except Unparsable as error:

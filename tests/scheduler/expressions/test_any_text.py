@@ -14,7 +14,7 @@ from protocol.expressions import (
     Unparsable,
     human_readable,
     parse_aws,
-    parse_native,
+    parse_form,
 )
 from tests.scheduler.expressions.oracle import at
 
@@ -29,11 +29,11 @@ INTERVAL_TEXTS = st.lists(
 PHRASE_TEXTS = st.lists(st.sampled_from([*WORDS, "99:99", "13pm", "0th"]), max_size=8).map(" ".join)
 INSTANT_TEXTS = st.from_regex(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d)?(Z|[+-]\d\d:\d\d)?\Z")
 READERS: dict[str, tuple[Callable[[str], Timing], st.SearchStrategy[str]]] = {
-    "cron": (lambda text: parse_native(cron=text, now=NOW), CRON_TEXTS),
-    "every": (lambda text: parse_native(every=text, now=NOW), INTERVAL_TEXTS),
-    "when": (lambda text: parse_native(when=text, now=NOW), PHRASE_TEXTS),
+    "cron": (lambda text: parse_form(cron=text, now=NOW), CRON_TEXTS),
+    "every": (lambda text: parse_form(every=text, now=NOW), INTERVAL_TEXTS),
+    "when": (lambda text: parse_form(when=text, now=NOW), PHRASE_TEXTS),
     "fire_at": (
-        lambda text: parse_native(fire_at=text, timezone="Asia/Tokyo", now=NOW),
+        lambda text: parse_form(fire_at=text, timezone="Asia/Tokyo", now=NOW),
         INSTANT_TEXTS,
     ),
     "aws cron": (lambda text: parse_aws(f"cron({text})", anchor=NOW), CRON_TEXTS),
@@ -42,7 +42,7 @@ READERS: dict[str, tuple[Callable[[str], Timing], st.SearchStrategy[str]]] = {
         INSTANT_TEXTS,
     ),
     "aws": (lambda text: parse_aws(text, anchor=NOW), st.text()),
-    "zone": (lambda text: parse_native(every="1h", timezone=text, now=NOW), st.text()),
+    "zone": (lambda text: parse_form(every="1h", timezone=text, now=NOW), st.text()),
 }
 
 

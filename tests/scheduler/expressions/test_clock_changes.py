@@ -6,7 +6,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from protocol.expressions import Timing, parse_aws, parse_native
+from protocol.expressions import Timing, parse_aws, parse_form
 from tests.scheduler.expressions.oracle import DAY, at
 
 BERLIN, NEW_YORK, LORD_HOWE = "Europe/Berlin", "America/New_York", "Australia/Lord_Howe"
@@ -15,7 +15,7 @@ APIA, SAO_PAULO = "Pacific/Apia", "America/Sao_Paulo"
 
 def local(cron: str, zone: str, day: str) -> list[str]:
     """Local times of one day with their offsets."""
-    timing = parse_native(cron=cron, timezone=zone, now=at(day))
+    timing = parse_form(cron=cron, timezone=zone, now=at(day))
     found = timing.times(at(day) - DAY, at(day) + 2 * DAY, limit=10_000)
     shown = [one.astimezone(ZoneInfo(zone)) for one in found]
     return [f"{one:%d %H:%M%z}".removesuffix("00") for one in shown if one.date() == at(day).date()]
@@ -89,7 +89,7 @@ def test_the_hour_after_a_skipped_one_is_not_run_twice() -> None:
 
 
 def test_a_weekday_run_keeps_its_local_time() -> None:
-    timing = parse_native(when="every weekday at 9am", timezone=BERLIN, now=at("2026-01-01"))
+    timing = parse_form(when="every weekday at 9am", timezone=BERLIN, now=at("2026-01-01"))
     winter, summer = timing.next_after(at("2026-03-27")), timing.next_after(at("2026-03-30"))
     assert (winter, summer) == (at("2026-03-27T08:00"), at("2026-03-30T07:00"))
 
@@ -117,7 +117,7 @@ def test_rates_count_elapsed_time() -> None:
 def test_single_local_times(wall: str, zone: str, wanted: str) -> None:
     once = parse_aws(f"at({wall})", timezone=zone, anchor=at("2026-01-01"))
     assert once.instant == at(wanted)
-    assert once == parse_native(fire_at=wall, timezone=zone, now=at("2011-01-01"))
+    assert once == parse_form(fire_at=wall, timezone=zone, now=at("2011-01-01"))
 
 
 def test_aws_expressions_have_the_same_rules() -> None:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from protocol.expressions import Timing, parse_aws, parse_native
+from protocol.expressions import Timing, parse_aws, parse_form
 from tests.scheduler.expressions.oracle import DAY, at, aws_day, fires
 
 # A zone, and the day before a change of its clock.
@@ -142,7 +142,7 @@ def test_days_of_aws_expressions_are_those_of_the_oracle(days: tuple[str, str], 
 
 @pytest.mark.parametrize("cron", ["0 0 29 2 *", "0 0 29 2 1", "0 0 */29 2 1", "0 0 31 */2 *"])
 def test_rare_days_are_found(cron: str) -> None:
-    timing = parse_native(cron=cron, now=at("2096-03-01"))
+    timing = parse_form(cron=cron, now=at("2096-03-01"))
     found = timing.next_after(at("2096-03-01"))
     assert found is not None
     wanted = fires(cron, "UTC", found - 5 * DAY, 10)

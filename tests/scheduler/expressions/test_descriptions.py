@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from protocol.expressions import Timing, human_readable, parse_aws, parse_native
+from protocol.expressions import Timing, human_readable, parse_aws, parse_form
 from tests.scheduler.expressions.oracle import at
 
 NOW = at("2026-07-01T10:00")
@@ -39,7 +39,7 @@ NOW = at("2026-07-01T10:00")
     ],
 )  # fmt: skip
 def test_cron(cron: str, wanted: str) -> None:
-    assert human_readable(parse_native(cron=cron, timezone="Europe/Berlin", now=NOW)) == wanted
+    assert human_readable(parse_form(cron=cron, timezone="Europe/Berlin", now=NOW)) == wanted
 
 
 @pytest.mark.parametrize(

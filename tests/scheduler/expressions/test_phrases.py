@@ -10,7 +10,7 @@ from protocol.expressions import (
     Timing,
     Unparsable,
     canonical,
-    parse_native,
+    parse_form,
 )
 from tests.scheduler.expressions.oracle import at
 
@@ -19,7 +19,7 @@ DIVIDES = "only intervals that divide an hour or a day can be kept to some days"
 
 
 def read(phrase: str, timezone: str = "UTC") -> Timing:
-    return parse_native(when=phrase, timezone=timezone, now=PHRASES_READ_AT)
+    return parse_form(when=phrase, timezone=timezone, now=PHRASES_READ_AT)
 
 
 def becomes(timing: Timing) -> str:
@@ -89,7 +89,7 @@ def test_days_and_times_are_those_of_the_zone() -> None:
     assert becomes(read("tomorrow at 9am", "Pacific/Auckland")) == "2026-07-01T21:00:00Z"
     assert becomes(read("today at 11pm", "Pacific/Auckland")) == "2026-07-01T11:00:00Z"
     # At 09:00 UTC it is still Tuesday on Hawaii.
-    early = parse_native(
+    early = parse_form(
         when="next wednesday at 1am", timezone="Pacific/Honolulu", now=at("2026-07-01T09:00")
     )
     assert becomes(early) == "2026-07-01T11:00:00Z"

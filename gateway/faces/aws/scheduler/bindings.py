@@ -5,8 +5,6 @@ Members keep the rules of the model when they come here, so those that it requir
 
 from __future__ import annotations
 
-from typing import Any
-
 from gateway.faces.aws.face import Binding, Call, Members
 from gateway.faces.aws.scheduler import schedules, tags
 from gateway.faces.aws.scheduler.pages import last_of, page_size
@@ -39,10 +37,6 @@ async def list_schedules(call: Call) -> Members:
     return await schedules.list_schedules(call.engine, call.caller, call.members)
 
 
-def _pairs(given: list[dict[str, Any]] | None) -> tuple[tuple[str, str], ...]:
-    return tuple((tag["Key"], tag["Value"]) for tag in given or ())
-
-
 def _arn_of(group: ScheduleGroup) -> str:
     return schedule_group_arn(group.region, group.account_id, group.name)
 
@@ -60,7 +54,7 @@ def _shown(group: ScheduleGroup) -> Members:
 
 async def create_schedule_group(call: Call) -> Members:
     members = call.members
-    given = tags.RULES.checked(_pairs(members.get("Tags")))
+    given = tags.checked_tags(members.get("Tags"))
     group = await groups.create_group(
         call.engine,
         call.caller,
@@ -96,24 +90,6 @@ async def list_schedule_groups(call: Call) -> Members:
     return {"ScheduleGroups": [_shown(group) for group in found], "NextToken": token}
 
 
-async def tag_resource(call: Call) -> None:
-    members = call.members
-    pairs = _pairs(members["Tags"])
-    await tags.tag_resource(call.engine, call.caller, members["ResourceArn"], pairs)
-
-
-async def untag_resource(call: Call) -> None:
-    members = call.members
-    arn, keys = members["ResourceArn"], members["TagKeys"]
-    await tags.untag_resource(call.engine, call.caller, arn, keys)
-
-
-async def list_tags_for_resource(call: Call) -> Members:
-    arn = call.members["ResourceArn"]
-    found = await tags.list_tags_for_resource(call.engine, call.caller, arn)
-    return {"Tags": [{"Key": key, "Value": value} for key, value in found.items()]}
-
-
 BINDINGS: dict[str, Binding] = {
     "CreateSchedule": create_schedule,
     "CreateScheduleGroup": create_schedule_group,
@@ -123,9 +99,7 @@ BINDINGS: dict[str, Binding] = {
     "GetScheduleGroup": get_schedule_group,
     "ListScheduleGroups": list_schedule_groups,
     "ListSchedules": list_schedules,
-    "ListTagsForResource": list_tags_for_resource,
-    "TagResource": tag_resource,
-    "UntagResource": untag_resource,
     "UpdateSchedule": update_schedule,
+    **tags.BINDINGS,
 }
 """Actions of EventBridge Scheduler."""

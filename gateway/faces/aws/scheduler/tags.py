@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
+from gateway.faces.aws.face import Binding, Call, Members
 from gateway.faces.aws.tags import Rules, removing
 from gateway.operations.schedules import groups
 from protocol import arns
 from protocol.errors import Malformed
 from storage.errors import ScheduleInvalid
-
-if TYPE_CHECKING:
-    from gateway.operations.caller import Caller
-    from gateway.operations.engine import Engine
 
 
 def _bad_characters() -> ScheduleInvalid:
@@ -21,7 +17,7 @@ def _bad_characters() -> ScheduleInvalid:
 
 
 _MOST = 200
-RULES = Rules(
+_RULES = Rules(
     _MOST,
     lambda: ScheduleInvalid(f"A schedule group has at most {_MOST} tags."),
     _bad_characters,
@@ -30,8 +26,14 @@ RULES = Rules(
 )
 
 
-def _group_of(caller: Caller, arn: str) -> str:
+def checked_tags(given: Sequence[Mapping[str, str]] | None) -> dict[str, str]:
+    """The tags of a request, in the order in which they were given. Raises ScheduleInvalid."""
+    return _RULES.checked((tag["Key"], tag["Value"]) for tag in given or ())
+
+
+def _group_of(call: Call) -> str:
     """The group of an ARN. Accounts and regions are namespaces: the caller sees its own."""
+    arn, caller = call.members["ResourceArn"], call.caller
     try:
         parsed = arns.parse(arn)
     except Malformed:
@@ -42,22 +44,23 @@ def _group_of(caller: Caller, arn: str) -> str:
     return name
 
 
-async def tag_resource(
-    engine: Engine, caller: Caller, arn: str, given: Sequence[tuple[str, str]]
-) -> None:
-    """Add tags; one whose key is there already gets the new value. Keys are case-sensitive.
-
-    Raises ScheduleInvalid and ResourceNotFound.
-    """
-    change = RULES.adding(RULES.checked(given))
-    await groups.change_tags(engine, caller, _group_of(caller, arn), change)
+async def tag_resource(call: Call) -> None:
+    change = _RULES.adding(checked_tags(call.members["Tags"]))
+    await groups.change_tags(call.engine, call.caller, _group_of(call), change)
 
 
-async def untag_resource(engine: Engine, caller: Caller, arn: str, tag_keys: Sequence[str]) -> None:
-    """Remove tags by key; keys that are not there are ignored. Raises ResourceNotFound."""
-    await groups.change_tags(engine, caller, _group_of(caller, arn), removing(tag_keys))
+async def untag_resource(call: Call) -> None:
+    change = removing(call.members["TagKeys"])
+    await groups.change_tags(call.engine, call.caller, _group_of(call), change)
 
 
-async def list_tags_for_resource(engine: Engine, caller: Caller, arn: str) -> Mapping[str, str]:
-    """All tags of the group, in the order in which they were added. Raises ResourceNotFound."""
-    return (await groups.find_group(engine, caller, _group_of(caller, arn))).tags
+async def list_tags_for_resource(call: Call) -> Members:
+    group = await groups.find_group(call.engine, call.caller, _group_of(call))
+    return {"Tags": [{"Key": key, "Value": value} for key, value in group.tags.items()]}
+
+
+BINDINGS: dict[str, Binding] = {
+    "ListTagsForResource": list_tags_for_resource,
+    "TagResource": tag_resource,
+    "UntagResource": untag_resource,
+}

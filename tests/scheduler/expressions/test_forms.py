@@ -8,7 +8,7 @@ from itertools import pairwise
 
 import pytest
 
-from protocol.expressions import Unparsable, canonical, parse_native
+from protocol.expressions import Unparsable, canonical, parse_form
 from tests.scheduler.expressions.oracle import at
 
 NOW = at("2026-07-01T10:00:30.25")
@@ -16,7 +16,7 @@ NOW = at("2026-07-01T10:00:30.25")
 
 def refusal(**form: str) -> str:
     with pytest.raises(Unparsable) as refused:
-        parse_native(**form, now=NOW)
+        parse_form(**form, now=NOW)
     return str(refused.value)
 
 
@@ -35,7 +35,7 @@ def refusal(**form: str) -> str:
     ],
 )
 def test_cron_is_kept_with_aliases_written_out(given: str, wanted: str) -> None:
-    timing = parse_native(cron=given, timezone="Asia/Tokyo", now=NOW)
+    timing = parse_form(cron=given, timezone="Asia/Tokyo", now=NOW)
     assert canonical(timing) == {"cron": wanted, "timezone": "Asia/Tokyo"}
 
 
@@ -87,7 +87,7 @@ def test_what_is_not_cron_is_refused(item: str) -> None:
 
 
 def test_a_day_that_comes_by_either_field_does_not_make_a_cron_impossible() -> None:
-    timing = parse_native(cron="0 0 30 2 mon", now=NOW)
+    timing = parse_form(cron="0 0 30 2 mon", now=NOW)
     assert timing.next_after(NOW) == at("2027-02-01")
 
 
@@ -130,7 +130,7 @@ def test_a_day_that_comes_by_either_field_does_not_make_a_cron_impossible() -> N
     ],
 )
 def test_intervals_become_cron_where_cron_can_say_them(every: str, wanted: str | int) -> None:
-    found = canonical(parse_native(every=every, timezone="Asia/Tokyo", now=NOW))
+    found = canonical(parse_form(every=every, timezone="Asia/Tokyo", now=NOW))
     if isinstance(wanted, str):
         assert found == {"cron": wanted, "timezone": "Asia/Tokyo"}
     else:
@@ -140,7 +140,7 @@ def test_intervals_become_cron_where_cron_can_say_them(every: str, wanted: str |
 @pytest.mark.parametrize("every", ["1m", "4m", "12m", "20m", "1h", "3h", "8h", "1d", "1w"])
 def test_intervals_that_become_cron_are_kept_to_the_second(every: str) -> None:
     seconds = {"m": 60, "h": 3600, "d": 86400, "w": 604800}[every[-1]] * int(every[:-1])
-    times = [*parse_native(every=every, now=NOW).times(NOW, limit=50)]
+    times = [*parse_form(every=every, now=NOW).times(NOW, limit=50)]
     apart = {(later - one).total_seconds() for one, later in pairwise(times)}
     assert apart == {seconds}
 
@@ -177,7 +177,7 @@ def test_intervals_have_limits(every: str) -> None:
     ],
 )
 def test_single_instants(fire_at: str, wanted: str) -> None:
-    timing = parse_native(fire_at=fire_at, timezone="Asia/Tokyo", now=NOW)
+    timing = parse_form(fire_at=fire_at, timezone="Asia/Tokyo", now=NOW)
     assert canonical(timing) == {"fire_at": wanted}
 
 
@@ -249,4 +249,4 @@ def test_croniter_is_not_imported_before_it_is_needed() -> None:
 def test_what_is_kept_as_it_was_written_is_not_long(form: str, text: str) -> None:
     """Blanks mean nothing, but they are kept and shown; and a megabyte takes long to read."""
     assert "at most" in refusal(**{form: text + " " * 1_000})
-    parse_native(**{form: text + " " * 100}, now=NOW)
+    parse_form(**{form: text + " " * 100}, now=NOW)

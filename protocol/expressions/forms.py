@@ -1,4 +1,4 @@
-"""The four ways in which the native API says when: cron, every, when, fire_at."""
+"""Our own four ways to say when: cron, every, when, fire_at."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo
 
-from protocol.expressions.fields import native_fields, native_text
+from protocol.expressions.fields import vixie_fields, vixie_text
 from protocol.expressions.intervals import parse_every
 from protocol.expressions.phrases import parse_when
 from protocol.expressions.refusal import Unparsable, shown
@@ -22,7 +22,7 @@ _LONGEST = 1_000
 """Of any form, blanks and all: it is kept and shown as it was written."""
 
 
-def parse_native(
+def parse_form(
     *,
     cron: str | None = None,
     every: str | None = None,
@@ -63,11 +63,11 @@ def parse_native(
 
 
 def _cron(text: str, timezone: str) -> Timing:
-    if not native_fields(text).ever_fires():
+    if not vixie_fields(text).ever_fires():
         raise Unparsable(
             f"Cron expression {shown(text)} never fires: none of its months has such a day."
         )
-    return Timing("cron", expression=native_text(text), timezone=timezone)
+    return Timing("cron", expression=vixie_text(text), timezone=timezone)
 
 
 def _fire_at(text: str, zone: ZoneInfo, now: datetime) -> Timing:
