@@ -395,6 +395,10 @@ class ScheduleQuotaExceeded(Rejected):
     kind = Kind.LIMIT
 
 
+class TopicKeepsArchive(Rejected):
+    """A topic that archives its messages is not deleted."""
+
+
 class SettingRefused(Rejected):
     """A policy of a subscription that is none, or does not fit it."""
 

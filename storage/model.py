@@ -231,6 +231,16 @@ class Topic:
     """0: nothing is archived."""
 
 
+TOPIC_DEFAULTS: Mapping[str, str] = {
+    "DisplayName": "",
+    "SignatureVersion": "1",
+    "TracingConfig": "PassThrough",
+    "ContentBasedDeduplication": "false",
+    "FifoThroughputScope": "Topic",
+}
+"""What an attribute of a topic that is not stored means (docs/contract/sns.md 3.3)."""
+
+
 @dataclass(frozen=True, slots=True)
 class Subscription:
     """One subscription. ``attributes``: what was set, under AWS's names, as it is read back."""

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, NamedTuple
 
 from storage.clocks.whose import EVERYBODYS, Whose
-from storage.model import Topic
+from storage.model import TOPIC_DEFAULTS, Topic
 from storage.notifications import tell_patterns_changed, tell_topic_changed
 from storage.planning import probe_by_key
 from storage.queries import load
@@ -41,14 +41,6 @@ _FIND_OUTDATED_ARCHIVES = _SQL["find_outdated_archives"].text
 _REMOVE_ARCHIVED = _SQL["remove_archived"].text
 _FORGET_DEDUPLICATION = _SQL["forget_deduplication"].text
 
-DEFAULT_ATTRIBUTES: Mapping[str, str] = {
-    "DisplayName": "",
-    "SignatureVersion": "1",
-    "TracingConfig": "PassThrough",
-    "ContentBasedDeduplication": "false",
-    "FifoThroughputScope": "Topic",
-}
-"""What an attribute that is not stored means (docs/contract/sns.md 3.3)."""
 _LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -94,7 +86,7 @@ def _topic(row: asyncpg.Record) -> Topic:
     attributes: dict[str, str] = json.loads(row["attributes"])
 
     def value(attribute_name: str) -> str:
-        return attributes.get(attribute_name, DEFAULT_ATTRIBUTES[attribute_name])
+        return attributes.get(attribute_name, TOPIC_DEFAULTS[attribute_name])
 
     account_id, region, name = row["account_id"], row["region"], row["topic_name"]
     return Topic(
@@ -129,7 +121,7 @@ def passing(account_id: str, region: str, name: str) -> Topic:
         tags={},
         created_at=_LONG_AGO,
         subscriptions_deleted=0,
-        signature_version=DEFAULT_ATTRIBUTES["SignatureVersion"],
+        signature_version=TOPIC_DEFAULTS["SignatureVersion"],
         content_based_deduplication=False,
         deduplication_per_group=False,
         archive_days=0,

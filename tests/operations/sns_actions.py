@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from gateway.faces.aws.face import Call
@@ -9,7 +11,10 @@ from gateway.faces.aws.sns.bindings import BINDINGS
 from gateway.faces.requests import Request
 from gateway.operations.caller import Caller
 from gateway.operations.engine import Engine
+from gateway.operations.topics.live_topics import find_topic
+from protocol.arns import parse_topic
 from protocol.detect import Detected
+from storage.model import Topic
 
 BASE_URL = "http://gateway.example:9324"
 
@@ -20,3 +25,74 @@ async def ask(engine: Engine, caller: Caller, action: str, **members: Any) -> di
     request = Request("POST", "/", b"", {}, b"", BASE_URL, BASE_URL, "id")
     call = Call(engine, caller, given, request, Detected("sns", "query", action))
     return await BINDINGS[action](call) or {}
+
+
+@dataclass(frozen=True)
+class CreateTopic:
+    """What CreateTopic is asked for."""
+
+    name: str | None
+    attributes: Mapping[str, str] = field(default_factory=dict)
+    tags: Mapping[str, str] = field(default_factory=dict)
+    data_protection_policy: str | None = None
+
+
+async def create_topic(engine: Engine, caller: Caller, request: CreateTopic) -> Topic:
+    """The topic as it is stored then."""
+    tags = [{"Key": key, "Value": value} for key, value in request.tags.items()]
+    made = await ask(
+        engine,
+        caller,
+        "CreateTopic",
+        Name=request.name,
+        Attributes=request.attributes,
+        Tags=tags,
+        DataProtectionPolicy=request.data_protection_policy,
+    )
+    return await find_topic(engine, parse_topic(made["TopicArn"]))
+
+
+async def delete_topic(engine: Engine, caller: Caller, arn: str | None) -> None:
+    await ask(engine, caller, "DeleteTopic", TopicArn=arn)
+
+
+async def get_topic_attributes(engine: Engine, caller: Caller, arn: str | None) -> dict[str, str]:
+    found: dict[str, str] = (await ask(engine, caller, "GetTopicAttributes", TopicArn=arn))[
+        "Attributes"
+    ]
+    return found
+
+
+async def set_topic_attribute(
+    engine: Engine, caller: Caller, arn: str | None, name: str | None, value: str | None
+) -> None:
+    await ask(
+        engine,
+        caller,
+        "SetTopicAttributes",
+        TopicArn=arn,
+        AttributeName=name,
+        AttributeValue=value,
+    )
+
+
+async def list_topics(
+    engine: Engine, caller: Caller, token: str | None = None
+) -> tuple[list[str], str | None]:
+    """ARNs, and the token of the next page."""
+    page = await ask(engine, caller, "ListTopics", NextToken=token)
+    return [one["TopicArn"] for one in page["Topics"]], page["NextToken"]
+
+
+async def get_data_protection_policy(engine: Engine, caller: Caller, arn: str | None) -> str | None:
+    found = await ask(engine, caller, "GetDataProtectionPolicy", ResourceArn=arn)
+    policy: str | None = found["DataProtectionPolicy"]
+    return policy
+
+
+async def put_data_protection_policy(
+    engine: Engine, caller: Caller, arn: str | None, policy: str | None
+) -> None:
+    await ask(
+        engine, caller, "PutDataProtectionPolicy", ResourceArn=arn, DataProtectionPolicy=policy
+    )

@@ -9,10 +9,9 @@ from uuid import UUID
 
 from gateway.operations.caller import Caller
 from gateway.operations.engine import Engine
-from gateway.operations.topics.topics import CreateTopic, create_topic
 from storage.model import Subscription
 from storage.topics import subscriptions
-from tests.operations.sns_actions import BASE_URL, ask
+from tests.operations.sns_actions import BASE_URL, CreateTopic, ask, create_topic
 
 __all__ = ["BASE_URL", "WEB_HOOK", "Subscriber"]
 

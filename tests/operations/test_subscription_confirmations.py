@@ -10,7 +10,6 @@ import pytest
 from gateway.operations.caller import Caller
 from gateway.operations.engine import Engine
 from gateway.operations.topics import confirmations, subscription_endings
-from gateway.operations.topics.topics import delete_topic
 from storage.errors import (
     AuthorizationError,
     InvalidParameter,
@@ -21,6 +20,7 @@ from storage.errors import (
 )
 from storage.topics import topics
 from tests.operations.conftest import ACCOUNT, REGION, RecordingWakeups, TestClock
+from tests.operations.sns_actions import delete_topic
 from tests.operations.subscribers import BASE_URL, WEB_HOOK, Subscriber
 
 SOME_TOKEN = "0123456789abcdef" * 16

@@ -13,7 +13,6 @@ import pytest
 
 from gateway.operations.caller import Caller
 from gateway.operations.engine import Engine
-from gateway.operations.topics.topics import delete_topic
 from storage.errors import (
     FilterPolicyLimitExceeded,
     InvalidParameter,
@@ -30,7 +29,7 @@ from tests.operations.conftest import (
     RecordingWakeups,
     TestClock,
 )
-from tests.operations.sns_actions import ask
+from tests.operations.sns_actions import ask, delete_topic
 from tests.operations.subscribers import BASE_URL, WEB_HOOK, Subscriber
 
 FUNCTION = f"arn:aws:lambda:{REGION}:{ACCOUNT}:function:handle"

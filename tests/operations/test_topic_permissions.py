@@ -12,13 +12,6 @@ import pytest
 from gateway.faces.aws.face import Members
 from gateway.operations.caller import Caller
 from gateway.operations.engine import Engine
-from gateway.operations.topics.topics import (
-    CreateTopic,
-    SetTopicAttributes,
-    create_topic,
-    get_topic_attributes,
-    set_topic_attributes,
-)
 from storage.errors import (
     InvalidParameter,
     NotFound,
@@ -28,6 +21,12 @@ from storage.errors import (
 )
 from tests.operations.aws import ask
 from tests.operations.conftest import ACCOUNT, REGION
+from tests.operations.sns_actions import (
+    CreateTopic,
+    create_topic,
+    get_topic_attributes,
+    set_topic_attribute,
+)
 
 OTHER = "999999999999"
 NOBODY = f"arn:aws:sns:{REGION}:{ACCOUNT}:nobody"
@@ -133,7 +132,7 @@ async def test_policy_with_one_bare_statement_is_added_to(
     engine: Engine, caller: Caller, arn: str
 ) -> None:
     policy = '{"Statement":{"Sid":"own","Effect":"Deny"}}'
-    await set_topic_attributes(engine, caller, SetTopicAttributes(arn, "Policy", policy))
+    await set_topic_attribute(engine, caller, arn, "Policy", policy)
     await add(engine, caller, arn)
     assert [each["Sid"] for each in await statements(engine, caller, arn)] == ["own", "label"]
 
@@ -231,7 +230,7 @@ async def test_statement_that_is_as_deep_as_can_be_gets_no_others(
     for levels in range(260, 0, -1):
         deep = '{"Statement":{"Sid":"deep","Condition":' + "[" * levels + "]" * levels + "}}"
         with contextlib.suppress(InvalidParameter):
-            await set_topic_attributes(engine, caller, SetTopicAttributes(arn, "Policy", deep))
+            await set_topic_attribute(engine, caller, arn, "Policy", deep)
             break
     with pytest.raises(InvalidParameter, match="Policy Error"):
         await add(engine, caller, arn)

@@ -15,8 +15,9 @@ from gateway.operations.topics.preparing import Publisher
 from gateway.operations.topics.publishing import PublishMessage, publish
 from gateway.operations.topics.subscription_endings import end
 from gateway.operations.topics.subscriptions import Subscribe, subscribe
-from gateway.operations.topics.topics import CreateTopic, create_topic
+from protocol.arns import parse_topic
 from storage.queues.rows import dedup_key
+from tests.operations.sns_actions import CreateTopic, create_topic
 from tests.simulation.model import Impossible, Message, ModelQueue, ModelTopic
 from tests.simulation.world import CALLER, World
 
@@ -61,7 +62,7 @@ class Topics:
         attributes = {"RawMessageDelivery": "true"}
         if wanted:
             attributes["FilterPolicy"] = f'{{"kind":["{wanted}"]}}'
-        stored = await find_topic(engine, CALLER, topic.arn)
+        stored = await find_topic(engine, parse_topic(topic.arn))
         request = Subscribe("sqs", arn, attributes, lambda _: True)
         topic.arns[queue] = (await subscribe(engine, CALLER, stored, request)).arn
         topic.subscribers[queue] = wanted

@@ -9,12 +9,12 @@ from typing import Any, NamedTuple
 from gateway.faces.aws.face import Binding, Call, Members
 from gateway.faces.aws.refusals import failed_entry
 from gateway.faces.aws.sns import direct_messages, publish_checks
+from gateway.faces.aws.sns.topic_arns import checked_topic_arn
 from gateway.operations.engine import Engine
 from gateway.operations.queues.messages import answered
 from gateway.operations.queues.receiving import Reply
 from gateway.operations.topics import publishing
 from gateway.operations.topics.fan_out import Outgoing
-from gateway.operations.topics.live_topics import checked_topic_arn
 from gateway.operations.topics.preparing import Publisher
 from gateway.operations.topics.publishing import Published, PublishMessage
 from gateway.operations.topics.topic_cache import Audience

@@ -8,10 +8,10 @@ import orjson
 
 from gateway.faces.aws import permissions
 from gateway.faces.aws.face import Binding, Call
+from gateway.faces.aws.sns.topic_arns import checked_topic_arn
+from gateway.faces.aws.sns.topic_attributes import effective_policy
 from gateway.operations.limits import LIMITS
 from gateway.operations.topics import topics
-from gateway.operations.topics.live_topics import checked_topic_arn
-from gateway.operations.topics.topic_attributes import effective_policy
 from protocol import names
 from storage.errors import InvalidParameter, ValidationFailed
 from storage.model import Topic

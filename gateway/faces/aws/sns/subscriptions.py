@@ -9,13 +9,13 @@ from gateway.faces.aws.face import Binding, Call, Members
 from gateway.faces.aws.sns import subscription_attributes
 from gateway.faces.aws.sns.subscription_attributes import REPLAY, Subject
 from gateway.faces.aws.sns.subscription_endpoints import check_endpoint, is_confirmed_at_once
+from gateway.faces.aws.sns.topic_arns import find_topic
 from gateway.operations.topics import (
     confirmations,
     push_endpoints,
     subscription_endings,
     subscriptions,
 )
-from gateway.operations.topics.live_topics import find_topic
 from gateway.operations.topics.pages import position_behind
 from gateway.operations.topics.subscriptions import Change, Subscribe, SubscriptionPage
 from protocol import arns
@@ -53,7 +53,7 @@ def _checked_arn(subscription_arn: str | None) -> str:
 
 async def subscribe(call: Call) -> Members:
     members, engine, caller = call.members, call.engine, call.caller
-    topic = await find_topic(engine, caller, members.get("TopicArn"))
+    topic = await find_topic(call)
     protocol, endpoint = members.get("Protocol"), members.get("Endpoint") or ""
     if protocol is None:
         raise ValidationFailed("protocol")
@@ -174,7 +174,7 @@ async def list_subscriptions_by_topic(call: Call) -> Members:
     """Those of push endpoints that were deleted are left out of their page, which still leads to
     the next one, as on AWS (docs/contract/sns.md 3.4)."""
     engine, members = call.engine, call.members
-    topic = await find_topic(engine, call.caller, members.get("TopicArn"))
+    topic = await find_topic(call)
     page = await subscriptions.list_of_topic(
         engine,
         topic,

@@ -7,9 +7,9 @@ from contextlib import contextmanager
 from typing import Any
 
 from gateway.faces.aws.face import Binding, Call, Members
+from gateway.faces.aws.sns.topic_arns import checked_topic_arn, find_topic
 from gateway.faces.aws.tags import MOST, Rules, removing
 from gateway.operations.topics import topics
-from gateway.operations.topics.live_topics import checked_topic_arn, find_topic
 from storage.errors import (
     InvalidParameter,
     NotFound,
@@ -70,8 +70,7 @@ async def untag_resource(call: Call) -> None:
 
 async def list_tags_for_resource(call: Call) -> Members:
     with _resource():
-        arn = call.members.get("ResourceArn")
-        topic = await find_topic(call.engine, call.caller, arn, "resourceArn")
+        topic = await find_topic(call, "resourceArn")
     return {"Tags": [{"Key": key, "Value": value} for key, value in topic.tags.items()]}
 
 

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from datetime import UTC, datetime
+from datetime import UTC
 from typing import Any
 
 import orjson
 
 from gateway.operations.limits import LIMITS
+from gateway.operations.topics.topics import Described
 from protocol import arns, delivery_policies, names
 from protocol.errors import Malformed
 from storage.errors import InvalidParameter
-from storage.model import Topic
-from storage.topics.topics import DEFAULT_ATTRIBUTES, SubscriptionCounts
+from storage.model import TOPIC_DEFAULTS, Topic
 
 IN_A_MAP = "Attributes Reason: "
 """What a refusal begins with when attributes come in a map."""
@@ -263,27 +263,24 @@ def differ(topic: Topic, wanted: Mapping[str, str]) -> bool:
         if name == "Policy":
             if orjson.loads(effective_policy(topic)) != orjson.loads(value):
                 return True
-        elif topic.attributes.get(name, DEFAULT_ATTRIBUTES.get(name, "")) != value:
+        elif topic.attributes.get(name, TOPIC_DEFAULTS.get(name, "")) != value:
             return True
     return False
 
 
-def read(
-    topic: Topic, counts: SubscriptionCounts, oldest_archived_at: datetime | None
-) -> dict[str, str]:
-    """All attributes of a topic in AWS's order; those that are not always there when they are set.
-
-    ``oldest_archived_at``: of the messages in its archive.
-    """
+def read(described: Described) -> dict[str, str]:
+    """All attributes of a topic in AWS's order; those that are not always there when they are
+    set."""
+    topic, confirmed_count, pending_count, oldest_archived_at = described
     values = {
         "Policy": effective_policy(topic),
         "Owner": topic.account_id,
-        "SubscriptionsPending": str(counts.pending),
+        "SubscriptionsPending": str(pending_count),
         "TopicArn": topic.arn,
         "EffectiveDeliveryPolicy": delivery_policies.effective_topic(
             topic.attributes.get(_DELIVERY)
         ),
-        "SubscriptionsConfirmed": str(counts.confirmed),
+        "SubscriptionsConfirmed": str(confirmed_count),
         "DisplayName": "",
         "SubscriptionsDeleted": str(topic.subscriptions_deleted),
     }

@@ -1,0 +1,39 @@
+"""The topic that a request names (docs/contract/sns.md 3.3, 3.4)."""
+
+from __future__ import annotations
+
+from gateway.faces.aws.face import Call
+from gateway.operations.caller import Caller
+from gateway.operations.topics import live_topics
+from protocol import arns
+from protocol.arns import Arn
+from protocol.errors import Malformed
+from storage.errors import InvalidParameter, ValidationFailed
+from storage.model import Topic
+
+
+def checked_topic_arn(caller: Caller, topic_arn: str | None, member: str = "topicArn") -> Arn:
+    """The parts of a topic's ARN in the caller's region.
+
+    ``member`` is the parameter's name as in ValidationFailed. Raises that without an ARN, and
+    InvalidParameter for a malformed one and for another region's.
+    """
+    if topic_arn is None:
+        raise ValidationFailed(member)
+    name = member[0].upper() + member[1:]
+    missing = arns.missing_elements(topic_arn)
+    if missing is not None:
+        raise InvalidParameter(f"{name} Reason: {missing}")
+    try:
+        arn = arns.parse_topic(topic_arn)
+    except Malformed:
+        raise InvalidParameter(name) from None
+    if arn.partition != "aws" or arn.region != caller.region:
+        raise InvalidParameter(name)
+    return arn
+
+
+async def find_topic(call: Call, member: str = "topicArn") -> Topic:
+    """The topic as the database has it now, whoever owns it. Raises NotFound."""
+    given = call.members.get(member[0].upper() + member[1:])
+    return await live_topics.find_topic(call.engine, checked_topic_arn(call.caller, given, member))
