@@ -156,3 +156,8 @@ def is_tag_key(key: str) -> bool:
 def is_tag_value(value: str) -> bool:
     """Unlike a key it may be empty."""
     return len(value) <= 256 and not invalid_characters(value)
+
+
+def printable(text: str, most: int = 100) -> str:
+    """What a refusal repeats of a text that may be of any length and hold anything."""
+    return "".join(character for character in text[:most] if character.isprintable())

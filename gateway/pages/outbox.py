@@ -16,6 +16,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from gateway.faces.aws.sns.sms import checked_number
 from gateway.faces.requests import REQUEST
 from gateway.operations.caller import Caller
 from gateway.operations.topics import outbox, sms
@@ -116,9 +117,9 @@ class _Pages:
     async def opted_out(self, request: Request, caller: Caller) -> Response:
         """PUT and DELETE /_admin/sms/opted-out/<number>, in the caller's account and region."""
         _params(request, ())
-        number = sms.checked_number(request.path_params["number"])
+        number = checked_number(request.path_params["number"])
         is_opted_out = request.method == "PUT"
-        change = sms.opt_out_phone_number if is_opted_out else sms.opt_in_phone_number
+        change = sms.opt_out if is_opted_out else sms.opt_in
         await change(self._engine, caller, number)
         return json_answer(
             {

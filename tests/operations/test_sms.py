@@ -6,15 +6,11 @@ import re
 
 import pytest
 
+from gateway.faces.aws.sns.sms import number_to_publish_to
 from gateway.operations.caller import Caller
 from gateway.operations.engine import Engine
-from gateway.operations.topics import sms, sms_sandbox
+from gateway.operations.topics import sms
 from gateway.operations.topics.outbox import clear_outbox, find_in_outbox, list_outbox
-from gateway.operations.topics.sms_sandbox import (
-    CreateSmsSandboxPhoneNumber,
-    ListSmsSandboxPhoneNumbers,
-    VerifySmsSandboxPhoneNumber,
-)
 from storage.errors import (
     InvalidParameter,
     OptedOut,
@@ -24,6 +20,7 @@ from storage.errors import (
 )
 from storage.topics.outbox import OutboxFilter
 from tests.operations.conftest import ACCOUNT, REGION
+from tests.operations.sns_actions import ask
 
 NUMBER = "+15550100"
 BAD_NUMBERS = [
@@ -39,8 +36,38 @@ BAD_NUMBERS = [
 STRANGER = Caller(ACCOUNT, "us-east-1", ACCOUNT)
 
 
+async def get_attributes(engine: Engine, caller: Caller, names: list[str] | None) -> dict[str, str]:
+    found = await ask(engine, caller, "GetSMSAttributes", attributes=names)
+    attributes: dict[str, str] = found["attributes"]
+    return attributes
+
+
+async def set_attributes(engine: Engine, caller: Caller, changes: dict[str, str] | None) -> None:
+    await ask(engine, caller, "SetSMSAttributes", attributes=changes)
+
+
+async def is_opted_out(engine: Engine, caller: Caller, number: str | None) -> bool:
+    asked = await ask(engine, caller, "CheckIfPhoneNumberIsOptedOut", phoneNumber=number)
+    return bool(asked["isOptedOut"])
+
+
+async def opt_in(engine: Engine, caller: Caller, number: str | None) -> None:
+    await ask(engine, caller, "OptInPhoneNumber", phoneNumber=number)
+
+
+async def opted_out(
+    engine: Engine, caller: Caller, token: str | None = None
+) -> tuple[list[str], str | None]:
+    page = await ask(engine, caller, "ListPhoneNumbersOptedOut", nextToken=token)
+    return page["phoneNumbers"], page["nextToken"]
+
+
+async def delete(engine: Engine, caller: Caller, number: str) -> None:
+    await ask(engine, caller, "DeleteSMSSandboxPhoneNumber", PhoneNumber=number)
+
+
 async def test_attributes_have_a_default_and_are_merged(engine: Engine, caller: Caller) -> None:
-    assert await sms.get_sms_attributes(engine, caller, None) == {"MonthlySpendLimit": "1"}
+    assert await get_attributes(engine, caller, None) == {"MonthlySpendLimit": "1"}
     wanted = {
         "DefaultSMSType": "Transactional",
         "DefaultSenderID": "Sender1",
@@ -49,16 +76,16 @@ async def test_attributes_have_a_default_and_are_merged(engine: Engine, caller: 
         "UsageReportS3Bucket": "reports",
     }
     for name, value in wanted.items():
-        await sms.set_sms_attributes(engine, caller, {name: value})
-    found = await sms.get_sms_attributes(engine, caller, [])
+        await set_attributes(engine, caller, {name: value})
+    found = await get_attributes(engine, caller, [])
     assert found == wanted | {"MonthlySpendLimit": "1"}
     names = ["DefaultSMSType", "Unknown"]
-    found = await sms.get_sms_attributes(engine, caller, names)
+    found = await get_attributes(engine, caller, names)
     assert found == {"DefaultSMSType": "Transactional"}
-    await sms.set_sms_attributes(engine, caller, {"DefaultSMSType": "", "MonthlySpendLimit": "9"})
-    found = await sms.get_sms_attributes(engine, caller, None)
+    await set_attributes(engine, caller, {"DefaultSMSType": "", "MonthlySpendLimit": "9"})
+    found = await get_attributes(engine, caller, None)
     assert ("DefaultSMSType" in found, found["MonthlySpendLimit"]) == (False, "9")
-    assert await sms.get_sms_attributes(engine, STRANGER, None) == {"MonthlySpendLimit": "1"}
+    assert await get_attributes(engine, STRANGER, None) == {"MonthlySpendLimit": "1"}
 
 
 @pytest.mark.parametrize(
@@ -82,78 +109,75 @@ async def test_wrong_attributes(
 ) -> None:
     changes = {"DefaultSMSType": "Promotional"} | {name: value}
     with pytest.raises(InvalidParameter) as refused:
-        await sms.set_sms_attributes(engine, caller, changes)
+        await set_attributes(engine, caller, changes)
     assert str(refused.value) == text
-    assert await sms.get_sms_attributes(engine, caller, None) == {"MonthlySpendLimit": "1"}
+    assert await get_attributes(engine, caller, None) == {"MonthlySpendLimit": "1"}
 
 
 async def test_no_attributes(engine: Engine, caller: Caller) -> None:
     with pytest.raises(ValidationFailed, match="'attributes'"):
-        await sms.set_sms_attributes(engine, caller, None)
+        await set_attributes(engine, caller, None)
 
 
 async def test_numbers_opt_out_and_in_with_or_without_the_plus(
     engine: Engine, caller: Caller
 ) -> None:
-    assert await sms.check_phone_for_publish(engine, caller, "15550100") == NUMBER
+    assert await number_to_publish_to(engine, caller, "15550100") == NUMBER
     for _ in range(2):
-        await sms.opt_out_phone_number(engine, caller, NUMBER)
-    assert await sms.check_if_phone_number_is_opted_out(engine, caller, "15550100")
-    assert not await sms.check_if_phone_number_is_opted_out(engine, STRANGER, NUMBER)
+        await sms.opt_out(engine, caller, NUMBER)
+    assert await is_opted_out(engine, caller, "15550100")
+    assert not await is_opted_out(engine, STRANGER, NUMBER)
     with pytest.raises(OptedOut):
-        await sms.check_phone_for_publish(engine, caller, "15550100")
-    page = await sms.list_phone_numbers_opted_out(engine, caller, None)
-    assert (page.phone_numbers, page.next_token) == ([NUMBER], None)
+        await number_to_publish_to(engine, caller, "15550100")
+    assert await opted_out(engine, caller) == ([NUMBER], None)
     for _ in range(2):
-        await sms.opt_in_phone_number(engine, caller, "15550100")
-    assert not await sms.check_if_phone_number_is_opted_out(engine, caller, NUMBER)
+        await opt_in(engine, caller, "15550100")
+    assert not await is_opted_out(engine, caller, NUMBER)
 
 
 @pytest.mark.parametrize("number", BAD_NUMBERS)
 async def test_what_is_no_phone_number(engine: Engine, caller: Caller, number: str) -> None:
     text = "PhoneNumber Reason: input incorrectly formatted"
     for call in (
-        sms.check_if_phone_number_is_opted_out,
-        sms.opt_in_phone_number,
-        sms.opt_out_phone_number,
-        sms_sandbox.delete_sms_sandbox_phone_number,
+        is_opted_out,
+        opt_in,
+        delete,
     ):
         with pytest.raises(InvalidParameter, match=text):
             await call(engine, caller, number)
     with pytest.raises(InvalidParameter) as refused:
-        await sms.check_phone_for_publish(engine, caller, number)
+        await number_to_publish_to(engine, caller, number)
     wanted = f"Invalid parameter: PhoneNumber Reason: {number} is not valid to publish to"
     assert str(refused.value) == wanted
 
 
 async def test_number_is_needed(engine: Engine, caller: Caller) -> None:
     with pytest.raises(ValidationFailed, match="'phoneNumber'"):
-        await sms.opt_in_phone_number(engine, caller, None)
+        await opt_in(engine, caller, None)
 
 
 async def test_opted_out_numbers_have_pages_of_a_hundred(engine: Engine, caller: Caller) -> None:
     numbers = [f"+1555{number:04}" for number in range(101)]
     for number in numbers:
-        await sms.opt_out_phone_number(engine, caller, number)
-    first = await sms.list_phone_numbers_opted_out(engine, caller, None)
-    rest = await sms.list_phone_numbers_opted_out(engine, caller, first.next_token)
-    assert [*first.phone_numbers, *rest.phone_numbers] == numbers
-    assert (len(first.phone_numbers), rest.next_token) == (100, None)
+        await sms.opt_out(engine, caller, number)
+    first, next_token = await opted_out(engine, caller)
+    rest, last_token = await opted_out(engine, caller, next_token)
+    assert [*first, *rest] == numbers
+    assert (len(first), last_token) == (100, None)
     for token in ("x", "b3B0ZWQtb3V0OgA=", "a" * 300):
         with pytest.raises(InvalidParameter, match="NextToken"):
-            await sms.list_phone_numbers_opted_out(engine, caller, token)
+            await opted_out(engine, caller, token)
 
 
 async def add(engine: Engine, caller: Caller, number: str | None = NUMBER, **members: str) -> None:
-    request = CreateSmsSandboxPhoneNumber(number, **members)
-    await sms_sandbox.create_sms_sandbox_phone_number(engine, caller, request)
+    await ask(engine, caller, "CreateSMSSandboxPhoneNumber", PhoneNumber=number, **members)
 
 
 async def verify(
     engine: Engine, caller: Caller, password: str | None, number: str = NUMBER
 ) -> None:
-    request = VerifySmsSandboxPhoneNumber(number, password)
-    await sms_sandbox.verify_sms_sandbox_phone_number(engine, caller, request)
+    members = {"PhoneNumber": number, "OneTimePassword": password}
+    await ask(engine, caller, "VerifySMSSandboxPhoneNumber", **members)
 
 
 async def passwords(engine: Engine) -> list[str]:
@@ -164,9 +188,8 @@ async def passwords(engine: Engine) -> list[str]:
 
 
 async def listed(engine: Engine, caller: Caller) -> list[tuple[str, bool]]:
-    request = ListSmsSandboxPhoneNumbers()
-    page = await sms_sandbox.list_sms_sandbox_phone_numbers(engine, caller, request)
-    return [(number.phone_number, number.is_verified) for number in page.numbers]
+    page = await ask(engine, caller, "ListSMSSandboxPhoneNumbers")
+    return [(one["PhoneNumber"], one["Status"] == "Verified") for one in page["PhoneNumbers"]]
 
 
 async def test_number_is_verified_by_the_password_in_the_outbox(
@@ -186,7 +209,7 @@ async def test_new_password_replaces_the_old_one_until_the_number_is_verified(
     engine: Engine, caller: Caller
 ) -> None:
     await add(engine, caller)
-    await add(engine, caller, language_code="de-DE")
+    await add(engine, caller, LanguageCode="de-DE")
     first, second = await passwords(engine)
     if first != second:
         with pytest.raises(VerificationFailed):
@@ -200,10 +223,10 @@ async def test_new_password_replaces_the_old_one_until_the_number_is_verified(
 async def test_number_leaves_the_sandbox(engine: Engine, caller: Caller) -> None:
     await add(engine, caller)
     with pytest.raises(ResourceNotFound):
-        await sms_sandbox.delete_sms_sandbox_phone_number(engine, STRANGER, NUMBER)
-    await sms_sandbox.delete_sms_sandbox_phone_number(engine, caller, NUMBER)
+        await delete(engine, STRANGER, NUMBER)
+    await delete(engine, caller, NUMBER)
     for refused in (
-        sms_sandbox.delete_sms_sandbox_phone_number(engine, caller, NUMBER),
+        delete(engine, caller, NUMBER),
         verify(engine, caller, "123456"),
     ):
         with pytest.raises(ResourceNotFound):
@@ -213,7 +236,7 @@ async def test_number_leaves_the_sandbox(engine: Engine, caller: Caller) -> None
 
 async def test_what_the_sandbox_refuses(engine: Engine, caller: Caller) -> None:
     with pytest.raises(InvalidParameter, match="LanguageCode"):
-        await add(engine, caller, language_code="tlh")
+        await add(engine, caller, LanguageCode="tlh")
     with pytest.raises(ValidationFailed):
         await add(engine, caller, None)
     for password in ("", "1234", "123456789", "abcdef", "\u0661" * 6):
@@ -221,7 +244,7 @@ async def test_what_the_sandbox_refuses(engine: Engine, caller: Caller) -> None:
             await verify(engine, caller, password)
     with pytest.raises(ValidationFailed, match="'oneTimePassword'"):
         await verify(engine, caller, None)
-    await sms.opt_out_phone_number(engine, caller, NUMBER)
+    await sms.opt_out(engine, caller, NUMBER)
     with pytest.raises(OptedOut):
         await add(engine, caller)
     assert await listed(engine, caller) == []
@@ -235,18 +258,17 @@ async def test_sandbox_is_listed_in_pages(engine: Engine, caller: Caller) -> Non
     found: list[str] = []
     token = None
     for size in (2, 2, 1):
-        request = ListSmsSandboxPhoneNumbers(2, token)
-        page = await sms_sandbox.list_sms_sandbox_phone_numbers(engine, caller, request)
-        assert len(page.numbers) == size
-        found += [number.phone_number for number in page.numbers]
-        token = page.next_token
+        members = {"MaxResults": 2, "NextToken": token}
+        page = await ask(engine, caller, "ListSMSSandboxPhoneNumbers", **members)
+        assert len(page["PhoneNumbers"]) == size
+        found += [one["PhoneNumber"] for one in page["PhoneNumbers"]]
+        token = page["NextToken"]
     assert (found, token) == (numbers, None)
     for size in (0, 101, -(2**31)):
-        request = ListSmsSandboxPhoneNumbers(size)
         with pytest.raises(InvalidParameter, match="MaxResults"):
-            await sms_sandbox.list_sms_sandbox_phone_numbers(engine, caller, request)
+            await ask(engine, caller, "ListSMSSandboxPhoneNumbers", MaxResults=size)
     with pytest.raises(InvalidParameter, match="MaxResults"):
-        sms_sandbox.check_list_of_origination_numbers(31)
+        await ask(engine, caller, "ListOriginationNumbers", MaxResults=31)
 
 
 async def test_outbox_is_cleared_of_what_was_written_before(engine: Engine, caller: Caller) -> None:

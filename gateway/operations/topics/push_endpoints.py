@@ -18,10 +18,9 @@ from gateway.operations.topics.push_platforms import (
     checked_resource,
     checked_switch,
     found_application,
-    shown,
 )
 from protocol import arns
-from protocol.names import invalid_characters
+from protocol.names import invalid_characters, printable
 from protocol.page_tokens import token_behind
 from storage.errors import (
     EndpointDisabled,
@@ -99,7 +98,7 @@ def _checked_attributes(attributes: Mapping[str, str]) -> dict[str, str]:
     checked = {}
     for name, value in attributes.items():
         if name not in _ATTRIBUTES:
-            raise InvalidParameter(f"Attributes Reason: Invalid attribute name: {shown(name)}")
+            raise InvalidParameter(f"Attributes Reason: Invalid attribute name: {printable(name)}")
         checked[name] = checked_switch(value) if name == "Enabled" else value
     user_data = checked.get("CustomUserData", "")
     if invalid_characters(user_data):

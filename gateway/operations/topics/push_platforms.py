@@ -14,7 +14,7 @@ from gateway.operations.caller import Caller
 from gateway.operations.topics.pages import position_behind
 from protocol import arns
 from protocol.errors import Malformed
-from protocol.names import invalid_characters
+from protocol.names import invalid_characters, printable
 from protocol.page_tokens import token_behind
 from storage.errors import InvalidParameter, NotFound, Unavailable, ValidationFailed
 from storage.topics import platforms
@@ -111,12 +111,7 @@ def _checked_name(name: str | None) -> str:
         reason = "must contain only characters 'a'-'z', 'A'-'Z', '0'-'9', '_', '-', and '.'"
     else:
         return name
-    raise InvalidParameter(f"{shown(name, _MOST_SHOWN_OF_NAME)} Reason: {reason}")
-
-
-def shown(text: str, most: int = 100) -> str:
-    """What a refusal repeats of a text that may be of any length and hold anything."""
-    return "".join(character for character in text[:most] if character.isprintable())
+    raise InvalidParameter(f"{printable(name, _MOST_SHOWN_OF_NAME)} Reason: {reason}")
 
 
 def _checked_platform(platform: str | None) -> str:
@@ -124,7 +119,7 @@ def _checked_platform(platform: str | None) -> str:
         raise ValidationFailed("platform")
     platform = _OTHER_NAMES.get(platform, platform)
     if platform not in PLATFORMS:
-        raise InvalidParameter(f"Platform Reason: {shown(platform)} is not supported")
+        raise InvalidParameter(f"Platform Reason: {printable(platform)} is not supported")
     return platform
 
 
@@ -134,7 +129,7 @@ def _checked_attributes(attributes: Mapping[str, str] | None) -> dict[str, str]:
     checked = {}
     for name, value in attributes.items():
         if name not in _ATTRIBUTES:
-            raise InvalidParameter(f"Attributes Reason: Invalid attribute name: {shown(name)}")
+            raise InvalidParameter(f"Attributes Reason: Invalid attribute name: {printable(name)}")
         checked[name] = checked_switch(value) if name == "Enabled" else value
         is_secret = name in _SECRETS
         too_large = len(value) > (_MOST_SECRET_CHARACTERS if is_secret else _MOST_VALUE_CHARACTERS)

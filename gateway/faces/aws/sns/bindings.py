@@ -6,6 +6,7 @@ from gateway.faces.aws.face import Binding
 from gateway.faces.aws.sns import messages as aws_sns_messages
 from gateway.faces.aws.sns import mobile as aws_sns_mobile
 from gateway.faces.aws.sns import permissions as aws_sns_permissions
+from gateway.faces.aws.sns import sms as aws_sns_sms
 from gateway.faces.aws.sns import subscriptions as aws_sns_subscriptions
 from gateway.faces.aws.sns import tags as aws_sns_tags
 from gateway.faces.aws.sns import topics as aws_sns_topics
@@ -14,6 +15,7 @@ BINDINGS: dict[str, Binding] = {
     **aws_sns_messages.BINDINGS,
     **aws_sns_mobile.BINDINGS,
     **aws_sns_permissions.BINDINGS,
+    **aws_sns_sms.BINDINGS,
     **aws_sns_subscriptions.BINDINGS,
     **aws_sns_tags.BINDINGS,
     **aws_sns_topics.BINDINGS,

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from gateway.faces.aws.sns import publish_checks
+from gateway.faces.aws.sns.sms import number_to_publish_to
 from gateway.operations.caller import Caller
 from gateway.operations.engine import Engine
-from gateway.operations.topics import outbox, push_endpoints, sms
+from gateway.operations.topics import outbox, push_endpoints
 from gateway.operations.topics.publishing import MOST_BYTES, PublishMessage
 from storage.errors import InvalidParameter
 
@@ -19,7 +20,7 @@ async def send_text(
     text = _checked(request, ("sms",))
     if len(text) > _SMS_CHARACTERS:
         raise InvalidParameter("Message too long")
-    number = await sms.check_phone_for_publish(engine, caller, phone_number)
+    number = await number_to_publish_to(engine, caller, phone_number)
     return await outbox.keep(engine, caller, "sms", number, text, request)
 
 
