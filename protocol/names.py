@@ -1,7 +1,7 @@
 """What names, ids, types and texts may look like (docs/contract/sqs.md 2.1 and 2.4).
 
 Predicates, and functions that return which rule is broken or None; the wording of a refusal is
-the operation's. Patterns spell out ASCII ranges and are used with fullmatch: `\\d` and `\\w`
+its face's. Patterns spell out ASCII ranges and are used with fullmatch: `\\d` and `\\w`
 match other scripts, `$` matches before a last line feed.
 """
 
