@@ -399,6 +399,16 @@ class TopicKeepsArchive(Rejected):
     """A topic that archives its messages is not deleted."""
 
 
+class PushTokenTaken(Rejected):
+    """There is a push endpoint with that token, and other attributes."""
+
+    kind = Kind.EXISTS
+
+    def __init__(self, arn: str) -> None:
+        super().__init__(f"The endpoint {arn} has that token, and other attributes.")
+        self.arn = arn
+
+
 class SettingRefused(Rejected):
     """A policy of a subscription that is none, or does not fit it."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
@@ -268,6 +268,42 @@ class Subscription:
     created_at: datetime
     user_name: str
     """Of whoever subscribed; the account where that was not written down."""
+
+
+class ApplicationName(NamedTuple):
+    """What identifies a platform application."""
+
+    account_id: str
+    region: str
+    platform: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class PlatformApplication:
+    """An app on one push service. ``attributes`` hold credentials: they are never shown."""
+
+    application_id: int
+    identity: ApplicationName
+    arn: str
+    attributes: Mapping[str, str] = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class PlatformEndpoint:
+    """A device of a platform application."""
+
+    endpoint_id: UUID
+    position: int
+    """The order of creation, for pages of listings."""
+    arn: str
+    account_id: str
+    region: str
+    platform: str
+    token: str
+    attributes: Mapping[str, str]
+    """Enabled, and CustomUserData if it was set."""
+    is_application_enabled: bool
 
 
 class NewDelivery(NamedTuple):

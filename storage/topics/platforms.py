@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
 from datetime import datetime
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 from uuid import UUID
 
 import asyncpg
 
+from storage.model import ApplicationName, PlatformApplication, PlatformEndpoint
 from storage.planning import probe_by_key
 from storage.queries import load
 
@@ -34,42 +34,6 @@ _DELETE_ENDPOINT = _SQL["delete_endpoint"].text
 _LIST_ENDPOINTS = _SQL["list_endpoints"].text
 
 _TOKEN_INDEX = "platform_endpoints_token"
-
-
-class ApplicationName(NamedTuple):
-    """What identifies a platform application."""
-
-    account_id: str
-    region: str
-    platform: str
-    name: str
-
-
-@dataclass(frozen=True, slots=True)
-class PlatformApplication:
-    """An app on one push service. ``attributes`` hold credentials: they are never shown."""
-
-    application_id: int
-    identity: ApplicationName
-    arn: str
-    attributes: Mapping[str, str] = field(repr=False)
-
-
-@dataclass(frozen=True, slots=True)
-class PlatformEndpoint:
-    """A device of a platform application."""
-
-    endpoint_id: UUID
-    position: int
-    """The order of creation, for pages of listings."""
-    arn: str
-    account_id: str
-    region: str
-    platform: str
-    token: str
-    attributes: Mapping[str, str]
-    """Enabled, and CustomUserData if it was set."""
-    is_application_enabled: bool
 
 
 def application_arn(identity: ApplicationName) -> str:

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.faces.aws.sns.mobile import BINDINGS
+from gateway.faces.aws.sns import push_endpoints, push_platforms, sms
 from tests.faces.fuzzing import (
     FUZZ,
     TEXT,
@@ -25,6 +25,8 @@ from tests.faces.fuzzing import (
 from tests.faces.servers import Server
 from tests.faces.sns_client import Sns
 from tests.protocol import oracle
+
+BINDINGS = {**push_endpoints.BINDINGS, **push_platforms.BINDINGS, **sms.BINDINGS}
 
 ACTIONS = sorted(BINDINGS)
 Texts = st.SearchStrategy[str]

@@ -4,33 +4,27 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from typing import Any
 
 import pytest
 
+from gateway.faces.aws.sns.push_endpoints import endpoint_for_publish
+from gateway.faces.aws.sns.push_platforms import PLATFORMS
 from gateway.operations.caller import Caller
 from gateway.operations.engine import Engine
-from gateway.operations.topics import push_endpoints, push_platforms
-from gateway.operations.topics.push_endpoints import (
-    CreatePlatformEndpoint,
-    ListEndpointsByPlatformApplication,
-    SetEndpointAttributes,
-    endpoint_for_publish,
-)
-from gateway.operations.topics.push_platforms import (
-    PLATFORMS,
-    CreatePlatformApplication,
-    SetPlatformApplicationAttributes,
-)
+from gateway.operations.topics import push as core
 from protocol.page_tokens import token_behind
 from storage.errors import (
     EndpointDisabled,
     InvalidParameter,
     NotFound,
     PlatformApplicationDisabled,
+    PushTokenTaken,
     Rejected,
     ValidationFailed,
 )
 from tests.operations.conftest import ACCOUNT, REGION
+from tests.operations.sns_actions import ask
 
 CREDENTIALS = {"PlatformCredential": "the key", "PlatformPrincipal": "the certificate"}
 APP = f"arn:aws:sns:{REGION}:{ACCOUNT}:app/APNS/phones"
@@ -51,16 +45,36 @@ class Push:
     async def application(
         self, name: str | None = "phones", platform: str | None = "APNS", **attributes: str
     ) -> str:
-        request = CreatePlatformApplication(name, platform, CREDENTIALS | attributes)
-        return await push_platforms.create_platform_application(self.engine, self.caller, request)
+        return await self.create(name, platform, CREDENTIALS | attributes)
 
-    async def attributes(self, arn: str) -> dict[str, str]:
-        read = push_platforms.get_platform_application_attributes
-        return await read(self.engine, self.caller, arn)
+    async def ask(self, action: str, **members: Any) -> dict[str, Any]:
+        return await ask(self.engine, self.caller, action, **members)
+
+    async def create(
+        self, name: str | None, platform: str | None, attributes: Mapping[str, str]
+    ) -> str:
+        made = await self.ask(
+            "CreatePlatformApplication", Name=name, Platform=platform, Attributes=attributes
+        )
+        arn: str = made["PlatformApplicationArn"]
+        return arn
+
+    async def delete(self, arn: str | None) -> None:
+        await self.ask("DeletePlatformApplication", PlatformApplicationArn=arn)
+
+    async def attributes(self, arn: str | None) -> dict[str, str]:
+        found = await self.ask("GetPlatformApplicationAttributes", PlatformApplicationArn=arn)
+        attributes: dict[str, str] = found["Attributes"]
+        return attributes
 
     async def set(self, arn: str, attributes: Mapping[str, str]) -> None:
-        request = SetPlatformApplicationAttributes(arn, attributes)
-        await push_platforms.set_platform_application_attributes(self.engine, self.caller, request)
+        await self.ask(
+            "SetPlatformApplicationAttributes", PlatformApplicationArn=arn, Attributes=attributes
+        )
+
+    async def applications(self, token: str | None = None) -> tuple[list[Any], str | None]:
+        page = await self.ask("ListPlatformApplications", NextToken=token)
+        return page["PlatformApplications"], page["NextToken"]
 
     async def device(
         self,
@@ -70,20 +84,32 @@ class Push:
         app: str = APP,
         **attributes: str,
     ) -> str:
-        request = CreatePlatformEndpoint(app, token, user_data, attributes)
-        return await push_endpoints.create_platform_endpoint(self.engine, self.caller, request)
+        made = await self.ask(
+            "CreatePlatformEndpoint",
+            PlatformApplicationArn=app,
+            Token=token,
+            CustomUserData=user_data,
+            Attributes=attributes,
+        )
+        arn: str = made["EndpointArn"]
+        return arn
 
-    async def device_attributes(self, arn: str) -> dict[str, str]:
-        return await push_endpoints.get_endpoint_attributes(self.engine, self.caller, arn)
+    async def device_attributes(self, arn: str | None) -> dict[str, str]:
+        found = await self.ask("GetEndpointAttributes", EndpointArn=arn)
+        attributes: dict[str, str] = found["Attributes"]
+        return attributes
 
     async def set_device(self, arn: str, **attributes: str) -> None:
-        request = SetEndpointAttributes(arn, attributes)
-        await push_endpoints.set_endpoint_attributes(self.engine, self.caller, request)
+        await self.ask("SetEndpointAttributes", EndpointArn=arn, Attributes=attributes)
 
-    async def devices(self, token: str | None = None) -> push_endpoints.EndpointPage:
-        request = ListEndpointsByPlatformApplication(APP, token)
-        list_page = push_endpoints.list_endpoints_by_platform_application
-        return await list_page(self.engine, self.caller, request)
+    async def delete_device(self, arn: str | None) -> None:
+        await self.ask("DeleteEndpoint", EndpointArn=arn)
+
+    async def devices(self, token: str | None = None) -> tuple[list[Any], str | None]:
+        page = await self.ask(
+            "ListEndpointsByPlatformApplication", PlatformApplicationArn=APP, NextToken=token
+        )
+        return page["Endpoints"], page["NextToken"]
 
 
 @pytest.fixture
@@ -103,8 +129,7 @@ async def test_each_platform_has_applications(push: Push, platform: str) -> None
 
 
 async def test_fcm_is_gcm_and_needs_no_principal(push: Push) -> None:
-    request = CreatePlatformApplication("a", "FCM", {"PlatformCredential": "key"})
-    arn = await push_platforms.create_platform_application(push.engine, push.caller, request)
+    arn = await push.create("a", "FCM", {"PlatformCredential": "key"})
     assert arn.endswith(":app/GCM/a")
 
 
@@ -114,12 +139,10 @@ async def test_credentials_are_kept_and_never_shown(push: Push, engine: Engine) 
         kept = await tx.fetchval("SELECT attributes FROM platform_applications")
     assert "the key" in kept
     assert "the certificate" in kept
-    page = await push_platforms.list_platform_applications(engine, push.caller, None)
-    assert "the key" not in repr(page)
-    shown = [
-        await push.attributes(arn),
-        *(push_platforms.visible_attributes(application) for application in page.applications),
-    ]
+    kept_for_us = await core.list_applications(engine, push.caller, after_id=0, limit=1)
+    assert "the key" not in repr(kept_for_us)
+    [listed], _ = await push.applications()
+    shown = [await push.attributes(arn), listed["Attributes"]]
     assert shown == [{"Enabled": "true"}] * 2
 
 
@@ -162,14 +185,12 @@ async def test_names_of_applications(push: Push, name: str, reason: str) -> None
 
 
 async def test_what_an_application_needs(push: Push) -> None:
-    create = push_platforms.create_platform_application
-    for member, request in {
-        "name": CreatePlatformApplication(None, "APNS", CREDENTIALS),
-        "platform": CreatePlatformApplication("a", None, CREDENTIALS),
-        "attributes": CreatePlatformApplication("a", "APNS", {}),
-    }.items():
-        with pytest.raises(ValidationFailed, match=f"Value null at '{member}'"):
-            await create(push.engine, push.caller, request)
+    with pytest.raises(ValidationFailed, match="Value null at 'name'"):
+        await push.create(None, "APNS", CREDENTIALS)
+    with pytest.raises(ValidationFailed, match="Value null at 'platform'"):
+        await push.create("a", None, CREDENTIALS)
+    with pytest.raises(ValidationFailed, match="Value null at 'attributes'"):
+        await push.create("a", "APNS", {})
     with pytest.raises(InvalidParameter, match="Platform Reason: PIGEON is not supported"):
         await push.application("a", "PIGEON")
 
@@ -191,12 +212,10 @@ async def test_what_an_application_needs(push: Push) -> None:
 async def test_attributes_of_applications(
     push: Push, attributes: dict[str, str], reason: str
 ) -> None:
-    request = CreatePlatformApplication("a", "APNS", attributes)
     with pytest.raises(InvalidParameter) as refused:
-        await push_platforms.create_platform_application(push.engine, push.caller, request)
+        await push.create("a", "APNS", attributes)
     assert text(refused).startswith(f"Invalid parameter: Attributes Reason: {reason}")
-    page = await push_platforms.list_platform_applications(push.engine, push.caller, None)
-    assert page.applications == []
+    assert await push.applications() == ([], None)
 
 
 async def test_attributes_of_an_application_are_merged(push: Push) -> None:
@@ -227,7 +246,7 @@ async def test_arns_of_applications(push: Push, arn: str, reason: str) -> None:
         await push.attributes(arn)
     assert text(refused).startswith(f"Invalid parameter: {reason}")
     with pytest.raises(InvalidParameter):
-        await push_platforms.delete_platform_application(push.engine, push.caller, arn)
+        await push.delete(arn)
 
 
 @pytest.mark.parametrize("stranger", [OTHER_REGION, OTHER_ACCOUNT])
@@ -236,12 +255,13 @@ async def test_nobody_else_sees_or_deletes_an_application(
 ) -> None:
     arn = await push.application()
     device = await push.device()
+    other = Push(engine, stranger)
     with pytest.raises(NotFound, match="PlatformApplication does not exist"):
-        await push_platforms.get_platform_application_attributes(engine, stranger, arn)
+        await other.attributes(arn)
     with pytest.raises(NotFound, match="Endpoint does not exist"):
-        await push_endpoints.get_endpoint_attributes(engine, stranger, device)
-    await push_endpoints.delete_endpoint(engine, stranger, device)
-    await push_platforms.delete_platform_application(engine, stranger, arn)
+        await other.device_attributes(device)
+    await other.delete_device(device)
+    await other.delete(arn)
     assert await push.device_attributes(device)
 
 
@@ -249,7 +269,7 @@ async def test_deleted_application_takes_its_endpoints_along(push: Push, engine:
     arn = await push.application()
     device = await push.device()
     for _ in range(2):
-        await push_platforms.delete_platform_application(engine, push.caller, arn)
+        await push.delete(arn)
     for refused in (
         push.attributes(arn),
         push.device(),
@@ -264,22 +284,20 @@ async def test_deleted_application_takes_its_endpoints_along(push: Push, engine:
 
 async def test_listings_have_pages_of_a_hundred(push: Push, engine: Engine) -> None:
     applications = [await push.application(f"app-{number}") for number in range(101)]
-    read = push_platforms.list_platform_applications
-    first = await read(engine, push.caller, None)
-    second = await read(engine, push.caller, first.next_token)
-    assert [len(first.applications), len(second.applications)] == [100, 1]
-    found = [one.arn for page in (first, second) for one in page.applications]
-    assert found == applications
-    assert second.next_token is None
+    first, first_token = await push.applications()
+    second, second_token = await push.applications(first_token)
+    assert [len(first), len(second)] == [100, 1]
+    assert [one["PlatformApplicationArn"] for one in (*first, *second)] == applications
+    assert second_token is None
     beyond = token_behind("applications", "9" * 18)
-    assert (await read(engine, push.caller, beyond)).applications == []
+    assert await push.applications(beyond) == ([], None)
     await push.application()
     devices = [await push.device(f"token {number}") for number in range(101)]
-    page = await push.devices()
-    rest = await push.devices(page.next_token)
-    assert [one.arn for one in (*page.endpoints, *rest.endpoints)] == devices
-    assert (len(page.endpoints), rest.next_token) == (100, None)
-    for token in ("x", first.next_token, "\ud800", "a" * 300):
+    page, page_token = await push.devices()
+    rest, rest_token = await push.devices(page_token)
+    assert [one["EndpointArn"] for one in (*page, *rest)] == devices
+    assert (len(page), rest_token) == (100, None)
+    for token in ("x", first_token, "\ud800", "a" * 300):
         with pytest.raises(InvalidParameter, match="NextToken"):
             await push.devices(token)
 
@@ -310,7 +328,7 @@ async def test_same_token_again_is_the_same_endpoint_only_with_the_same_attribut
             f"Invalid parameter: Token Reason: Endpoint {arn} already exists with the same Token, "
             "but different attributes."
         )
-    assert len((await push.devices()).endpoints) == 1
+    assert len((await push.devices())[0]) == 1
 
 
 @pytest.mark.parametrize(
@@ -335,7 +353,7 @@ async def test_attributes_of_endpoints(push: Push, attributes: dict[str, str], r
         await push.set_device(kept, **attributes)
     assert text(refused).startswith(f"Invalid parameter: {reason}")
     assert await push.device_attributes(kept) == {"Enabled": "true", "Token": "kept"}
-    assert len((await push.devices()).endpoints) == 1
+    assert len((await push.devices())[0]) == 1
 
 
 async def test_longest_token_and_user_data_are_taken(push: Push) -> None:
@@ -364,6 +382,14 @@ async def test_attributes_of_an_endpoint_are_merged(push: Push) -> None:
         await push.set_device(NO_DEVICE, Enabled="true")
 
 
+async def test_the_core_says_whose_a_token_is(push: Push, engine: Engine) -> None:
+    await push.application()
+    first, second = await push.device("a"), await push.device("b")
+    with pytest.raises(PushTokenTaken) as refused:
+        await core.change_endpoint(engine, push.caller, second, lambda one: ("a", one.attributes))
+    assert refused.value.arn == first
+
+
 async def test_no_two_endpoints_get_one_token(push: Push) -> None:
     await push.application()
     first, second = await push.device("a"), await push.device("b")
@@ -376,14 +402,14 @@ async def test_endpoint_can_be_deleted_again_and_again(push: Push, engine: Engin
     await push.application()
     arn = await push.device()
     for _ in range(2):
-        await push_endpoints.delete_endpoint(engine, push.caller, arn)
+        await push.delete_device(arn)
     for missing in (arn, NO_DEVICE, arn.replace("phones", "other"), arn[:-1], arn.upper()[:-36]):
         with pytest.raises((NotFound, InvalidParameter)):
             await push.device_attributes(missing)
     with pytest.raises(InvalidParameter, match="EndpointArn Reason: An ARN must have at least 6"):
-        await push_endpoints.delete_endpoint(engine, push.caller, "nonsense")
+        await push.delete_device("nonsense")
     with pytest.raises(ValidationFailed, match="'endpointArn'"):
-        await push_endpoints.delete_endpoint(engine, push.caller, None)
+        await push.delete_device(None)
 
 
 async def test_whole_arn_of_an_endpoint_has_to_be_right(push: Push) -> None:
@@ -438,7 +464,7 @@ async def test_devices_come_while_their_application_goes(push: Push, engine: Eng
     for number in range(10):
         await push.application()
         _, *devices = await asyncio.gather(
-            push_platforms.delete_platform_application(engine, push.caller, APP),
+            push.delete(APP),
             *(push.device(f"{number} {device}") for device in range(6)),
             return_exceptions=True,
         )

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from gateway.faces.aws.face import Binding
 from gateway.faces.aws.sns import messages as aws_sns_messages
-from gateway.faces.aws.sns import mobile as aws_sns_mobile
 from gateway.faces.aws.sns import permissions as aws_sns_permissions
+from gateway.faces.aws.sns import push_endpoints as aws_sns_push_endpoints
+from gateway.faces.aws.sns import push_platforms as aws_sns_push_platforms
 from gateway.faces.aws.sns import sms as aws_sns_sms
 from gateway.faces.aws.sns import subscriptions as aws_sns_subscriptions
 from gateway.faces.aws.sns import tags as aws_sns_tags
@@ -13,7 +14,8 @@ from gateway.faces.aws.sns import topics as aws_sns_topics
 
 BINDINGS: dict[str, Binding] = {
     **aws_sns_messages.BINDINGS,
-    **aws_sns_mobile.BINDINGS,
+    **aws_sns_push_endpoints.BINDINGS,
+    **aws_sns_push_platforms.BINDINGS,
     **aws_sns_permissions.BINDINGS,
     **aws_sns_sms.BINDINGS,
     **aws_sns_subscriptions.BINDINGS,

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from gateway.faces.aws.sns import publish_checks
+from gateway.faces.aws.sns import publish_checks, push_endpoints
 from gateway.faces.aws.sns.sms import number_to_publish_to
 from gateway.operations.caller import Caller
 from gateway.operations.engine import Engine
-from gateway.operations.topics import outbox, push_endpoints
+from gateway.operations.topics import outbox
 from gateway.operations.topics.publishing import MOST_BYTES, PublishMessage
 from storage.errors import InvalidParameter
 

@@ -12,7 +12,7 @@ from gateway.faces.aws.sns.subscription_endpoints import check_endpoint, is_conf
 from gateway.faces.aws.sns.topic_arns import find_topic
 from gateway.operations.topics import (
     confirmations,
-    push_endpoints,
+    push,
     subscription_endings,
     subscriptions,
 )
@@ -58,7 +58,7 @@ async def subscribe(call: Call) -> Members:
     if protocol is None:
         raise ValidationFailed("protocol")
     check_endpoint(topic, protocol, endpoint, allow_private=engine.rules.private_webhooks)
-    if protocol == "application" and await push_endpoints.find_missing(engine, [endpoint]):
+    if protocol == "application" and await push.find_missing(engine, [endpoint]):
         # AWS writes no blank behind "arn".
         raise InvalidParameter(f"Endpoint does not exist for endpoint arn{endpoint}", prefix="")
     given: Mapping[str, str] = members.get("Attributes") or {}
@@ -182,7 +182,7 @@ async def list_subscriptions_by_topic(call: Call) -> Members:
         limit=engine.limits.list_subscriptions_page,
     )
     pushed = {one.endpoint for one in page.subscriptions if one.protocol == "application"}
-    gone = await push_endpoints.find_missing(engine, pushed) if pushed else ()
+    gone = await push.find_missing(engine, pushed) if pushed else ()
     left = [one for one in page.subscriptions if one.endpoint not in gone]
     if len(left) < len(page.subscriptions):
         page = SubscriptionPage(left, page.subscriptions[-1].position)

@@ -1,28 +1,19 @@
-"""Mobile push: platform applications (docs/contract/sns.md 3.9). Nothing is pushed: see the outbox.
-
-Credentials of push services are kept, and told to nobody.
-"""
+"""SNS actions on platform applications: action -> binding (docs/contract/sns.md 3.9)."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from gateway.operations.caller import Caller
+from gateway.faces.aws.face import Binding, Call, Members
+from gateway.operations.topics import push
 from gateway.operations.topics.pages import position_behind
 from protocol import arns
 from protocol.errors import Malformed
 from protocol.names import invalid_characters, printable
 from protocol.page_tokens import token_behind
-from storage.errors import InvalidParameter, NotFound, Unavailable, ValidationFailed
-from storage.topics import platforms
-from storage.topics.platforms import ApplicationName, PlatformApplication
-
-if TYPE_CHECKING:
-    from gateway.operations.engine import Engine
-    from storage.database import Transaction
+from storage.errors import InvalidParameter, ValidationFailed
+from storage.model import ApplicationName, PlatformApplication
 
 PLATFORMS = frozenset(
     {
@@ -61,43 +52,24 @@ _MOST_NAME_CHARACTERS = 256
 _MOST_SHOWN_OF_NAME = 2_048
 _MOST_SECRET_CHARACTERS = 65_536
 _MOST_VALUE_CHARACTERS = 2_048
-_CREATE_ATTEMPTS = 5
 _LISTING = "applications"
 
 
-@dataclass(frozen=True, slots=True)
-class CreatePlatformApplication:
-    name: str | None
-    platform: str | None
-    attributes: Mapping[str, str] | None
-
-
-async def create_platform_application(
-    engine: Engine, caller: Caller, request: CreatePlatformApplication
-) -> str:
-    """The ARN of the new application, or of the existing one with the same attributes.
-
-    Raises ValidationFailed and InvalidParameter.
-    """
-    name = _checked_name(request.name)
-    platform = _checked_platform(request.platform)
-    attributes = {"Enabled": "true"} | _checked_attributes(request.attributes)
+async def create_platform_application(call: Call) -> Members:
+    """The new application, or the existing one with the same attributes."""
+    members = call.members
+    name = _checked_name(members.get("Name"))
+    platform = _checked_platform(members.get("Platform"))
+    attributes = {"Enabled": "true"} | _checked_attributes(members.get("Attributes"))
     _check_credentials(platform, attributes)
-    identity = ApplicationName(caller.account_id, caller.region, platform, name)
-    for _ in range(_CREATE_ATTEMPTS):
-        async with engine.database.transaction() as tx:
-            now = engine.clock.of(caller.account_id).now()
-            application = await platforms.create_application(tx, now, identity, attributes)
-            if application is None:
-                application = await platforms.find_application(tx, identity)
-                if application is not None and application.attributes != attributes:
-                    raise InvalidParameter(
-                        "Name Reason: An application with the same name but different properties "
-                        "already exists"
-                    )
-        if application is not None:
-            return application.arn
-    raise Unavailable("The application is being created and deleted by others.")
+    application = await push.create_application(
+        call.engine, call.caller, platform, name, attributes
+    )
+    if application.attributes != attributes:
+        raise InvalidParameter(
+            "Name Reason: An application with the same name but different properties already exists"
+        )
+    return {"PlatformApplicationArn": application.arn}
 
 
 def _checked_name(name: str | None) -> str:
@@ -194,76 +166,49 @@ def checked_application(text: str | None) -> ApplicationName:
     return ApplicationName(arn.account_id, arn.region, platform, name)
 
 
-async def found_application(
-    tx: Transaction, caller: Caller, identity: ApplicationName
-) -> PlatformApplication:
-    """The caller's application, not deleted until the transaction ends. Raises NotFound."""
-    application = None
-    if identity[:2] == (caller.account_id, caller.region):
-        application = await platforms.find_application(tx, identity)
-    if application is None:
-        raise NotFound("PlatformApplication does not exist")
-    return application
+def _application(call: Call) -> ApplicationName:
+    return checked_application(call.members.get("PlatformApplicationArn"))
 
 
-async def delete_platform_application(engine: Engine, caller: Caller, arn: str | None) -> None:
-    """Delete it and its endpoints; one that does not exist is fine."""
-    identity = checked_application(arn)
-    if identity[:2] == (caller.account_id, caller.region):
-        async with engine.database.transaction() as tx:
-            await platforms.delete_application(tx, identity)
+async def delete_platform_application(call: Call) -> None:
+    """One that does not exist is fine."""
+    await push.delete_application(call.engine, call.caller, _application(call))
 
 
-async def get_platform_application_attributes(
-    engine: Engine, caller: Caller, arn: str | None
-) -> dict[str, str]:
-    """All attributes but the credentials. Raises NotFound and the refusals of ARNs."""
-    identity = checked_application(arn)
-    async with engine.database.transaction() as tx:
-        return visible_attributes(await found_application(tx, caller, identity))
+async def get_platform_application_attributes(call: Call) -> Members:
+    found = await push.find_application(call.engine, call.caller, _application(call))
+    return {"Attributes": _visible(found)}
 
 
-def visible_attributes(application: PlatformApplication) -> dict[str, str]:
-    """The attributes that may be read."""
+def _visible(application: PlatformApplication) -> dict[str, str]:
+    """The attributes that may be read: all but the credentials."""
     return {name: value for name, value in application.attributes.items() if name not in _SECRETS}
 
 
-@dataclass(frozen=True, slots=True)
-class SetPlatformApplicationAttributes:
-    application_arn: str | None
-    attributes: Mapping[str, str] | None
+async def set_platform_application_attributes(call: Call) -> None:
+    """Set these attributes and leave the others."""
+    identity = _application(call)
+    attributes = _checked_attributes(call.members.get("Attributes"))
+    await push.change_application(call.engine, call.caller, identity, attributes)
 
 
-async def set_platform_application_attributes(
-    engine: Engine, caller: Caller, request: SetPlatformApplicationAttributes
-) -> None:
-    """Set these attributes and leave the others. Raises NotFound and the refusals of both."""
-    identity = checked_application(request.application_arn)
-    attributes = _checked_attributes(request.attributes)
-    async with engine.database.transaction() as tx:
-        application = await found_application(tx, caller, identity)
-        await platforms.merge_application_attributes(tx, application.application_id, attributes)
+async def list_platform_applications(call: Call) -> Members:
+    size = call.engine.limits.sns_page
+    after = position_behind(_LISTING, call.members.get("NextToken"))
+    found = await push.list_applications(call.engine, call.caller, after_id=after, limit=size + 1)
+    listed = [
+        {"PlatformApplicationArn": application.arn, "Attributes": _visible(application)}
+        for application in found[:size]
+    ]
+    last = str(found[size - 1].application_id) if len(found) > size else None
+    token = None if last is None else token_behind(_LISTING, last)
+    return {"PlatformApplications": listed, "NextToken": token}
 
 
-@dataclass(frozen=True, slots=True)
-class ApplicationPage:
-    """``next_token`` None: there are no more."""
-
-    applications: list[PlatformApplication]
-    next_token: str | None
-
-
-async def list_platform_applications(
-    engine: Engine, caller: Caller, next_token: str | None
-) -> ApplicationPage:
-    """The caller's applications in order of creation. Raises InvalidParameter."""
-    size = engine.limits.sns_page
-    after = position_behind(_LISTING, next_token)
-    async with engine.database.transaction() as tx:
-        found = await platforms.list_applications(
-            tx, caller.account_id, caller.region, after_application_id=after, limit=size + 1
-        )
-    token = None
-    if len(found) > size:
-        token = token_behind(_LISTING, str(found[size - 1].application_id))
-    return ApplicationPage(found[:size], token)
+BINDINGS: dict[str, Binding] = {
+    "CreatePlatformApplication": create_platform_application,
+    "DeletePlatformApplication": delete_platform_application,
+    "GetPlatformApplicationAttributes": get_platform_application_attributes,
+    "SetPlatformApplicationAttributes": set_platform_application_attributes,
+    "ListPlatformApplications": list_platform_applications,
+}
