@@ -272,91 +272,40 @@ class RequestTooLarge(Rejected):
     kind = Kind.TOO_LARGE
 
 
-class InvalidParameter(Rejected):
-    """SNS: a parameter that cannot be accepted. A few texts go without the usual beginning."""
-
-    def __init__(self, reason: str, *, prefix: str = "Invalid parameter: ") -> None:
-        super().__init__(prefix + reason)
-
-
-class ParameterValueInvalid(Rejected):
-    """SNS: a message attribute that breaks the rules."""
-
-
-class ValidationFailed(Rejected):
-    """SNS: a member is absent or breaks a constraint. ``member`` is its lower camel case path."""
-
-    def __init__(
-        self, member: str, value: str = "null", constraint: str = "Member must not be null"
-    ) -> None:
-        self._what = value, constraint
-        self._member = member
-        super().__init__(
-            f"1 validation error detected: Value {value} at '{member}' failed to satisfy "
-            f"constraint: {constraint}"
-        )
-
-    def within(self, path: str) -> ValidationFailed:
-        """The same of a member of what is at that path."""
-        return ValidationFailed(f"{path}.{self._member}", *self._what)
-
-
 class NotFound(Rejected):
-    """SNS: no such topic, subscription, platform application or endpoint."""
+    """No such topic, subscription, or application or endpoint of mobile push."""
 
     kind = Kind.ABSENT
 
 
 class AuthorizationError(Rejected):
-    """SNS: the caller may not do this."""
+    """The caller may not do this."""
 
     kind = Kind.FORBIDDEN
 
 
-class TagLimitExceeded(Rejected):
-    """SNS: more than fifty tags."""
-
-    kind = Kind.LIMIT
-
-
 class FilterPolicyLimitExceeded(Rejected):
-    """SNS: more filter policies than a topic may have."""
+    """More filter policies than a topic may have."""
 
     kind = Kind.LIMIT
 
 
 class SubscriptionLimitExceeded(Rejected):
-    """SNS: more subscriptions than a topic may have."""
+    """More subscriptions than a topic may have."""
 
     kind = Kind.LIMIT
 
 
 class ReplayLimitExceeded(Rejected):
-    """SNS: more replays at once than allowed."""
+    """More replays at once than allowed."""
 
     kind = Kind.LIMIT
 
 
-class EndpointDisabled(Rejected):
-    """SNS: a push endpoint that was disabled."""
-
-    kind = Kind.DISABLED
-
-
-class PlatformApplicationDisabled(Rejected):
-    """SNS: the platform application of an endpoint was disabled."""
-
-    kind = Kind.DISABLED
-
-
 class OptedOut(Rejected):
-    """SNS: the owner of the phone number wants no messages."""
+    """The owner of the phone number wants no messages."""
 
     kind = Kind.DISABLED
-
-
-class VerificationFailed(Rejected):
-    """SNS: not the one-time password that was sent to a phone number of the sandbox."""
 
 
 class ScheduleInvalid(Rejected):

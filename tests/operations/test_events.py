@@ -8,12 +8,14 @@ from datetime import timedelta
 
 import pytest
 
+from gateway.faces.aws.sns.errors import (
+    InvalidParameter,
+)
 from gateway.operations.caller import Caller
 from gateway.operations.engine import Engine
 from protocol import sns_signatures
 from storage.errors import (
     AuthorizationError,
-    InvalidParameter,
     InvalidParameterValue,
     NotFound,
     OverLimit,

@@ -11,9 +11,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.faces.aws.sns import publish_checks
+from gateway.faces.aws.sns.errors import (
+    InvalidParameter,
+    ParameterValueInvalid,
+    ValidationFailed,
+)
 from gateway.operations.queues import message_attributes
 from protocol import names
-from storage.errors import InvalidParameter, ParameterValueInvalid, Rejected, ValidationFailed
+from storage.errors import (
+    Rejected,
+)
 from storage.model import Topic
 
 # Lone surrogates never come from a wire, but nothing here may break down over them.

@@ -9,6 +9,9 @@ from base64 import b64encode
 import pytest
 
 from gateway.faces.aws.sns import publish_checks
+from gateway.faces.aws.sns.errors import (
+    InvalidParameter,
+)
 from gateway.operations.caller import Caller
 from gateway.operations.engine import Engine
 from gateway.operations.topics import publishing
@@ -17,7 +20,10 @@ from gateway.operations.topics.publishing import Published, PublishMessage
 from protocol import sequence_numbers, sns_signatures
 from protocol.digests import content_based_id, md5_of_body
 from storage import lanes
-from storage.errors import BatchRequestTooLong, InvalidParameter, Rejected
+from storage.errors import (
+    BatchRequestTooLong,
+    Rejected,
+)
 from storage.model import Queue
 from tests.operations.conftest import MakeQueue, ReceiveFrom, SendTo
 from tests.operations.sqs import DeleteQueue, delete_queue

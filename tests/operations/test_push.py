@@ -8,6 +8,12 @@ from typing import Any
 
 import pytest
 
+from gateway.faces.aws.sns.errors import (
+    EndpointDisabled,
+    InvalidParameter,
+    PlatformApplicationDisabled,
+    ValidationFailed,
+)
 from gateway.faces.aws.sns.push_endpoints import endpoint_for_publish
 from gateway.faces.aws.sns.push_platforms import PLATFORMS
 from gateway.operations.caller import Caller
@@ -15,13 +21,9 @@ from gateway.operations.engine import Engine
 from gateway.operations.topics import push as core
 from protocol.page_tokens import token_behind
 from storage.errors import (
-    EndpointDisabled,
-    InvalidParameter,
     NotFound,
-    PlatformApplicationDisabled,
     PushTokenTaken,
     Rejected,
-    ValidationFailed,
 )
 from tests.operations.conftest import ACCOUNT, REGION
 from tests.operations.sns_actions import ask

@@ -6,17 +6,19 @@ import re
 
 import pytest
 
+from gateway.faces.aws.sns.errors import (
+    InvalidParameter,
+    ValidationFailed,
+    VerificationFailed,
+)
 from gateway.faces.aws.sns.sms import number_to_publish_to
 from gateway.operations.caller import Caller
 from gateway.operations.engine import Engine
 from gateway.operations.topics import sms
 from gateway.operations.topics.outbox import clear_outbox, find_in_outbox, list_outbox
 from storage.errors import (
-    InvalidParameter,
     OptedOut,
     ResourceNotFound,
-    ValidationFailed,
-    VerificationFailed,
 )
 from storage.topics.outbox import OutboxFilter
 from tests.operations.conftest import ACCOUNT, REGION

@@ -10,14 +10,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gateway.faces.aws.sns.errors import (
+    InvalidParameter,
+    ValidationFailed,
+)
 from gateway.operations.caller import Caller
 from gateway.operations.engine import Engine
 from storage.errors import (
-    InvalidParameter,
     NotFound,
     Rejected,
     ReplayLimitExceeded,
-    ValidationFailed,
 )
 from tests.fuzz import drawing
 from tests.operations.conftest import ACCOUNT, REGION, TestClock

@@ -7,16 +7,18 @@ from datetime import timedelta
 
 import pytest
 
+from gateway.faces.aws.sns.errors import (
+    InvalidParameter,
+    ValidationFailed,
+)
 from gateway.operations.caller import Caller
 from gateway.operations.engine import Engine
 from gateway.operations.topics import confirmations, subscription_endings
 from storage.errors import (
     AuthorizationError,
-    InvalidParameter,
     NotFound,
     SubscriptionPending,
     TokenRefused,
-    ValidationFailed,
 )
 from storage.topics import topics
 from tests.operations.conftest import ACCOUNT, REGION, RecordingWakeups, TestClock

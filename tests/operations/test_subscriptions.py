@@ -11,15 +11,17 @@ from typing import Any
 
 import pytest
 
+from gateway.faces.aws.sns.errors import (
+    InvalidParameter,
+    ValidationFailed,
+)
 from gateway.operations.caller import Caller
 from gateway.operations.engine import Engine
 from storage.errors import (
     FilterPolicyLimitExceeded,
-    InvalidParameter,
     NotFound,
     Rejected,
     SubscriptionLimitExceeded,
-    ValidationFailed,
 )
 from tests.operations.conftest import (
     ACCOUNT,

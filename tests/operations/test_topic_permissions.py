@@ -10,14 +10,16 @@ from typing import Any
 import pytest
 
 from gateway.faces.aws.face import Members
+from gateway.faces.aws.sns.errors import (
+    InvalidParameter,
+    TagLimitExceeded,
+    ValidationFailed,
+)
 from gateway.operations.caller import Caller
 from gateway.operations.engine import Engine
 from storage.errors import (
-    InvalidParameter,
     NotFound,
     ResourceNotFound,
-    TagLimitExceeded,
-    ValidationFailed,
 )
 from tests.operations.aws import ask
 from tests.operations.conftest import ACCOUNT, REGION

@@ -13,18 +13,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.faces.aws.sns import topic_attributes
+from gateway.faces.aws.sns.errors import (
+    InvalidParameter,
+    TagLimitExceeded,
+    ValidationFailed,
+)
 from gateway.faces.aws.sns.tags import checked_tags
 from gateway.operations.caller import Caller
 from gateway.operations.engine import Engine
 from gateway.operations.topics.topics import delete
 from protocol.arns import parse_topic
 from storage.errors import (
-    InvalidParameter,
     NotFound,
     Rejected,
-    TagLimitExceeded,
     TopicKeepsArchive,
-    ValidationFailed,
 )
 from storage.model import Topic
 from storage.topics import topics

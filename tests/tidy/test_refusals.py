@@ -22,7 +22,7 @@ def leaves(base: type[Rejected]) -> Iterator[type[Rejected]]:
 
 
 ALL = sorted(
-    (leaf for leaf in leaves(Rejected) if leaf.__module__.startswith("storage.")),
+    (leaf for leaf in leaves(Rejected) if leaf.__module__.startswith(("storage.", "gateway."))),
     key=lambda leaf: leaf.__name__,
 )
 

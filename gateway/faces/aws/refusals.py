@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from gateway.faces.aws.sns import errors as sns_errors
 from protocol.aws_errors import (
     SCHEDULER_ERRORS,
     SENDER,
@@ -64,10 +65,10 @@ _OTHERWISE: Mapping[str, Mapping[type[Rejected], str]] = {
         errors.PriorEntryRefused: "PriorRequestNotComplete",
     },
     "sns": {
-        errors.ParameterValueInvalid: "InvalidParameterValueException",
+        sns_errors.ParameterValueInvalid: "InvalidParameterValueException",
         errors.PriorEntryRefused: "PriorRequestNotComplete",
-        errors.ValidationFailed: "ValidationException",
-        errors.VerificationFailed: "VerificationException",
+        sns_errors.ValidationFailed: "ValidationException",
+        sns_errors.VerificationFailed: "VerificationException",
         errors.AccessDenied: "MissingAuthenticationTokenException",
     },
     "scheduler": {errors.AccessDenied: "MissingAuthenticationTokenException"},

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from gateway.faces.aws.sns import publish_checks, push_endpoints
+from gateway.faces.aws.sns.errors import (
+    InvalidParameter,
+)
 from gateway.faces.aws.sns.sms import number_to_publish_to
 from gateway.operations.caller import Caller
 from gateway.operations.engine import Engine
 from gateway.operations.topics import outbox
 from gateway.operations.topics.publishing import MOST_BYTES, PublishMessage
-from storage.errors import InvalidParameter
 
 _SMS_CHARACTERS = 1_600
 

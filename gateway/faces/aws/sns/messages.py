@@ -9,6 +9,10 @@ from typing import Any, NamedTuple
 from gateway.faces.aws.face import Binding, Call, Members
 from gateway.faces.aws.refusals import failed_entry
 from gateway.faces.aws.sns import direct_messages, publish_checks
+from gateway.faces.aws.sns.errors import (
+    InvalidParameter,
+    ValidationFailed,
+)
 from gateway.faces.aws.sns.topic_arns import checked_topic_arn
 from gateway.operations.engine import Engine
 from gateway.operations.queues.messages import answered
@@ -23,11 +27,9 @@ from storage.errors import (
     BatchEntryIdsNotDistinct,
     BatchRequestTooLong,
     InvalidBatchEntryId,
-    InvalidParameter,
     PriorEntryRefused,
     Rejected,
     TooManyEntriesInBatchRequest,
-    ValidationFailed,
 )
 
 _MOST_ENTRIES = 10

@@ -8,12 +8,15 @@ import orjson
 
 from gateway.faces.aws import permissions
 from gateway.faces.aws.face import Binding, Call
+from gateway.faces.aws.sns.errors import (
+    InvalidParameter,
+    ValidationFailed,
+)
 from gateway.faces.aws.sns.topic_arns import checked_topic_arn
 from gateway.faces.aws.sns.topic_attributes import effective_policy
 from gateway.operations.limits import LIMITS
 from gateway.operations.topics import topics
 from protocol import names
-from storage.errors import InvalidParameter, ValidationFailed
 from storage.model import Topic
 
 _ACTIONS = frozenset(

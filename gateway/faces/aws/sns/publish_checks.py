@@ -7,16 +7,16 @@ from typing import Any
 
 import orjson
 
+from gateway.faces.aws.sns.errors import (
+    InvalidParameter,
+    ParameterValueInvalid,
+    ValidationFailed,
+)
 from gateway.operations.engine import Engine
 from gateway.operations.queues.message_attributes import Values
 from gateway.operations.topics.fan_out import Outgoing
 from gateway.operations.topics.publishing import MOST_BYTES, PublishMessage, outgoing
 from protocol import names
-from storage.errors import (
-    InvalidParameter,
-    ParameterValueInvalid,
-    ValidationFailed,
-)
 from storage.model import Topic
 
 _SUBJECT_CHARACTERS = 100

@@ -9,6 +9,13 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 
 from gateway.faces.aws.face import Binding, Call, Members
+from gateway.faces.aws.sns.errors import (
+    EndpointDisabled,
+    InvalidParameter,
+    PlatformApplicationDisabled,
+    ValidationFailed,
+)
+from gateway.faces.aws.sns.pages import position_behind
 from gateway.faces.aws.sns.push_platforms import (
     checked_application,
     checked_resource,
@@ -17,17 +24,12 @@ from gateway.faces.aws.sns.push_platforms import (
 from gateway.operations.caller import Caller
 from gateway.operations.engine import Engine
 from gateway.operations.topics import push
-from gateway.operations.topics.pages import position_behind
 from protocol import arns
 from protocol.names import invalid_characters, printable
 from protocol.page_tokens import token_behind
 from storage.errors import (
-    EndpointDisabled,
-    InvalidParameter,
     NotFound,
-    PlatformApplicationDisabled,
     PushTokenTaken,
-    ValidationFailed,
 )
 from storage.model import PlatformEndpoint
 

@@ -6,13 +6,16 @@ import re
 from collections.abc import Mapping
 
 from gateway.faces.aws.face import Binding, Call, Members
+from gateway.faces.aws.sns.errors import (
+    InvalidParameter,
+    ValidationFailed,
+)
+from gateway.faces.aws.sns.pages import position_behind
 from gateway.operations.topics import push
-from gateway.operations.topics.pages import position_behind
 from protocol import arns
 from protocol.errors import Malformed
 from protocol.names import invalid_characters, printable
 from protocol.page_tokens import token_behind
-from storage.errors import InvalidParameter, ValidationFailed
 from storage.model import ApplicationName, PlatformApplication
 
 PLATFORMS = frozenset(

@@ -11,18 +11,20 @@ import re
 from collections.abc import Sequence
 
 from gateway.faces.aws.face import Binding, Call, Members
+from gateway.faces.aws.sns.errors import (
+    InvalidParameter,
+    ValidationFailed,
+    VerificationFailed,
+)
+from gateway.faces.aws.sns.pages import last_of
 from gateway.operations.caller import Caller
 from gateway.operations.engine import Engine
 from gateway.operations.topics import sms
-from gateway.operations.topics.pages import last_of
 from protocol import phone_numbers
 from protocol.names import invalid_characters, printable
 from protocol.page_tokens import token_behind
 from storage.errors import (
-    InvalidParameter,
     ResourceNotFound,
-    ValidationFailed,
-    VerificationFailed,
 )
 
 _DEFAULTS = {"MonthlySpendLimit": "1"}

@@ -11,6 +11,9 @@ from typing import Final
 
 import orjson
 
+from gateway.faces.aws.sns.errors import (
+    InvalidParameter,
+)
 from gateway.faces.aws.sns.subscription_endpoints import RAW
 from gateway.operations.limits import LIMITS
 from gateway.operations.topics.subscription_settings import (
@@ -23,7 +26,6 @@ from gateway.operations.topics.subscriptions import Replay
 from protocol import arns, delivery_policies, filter_policies
 from protocol.endpoint_urls import WEB, without_password
 from protocol.errors import Malformed
-from storage.errors import InvalidParameter
 from storage.model import Subscription, Topic
 
 REPLAY: Final = "ReplayPolicy"

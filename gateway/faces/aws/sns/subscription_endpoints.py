@@ -5,12 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
+from gateway.faces.aws.sns.errors import (
+    InvalidParameter,
+)
 from gateway.operations.limits import LIMITS
 from gateway.operations.topics.web_hooks import check_web_hook
 from protocol import arns
 from protocol.endpoint_urls import WEB
 from protocol.errors import Malformed
-from storage.errors import InvalidParameter
 from storage.model import Topic
 
 MAIL = frozenset({"email", "email-json"})

@@ -7,6 +7,11 @@ from collections.abc import Mapping
 
 from gateway.faces.aws.face import Binding, Call, Members
 from gateway.faces.aws.sns import subscription_attributes
+from gateway.faces.aws.sns.errors import (
+    InvalidParameter,
+    ValidationFailed,
+)
+from gateway.faces.aws.sns.pages import position_behind
 from gateway.faces.aws.sns.subscription_attributes import REPLAY, Subject
 from gateway.faces.aws.sns.subscription_endpoints import check_endpoint, is_confirmed_at_once
 from gateway.faces.aws.sns.topic_arns import find_topic
@@ -16,7 +21,6 @@ from gateway.operations.topics import (
     subscription_endings,
     subscriptions,
 )
-from gateway.operations.topics.pages import position_behind
 from gateway.operations.topics.subscriptions import Change, Subscribe, SubscriptionPage
 from protocol import arns
 from protocol.arns import Arn
@@ -24,12 +28,10 @@ from protocol.endpoint_urls import without_password
 from protocol.errors import Malformed
 from protocol.page_tokens import token_behind
 from storage.errors import (
-    InvalidParameter,
     NotFound,
     SubscriptionExists,
     SubscriptionPending,
     TokenRefused,
-    ValidationFailed,
 )
 from storage.model import Subscription, Topic
 

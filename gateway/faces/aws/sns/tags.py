@@ -7,15 +7,17 @@ from contextlib import contextmanager
 from typing import Any
 
 from gateway.faces.aws.face import Binding, Call, Members
+from gateway.faces.aws.sns.errors import (
+    InvalidParameter,
+    TagLimitExceeded,
+    ValidationFailed,
+)
 from gateway.faces.aws.sns.topic_arns import checked_topic_arn, find_topic
 from gateway.faces.aws.tags import MOST, Rules, removing
 from gateway.operations.topics import topics
 from storage.errors import (
-    InvalidParameter,
     NotFound,
     ResourceNotFound,
-    TagLimitExceeded,
-    ValidationFailed,
 )
 
 _RULES = Rules(

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from gateway.faces.aws.face import Call
+from gateway.faces.aws.sns.errors import (
+    InvalidParameter,
+    ValidationFailed,
+)
 from gateway.operations.caller import Caller
 from gateway.operations.topics import live_topics
 from protocol import arns
 from protocol.arns import Arn
 from protocol.errors import Malformed
-from storage.errors import InvalidParameter, ValidationFailed
 from storage.model import Topic
 
 

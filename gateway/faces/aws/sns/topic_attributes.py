@@ -8,11 +8,13 @@ from typing import Any
 
 import orjson
 
+from gateway.faces.aws.sns.errors import (
+    InvalidParameter,
+)
 from gateway.operations.limits import LIMITS
 from gateway.operations.topics.topics import Described
 from protocol import arns, delivery_policies, names
 from protocol.errors import Malformed
-from storage.errors import InvalidParameter
 from storage.model import TOPIC_DEFAULTS, Topic
 
 IN_A_MAP = "Attributes Reason: "

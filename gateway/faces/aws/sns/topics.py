@@ -8,16 +8,22 @@ import orjson
 
 from gateway.faces.aws.face import Binding, Call, Members
 from gateway.faces.aws.sns import topic_attributes
+from gateway.faces.aws.sns.errors import (
+    InvalidParameter,
+    ValidationFailed,
+)
+from gateway.faces.aws.sns.pages import last_of
 from gateway.faces.aws.sns.tags import checked_tags
 from gateway.faces.aws.sns.topic_arns import checked_topic_arn
 from gateway.operations.limits import LIMITS
 from gateway.operations.topics import topics
-from gateway.operations.topics.pages import last_of
 from gateway.operations.topics.topics import CreateTopic
 from protocol import names
 from protocol.arns import topic_arn
 from protocol.page_tokens import token_behind
-from storage.errors import InvalidParameter, TopicKeepsArchive, ValidationFailed
+from storage.errors import (
+    TopicKeepsArchive,
+)
 from storage.model import Topic
 
 

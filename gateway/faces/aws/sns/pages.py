@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from gateway.faces.aws.sns.errors import (
+    InvalidParameter,
+)
 from protocol import page_tokens
 from protocol.errors import Malformed
-from storage.errors import InvalidParameter
 
 _MOST_DIGITS = 18
 
