@@ -46,6 +46,11 @@ class StandardReceipt(NamedTuple):
     receive_count: int
     received_at: int
 
+    @property
+    def handle(self) -> tuple[int, str | None, int, int]:
+        """Queue, group, number and count: a message and one receive of it."""
+        return self.queue_id, None, self.sequence, self.receive_count
+
 
 class FifoReceipt(NamedTuple):
     queue_id: int
@@ -53,6 +58,11 @@ class FifoReceipt(NamedTuple):
     sequence: int
     receive_count: int
     received_at: int
+
+    @property
+    def handle(self) -> tuple[int, str | None, int, int]:
+        """Queue, group, number and count: a message and one receive of it."""
+        return self.queue_id, self.group_id, self.sequence, self.receive_count
 
 
 class Handles:

@@ -57,48 +57,71 @@ RECEIVE_PLANNER = {
 a planner left to itself takes a sequential scan and keeps it (tests/storage/test_queries.py)."""
 
 
-def nobody(_: object) -> None:
+R = TypeVar("R")
+R_contra = TypeVar("R_contra", contravariant=True)
+
+
+class Reply(Protocol[R_contra]):
+    """Who waits for a result. One of the two is called, once."""
+
+    def done(self, result: R_contra, /) -> None:
+        """It is committed, and this came of it."""
+
+    def failed(self, error: BaseException, /) -> None:
+        """Nothing came of it; of an ``Unavailable`` nobody may know."""
+
+
+class _Nobody:
     """Takes the place of a caller who was answered."""
 
+    def done(self, result: object, /) -> None:
+        """Nobody hears of it."""
 
-class Entry:
+    def failed(self, error: BaseException, /) -> None:
+        """Nobody hears of it."""
+
+
+NOBODY: Reply[object] = _Nobody()
+
+
+class Entry(Generic[R]):
     """One caller's part of a flush. The caller gets the result, or the error that it ended with.
 
     ``gone`` is set when the caller went away: an entry that has not been taken yet is dropped.
     """
 
-    __slots__ = ("_reply", "answered", "gone", "size_bytes", "submitted_at")
+    __slots__ = ("answered", "gone", "replies_to", "size_bytes", "submitted_at")
 
-    def __init__(self, reply: Callable[[object], None], size_bytes: int = 0) -> None:
-        self._reply = reply
+    def __init__(self, reply: Reply[R], size_bytes: int = 0) -> None:
+        self.replies_to: Reply[R] = reply
         self.size_bytes = size_bytes
         self.gone = False
         self.answered = False
         self.submitted_at = 0.0
 
-    def reply(self, result: object) -> None:
+    def done(self, result: R) -> None:
         """Tell the caller. A caller that breaks down over it fails neither the flush nor others."""
         self.answered = True
         # Callers keep their entry, too: whoever is answered is let go, or only the collector of
         # cycles would find the two.
-        reply, self._reply = self._reply, nobody
+        reply, self.replies_to = self.replies_to, NOBODY
         try:
-            reply(result)
+            reply.done(result)
         except Exception:  # noqa: BLE001 - what is committed must not be repeated for it
+            _log.exception("a caller could not take its answer")
+
+    def failed(self, error: BaseException) -> None:
+        """Tell the caller, as ``done`` does."""
+        self.answered = True
+        reply, self.replies_to = self.replies_to, NOBODY
+        try:
+            reply.failed(error)
+        except Exception:  # noqa: BLE001 - others wait for their answers
             _log.exception("a caller could not take its answer")
 
     def party(self) -> Hashable:
         """Whose it is when entries take turns: a queue id, or the ARN of a topic."""
         return None
-
-    @property
-    def replies_to(self) -> Callable[[object], None]:
-        """Who gets the result."""
-        return self._reply
-
-    @replies_to.setter
-    def replies_to(self, reply: Callable[[object], None]) -> None:
-        self._reply = reply
 
 
 ClockNow = Callable[[], datetime | None]
@@ -112,9 +135,13 @@ class AccountClock(Protocol):
         """Its present."""
 
 
+def _nobodys(_: Hashable) -> Hashable:
+    return None
+
+
 NO_ACCOUNTS: Mapping[Any, AccountClock] = {}
 
-E = TypeVar("E", bound=Entry)
+E = TypeVar("E", bound=Entry[Any])
 Submit = Callable[[E], None]
 Flush = Callable[["Connection", list[E]], Awaitable[list[E]]]
 
@@ -122,8 +149,9 @@ Flush = Callable[["Connection", list[E]], Awaitable[list[E]]]
 class Lane(Generic[E]):
     """A line of entries, flushed together by ``flush(connection, entries)``.
 
-    ``flush`` must call ``entry.reply`` for every entry that it finished, and return the entries
-    that have to wait for the next flush (two for the same message, another class of receive).
+    ``flush`` must call ``entry.done`` or ``failed`` for every entry that it finished, and return
+    the entries that have to wait for the next flush (two for the same message, another class of
+    receive).
     """
 
     def __init__(
@@ -148,7 +176,7 @@ class Lane(Generic[E]):
         self._waiting: deque[E] = deque()
         self._waiting_bytes = 0
         self._turns: Turns[E] = Turns(self._party_of)
-        self.account_of: Callable[[Hashable], Hashable] = nobody
+        self.account_of: Callable[[Hashable], Hashable] = _nobodys
         """Whose queue a party is; the accounts take turns."""
         self.clocks = NO_ACCOUNTS
         """By account, where it has a clock of its own: a flush has one present."""
@@ -174,7 +202,7 @@ class Lane(Generic[E]):
         )
         if self._refusal or (is_full and self._is_full_for(entry)):
             text = self._refusal or "Too many requests wait for the database."
-            asyncio.get_running_loop().call_soon(entry.reply, Unavailable(text))
+            asyncio.get_running_loop().call_soon(entry.failed, Unavailable(text))
             return
         entry.submitted_at = time.monotonic()
         self._waiting_bytes += entry.size_bytes
@@ -331,7 +359,7 @@ class Lane(Generic[E]):
         for entry in old:
             self._waiting_bytes -= entry.size_bytes
             if not entry.gone:
-                entry.reply(error)
+                entry.failed(error)
 
     def _take(self) -> list[E]:
         waiting, turns = self._waiting, self._turns
@@ -383,7 +411,7 @@ class Lane(Generic[E]):
                 self._availability.failed(error.__cause__ or error, len(batch))
             elif not isinstance(error, Unavailable):
                 _log.error("lane %s cannot connect", self.name, exc_info=error)
-            _reply_all(batch, error)
+            _fail_all(batch, error)
             return None
 
     def _put_back(self, entries: list[E]) -> None:
@@ -404,7 +432,7 @@ class Lane(Generic[E]):
         if is_lost(error) or isinstance(error, Unavailable):
             self._availability.failed(error, len(batch))
             self._drop_connection()
-            _reply_all(batch, Away("The database went away; the outcome is unknown."))
+            _fail_all(batch, Away("The database went away; the outcome is unknown."))
             return
         if len(batch) == 1:
             if is_unavailable(error):
@@ -412,7 +440,7 @@ class Lane(Generic[E]):
                 error = Unavailable("The database is too busy at the moment.")
             elif not isinstance(error, Rejected):
                 _log.error("lane %s: a flush of one entry failed", self.name, exc_info=error)
-            batch[0].reply(error)
+            batch[0].failed(error)
             return
         _log.warning("lane %s: a flush of %d failed, one by one now", self.name, len(batch))
         deadline = time.monotonic() + _FLUSH_SECONDS
@@ -422,7 +450,7 @@ class Lane(Generic[E]):
                 # Each of the others would wait as long again.
                 rest = batch[number + 1 :]
                 self._availability.failed(f"lane {self.name}: {_TOO_LATE}", len(rest))
-                _reply_all(rest, Away(_TOO_LATE))
+                _fail_all(rest, Away(_TOO_LATE))
                 return
 
     async def _connected(self) -> Connection:
@@ -445,6 +473,6 @@ class Lane(Generic[E]):
             self._connection = None
 
 
-def _reply_all(entries: Iterable[Entry], result: object) -> None:
+def _fail_all(entries: Iterable[Entry[Any]], error: BaseException) -> None:
     for entry in entries:
-        entry.reply(result)
+        entry.failed(error)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -96,6 +97,23 @@ UNSIGNED = bytes(16)
 received (``protocol.envelopes``)."""
 
 
+class SentMessage(NamedTuple):
+    """What one message became. Of a duplicate: id and number of the first one."""
+
+    message_id: str
+    sequence: int | None
+    """None: it was not asked for."""
+    is_duplicate: bool = False
+
+
+Handle = tuple[int, str | None, int, int]
+"""(queue_id, group_id, sequence, receive_count): what a receipt says. A standard queue has no
+groups, and takes the receipt of any receive."""
+
+Outcome = Literal["ok", "gone", "expired"]
+"""Of one handle: done, the message was gone before, or its handle has expired and it stays."""
+
+
 class Received(NamedTuple):
     """One message as one receive returned it. Instants are milliseconds since the epoch.
 
@@ -121,6 +139,11 @@ class Received(NamedTuple):
     """The ``now`` of the statement."""
     body_md5: bytes | None = None
     """As its sender was told; None where it is not kept (FIFO); or UNSIGNED."""
+
+    def system_members(self) -> Mapping[str, str]:
+        """The rare system attributes that it carries."""
+        members: dict[str, str] = json.loads(self.system) if self.system else {}
+        return members
 
 
 class Archived(NamedTuple):

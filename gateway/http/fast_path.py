@@ -95,23 +95,18 @@ class Exchange:
     def start(self) -> None:
         """Run the operation; its refusals without a database are answered at once."""
         try:
-            self.receiving = self.route.pair.start(self.context, self.members, self.reply)
-        except Rejected as refusal:
-            self.reply(refusal)
+            self.receiving = self.route.pair.start(self.context, self.members, self)
         except Exception as error:  # noqa: BLE001 - the outermost handler of this path
-            self.reply(error)
+            self.failed(error)
 
-    def reply(self, result: object) -> None:
-        """Write the answer, whatever it is."""
-        if isinstance(result, BaseException):
-            self._refuse(result)
-            return
+    def done(self, result: object) -> None:
+        """Write the answer."""
         route = self.route
         try:
             members = route.pair.finish(self.context, self.members, result)
             body = route.wire.encode(route.action, members or {}, self.request_id)
         except Exception as error:  # noqa: BLE001 - the outermost handler of this path
-            self._refuse(error)
+            self.failed(error)
             return
         series = self.context.engine.series
         requests = series.requests
@@ -119,7 +114,8 @@ class Exchange:
         route.seconds.observe(perf_counter() - self.started)
         self.protocol.fast_answer(self, body)
 
-    def _refuse(self, error: BaseException) -> None:
+    def failed(self, error: BaseException) -> None:
+        """Write a refusal, or that something broke."""
         if isinstance(error, Unavailable):
             _log.log(error.log_level, "%s %s: %s", self.request_id, self.route.name, error)
         elif not isinstance(error, Rejected):

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from gateway.faces.aws import refusals
 from gateway.faces.aws.face import Members, most_bytes
+from gateway.faces.aws.pairs import Pair
 from gateway.faces.aws.sns import messages as aws_sns_messages
 from gateway.faces.aws.sqs import messages as aws_sqs_messages
 from gateway.http.request_heads import forwarded_scheme
@@ -64,7 +65,9 @@ class Route:
         "wire",
     )
 
-    def __init__(self, wire: Wire, name: str, pair: Any, find: Find, seconds: Histogram) -> None:
+    def __init__(
+        self, wire: Wire, name: str, pair: Pair[Any, Any], find: Find, seconds: Histogram
+    ) -> None:
         self.wire = wire
         self.service = wire.service.name
         self.name = name
@@ -139,7 +142,7 @@ def _find_topic(asked: Asked, members: Members) -> aws_sns_messages.TopicContext
 
 def routes_by_target(seconds: dict[str, Histogram]) -> dict[bytes, Route]:
     """X-Amz-Target -> route, of the JSON wires."""
-    tables: tuple[tuple[Wire, Mapping[str, Any], Find], ...] = (
+    tables: tuple[tuple[Wire, Mapping[str, Pair[Any, Any]], Find], ...] = (
         (_json(SQS), aws_sqs_messages.HOT, _find_queue),
         (_json(SNS), aws_sns_messages.HOT, _find_topic),
     )

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from gateway.operations.limits import LIMITS, Limits
 from gateway.operations.queues.receipt_handles import ReceiptHandles
 from storage.errors import Unavailable
+from storage.queues.kinds import FIFO, STANDARD, QueueKind
 
 if TYPE_CHECKING:
     from gateway.operations.clock import Clock
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from storage.database import Database
     from storage.lanes import Lane
     from storage.queues.fifo_lanes import FifoLanes
+    from storage.queues.message_entries import ChangeVisibility, Delete, Receive
     from storage.queues.messages import StandardLanes
     from storage.topics.publishing import PublishLane
 
@@ -49,6 +51,23 @@ class Rules:
     """Whether URLs of queues do it as AWS's do, in the host; else in the path."""
 
 
+class QueueLanes(Protocol):
+    """The lanes of queues of one kind."""
+
+    @property
+    def send(self) -> Lane[Any]:
+        """Of ``Send``."""
+
+    @property
+    def receive(self) -> Lane[Receive]: ...
+
+    @property
+    def delete(self) -> Lane[Delete]: ...
+
+    @property
+    def visibility(self) -> Lane[ChangeVisibility]: ...
+
+
 @dataclass(slots=True)
 class Engine:
     """The database, the lanes, the caches and the wakeups of this process."""
@@ -65,12 +84,17 @@ class Engine:
     publish: PublishLane
     signer: Signer
     rules: Rules
+    lanes_of: dict[QueueKind, QueueLanes] = field(init=False)
+    """By the kind of a queue."""
     receipts: ReceiptHandles = field(default_factory=ReceiptHandles)
     limits: Limits = LIMITS
     stopping: bool = False
     """Set when the gateway drains: long polls end, and no new one waits."""
     refuses_sends: str = ""
     """Why nothing that adds messages is taken at the moment; empty: it is."""
+
+    def __post_init__(self) -> None:
+        self.lanes_of = {STANDARD: self.standard, FIFO: self.fifo}
 
     @property
     def lanes(self) -> tuple[Lane[Any], ...]:

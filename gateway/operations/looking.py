@@ -38,12 +38,17 @@ def connect(engine: Engine) -> None:
             engine.queues.forget(queue_id)
             engine.in_flight.forget(queue_id)
 
+    def queue_gone(queue_id: int) -> None:
+        # The database knows better than the cache; maybe there is a new one.
+        engine.queues.forget(queue_id)
+
     def clock_moved(moves: int) -> None:
         if moves > engine.clock.moves:
             receiving.spawn(_read_clock(engine))
         else:
             engine.wakeups.clock_known(moves)
 
+    engine.standard.on_gone = engine.fifo.on_gone = queue_gone
     engine.wakeups.look = look
     engine.wakeups.on_queue_changed = queue_changed
     engine.wakeups.on_clock_moved = clock_moved

@@ -33,7 +33,7 @@ class TracedExchange(Exchange):
         finally:
             CURRENT.reset(token)
 
-    def reply(self, result: object) -> None:
+    def done(self, result: object) -> None:
         """Write the answer; a span says how many messages came, or which one went."""
         if self.span is not None:
             if isinstance(result, list) and self.route.name == "ReceiveMessage":
@@ -41,12 +41,13 @@ class TracedExchange(Exchange):
             message_id = getattr(result, "message_id", None)
             if isinstance(message_id, str):
                 self.span.set_attribute("messaging.message.id", message_id)
-        super().reply(result)
+        super().done(result)
 
-    def _refuse(self, error: BaseException) -> None:
+    def failed(self, error: BaseException) -> None:
+        """Write a refusal; a span has its class."""
         if self.span is not None:
             self.span.set_attribute("error.type", type(error).__name__)
-        super()._refuse(error)
+        super().failed(error)
 
 
 class TracedProtocol(FastProtocol):

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from gateway.operations.wakeups import Waiter, Wakeups
 from gateway.tracing.spans import CURRENT
-from storage.lanes import Entry, Flush, Lane
+from storage.lanes import Entry, Flush, Lane, Reply
 
 if TYPE_CHECKING:
     from opentelemetry.trace import Span
@@ -25,14 +25,21 @@ class _Reply:
 
     __slots__ = ("_reply", "span")
 
-    def __init__(self, reply: Callable[[object], None], span: Span) -> None:
+    def __init__(self, reply: Reply[Any], span: Span) -> None:
         self._reply = reply
         self.span = span
 
-    def __call__(self, result: object) -> None:
+    def done(self, result: Any) -> None:
         token = CURRENT.set(self.span)
         try:
-            self._reply(result)
+            self._reply.done(result)
+        finally:
+            CURRENT.reset(token)
+
+    def failed(self, error: BaseException) -> None:
+        token = CURRENT.set(self.span)
+        try:
+            self._reply.failed(error)
         finally:
             CURRENT.reset(token)
 
@@ -71,7 +78,7 @@ def watch(tracing: Tracing, lane: Lane[Any]) -> None:
     """Trace the flushes of a lane that carry a traced request."""
 
     def submitting(submit: Callable[[Any], None]) -> Callable[[Any], None]:
-        def noting(entry: Entry) -> None:
+        def noting(entry: Entry[Any]) -> None:
             span = CURRENT.get()
             if span is None:
                 submit(entry)
@@ -89,7 +96,7 @@ def watch(tracing: Tracing, lane: Lane[Any]) -> None:
     def flushing(flush: Flush[Any]) -> Flush[Any]:
         async def traced(connection: Any, batch: list[Any]) -> list[Any]:
             replies = [entry.replies_to for entry in batch]
-            spans = [reply.span for reply in replies if reply.__class__ is _Reply]
+            spans = [reply.span for reply in replies if isinstance(reply, _Reply)]
             if not spans:
                 return await flush(connection, batch)
             with tracing.flush(lane.name, spans, len(batch)):

@@ -1,4 +1,4 @@
-"""Deletes of standard queues: the entries of their lane, and one flush of them.
+"""Deletes of standard queues: one flush of them.
 
 What a receiver deletes of a queue that archives goes to ``message_archive`` in the same statement.
 """
@@ -9,8 +9,9 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from storage.lanes import Entry
+from storage.model import Outcome
 from storage.queries import load
+from storage.queues.message_entries import Delete
 
 if TYPE_CHECKING:
     from storage.database import Connection
@@ -27,38 +28,6 @@ Key = tuple[int, int]
 """(queue_id, sequence)."""
 
 
-class Delete(Entry):
-    """(queue_id, sequence) of one call's messages. Result: None; what is gone already is fine."""
-
-    __slots__ = ("keys",)
-    archives = False
-
-    def __init__(self, keys: list[Key], reply: Callable[[object], None]) -> None:
-        super().__init__(reply)
-        self.keys = keys
-
-    def party(self) -> int:
-        """The queue: all keys have the same."""
-        return self.keys[0][0]
-
-
-class ArchivingDelete(Delete):
-    """A delete of messages that their queue archives, or whose caller asks what was there.
-
-    Whether the queue archives is what its row says when the messages are deleted. Result:
-    list[int], the sequences that were there, in the order of the keys. Of several deletes of one
-    message one has it, whether or not they share a flush.
-    """
-
-    __slots__ = ("found",)
-    archives = True
-
-    def __init__(self, keys: list[Key], reply: Callable[[object], None]) -> None:
-        super().__init__(keys, reply)
-        # Kept with the entry: a flush that fails half way is repeated for those without an answer.
-        self.found: set[Key] = set()
-
-
 async def flush(
     connection: Connection, now: Callable[[], datetime | None], batch: list[Delete]
 ) -> None:
@@ -67,12 +36,11 @@ async def flush(
     if plain:
         await _delete(connection, plain)
     if len(plain) < len(batch):
-        others = [entry for entry in batch if isinstance(entry, ArchivingDelete)]
-        await _delete_and_archive(connection, now, others)
+        await _delete_and_archive(connection, now, [entry for entry in batch if entry.archives])
 
 
 async def _delete(connection: Connection, batch: list[Delete]) -> None:
-    keys = sorted({key for entry in batch for key in entry.keys})
+    keys = sorted({(handle[0], handle[2]) for entry in batch for handle in entry.handles})
     queue_id = keys[0][0]
     sequences = "{" + ",".join([str(sequence) for _, sequence in keys]) + "}"
     if queue_id == keys[-1][0]:
@@ -86,28 +54,41 @@ async def _delete(connection: Connection, batch: list[Delete]) -> None:
         ):
             found += await connection.fetchval(_DELETE, queue_ids, sequences)
     for entry in batch:
-        entry.reply(None)
+        entry.done(["ok"] * len(entry.handles))
 
 
 async def _delete_and_archive(
-    connection: Connection, now: Callable[[], datetime | None], batch: list[ArchivingDelete]
+    connection: Connection, now: Callable[[], datetime | None], batch: list[Delete]
 ) -> None:
-    left = {key for entry in batch for key in entry.keys}
-    while batch:
+    wanted = [(entry, dict.fromkeys([(h[0], h[2]) for h in entry.handles])) for entry in batch]
+    left = {key for _, keys in wanted for key in keys}
+    while wanted:
         found = await _take(connection, now(), sorted(left))
-        for entry in batch:
-            mine = found.intersection(entry.keys)
-            entry.found |= mine
+        for entry, keys in wanted:
+            mine = found.intersection(keys)
+            entry.found = mine | (entry.found or set())
             found -= mine
             left -= mine
         if left:
             left = await _existing(connection, sorted(left))
-        waiting = [entry for entry in batch if not left.isdisjoint(entry.keys)]
-        for entry in batch:
-            if left.isdisjoint(entry.keys):
-                keys = dict.fromkeys(entry.keys)
-                entry.reply([key[1] for key in keys if key in entry.found])
-        batch = waiting
+        waiting = []
+        for entry, keys in wanted:
+            if left.isdisjoint(keys):
+                entry.done(_outcomes(entry))
+            else:
+                waiting.append((entry, keys))
+        wanted = waiting
+
+
+def _outcomes(entry: Delete) -> list[Outcome]:
+    """Of a message that the entry names twice the first one."""
+    found = set(entry.found or ())
+    outcomes: list[Outcome] = []
+    for handle in entry.handles:
+        key = (handle[0], handle[2])
+        outcomes.append("ok" if key in found else "gone")
+        found.discard(key)
+    return outcomes
 
 
 async def _take(connection: Connection, now: datetime | None, keys: list[Key]) -> set[Key]:

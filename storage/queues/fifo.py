@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
 
-from storage.model import Counts, Received
+from storage.model import Counts, Received, SentMessage
 from storage.planning import probe_by_key
 from storage.queries import load
 from storage.queues.rows import DEDUP_KEY, MESSAGE_ID, QUEUE_ID, Row
@@ -42,14 +42,6 @@ _MESSAGES_COUNTED = 50_000
 _LAST = (1 << 63) - 1
 
 
-class FifoSent(NamedTuple):
-    """What a message became. Of a duplicate: id and number of the first one."""
-
-    message_id: str
-    sequence: int
-    is_duplicate: bool
-
-
 async def send(
     tx: Transaction,
     now: datetime | None,
@@ -66,7 +58,7 @@ async def send(
 
 async def send_rows(
     tx: Transaction, now: datetime | None, rows: list[Row]
-) -> list[FifoSent | None]:
+) -> list[SentMessage | None]:
     """Write messages: one answer for each, None where the queue is gone. Those that share queue and
     deduplication key are duplicates of the first."""
     lines: dict[tuple[int, str | None], int] = {}
@@ -77,7 +69,7 @@ async def send_rows(
             distinct.append(row)
             lines[key] = len(distinct)
     answers = await _write(tx, now, distinct)
-    sent: list[FifoSent | None] = []
+    sent: list[SentMessage | None] = []
     for row in rows:
         line = lines[row[QUEUE_ID], row[DEDUP_KEY]]
         answer = answers.get(line)
@@ -86,7 +78,7 @@ async def send_rows(
             continue
         sequence, original = answer
         message_id = distinct[line - 1][MESSAGE_ID] if original is None else str(original)
-        sent.append(FifoSent(message_id, sequence, message_id != row[MESSAGE_ID]))
+        sent.append(SentMessage(message_id, sequence, message_id != row[MESSAGE_ID]))
     return sent
 
 

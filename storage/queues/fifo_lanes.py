@@ -1,13 +1,13 @@
 """FIFO queues: the lanes of send, receive, delete and change visibility.
 
-Entries carry whole calls, in order. Results come through ``entry.reply`` after the commit.
+Entries carry whole calls, in order. Results come through ``entry.done`` after the commit.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from datetime import datetime
 from typing import TYPE_CHECKING
 
@@ -16,17 +16,11 @@ import asyncpg
 from storage.database import Database, unavailable_when_lost
 from storage.errors import QueueDoesNotExist, Unavailable
 from storage.lanes import RECEIVE_PLANNER, ClockNow, Lane
-from storage.model import QUEUE_DEFAULTS, Received
+from storage.model import QUEUE_DEFAULTS, Handle, Outcome, Received
 from storage.queries import load
 from storage.queues.fifo import send_rows
 from storage.queues.fifo_attempts import receive_attempt
-from storage.queues.fifo_entries import (
-    FifoChangeVisibility,
-    FifoDelete,
-    FifoReceive,
-    FifoSend,
-    Handle,
-)
+from storage.queues.message_entries import ChangeVisibility, Delete, Receive, Send
 from storage.queues.rows import GROUP_ID, QUEUE_ID
 
 if TYPE_CHECKING:
@@ -52,7 +46,7 @@ _TRIES = 10
 MAX_IN_FLIGHT = 120_000
 _DEFAULT_RETENTION_SECONDS = int(QUEUE_DEFAULTS["MessageRetentionPeriod"])
 
-_Key = tuple[int, str, int]
+_Key = tuple[int, str | None, int]
 
 
 class _InFlight:
@@ -70,30 +64,32 @@ class FifoLanes:
 
     def __init__(self, database: Database, clock_now: ClockNow) -> None:
         self._now = clock_now
+        self.on_gone: Callable[[int], None] = _nothing
+        """Called with queues that a send found gone."""
         self._stale: dict[int, tuple[int, list[str]]] = {}
         self._in_flight: dict[int, _InFlight] = {}
         self.max_in_flight = MAX_IN_FLIGHT
         # Its statement joins what it was given with what it inserted: it needs the hash join.
-        self.send: Lane[FifoSend] = Lane(
+        self.send: Lane[Send] = Lane(
             "fifo_send",
             database,
             self._flush_sends,
             settings={"plan_cache_mode": "force_generic_plan", "enable_seqscan": "off"},
         )
-        self.receive: Lane[FifoReceive] = Lane(
+        self.receive: Lane[Receive] = Lane(
             "fifo_receive", database, self._flush_receives, settings=RECEIVE_PLANNER
         )
-        self.delete: Lane[FifoDelete] = Lane(
+        self.delete: Lane[Delete] = Lane(
             "fifo_delete", database, self._flush_deletes, settings=RECEIVE_PLANNER
         )
-        self.visibility: Lane[FifoChangeVisibility] = Lane(
+        self.visibility: Lane[ChangeVisibility] = Lane(
             "fifo_visibility", database, self._flush_visibilities, settings=RECEIVE_PLANNER
         )
 
     @property
     def lanes(
         self,
-    ) -> tuple[Lane[FifoSend], Lane[FifoReceive], Lane[FifoDelete], Lane[FifoChangeVisibility]]:
+    ) -> tuple[Lane[Send], Lane[Receive], Lane[Delete], Lane[ChangeVisibility]]:
         """All of them, for opening, closing and observing."""
         return self.send, self.receive, self.delete, self.visibility
 
@@ -104,7 +100,7 @@ class FifoLanes:
 
     # Send
 
-    async def _flush_sends(self, connection: Connection, batch: list[FifoSend]) -> list[FifoSend]:
+    async def _flush_sends(self, connection: Connection, batch: list[Send]) -> list[Send]:
         batch, left = _split_by_groups(batch)
         rows = [row for entry in batch for row in entry.messages]
         now = self.send.now_of(batch[0].party(), self._now)
@@ -112,27 +108,29 @@ class FifoLanes:
         for entry in batch:
             mine = [next(sent) for _ in entry.messages]
             written = [one for one in mine if one is not None]
-            entry.reply(written if len(written) == len(mine) else QueueDoesNotExist())
+            if len(written) == len(mine):
+                entry.done(written)
+            else:
+                self.on_gone(entry.party())
+                entry.failed(QueueDoesNotExist())
         return left
 
     # Receive
 
-    async def _flush_receives(
-        self, connection: Connection, batch: list[FifoReceive]
-    ) -> list[FifoReceive]:
+    async def _flush_receives(self, connection: Connection, batch: list[Receive]) -> list[Receive]:
         await self._refresh(connection)
         chosen, left = _one_class(batch)
         first = chosen[0]
         if first.attempt_id is not None:
-            first.reply(await self._receive_attempt(connection, first, first.attempt_id))
+            first.done(await self._receive_attempt(connection, first, first.attempt_id))
             return left
-        queues: dict[int, list[FifoReceive]] = {}
+        queues: dict[int, list[Receive]] = {}
         for entry in chosen:
             queues.setdefault(entry.queue_id, []).append(entry)
         full = await self._full_queues(connection, queues)
         for queue_id in full:
             for entry in queues.pop(queue_id):
-                entry.reply([])
+                entry.done([])
         if not queues:
             return left
         callers = [entry for entries in queues.values() for entry in entries]
@@ -142,8 +140,8 @@ class FifoLanes:
     async def _fetch(
         self,
         connection: Connection,
-        callers: list[FifoReceive],
-        queues: dict[int, list[FifoReceive]],
+        callers: list[Receive],
+        queues: dict[int, list[Receive]],
     ) -> list[asyncpg.Record]:
         arguments = (
             self._now_of(callers[0].queue_id),
@@ -158,7 +156,7 @@ class FifoLanes:
         return await connection.fetch(_RECEIVE, *arguments, limit)
 
     async def _receive_attempt(
-        self, connection: Connection, entry: FifoReceive, attempt_id: str
+        self, connection: Connection, entry: Receive, attempt_id: str
     ) -> list[Received]:
         async def receive() -> list[Received]:
             if await self._full_queues(connection, [entry.queue_id]):
@@ -188,8 +186,8 @@ class FifoLanes:
             )
 
     async def _hand_out(
-        self, connection: Connection, callers: list[FifoReceive], records: list[asyncpg.Record]
-    ) -> list[FifoReceive]:
+        self, connection: Connection, callers: list[Receive], records: list[asyncpg.Record]
+    ) -> list[Receive]:
         """Answer whoever got something; return those who should look once more."""
         shares: list[list[asyncpg.Record]] = [[] for _ in callers]
         stale: dict[int, list[str]] = {}
@@ -209,15 +207,15 @@ class FifoLanes:
             if share:
                 share.sort(key=_by_place)
                 self._in_flight[entry.queue_id].allowance -= len(share)
-                entry.reply([Received(*record[2:]) for record in share])
+                entry.done([Received(*record[2:]) for record in share])
             elif entry.queue_id in ready and entry.tries < _TRIES:
                 entry.tries += 1
                 again.append(entry)
             else:
-                entry.reply([])
+                entry.done([])
         return again
 
-    async def _ready_queues(self, connection: Connection, empty: list[FifoReceive]) -> set[int]:
+    async def _ready_queues(self, connection: Connection, empty: list[Receive]) -> set[int]:
         """Queues that have a group ready although these callers got nothing of them."""
         queue_ids = {entry.queue_id for entry in empty if entry.tries < _TRIES}
         if not queue_ids:
@@ -268,9 +266,7 @@ class FifoLanes:
 
     # Delete and change visibility
 
-    async def _flush_deletes(
-        self, connection: Connection, batch: list[FifoDelete]
-    ) -> list[FifoDelete]:
+    async def _flush_deletes(self, connection: Connection, batch: list[Delete]) -> list[Delete]:
         plain = [entry for entry in batch if not entry.archives]
         if plain:
             await self._delete(connection, plain, _DELETE)
@@ -279,10 +275,8 @@ class FifoLanes:
             await self._delete(connection, others, _DELETE_AND_ARCHIVE)
         return []
 
-    async def _delete(
-        self, connection: Connection, batch: list[FifoDelete], statement: str
-    ) -> None:
-        newest: dict[tuple[int, str, int], int] = {}
+    async def _delete(self, connection: Connection, batch: list[Delete], statement: str) -> None:
+        newest: dict[tuple[int, str | None, int], int] = {}
         for entry in batch:
             for queue_id, group_id, sequence, count in entry.handles:
                 key = (queue_id, group_id, sequence)
@@ -294,8 +288,8 @@ class FifoLanes:
         )
         assert row is not None
         done, expired = row
-        states = dict.fromkeys([keys[position - 1] for position in done], "ok")
-        states.update(dict.fromkeys([keys[position - 1] for position in expired], "expired"))
+        states: dict[_Key, Outcome] = {keys[position - 1]: "ok" for position in done}
+        states.update({keys[position - 1]: "expired" for position in expired})
         if expired:
             for key in await self._past_retention(connection, [keys[p - 1] for p in expired]):
                 del states[key]
@@ -304,7 +298,7 @@ class FifoLanes:
             if entry.archives:
                 deleted = zip(entry.handles, outcomes, strict=True)
                 states.update({handle[:3]: "gone" for handle, state in deleted if state == "ok"})
-            entry.reply(outcomes)
+            entry.done(outcomes)
 
     async def _past_retention(self, connection: Connection, keys: list[_Key]) -> list[_Key]:
         """Which of these messages, whose handles have expired, are only waiting for a worker."""
@@ -323,11 +317,11 @@ class FifoLanes:
         return [keys[row[0] - 1] for row in rows]
 
     async def _flush_visibilities(
-        self, connection: Connection, batch: list[FifoChangeVisibility]
-    ) -> list[FifoChangeVisibility]:
+        self, connection: Connection, batch: list[ChangeVisibility]
+    ) -> list[ChangeVisibility]:
         taken: set[tuple[int, int]] = set()
-        chosen: list[FifoChangeVisibility] = []
-        left: list[FifoChangeVisibility] = []
+        chosen: list[ChangeVisibility] = []
+        left: list[ChangeVisibility] = []
         for entry in batch:
             keys = {(row[0], row[2]) for row in entry.rows}
             if taken.isdisjoint(keys):
@@ -338,18 +332,22 @@ class FifoLanes:
         rows = [row for entry in chosen for row in entry.rows]
         now = self._now_of(chosen[0].rows[0][0])
         changed = await connection.fetch(_CHANGE_VISIBILITY, now, *zip(*rows, strict=True))
-        states = ["gone"] * len(rows)
+        states: list[Outcome] = ["gone"] * len(rows)
         for position, state in changed:
             states[position - 1] = state
         start = 0
         for entry in chosen:
             end = start + len(entry.rows)
-            entry.reply(states[start:end])
+            entry.done(states[start:end])
             start = end
         return left
 
 
-def _split_by_groups(batch: list[FifoSend]) -> tuple[list[FifoSend], list[FifoSend]]:
+def _nothing(_: int) -> None:
+    """Nobody wants to know."""
+
+
+def _split_by_groups(batch: list[Send]) -> tuple[list[Send], list[Send]]:
     """As many entries as stay within the limit of groups, and the rest."""
     groups: set[tuple[int, str | None]] = set()
     for number, entry in enumerate(batch):
@@ -359,13 +357,13 @@ def _split_by_groups(batch: list[FifoSend]) -> tuple[list[FifoSend], list[FifoSe
     return batch, []
 
 
-def _one_class(batch: list[FifoReceive]) -> tuple[list[FifoReceive], list[FifoReceive]]:
+def _one_class(batch: list[Receive]) -> tuple[list[Receive], list[Receive]]:
     """The entries that one statement can serve, and the rest: one maximum for all."""
     first = batch[0]
     if first.attempt_id is not None:
         return batch[:1], batch[1:]
-    chosen: list[FifoReceive] = []
-    left: list[FifoReceive] = []
+    chosen: list[Receive] = []
+    left: list[Receive] = []
     most = max(_RECEIVED_PER_FLUSH // first.limit, 1)
     for entry in batch:
         fits = entry.limit == first.limit and entry.attempt_id is None and len(chosen) < most
@@ -375,9 +373,9 @@ def _one_class(batch: list[FifoReceive]) -> tuple[list[FifoReceive], list[FifoRe
 
 def _deleted(
     handle: Handle,
-    newest: dict[tuple[int, str, int], int],
-    states: dict[tuple[int, str, int], str],
-) -> str:
+    newest: dict[tuple[int, str | None, int], int],
+    states: dict[tuple[int, str | None, int], Outcome],
+) -> Outcome:
     key = handle[:3]
     state = states.get(key, "gone")
     return "expired" if state == "ok" and handle[3] != newest[key] else state

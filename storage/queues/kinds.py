@@ -57,6 +57,9 @@ class QueueKind(Protocol):
     has_groups: bool
     """Messages lie in groups, of which each is in order: what is behind a message waits for it."""
 
+    counts_in_flight: bool
+    """Its lane of receives sees to the limit of messages in flight."""
+
     async def send(
         self,
         tx: Transaction,
@@ -185,6 +188,7 @@ class Standard:
     """Any order, at least once; what is received again may come from anywhere."""
 
     has_groups = False
+    counts_in_flight = False
     send = staticmethod(standard.send)
     release = staticmethod(standard.release)
     prior_counts = staticmethod(standard.prior_counts)
@@ -258,6 +262,7 @@ class Fifo:
     """Groups in order, one at a time; a deduplication id is new once in five minutes."""
 
     has_groups = True
+    counts_in_flight = True
     send = staticmethod(fifo.send)
     release = staticmethod(fifo.release)
     prior_counts = staticmethod(fifo.prior_counts)

@@ -1,16 +1,93 @@
-"""Standard queues: what callers hand to the lanes of receive and change visibility."""
+"""What callers hand to the lanes of a queue, whatever its kind."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from typing import TYPE_CHECKING
 
-from storage.lanes import Entry
+from storage.errors import QueueDoesNotExist
+from storage.lanes import Entry, Reply
+from storage.model import Handle, Outcome, Received, SentMessage
+from storage.queues.rows import MESSAGE_ID, QUEUE_ID, Row
+from storage.queues.sent import Sent
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 
-class Receive(Entry):
-    """One receive of up to ``limit`` messages. Result: list[Received] by age, maybe empty."""
+class Send(Entry[list[SentMessage]]):
+    """The messages of one call, in order, all for one queue.
 
-    __slots__ = ("limit", "queue_id", "retention_seconds", "visibility_ms")
+    Refused with QueueDoesNotExist. A standard queue tells sequences only to who wants them.
+    ``is_async``: its commit need not reach the disk before the reply. It is granted only when all
+    entries of its flush ask for it, on standard queues.
+    """
+
+    __slots__ = ("is_async", "messages", "wants_sequences")
+
+    def __init__(
+        self,
+        messages: list[Row],
+        reply: Reply[list[SentMessage]],
+        size_bytes: int,
+        *,
+        wants_sequences: bool = False,
+        is_async: bool = False,
+    ) -> None:
+        super().__init__(reply, size_bytes)
+        self.messages = messages
+        self.wants_sequences = wants_sequences
+        self.is_async = is_async
+
+    def party(self) -> int:
+        """The queue."""
+        return self.messages[0][QUEUE_ID]
+
+    def answer(self, gone: frozenset[int], sequences: Sequence[int | None]) -> None:
+        """What came of its rows in a standard queue: with a sequence for each, if there are any."""
+        if gone and self.party() in gone:
+            self.failed(QueueDoesNotExist())
+        elif self.wants_sequences:
+            pairs = zip(self.messages, sequences, strict=True)
+            self.done([SentMessage(row[MESSAGE_ID], one) for row, one in pairs])
+        else:
+            self.done([SentMessage(row[MESSAGE_ID], None) for row in self.messages])
+
+
+class FanOut(Entry[Sent]):
+    """Messages for any number of standard queues, all or none of them."""
+
+    __slots__ = ("messages", "wants_sequences")
+    is_async = False
+
+    def __init__(
+        self,
+        messages: list[Row],
+        reply: Reply[Sent],
+        size_bytes: int,
+        *,
+        wants_sequences: bool = False,
+    ) -> None:
+        super().__init__(reply, size_bytes)
+        self.messages = messages
+        self.wants_sequences = wants_sequences
+
+    def party(self) -> int:
+        """The first queue."""
+        return self.messages[0][QUEUE_ID]
+
+    def answer(self, gone: frozenset[int], sequences: Sequence[int | None]) -> None:
+        """What came of its rows."""
+        self.done(Sent(gone, sequences, {}))
+
+
+class Receive(Entry[list[Received]]):
+    """One receive of up to ``limit`` messages, by age or in order; maybe none.
+
+    With ``attempt_id`` the same messages come again for five minutes, from queues that keep that
+    (docs/contract/sqs.md 2.5).
+    """
+
+    __slots__ = ("attempt_id", "limit", "queue_id", "retention_seconds", "tries", "visibility_ms")
 
     def __init__(
         self,
@@ -18,28 +95,63 @@ class Receive(Entry):
         limit: int,
         visibility_ms: int,
         retention_seconds: int,
-        reply: Callable[[object], None],
+        reply: Reply[list[Received]],
+        attempt_id: str | None = None,
     ) -> None:
         super().__init__(reply)
         self.queue_id = queue_id
         self.limit = limit
         self.visibility_ms = visibility_ms
         self.retention_seconds = retention_seconds
+        self.attempt_id = attempt_id
+        self.tries = 0
 
     def party(self) -> int:
         """The queue."""
         return self.queue_id
 
 
-class ChangeVisibility(Entry):
-    """(queue_id, sequence, visibility_ms) rows. Result: list[bool], one a row."""
+class Delete(Entry[list[Outcome]]):
+    """Handles of one call, all of one queue.
+
+    ``archives``: their queue archives them, or the caller asks what was there. Whether it archives
+    is what its row says when the messages are deleted. Of several such deletes of one message one
+    is told "ok", the others "gone", whether or not they share a flush. Without it a standard queue
+    says "ok" of what was gone before, too.
+
+    On a FIFO queue a message that its retention has ended is gone, whether or not a worker has
+    removed it yet.
+    """
+
+    __slots__ = ("archives", "found", "handles")
+
+    def __init__(
+        self, handles: Sequence[Handle], reply: Reply[list[Outcome]], *, archives: bool = False
+    ) -> None:
+        super().__init__(reply)
+        self.handles = handles
+        self.archives = archives
+        # Kept with the entry: a flush that fails half way is repeated for those without an answer.
+        self.found: set[tuple[int, int]] | None = None
+
+    def party(self) -> int:
+        """The queue."""
+        return self.handles[0][0]
+
+
+class ChangeVisibility(Entry[list[Outcome]]):
+    """(*handle, visibility_ms) rows of one call, all of one queue."""
 
     __slots__ = ("rows",)
 
-    def __init__(self, rows: list[tuple[int, int, int]], reply: Callable[[object], None]) -> None:
+    def __init__(
+        self,
+        rows: Sequence[tuple[int, str | None, int, int, int]],
+        reply: Reply[list[Outcome]],
+    ) -> None:
         super().__init__(reply)
         self.rows = rows
 
     def party(self) -> int:
-        """The queue: all rows have the same."""
+        """The queue."""
         return self.rows[0][0]

@@ -1,7 +1,7 @@
 """Standard queues: the lanes of send, receive, delete and change visibility.
 
 Entries carry whole calls: a batch of ten sends is one entry with ten rows. Results come through
-``entry.reply`` after the commit.
+``entry.done`` after the commit.
 """
 
 from __future__ import annotations
@@ -12,14 +12,12 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from storage.database import Database
-from storage.errors import QueueDoesNotExist
-from storage.lanes import RECEIVE_PLANNER, ClockNow, Entry, Lane
+from storage.lanes import RECEIVE_PLANNER, ClockNow, Lane
 from storage.model import Received
 from storage.queries import load
-from storage.queues.deletes import Delete
 from storage.queues.deletes import flush as flush_deletes
-from storage.queues.message_entries import ChangeVisibility, Receive
-from storage.queues.rows import Row
+from storage.queues.message_entries import ChangeVisibility, Delete, FanOut, Receive, Send
+from storage.queues.rows import QUEUE_ID, Row
 from storage.queues.standard import send_rows
 
 if TYPE_CHECKING:
@@ -36,71 +34,6 @@ _NEAR_SECONDS = 1.0
 _NEAR_REACH = timedelta(seconds=10)
 _FAR_SECONDS = 30.0
 _RECEIVED_PER_FLUSH = 500
-
-
-class Send(Entry):
-    """The messages of one call, all for one queue. Result: None, or QueueDoesNotExist."""
-
-    __slots__ = ("messages",)
-    wants_sequences = False
-    is_async = False
-
-    def __init__(
-        self, messages: list[Row], reply: Callable[[object], None], size_bytes: int
-    ) -> None:
-        super().__init__(reply, size_bytes)
-        self.messages = messages
-
-    def party(self) -> int:
-        """The queue; of the copies of a topic the first."""
-        return self.messages[0][0]
-
-
-class NativeSend(Send):
-    """A send whose caller gets to know the sequences; they are there when the reply comes.
-
-    ``is_async``: its commit need not reach the disk before the reply. It is granted only when all
-    entries of its flush ask for it.
-    """
-
-    __slots__ = ("is_async", "sequences")
-    wants_sequences = True
-
-    def __init__(
-        self,
-        messages: list[Row],
-        reply: Callable[[object], None],
-        size_bytes: int,
-        *,
-        is_async: bool = False,
-    ) -> None:
-        super().__init__(messages, reply, size_bytes)
-        self.is_async = is_async
-        self.sequences: list[int] = []
-
-
-class FanOut(Send):
-    """Messages for any number of queues, all or none of them.
-
-    Result: frozenset of the queue ids that are gone: their messages were not written. With
-    ``wants_sequences`` the sequences are there when the reply comes, one for each message, None
-    where the queue is gone.
-    """
-
-    __slots__ = ("sequences", "wants_sequences")
-    is_async = False
-
-    def __init__(
-        self,
-        messages: list[Row],
-        reply: Callable[[object], None],
-        size_bytes: int,
-        *,
-        wants_sequences: bool = False,
-    ) -> None:
-        super().__init__(messages, reply, size_bytes)
-        self.wants_sequences = wants_sequences
-        self.sequences: list[int | None] = []
 
 
 class _Marks:
@@ -123,7 +56,9 @@ class StandardLanes:
     ) -> None:
         self._now = clock_now
         self._marks: dict[int, _Marks] = {}
-        self.send: Lane[Send] = Lane(
+        self.on_gone: Callable[[int], None] = _nothing
+        """Called with queues that a send found gone."""
+        self.send: Lane[Send | FanOut] = Lane(
             "send",
             database,
             self._flush_sends,
@@ -145,7 +80,9 @@ class StandardLanes:
         )
 
     @property
-    def lanes(self) -> tuple[Lane[Send], Lane[Receive], Lane[Delete], Lane[ChangeVisibility]]:
+    def lanes(
+        self,
+    ) -> tuple[Lane[Send | FanOut], Lane[Receive], Lane[Delete], Lane[ChangeVisibility]]:
         """All of them, for opening, closing and observing."""
         return self.send, self.receive, self.delete, self.visibility
 
@@ -173,7 +110,9 @@ class StandardLanes:
             else max(min(marks.fresh, marks.received) - _NEAR_REACH, _BEGINNING)
         )
 
-    async def _flush_sends(self, connection: Connection, batch: list[Send]) -> list[Send]:
+    async def _flush_sends(
+        self, connection: Connection, batch: list[Send | FanOut]
+    ) -> list[Send | FanOut]:
         rows: list[Row] = []
         counts: dict[int, int] = {}
         wants_sequences = True in [entry.wants_sequences for entry in batch]
@@ -182,11 +121,11 @@ class StandardLanes:
             messages = entry.messages
             rows += messages
             if entry.__class__ is Send:
-                queue_id = messages[0][0]
+                queue_id = messages[0][QUEUE_ID]
                 counts[queue_id] = counts.get(queue_id, 0) + len(messages)
             else:
                 for row in messages:
-                    counts[row[0]] = counts.get(row[0], 0) + 1
+                    counts[row[QUEUE_ID]] = counts.get(row[QUEUE_ID], 0) + 1
         sent = await send_rows(
             connection,
             self.send.now_of(batch[0].party(), self._now),
@@ -196,17 +135,15 @@ class StandardLanes:
             is_async=is_async,
         )
         self.lower_marks(counts, sent.now)
-        if wants_sequences:
-            _tell_sequences(batch, sent.sequences)
-        live = sent.live
-        gone = frozenset() if len(live) == len(counts) else frozenset(counts.keys() - set(live))
+        gone: frozenset[int] = frozenset()
+        if len(sent.live) < len(counts):
+            gone = frozenset(counts.keys() - set(sent.live))
+            for queue_id in gone:
+                self.on_gone(queue_id)
+        sequences = iter(sent.sequences)
         for entry in batch:
-            if entry.__class__ is FanOut:
-                entry.reply(gone)
-            elif gone and entry.messages[0][0] in gone:
-                entry.reply(QueueDoesNotExist())
-            else:
-                entry.reply(None)
+            mine = [next(sequences) for _ in entry.messages] if wants_sequences else []
+            entry.answer(gone, mine)
         return []
 
     def lower_marks(self, queue_ids: Iterable[int], now: datetime) -> None:
@@ -291,7 +228,7 @@ class StandardLanes:
             start = 0
             for entry in callers:
                 end = start + entry.limit
-                entry.reply(mine[start:end])
+                entry.done(mine[start:end])
                 start = end
 
     @staticmethod
@@ -317,37 +254,29 @@ class StandardLanes:
     async def _flush_visibilities(
         self, connection: Connection, batch: list[ChangeVisibility]
     ) -> list[ChangeVisibility]:
-        taken: set[tuple[int, int]] = set()
+        taken: set[int] = set()
         now_entries: list[ChangeVisibility] = []
         left: list[ChangeVisibility] = []
         for entry in batch:
-            keys = {row[:2] for row in entry.rows}
+            keys = {row[2] for row in entry.rows}
             if now_entries and not taken.isdisjoint(keys):
                 left.append(entry)
                 continue
             taken |= keys
             now_entries.append(entry)
         # The same message twice in one batch: the later entry counts, as if they came one by one.
-        latest = {row[:2]: row for entry in now_entries for row in entry.rows}
+        latest = {row[2]: (row[0], row[2], row[4]) for entry in now_entries for row in entry.rows}
         rows = sorted(latest.values())
         now = self.visibility.now_of(batch[0].party(), self._now)
         records = await connection.fetch(_CHANGE_VISIBILITY, now, *zip(*rows, strict=True))
         changed = {sequence for (sequence,) in records}
         for entry in now_entries:
-            entry.reply([row[1] in changed for row in entry.rows])
+            entry.done(["ok" if row[2] in changed else "gone" for row in entry.rows])
         return left
 
 
-def _tell_sequences(batch: list[Send], sequences: Sequence[int | None]) -> None:
-    start = 0
-    for entry in batch:
-        end = start + len(entry.messages)
-        if isinstance(entry, FanOut):
-            entry.sequences = list(sequences[start:end])
-        elif isinstance(entry, NativeSend):
-            # Where its queue is gone it is refused anyway.
-            entry.sequences = [one for one in sequences[start:end] if one is not None]
-        start = end
+def _nothing(_: int) -> None:
+    """Nobody wants to know."""
 
 
 def _by_sequence(message: Received) -> int:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 
 class Sent(NamedTuple):
-    """What became of rows that were sent."""
+    """What became of rows for any queues."""
 
     gone: frozenset[int]
     """Queues that do not exist: their rows were not written."""

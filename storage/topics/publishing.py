@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from storage.chunks import chunked
 from storage.database import Database
 from storage.deliveries import deliveries
-from storage.lanes import ClockNow, Entry, Lane
+from storage.lanes import ClockNow, Entry, Lane, Reply
 from storage.model import NewDelivery, NewOutboxMessage
 from storage.queries import load
 from storage.queues.kinds import KINDS, QueueKind
@@ -109,19 +109,25 @@ class Outcome(NamedTuple):
     """Standard queues that something was written to, and when the first of it was."""
 
 
-class Publication(Entry):
-    """The messages of one call, in order.
+class Published(NamedTuple):
+    """What became of one call; the lists have one element for each message."""
 
-    Result: (list[Written], frozenset of queue ids that are gone: their copies were not written).
-    With ``wants_places`` they are there when the reply comes, a list for each message.
-    """
+    written: list[Written]
+    gone: frozenset[int]
+    """Queue ids that are gone: their copies were not written."""
+    places: list[list[Place]]
+    """The copies in queues, for who wanted to know; others may get them, too."""
 
-    __slots__ = ("messages", "places", "topic_arn", "wants_places")
+
+class Publication(Entry[Published]):
+    """The messages of one call, in order."""
+
+    __slots__ = ("messages", "topic_arn", "wants_places")
 
     def __init__(
         self,
         messages: list[Message],
-        reply: Callable[[object], None],
+        reply: Reply[Published],
         size_bytes: int,
         *,
         wants_places: bool = False,
@@ -131,7 +137,6 @@ class Publication(Entry):
         self.messages = messages
         self.topic_arn = topic_arn
         self.wants_places = wants_places
-        self.places: list[list[Place]] = []
 
     def party(self) -> str:
         """The topic."""
@@ -181,8 +186,9 @@ class PublishLane:
         start = 0
         for entry in batch:
             end = start + len(entry.messages)
-            entry.places = outcome.places[start:end]
-            entry.reply((outcome.written[start:end], outcome.gone))
+            entry.done(
+                Published(outcome.written[start:end], outcome.gone, outcome.places[start:end])
+            )
             start = end
         return left
 

@@ -18,8 +18,6 @@ from gateway.metrics import scraping as metrics_page
 from gateway.metrics.scraping import Metrics
 from gateway.operations.caller import Caller
 from gateway.operations.engine import Engine
-from gateway.operations.queues.messages import ReceiveMessage, answered, receive_message
-from gateway.operations.queues.sending import SendMessage, send_message
 from gateway.process.assembly import open_engine
 from gateway.process.background import workers_for
 from storage.embedded import EmbeddedPostgres
@@ -30,6 +28,7 @@ from tests.faces.clients import Sqs
 from tests.faces.rest.client import Rest
 from tests.operations.sqs import CreateQueue, create_queue
 from tests.seed.gateways import LoggedServer
+from tests.sqs_calls import ReceiveMessage, SendMessage, answered, receive_message, send_message
 from tests.waiting import until, until_async, until_so
 
 CALLER = Caller("111122223333", "us-east-1", "tester")

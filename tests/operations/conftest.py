@@ -15,9 +15,7 @@ from gateway.operations.engine import Engine, Rules
 from gateway.operations.limits import LIMITS
 from gateway.operations.looking import connect
 from gateway.operations.queues.in_flight import InFlight
-from gateway.operations.queues.messages import ReceiveMessage, answered, receive_message
 from gateway.operations.queues.queue_cache import QueueCache
-from gateway.operations.queues.sending import SendMessage, send_message
 from gateway.operations.series import Series
 from gateway.operations.topics.signing import Signer
 from gateway.operations.topics.topic_cache import TopicCache
@@ -28,6 +26,7 @@ from storage.queues.fifo_lanes import FifoLanes
 from storage.queues.messages import StandardLanes
 from storage.topics.publishing import PublishLane
 from tests.operations.sqs import CreateQueue, create_queue
+from tests.sqs_calls import ReceiveMessage, SendMessage, answered, receive_message, send_message
 
 ACCOUNT = "111122223333"
 REGION = "eu-west-1"

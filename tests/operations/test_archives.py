@@ -12,19 +12,19 @@ from gateway.operations.caller import Caller
 from gateway.operations.engine import Engine
 from gateway.operations.queues import archives
 from gateway.operations.queues.archives import ArchivingChange, ListArchive, Replay
-from gateway.operations.queues.messages import (
+from gateway.operations.queues.finishing import change_by_number, finish_by_number
+from storage.errors import InvalidParameterValue, QueueDoesNotExist, ResourceNotFound
+from storage.model import Archived, Queue, Received
+from storage.queues import message_ids
+from tests.operations.conftest import MakeQueue, ReceiveFrom, SendTo, TestClock
+from tests.operations.sqs import DeleteQueue, delete_queue
+from tests.sqs_calls import (
     ReceiveMessage,
     answered,
     delete_message,
     delete_messages,
     receive_message,
 )
-from gateway.operations.queues.messages_by_id import change_visibility_by_id, delete_by_ids
-from storage.errors import InvalidParameterValue, QueueDoesNotExist, ResourceNotFound
-from storage.model import Archived, Queue, Received
-from storage.queues import message_ids
-from tests.operations.conftest import MakeQueue, ReceiveFrom, SendTo, TestClock
-from tests.operations.sqs import DeleteQueue, delete_queue
 from tests.waiting import until_so
 
 ON, OFF = ArchivingChange(True), ArchivingChange(False)
@@ -75,8 +75,8 @@ class Calls:
             outcomes = await answered(delete_messages, self.engine, self.caller, queue, handles)
             assert outcomes == [None] * len(handles)
 
-    async def delete_by_ids(self, queue: Queue, *ids: int) -> list[int]:
-        return await delete_by_ids(self.engine, self.caller, queue, list(ids))
+    async def finish_by_number(self, queue: Queue, *ids: int) -> list[int]:
+        return await finish_by_number(self.engine, self.caller, queue, list(ids))
 
     async def consume(self, queue: Queue, *bodies: str, group: str = "g") -> list[int]:
         """Send, receive and delete; the ids."""
@@ -86,7 +86,7 @@ class Calls:
         return [message.sequence for message in messages]
 
     async def hide(self, queue: Queue, sequence: int, seconds: int) -> datetime | None:
-        return await change_visibility_by_id(self.engine, self.caller, queue, sequence, seconds)
+        return await change_by_number(self.engine, self.caller, queue, sequence, seconds)
 
     async def kept(self, queue: Queue, request: ListArchive = ALL) -> list[Archived]:
         page = await archives.list_archive(self.engine, self.caller, queue, request)
@@ -120,8 +120,8 @@ async def test_every_delete_by_a_receiver_is_archived_and_counted(calls: Calls, 
     one, two, three, four, five = await calls.receive(queue)
     await calls.delete(queue, one)
     await calls.delete(queue, two, three)
-    assert await calls.delete_by_ids(queue, four.sequence) == [four.sequence]
-    assert await calls.delete_by_ids(queue, five.sequence) == [five.sequence]
+    assert await calls.finish_by_number(queue, four.sequence) == [four.sequence]
+    assert await calls.finish_by_number(queue, five.sequence) == [five.sequence]
     assert await calls.bodies(queue) == ["1", "2", "3", "4", "5"]
     assert calls.deleted_count(queue) == 5
     assert await calls.receive(queue) == []
@@ -135,7 +135,7 @@ async def test_repeated_deletes_archive_nothing_twice(calls: Calls, name: str) -
     ids = [message.sequence for message in messages]
     await calls.delete(queue, *messages)
     await calls.delete(queue, *messages)
-    assert await calls.delete_by_ids(queue, *ids) == []
+    assert await calls.finish_by_number(queue, *ids) == []
     assert await calls.bodies(queue) == ["1", "2"]
 
 
@@ -148,10 +148,10 @@ async def test_deletes_by_ids_tell_what_was_there(calls: Calls, name: str) -> No
     mine = [message.sequence for message in await calls.receive(queue)]
     foreign = [message.sequence for message in await calls.receive(other)]
     asked = [mine[2], 0, -5, mine[0], mine[2], foreign[0], 1 << 70, mine[2] + 1_000]
-    assert await calls.delete_by_ids(queue, *asked) == [mine[2], mine[0]]
-    assert await calls.delete_by_ids(queue, *asked) == []
-    assert await calls.delete_by_ids(queue) == []
-    assert await calls.delete_by_ids(other, *foreign) == foreign
+    assert await calls.finish_by_number(queue, *asked) == [mine[2], mine[0]]
+    assert await calls.finish_by_number(queue, *asked) == []
+    assert await calls.finish_by_number(queue) == []
+    assert await calls.finish_by_number(other, *foreign) == foreign
     assert calls.deleted_count(queue) == 2
     assert await calls.kept(queue) == []
 
@@ -161,7 +161,7 @@ async def test_of_deletes_by_ids_at_once_one_has_the_message(calls: Calls, name:
     queue = await calls.archiving_queue(name)
     await calls.send(queue, "1", "2", "3")
     ids = [message.sequence for message in await calls.receive(queue)]
-    found = await asyncio.gather(*(calls.delete_by_ids(queue, *ids) for _ in range(8)))
+    found = await asyncio.gather(*(calls.finish_by_number(queue, *ids) for _ in range(8)))
     assert sorted(one for deleted in found for one in deleted) == ids
     assert calls.deleted_count(queue) == 3
     assert await calls.bodies(queue) == ["1", "2", "3"]
@@ -172,7 +172,7 @@ async def test_standard_messages_are_deleted_by_id_in_any_state(calls: Calls) ->
     await calls.send(queue, "held", "fresh")
     [held] = await calls.receive(queue, 1)
     ids = held.sequence, held.sequence + 1
-    assert await calls.delete_by_ids(queue, *ids) == [*ids]
+    assert await calls.finish_by_number(queue, *ids) == [*ids]
     assert [one.receive_count for one in await calls.kept(queue)] == [1, 0]
 
 
@@ -185,11 +185,11 @@ async def test_fifo_messages_are_deleted_by_id_only_in_flight(
     ids = first.sequence, first.sequence + 1
     assert clock.fixed is not None
     clock.fixed += timedelta(seconds=31)
-    assert await calls.delete_by_ids(queue, *ids) == []
+    assert await calls.finish_by_number(queue, *ids) == []
     # Somebody else has it now; whoever names it by id means the message, not the receive.
     [again] = await calls.receive(queue, 1)
     assert again.receive_count == 2
-    assert await calls.delete_by_ids(queue, *ids) == [first.sequence]
+    assert await calls.finish_by_number(queue, *ids) == [first.sequence]
     [second] = await calls.receive(queue)
     assert second.sequence == ids[1]
 
@@ -214,7 +214,7 @@ async def test_fifo_message_received_anew_while_it_is_looked_up_is_deleted_all_t
         return found
 
     monkeypatch.setattr(message_ids, "find_in_flight", slow)
-    assert await calls.delete_by_ids(queue, first.sequence) == [first.sequence]
+    assert await calls.finish_by_number(queue, first.sequence) == [first.sequence]
     assert looks == 2
 
 
@@ -229,7 +229,7 @@ async def test_deleted_by_id_lets_what_is_behind_it_be_received(calls: Calls, na
     waiting = asyncio.create_task(
         answered(receive_message, calls.engine, calls.caller, queue, request)
     )
-    assert await calls.delete_by_ids(queue, first.sequence) == [first.sequence]
+    assert await calls.finish_by_number(queue, first.sequence) == [first.sequence]
     [second] = await asyncio.wait_for(waiting, 10)
     assert second.body == "2"
 

@@ -10,17 +10,6 @@ import pytest
 
 from gateway.operations.caller import Caller
 from gateway.operations.engine import Engine
-from gateway.operations.queues.messages import (
-    ReceiveMessage,
-    answered,
-    change_message_visibilities,
-    change_message_visibility,
-    delete_message,
-    delete_messages,
-    receive_message,
-    system_of,
-)
-from gateway.operations.queues.sending import SendMessage, Sent, send_message, send_messages
 from storage.errors import (
     BatchRequestTooLong,
     InvalidMessageContents,
@@ -33,6 +22,19 @@ from storage.errors import (
 from storage.model import Queue
 from tests.operations.conftest import MakeQueue, ReceiveFrom, SendTo, TestClock
 from tests.operations.sqs import DeleteQueue, delete_queue
+from tests.sqs_calls import (
+    ReceiveMessage,
+    SendMessage,
+    Sent,
+    answered,
+    change_message_visibilities,
+    change_message_visibility,
+    delete_message,
+    delete_messages,
+    receive_message,
+    send_message,
+    send_messages,
+)
 
 
 @pytest.fixture
@@ -96,7 +98,7 @@ async def test_a_receiver_sees_what_was_sent(
     [message] = await receive(queue)
     assert str(message.message_id) == sent.message_id
     assert message.sender_id == "AIDATESTER"
-    assert system_of(message) == {"AWSTraceHeader": "Root=1", "MessageGroupId": "g"}
+    assert message.system_members() == {"AWSTraceHeader": "Root=1", "MessageGroupId": "g"}
     assert sent.md5_of_system_attributes is not None
 
 

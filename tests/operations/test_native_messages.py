@@ -11,7 +11,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from gateway.operations.queues.native_messages import (
+from gateway.operations.queues.json_messages import (
     MOST_HEADERS,
     MOST_LEVELS,
     attributes_of,

@@ -10,10 +10,10 @@ import pytest
 from gateway.operations.caller import Caller
 from gateway.operations.engine import Engine
 from gateway.operations.queues import receiving
-from gateway.operations.queues.messages import ReceiveMessage, answered, receive_message
-from gateway.operations.queues.native_receiving import NativeReceive, receive_native
+from gateway.operations.queues.receiving_many import ReceiveMany, receive_many
 from storage.model import Queue
 from tests.operations.conftest import MakeQueue, SendTo, TestClock
+from tests.sqs_calls import ReceiveMessage, answered, receive_message
 from tests.waiting import take_turns
 
 KINDS = pytest.mark.parametrize("name", ["jobs", "jobs.fifo"])
@@ -41,7 +41,7 @@ async def test_a_caller_who_goes_leaves_nothing_hidden(
     await _fill(send, queue, 30)
     was_cancelled = was_answered = 0
     for turns in range(0, 150, 5):
-        task = asyncio.create_task(receive_native(engine, caller, queue, NativeReceive(30)))
+        task = asyncio.create_task(receive_many(engine, caller, queue, ReceiveMany(30)))
         await take_turns(turns)
         task.cancel()
         try:
@@ -53,10 +53,10 @@ async def test_a_caller_who_goes_leaves_nothing_hidden(
             assert clock.fixed is not None
             clock.fixed += timedelta(seconds=31)
         # What a flush under way leases for nobody is given back behind it.
-        await receive_native(engine, caller, other, NativeReceive(1))
+        await receive_many(engine, caller, other, ReceiveMany(1))
         await receiving.settle()
     assert was_cancelled
-    received = await receive_native(engine, caller, queue, NativeReceive(100))
+    received = await receive_many(engine, caller, queue, ReceiveMany(100))
     assert {one.body for one in received} == {str(number) for number in range(30)}
     assert {one.receive_count for one in received} == {was_answered + 1}
 
@@ -87,7 +87,7 @@ async def test_a_caller_who_goes_in_the_moment_of_the_answer_leaves_nothing_hidd
         with pytest.raises(asyncio.CancelledError):
             await task
     await receiving.settle()
-    [message] = await receive_native(engine, caller, queue, NativeReceive(1))
+    [message] = await receive_many(engine, caller, queue, ReceiveMany(1))
     assert message.receive_count == 1
 
 
@@ -99,5 +99,5 @@ async def test_a_group_gives_ten_at_once(
     for number in range(30):
         group = "one" if number < 25 else "other"
         await send(queue, str(number), group_id=group, deduplication_id=str(number))
-    received = await receive_native(engine, caller, queue, NativeReceive(100))
+    received = await receive_many(engine, caller, queue, ReceiveMany(100))
     assert [one.body for one in received] == [*map(str, range(10)), *map(str, range(25, 30))]

@@ -12,14 +12,16 @@ import pytest
 from gateway.operations.caller import Caller
 from gateway.operations.engine import Engine
 from gateway.operations.queues import receiving
-from gateway.operations.queues.messages import ReceiveMessage, answered, receive_message
 from gateway.operations.topics.publishing import Published, PublishMessage
 from gateway.operations.topics.signing import Signer
 from protocol import sns_signatures
 from storage.errors import Unavailable
+from storage.lanes import NOBODY
 from storage.model import Queue, Received, Topic
 from tests.operations.conftest import MakeQueue, ReceiveFrom
 from tests.operations.topics_and_subscriptions import Sns
+from tests.sqs_calls import ReceiveMessage, answered, receive_message
+from tests.storage.fifo_queue import Heard
 from tests.waiting import take_turns, until_so
 
 RAW = {"RawMessageDelivery": "true"}
@@ -142,15 +144,15 @@ async def test_messages_come_back_when_the_client_leaves_while_they_are_signed(
     topic, queue = await sns.topic(), await make_queue(VisibilityTimeout="600")
     await sns.subscribe(topic, queue.arn)
     await sns.publish_batch(topic, *[PublishMessage(text) for text in ("a", "b")])
-    got: list[object] = []
+    unheard: asyncio.Future[object] = asyncio.get_running_loop().create_future()
     request = ReceiveMessage(max_messages=10, wait_seconds=0)
-    under_way = receive_message(engine, caller, queue, request, got.append)
+    under_way = receive_message(engine, caller, queue, request, Heard(unheard))
     await stopped.asked.wait()
     assert under_way is not None
     under_way.cancel()
     stopped.go_on.set()
     await receiving.settle()
-    assert got == []
+    assert not unheard.done()
     back = await receive(queue)
     assert [json.loads(m.body)["Message"] for m in back] == ["a", "b"]
     # Nobody has seen them: it was no receipt.
@@ -194,7 +196,7 @@ async def test_a_poll_behind_the_client_that_left_gets_what_came_back(
     await sns.subscribe(topic, queue.arn)
     await sns.publish(topic)
     request = ReceiveMessage(max_messages=10, wait_seconds=0)
-    leaving = receive_message(engine, caller, queue, request, lambda _: None)
+    leaving = receive_message(engine, caller, queue, request, NOBODY)
     await stopped.asked.wait()
     poll = asyncio.create_task(
         answered(receive_message, engine, caller, queue, ReceiveMessage(10, None, 20))

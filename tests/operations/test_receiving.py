@@ -15,15 +15,7 @@ from gateway.operations.limits import LIMITS
 from gateway.operations.looking import connect, move_clocks
 from gateway.operations.queues import receiving
 from gateway.operations.queues.in_flight import InFlight
-from gateway.operations.queues.messages import (
-    ReceiveMessage,
-    answered,
-    change_message_visibility,
-    delete_message,
-    receive_message,
-)
 from gateway.operations.queues.queue_cache import QueueCache
-from gateway.operations.queues.sending import SendMessage, send_message
 from gateway.operations.series import Series
 from gateway.operations.topics.signing import Signer
 from gateway.operations.topics.topic_cache import TopicCache
@@ -41,6 +33,15 @@ from tests.operations.sqs import (
     SetQueueAttributes,
     delete_queue,
     set_queue_attributes,
+)
+from tests.sqs_calls import (
+    ReceiveMessage,
+    SendMessage,
+    answered,
+    change_message_visibility,
+    delete_message,
+    receive_message,
+    send_message,
 )
 from tests.waiting import take_turns, until_so
 

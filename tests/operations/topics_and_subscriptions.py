@@ -8,13 +8,13 @@ from uuid import uuid4
 from gateway.faces.aws.sns.messages import HOT, TopicContext
 from gateway.operations.caller import Caller
 from gateway.operations.engine import Engine
-from gateway.operations.queues.messages import answered
 from gateway.operations.topics.preparing import Publisher
 from gateway.operations.topics.publishing import Published, PublishMessage
 from storage.model import Subscription, Topic
 from storage.topics import subscriptions, topics
 from storage.topics.subscriptions import NewSubscription
 from storage.topics.topics import NewTopic
+from tests.sqs_calls import answered
 
 BASE_URL = "http://gateway.test:9324"
 

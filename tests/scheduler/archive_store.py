@@ -19,6 +19,7 @@ from storage.topics.publishing import Archived, Copies, Message, Numbering, Publ
 from storage.topics.replays import Asked
 from storage.topics.subscriptions import NewSubscription
 from tests.scheduler.conftest import ACCOUNT, NOON, REGION, StillClock, Store
+from tests.storage.fifo_queue import Heard
 
 if TYPE_CHECKING:
     import asyncpg
@@ -107,7 +108,7 @@ class ArchiveStore:
         made = [
             self._message(text if isinstance(text, Outgoing) else Outgoing(text)) for text in texts
         ]
-        (lane or self.publishing).lane.submit(Publication(made, done.set_result, 0))
+        (lane or self.publishing).lane.submit(Publication(made, Heard(done), 0))
         result = await done
         assert isinstance(result, tuple), result
         return [UUID(message.message_id) for message in made]

@@ -12,10 +12,11 @@ import pytest
 from storage.database import Database
 from storage.model import Counts, Queue, Received
 from storage.queues import queues
-from storage.queues.deletes import Delete
-from storage.queues.message_entries import Receive
-from storage.queues.messages import Send, StandardLanes
+from storage.queues.message_entries import Delete, Receive, Send
+from storage.queues.messages import StandardLanes
 from storage.queues.rows import Row
+from tests.storage.fifo_queue import Heard
+from tests.storage.standard_queue import handle_of
 
 ACCOUNT = "111122223333"
 REGION = "eu-west-1"
@@ -69,27 +70,25 @@ class Store:
             )
             for i in range(count)
         ]
-        self.lanes.send.submit(Send(messages, done.set_result, 0))
-        assert await done is None
+        self.lanes.send.submit(Send(messages, Heard(done), 0))
+        assert await done == [(row[1], None, False) for row in messages]
 
     async def receive(self, queue: Queue, limit: int = 10) -> list[Received]:
         done: asyncio.Future[object] = asyncio.get_running_loop().create_future()
         hidden, retention = 30_000, queue.retention_seconds
-        self.lanes.receive.submit(
-            Receive(queue.queue_id, limit, hidden, retention, done.set_result)
-        )
+        self.lanes.receive.submit(Receive(queue.queue_id, limit, hidden, retention, Heard(done)))
         received = await done
         assert isinstance(received, list)
         return received
 
     async def consume(self, queue: Queue, limit: int = 10) -> int:
         """Receive and delete up to ``limit`` messages; how many there were."""
-        keys = [(one.queue_id, one.sequence) for one in await self.receive(queue, limit)]
-        if keys:
+        handles = [handle_of(one) for one in await self.receive(queue, limit)]
+        if handles:
             done: asyncio.Future[object] = asyncio.get_running_loop().create_future()
-            self.lanes.delete.submit(Delete(keys, done.set_result))
-            assert await done is None
-        return len(keys)
+            self.lanes.delete.submit(Delete(handles, Heard(done)))
+            assert await done == ["ok"] * len(handles)
+        return len(handles)
 
     async def archive(self, queue: Queue, count: int, *, days_ago: float = 0) -> None:
         """Fill the queue's archive: bodies are numbers, archived an hour apart, the last one so

@@ -8,15 +8,7 @@ from datetime import timedelta
 from typing import Any
 
 from gateway.operations.engine import Engine
-from gateway.operations.queues.messages import (
-    ReceiveMessage,
-    answered,
-    change_message_visibility,
-    delete_message,
-    receive_message,
-)
-from gateway.operations.queues.receiving import Reply
-from gateway.operations.queues.sending import SendMessage, Sent, send_message
+from gateway.operations.replies import Reply
 from scheduler.move import MoveMessages
 from storage.errors import Rejected
 from storage.model import Queue, Received
@@ -35,6 +27,16 @@ from tests.operations.sqs import (
 from tests.simulation.model import Handle, Impossible, Message, ModelQueue
 from tests.simulation.topics import Topics
 from tests.simulation.world import CALLER, World
+from tests.sqs_calls import (
+    ReceiveMessage,
+    SendMessage,
+    Sent,
+    answered,
+    change_message_visibility,
+    delete_message,
+    receive_message,
+    send_message,
+)
 from tests.waiting import until_async
 
 _STEPS: list[tuple[int, str]] = [
@@ -57,6 +59,22 @@ _STEPS: list[tuple[int, str]] = [
     (2, "crash_during_publish"),
 ]
 _COUNTERS = [f"ApproximateNumberOfMessages{name}" for name in ("", "NotVisible", "Delayed")]
+
+
+class Noting:
+    """A reply that keeps what it passes on."""
+
+    def __init__(self, heard: list[object], reply: Reply[None]) -> None:
+        self._heard = heard
+        self._reply = reply
+
+    def done(self, result: None) -> None:
+        self._heard.append(result)
+        self._reply.done(result)
+
+    def failed(self, error: BaseException) -> None:
+        self._heard.append(error)
+        self._reply.failed(error)
 
 
 class Simulation:
@@ -304,12 +322,8 @@ class Simulation:
         expected = model.accepts(handle, self.world.clock.instant_now, to_delete=True)
         done: list[object] = []
 
-        def delete(reply: Reply) -> None:
-            def note(result: object) -> None:
-                done.append(result)
-                reply(result)
-
-            delete_message(engine, CALLER, queue, handle.text, note)
+        def delete(reply: Reply[None]) -> None:
+            delete_message(engine, CALLER, queue, handle.text, Noting(done, reply))
 
         await self.world.crash_during(self._turns(), delete)
         is_there = handle.message.body in await self.world.bodies(queue.queue_id, queue.is_fifo)

@@ -7,8 +7,7 @@ import os
 import pytest
 
 from gateway.operations.engine import Engine
-from storage.queues.deletes import Delete
-from storage.queues.messages import FanOut, Send
+from storage.queues.message_entries import Delete, FanOut, Send
 from tests.simulation.running import Failed, simulate
 from tests.simulation.world import World
 
@@ -37,8 +36,7 @@ class Forgetful(World):
             nonlocal count
             count += 1
             if count % 3 == 0:
-                entry.keys.clear()
-                entry.keys.append((0, 0))
+                entry.handles = [(0, None, 0, 0)]
             submit(entry)
 
         engine.standard.delete.submit = forget  # type: ignore[method-assign]
@@ -77,7 +75,7 @@ class Partial(World):
         engine = await super()._open_engine()
         submit = engine.standard.send.submit
 
-        def leave_out(entry: Send) -> None:
+        def leave_out(entry: Send | FanOut) -> None:
             if isinstance(entry, FanOut) and len(entry.messages) > 1:
                 entry.messages.pop()
             submit(entry)

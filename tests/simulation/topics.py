@@ -9,7 +9,6 @@ from typing import Any
 
 from gateway.faces.aws.sns import publish_checks
 from gateway.operations.engine import Engine
-from gateway.operations.queues.messages import answered
 from gateway.operations.topics.live_topics import find_topic
 from gateway.operations.topics.preparing import Publisher
 from gateway.operations.topics.publishing import PublishMessage, publish
@@ -20,6 +19,7 @@ from storage.queues.rows import dedup_key
 from tests.operations.sns_actions import CreateTopic, create_topic
 from tests.simulation.model import Impossible, Message, ModelQueue, ModelTopic
 from tests.simulation.world import CALLER, World
+from tests.sqs_calls import answered
 
 _BASE_URL = "http://simulated.example"
 _PUBLISHER = Publisher(CALLER, _BASE_URL)

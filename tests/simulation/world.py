@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -14,7 +14,6 @@ from gateway.operations.limits import LIMITS
 from gateway.operations.looking import connect
 from gateway.operations.queues import receiving
 from gateway.operations.queues.in_flight import InFlight
-from gateway.operations.queues.messages import answered
 from gateway.operations.queues.queue_cache import QueueCache
 from gateway.operations.queues.receipt_handles import ReceiptHandles
 from gateway.operations.series import Series
@@ -26,6 +25,7 @@ from storage.model import Queue
 from storage.queues.fifo_lanes import FifoLanes
 from storage.queues.messages import StandardLanes
 from storage.topics.publishing import PublishLane
+from tests.sqs_calls import answered
 from tests.waiting import take_turns
 
 CALLER = Caller("111122223333", "eu-west-1", "AIDASIMULATED")
@@ -176,7 +176,7 @@ class World:
         return {row["body"]: (row["receive_count"], row["visible_at"]) for row in rows}
 
 
-async def _guarded(call: Callable[..., Awaitable[object]], *arguments: Any) -> object:
+async def _guarded(call: Callable[..., Any], *arguments: Any) -> object:
     try:
         return await answered(call, *arguments)
     except Exception as error:  # noqa: BLE001 - the crash ends it with whatever it ends it with

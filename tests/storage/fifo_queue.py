@@ -6,27 +6,29 @@ import asyncio
 import uuid
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from storage.database import Database
-from storage.lanes import ClockNow, Entry, Lane
+from storage.lanes import ClockNow, Entry, Lane, Reply
 from storage.model import Counts, Received
 from storage.queues.fifo import counts
-from storage.queues.fifo_entries import (
-    FifoChangeVisibility,
-    FifoDelete,
-    FifoReceive,
-    FifoSend,
-)
 from storage.queues.fifo_lanes import FifoLanes
+from storage.queues.message_entries import ChangeVisibility, Delete, Receive, Send
 from storage.queues.rows import Row, dedup_key
 
 START = datetime(2030, 1, 1, tzinfo=UTC)
 RETENTION = 345_600
-Sent = list[tuple[str, int, bool]]
+Sent = list[Any]
 
-E = TypeVar("E", bound=Entry)
-Make = Callable[[Callable[[object], None]], E]
+E = TypeVar("E", bound=Entry[Any])
+Make = Callable[[Reply[Any]], E]
+
+
+class Heard:
+    """A reply that keeps what it hears, errors too."""
+
+    def __init__(self, future: asyncio.Future[Any]) -> None:
+        self.done = self.failed = future.set_result
 
 
 class FifoMessage(NamedTuple):
@@ -96,7 +98,7 @@ async def delete_queue(database: Database, queue_id: int) -> None:
 async def call(lane: Lane[E], make: Make[E]) -> object:
     """Hand in one entry and wait for its reply; raises it when it is an exception."""
     future: asyncio.Future[object] = asyncio.get_running_loop().create_future()
-    lane.submit(make(future.set_result))
+    lane.submit(make(Heard(future)))
     result = await future
     if isinstance(result, Exception):
         raise result
@@ -127,7 +129,7 @@ class FifoQueue:
         """Send a batch."""
         target = self.queue_id if queue_id is None else queue_id
         rows = [message.row(target) for message in messages]
-        result = await call(self.lanes.send, lambda reply: FifoSend(rows, reply))
+        result = await call(self.lanes.send, lambda reply: Send(rows, reply, 0))
         assert isinstance(result, list)
         return result
 
@@ -144,21 +146,21 @@ class FifoQueue:
         milliseconds = int(visibility * 1000)
         result = await call(
             self.lanes.receive,
-            lambda reply: FifoReceive(target, limit, milliseconds, retention, reply, attempt_id),
+            lambda reply: Receive(target, limit, milliseconds, retention, reply, attempt_id),
         )
         assert isinstance(result, list), result
         return result
 
     async def delete(self, *messages: Received) -> list[str]:
         handles = [_handle(message) for message in messages]
-        result = await call(self.lanes.delete, lambda reply: FifoDelete(handles, reply))
+        result = await call(self.lanes.delete, lambda reply: Delete(handles, reply))
         assert isinstance(result, list), result
         return result
 
     async def hide(self, message: Received, seconds: float) -> str:
         """Change the visibility timeout of one message."""
         row = (*_handle(message), int(seconds * 1000))
-        result = await call(self.lanes.visibility, lambda reply: FifoChangeVisibility([row], reply))
+        result = await call(self.lanes.visibility, lambda reply: ChangeVisibility([row], reply))
         assert isinstance(result, list), result
         state: str = result[0]
         return state

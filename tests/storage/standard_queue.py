@@ -8,12 +8,11 @@ from datetime import datetime, timedelta
 
 from protocol.digests import md5_of_bytes
 from storage.database import Database
-from storage.model import Received
+from storage.model import Handle, Received
 from storage.queues import standard
-from storage.queues.deletes import Delete
 from storage.queues.kinds import STANDARD, Asked, NextVisible
-from storage.queues.message_entries import ChangeVisibility, Receive
-from storage.queues.messages import Send, StandardLanes
+from storage.queues.message_entries import ChangeVisibility, Delete, Receive, Send
+from storage.queues.messages import StandardLanes
 from storage.queues.rows import Row
 from tests.storage.fifo_queue import RETENTION, START, call
 
@@ -48,6 +47,11 @@ async def make_queue(database: Database, name: str = "orders") -> int:
             START,
         )
         return queue_id
+
+
+def handle_of(message: Received) -> Handle:
+    """What its receipt says."""
+    return message.queue_id, message.group_id, message.sequence, message.receive_count
 
 
 class MovingClock:
@@ -105,16 +109,16 @@ class StandardQueue:
         return result
 
     async def delete(self, *messages: Received) -> None:
-        keys = [(message.queue_id, message.sequence) for message in messages]
-        result = await call(self.lanes.delete, lambda reply: Delete(keys, reply))
-        assert result is None
+        handles = [handle_of(message) for message in messages]
+        result = await call(self.lanes.delete, lambda reply: Delete(handles, reply))
+        assert result == ["ok"] * len(messages)
 
     async def hide(self, *messages: Received, seconds: float) -> list[bool]:
         """Change the visibility timeout of messages."""
-        rows = [(m.queue_id, m.sequence, int(seconds * 1000)) for m in messages]
+        rows = [(*handle_of(message), int(seconds * 1000)) for message in messages]
         result = await call(self.lanes.visibility, lambda reply: ChangeVisibility(rows, reply))
         assert isinstance(result, list), result
-        return result
+        return [outcome == "ok" for outcome in result]
 
     async def release(self, *received: Received) -> None:
         async with self.database.transaction() as tx:

@@ -13,12 +13,11 @@ from storage.database import SCHEMA
 from storage.model import Received
 from storage.queues import archives, message_ids
 from storage.queues.archives import Outdated, Wanted
-from storage.queues.deletes import ArchivingDelete
-from storage.queues.fifo_entries import ArchivingFifoDelete
+from storage.queues.message_entries import Delete
 from tests.storage.fifo_queue import START, FifoQueue, call
 from tests.storage.fifo_queue import make_message as make_fifo_message
 from tests.storage.fifo_queue import make_queue as make_fifo_queue
-from tests.storage.standard_queue import MovingClock, StandardQueue, make_queue
+from tests.storage.standard_queue import MovingClock, StandardQueue, handle_of, make_queue
 from tests.storage.test_archives import fill, set_archiving
 from tests.storage.test_fifo_plans import Recording
 
@@ -77,14 +76,12 @@ async def use_lanes(
     meter: Meter, standard: StandardQueue, fifo: FifoQueue, *, is_filled: bool
 ) -> None:
     most = 150 if is_filled else None
-    keys = [(one.queue_id, one.sequence) for one in await received(standard)]
+    handles = [handle_of(one) for one in await received(standard)]
     lane = standard.lanes.delete
-    await meter.check("delete", most, call(lane, lambda reply: ArchivingDelete(keys, reply)))
-    handles = [
-        (one.queue_id, one.group_id or "", one.sequence, one.receive_count)
-        for one in await received(fifo)
-    ]
-    deleting = call(fifo.lanes.delete, lambda reply: ArchivingFifoDelete(handles, reply))
+    deleting = call(lane, lambda reply: Delete(handles, reply, archives=True))
+    await meter.check("delete", most, deleting)
+    others = [handle_of(one) for one in await received(fifo)]
+    deleting = call(fifo.lanes.delete, lambda reply: Delete(others, reply, archives=True))
     await meter.check("fifo delete", most, deleting)
 
 

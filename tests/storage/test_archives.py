@@ -9,16 +9,17 @@ import asyncpg
 import pytest
 
 from storage.database import SCHEMA, Database
-from storage.model import Archived, Queue, Received
+from storage.model import Archived, Handle, Queue, Received
 from storage.notifications import Notifications
 from storage.queues import archives, message_ids, queues
 from storage.queues import standard as standard_storage
 from storage.queues.archives import Wanted
-from storage.queues.deletes import ArchivingDelete, Delete
-from storage.queues.fifo_entries import ArchivingFifoDelete
+from storage.queues.fifo_lanes import FifoLanes
+from storage.queues.message_entries import Delete
+from storage.queues.messages import StandardLanes
 from tests.storage.fifo_queue import START, FifoQueue, call
 from tests.storage.fifo_queue import make_message as make_fifo_message
-from tests.storage.standard_queue import StandardQueue, make_queue
+from tests.storage.standard_queue import StandardQueue, handle_of, make_queue
 from tests.waiting import until_async
 
 MUCH = 1 << 40
@@ -32,11 +33,9 @@ async def set_archiving(database: Database, queue_id: int, on: bool = True) -> N
 
 async def delete(queue: Either, *messages: Received) -> object:
     """As operations do on a queue that archives."""
-    if isinstance(queue, FifoQueue):
-        handles = [(m.queue_id, m.group_id or "", m.sequence, m.receive_count) for m in messages]
-        return await call(queue.lanes.delete, lambda reply: ArchivingFifoDelete(handles, reply))
-    keys = [(m.queue_id, m.sequence) for m in messages]
-    return await call(queue.lanes.delete, lambda reply: ArchivingDelete(keys, reply))
+    handles = [handle_of(message) for message in messages]
+    lanes: StandardLanes | FifoLanes = queue.lanes
+    return await call(lanes.delete, lambda reply: Delete(handles, reply, archives=True))
 
 
 async def kept(database: Database, queue_id: int) -> list[Archived]:
@@ -76,7 +75,7 @@ async def test_deleted_messages_are_kept_whole(queue: Either) -> None:
     [first] = await queue.receive(visibility=0)
     [message] = await queue.receive()
     outcome = await delete(queue, message)
-    assert outcome == (["ok"] if isinstance(queue, FifoQueue) else [message.sequence])
+    assert outcome == ["ok"]
 
     [one] = await kept(queue.database, queue.queue_id)
     assert one.sequence == message.sequence
@@ -92,9 +91,8 @@ async def test_deleted_messages_are_kept_whole(queue: Either) -> None:
 async def test_repeated_delete_keeps_nothing_twice(queue: Either) -> None:
     await send(queue, "a", "b")
     messages = await queue.receive()
-    gone: object = ["gone", "gone"] if isinstance(queue, FifoQueue) else []
     await delete(queue, *messages)
-    assert await delete(queue, *messages) == gone
+    assert await delete(queue, *messages) == ["gone", "gone"]
     assert await archived(queue) == ["a", "b"]
 
 
@@ -116,7 +114,7 @@ async def test_of_deletes_at_once_one_has_the_message(queue: Either) -> None:
         messages += await queue.receive()
     calls = [delete(one, message) for message in messages for one in others for _ in range(2)]
     outcomes = await asyncio.gather(*calls)
-    wins = [one for one in outcomes if one not in (["gone"], [])]
+    wins = [one for one in outcomes if one != ["gone"]]
     assert len(wins) == 40
     assert sorted(await archived(queue)) == bodies
     for other in others[1:]:
@@ -160,25 +158,29 @@ async def test_deletes_for_queues_with_and_without_share_a_flush(
         await queue.send("a", "b", "c")
         messages[queue.queue_id] = await queue.receive()
 
-    def keys(queue: StandardQueue) -> list[tuple[int, int]]:
-        return [(queue.queue_id, message.sequence) for message in messages[queue.queue_id]]
+    def keys(queue: StandardQueue) -> list[Handle]:
+        return [handle_of(message) for message in messages[queue.queue_id]]
 
     lane = standard.lanes.delete
     flushes: list[int] = []
     lane.observe = flushes.append
+    absent = [*keys(third), (third.queue_id, None, 1 << 40, 0)]
     # The first is on its way alone; the others wait for it together.
     outcomes = await asyncio.gather(
         call(lane, lambda reply: Delete(keys(plain)[:1], reply)),
-        call(lane, lambda reply: ArchivingDelete(keys(standard), reply)),
+        call(lane, lambda reply: Delete(keys(standard), reply, archives=True)),
         call(lane, lambda reply: Delete(keys(plain)[1:], reply)),
-        call(lane, lambda reply: ArchivingDelete([*keys(third), (third.queue_id, 1 << 40)], reply)),
-        call(lane, lambda reply: ArchivingDelete(keys(plain), reply)),
+        call(lane, lambda reply: Delete(absent, reply, archives=True)),
+        call(lane, lambda reply: Delete(keys(plain), reply, archives=True)),
     )
     assert max(flushes) >= 4
-    assert outcomes[0] is outcomes[2] is None
-    assert outcomes[1] == [sequence for _, sequence in keys(standard)]
-    assert outcomes[3] == [sequence for _, sequence in keys(third)]
-    assert outcomes[4] == []
+    assert [*outcomes] == [
+        ["ok"],
+        ["ok"] * 3,
+        ["ok"] * 2,
+        ["ok", "ok", "ok", "gone"],
+        ["gone"] * 3,
+    ]
     assert [await archived(queue) for queue in (standard, plain, third)] == [
         ["a", "b", "c"],
         [],
@@ -224,7 +226,7 @@ async def test_message_that_is_leased_anew_meanwhile_is_kept_as_it_is_then(
     for holder in holders:
         await holder.execute("COMMIT")
         await holder.close()
-    assert await deleting == [message.sequence for message in messages]
+    assert await deleting == ["ok"] * count
     for queue in both:
         [one] = await kept(database, queue.queue_id)
         assert one.receive_count == 2

@@ -11,11 +11,12 @@ import pytest
 
 from storage.errors import QueueDoesNotExist
 from storage.queues.fifo import next_ready, release
-from storage.queues.fifo_entries import FifoReceive, FifoSend
+from storage.queues.message_entries import Receive, Send
 from storage.queues.rows import dedup_key
 from tests.storage.fifo_queue import (
     RETENTION,
     FifoQueue,
+    Heard,
     bodies,
     call,
     delete_queue,
@@ -376,10 +377,12 @@ async def test_limit_of_messages_in_flight(fifo: FifoQueue) -> None:
 
 async def test_entries_of_callers_who_left_are_dropped(fifo: FifoQueue) -> None:
     await fifo.send(make_message("g"))
-    gone = FifoReceive(fifo.queue_id, 1, 30_000, RETENTION, lambda _: pytest.fail("replied"))
+    unheard: asyncio.Future[object] = asyncio.get_running_loop().create_future()
+    gone = Receive(fifo.queue_id, 1, 30_000, RETENTION, Heard(unheard))
     fifo.lanes.receive.submit(gone)
     gone.gone = True
     assert len(await fifo.receive()) == 1
+    assert not unheard.done()
 
 
 # Attempts
@@ -425,7 +428,7 @@ async def test_attempt_of_a_moved_on_queue_receives(fifo: FifoQueue) -> None:
 
 async def test_a_batch_may_name_a_group_twice(fifo: FifoQueue) -> None:
     rows = [make_message("g", str(number)).row(fifo.queue_id) for number in range(10)]
-    result = await call(fifo.lanes.send, lambda reply: FifoSend(rows, reply))
+    result = await call(fifo.lanes.send, lambda reply: Send(rows, reply, 0))
     assert isinstance(result, list)
     sequences = [row[1] for row in result]
     assert sequences == sorted(sequences)

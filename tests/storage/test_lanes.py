@@ -6,7 +6,7 @@ import asyncio
 import logging
 import time
 from collections.abc import AsyncIterator, Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import asyncpg
 import pytest
@@ -14,7 +14,8 @@ import pytest
 from storage import lanes
 from storage.database import Database
 from storage.errors import Away, QueueDoesNotExist, Unavailable
-from storage.lanes import Entry, Lane
+from storage.lanes import Entry, Lane, Reply
+from tests.storage.fifo_queue import Heard
 from tests.waiting import take_turns
 
 if TYPE_CHECKING:
@@ -29,12 +30,19 @@ def database_dsn(own_database_dsn: str) -> str:
     return own_database_dsn
 
 
-class Number(Entry):
+class Told:
+    """A reply that passes on what it hears, errors too."""
+
+    def __init__(self, tell: Callable[[Any], None]) -> None:
+        self.done = self.failed = tell
+
+
+class Number(Entry[int]):
     """Keeps a number. The result is the number, or the error."""
 
     __slots__ = ("number",)
 
-    def __init__(self, number: int, reply: Callable[[object], None], size_bytes: int = 0) -> None:
+    def __init__(self, number: int, reply: Reply[Any], size_bytes: int = 0) -> None:
         super().__init__(reply, size_bytes)
         self.number = number
 
@@ -69,19 +77,21 @@ class Numbers:
             await self.held.wait()
         await connection.execute(_KEEP, [entry.number for entry in now])
         for entry in now:
-            entry.reply(entry.number)
+            entry.done(entry.number)
         return left
 
     def submit(self, number: int, size_bytes: int = 0) -> Number:
         """Hand in a number; what is answered stands in ``replies``."""
-        entry = Number(number, lambda result: self.replies.append((number, result)), size_bytes)
+        entry = Number(
+            number, Told(lambda result: self.replies.append((number, result))), size_bytes
+        )
         self.lane.submit(entry)
         return entry
 
     async def keep(self, number: int, size_bytes: int = 0) -> object:
         """Hand in a number and wait for its answer."""
         future: asyncio.Future[object] = asyncio.get_running_loop().create_future()
-        self.lane.submit(Number(number, future.set_result, size_bytes))
+        self.lane.submit(Number(number, Heard(future), size_bytes))
         return await future
 
     async def kept(self) -> list[int]:
@@ -181,12 +191,12 @@ async def test_an_entry_that_fails_does_not_fail_its_neighbours(
 
 
 async def test_a_refusal_by_the_flush_reaches_its_caller(database: Database) -> None:
-    async def refuse(connection: Connection, batch: list[Entry]) -> list[Entry]:
+    async def refuse(connection: Connection, batch: list[Entry[Any]]) -> list[Entry[Any]]:
         raise QueueDoesNotExist
 
-    lane: Lane[Entry] = Lane("refusing", database, refuse)
+    lane: Lane[Entry[Any]] = Lane("refusing", database, refuse)
     future: asyncio.Future[object] = asyncio.get_running_loop().create_future()
-    lane.submit(Entry(future.set_result))
+    lane.submit(Entry(Heard(future)))
     assert isinstance(await future, QueueDoesNotExist)
     await lane.close()
 
@@ -350,7 +360,7 @@ async def test_a_reply_that_raises_does_not_repeat_what_was_committed(
     def break_down(result: object) -> None:
         raise ZeroDivisionError
 
-    numbers.lane.submit(Number(1, break_down))
+    numbers.lane.submit(Number(1, Told(break_down)))
     waiting = asyncio.ensure_future(numbers.keep(2))
     await take_turns()
     held.set()
@@ -467,9 +477,9 @@ class Failing:
     def __init__(self, database: Database, *errors: Exception) -> None:
         self.errors = list(errors)
         self.sizes: list[int] = []
-        self.lane: Lane[Entry] = Lane("failing", database, self._flush)
+        self.lane: Lane[Entry[Any]] = Lane("failing", database, self._flush)
 
-    async def _flush(self, connection: Connection, batch: list[Entry]) -> list[Entry]:
+    async def _flush(self, connection: Connection, batch: list[Entry[Any]]) -> list[Entry[Any]]:
         self.sizes.append(len(batch))
         raise self.errors.pop(0)
 
@@ -477,7 +487,7 @@ class Failing:
         loop = asyncio.get_running_loop()
         futures: list[asyncio.Future[object]] = [loop.create_future() for _ in range(count)]
         for future in futures:
-            self.lane.submit(Entry(future.set_result))
+            self.lane.submit(Entry(Heard(future)))
         return await asyncio.gather(*futures)
 
 

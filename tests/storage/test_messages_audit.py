@@ -16,11 +16,10 @@ import pytest
 from storage.database import Database
 from storage.errors import Unavailable
 from storage.model import Received
-from storage.queues.deletes import Delete
-from storage.queues.message_entries import ChangeVisibility, Receive
-from storage.queues.messages import Send, StandardLanes
+from storage.queues.message_entries import ChangeVisibility, Delete, Receive, Send
+from storage.queues.messages import StandardLanes
 from tests.storage.fifo_queue import RETENTION, call
-from tests.storage.standard_queue import make_message, make_queue
+from tests.storage.standard_queue import handle_of, make_message, make_queue
 from tests.waiting import until_async
 
 _PROCESSES = 4
@@ -109,10 +108,10 @@ class Client:
         gone = [self.mine.pop() for _ in range(min(len(self.mine), self.random.randint(1, 10)))]
         if not gone:
             return
-        keys = [(message.queue_id, message.sequence) for message in gone]
+        handles = [handle_of(message) for message in gone]
         bodies = {message.body for message in gone}
         self.audit.unsure |= bodies
-        await call(self.lanes.delete, lambda reply: Delete(keys, reply))
+        await call(self.lanes.delete, lambda reply: Delete(handles, reply))
         self.audit.unsure -= bodies
         self.audit.deleted |= bodies
 
@@ -120,9 +119,9 @@ class Client:
         """Hold on to a message for longer."""
         if self.mine:
             m = self.random.choice(self.mine)
-            rows = [(m.queue_id, m.sequence, _LONG_MS)]
+            rows = [(*handle_of(m), _LONG_MS)]
             changed = await call(self.lanes.visibility, lambda reply: ChangeVisibility(rows, reply))
-            if changed != [True]:
+            if changed != ["ok"]:
                 self.audit.violations.append(f"{m.body} could not be held")
 
     async def give_back(self) -> None:
@@ -131,7 +130,7 @@ class Client:
             m = self.mine.pop(self.random.randrange(len(self.mine)))
             # Somebody may have it before we hear the answer.
             del self.audit.held[m.body]
-            rows = [(m.queue_id, m.sequence, 0)]
+            rows = [(*handle_of(m), 0)]
             await call(self.lanes.visibility, lambda reply: ChangeVisibility(rows, reply))
 
 

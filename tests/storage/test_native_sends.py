@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import uuid
+from typing import Any
 
 import asyncpg
 import pytest
@@ -11,8 +12,10 @@ import pytest
 from storage.database import Database
 from storage.errors import QueueDoesNotExist
 from storage.lanes import Entry
-from storage.queues.messages import FanOut, NativeSend, Send, StandardLanes
+from storage.queues.message_entries import FanOut, Send
+from storage.queues.messages import StandardLanes
 from storage.queues.rows import Row
+from tests.storage.fifo_queue import Heard
 from tests.storage.standard_queue import make_queue
 
 
@@ -26,30 +29,30 @@ class Sender:
     def __init__(self, database: Database) -> None:
         self.database = database
         self.lanes = StandardLanes(database, lambda: None)
-        self.results: dict[Entry, asyncio.Future[object]] = {}
+        self.results: dict[Entry[Any], asyncio.Future[object]] = {}
 
     def _future(self) -> asyncio.Future[object]:
         return asyncio.get_running_loop().create_future()
 
-    def native(self, *rows: Row, is_async: bool = False) -> NativeSend:
+    def native(self, *rows: Row, is_async: bool = False) -> Send:
         done = self._future()
-        entry = NativeSend(list(rows), done.set_result, 0, is_async=is_async)
+        entry = Send(list(rows), Heard(done), 0, wants_sequences=True, is_async=is_async)
         self.results[entry] = done
         return entry
 
     def plain(self, *rows: Row) -> Send:
         done = self._future()
-        entry = Send(list(rows), done.set_result, 0)
+        entry = Send(list(rows), Heard(done), 0)
         self.results[entry] = done
         return entry
 
     def fan_out(self, *rows: Row, wants_sequences: bool = True) -> FanOut:
         done = self._future()
-        entry = FanOut(list(rows), done.set_result, 0, wants_sequences=wants_sequences)
+        entry = FanOut(list(rows), Heard(done), 0, wants_sequences=wants_sequences)
         self.results[entry] = done
         return entry
 
-    async def flush(self, *entries: Send) -> list[object]:
+    async def flush(self, *entries: Send | FanOut) -> list[Any]:
         """All of them with one statement."""
         for entry in entries:
             self.lanes.send.submit(entry)
@@ -73,10 +76,12 @@ async def test_sequences_are_those_of_the_messages_in_order(
     other = sender.plain(row(second, "3"))
     copies = sender.fan_out(row(second, "4"), row(first, "5"))
     quiet = sender.fan_out(row(second, "6"), wants_sequences=False)
-    assert await sender.flush(one, other, copies, quiet) == [None, None, frozenset(), frozenset()]
+    ones, others, copied, unasked = await sender.flush(one, other, copies, quiet)
+    assert (copied.gone, unasked.gone) == (frozenset(), frozenset())
     bodies = await sender.bodies()
-    assert [bodies[sequence] for sequence in one.sequences] == ["1", "2"]
-    assert [bodies[sequence or 0] for sequence in copies.sequences] == ["4", "5"]
+    assert [bodies[message.sequence] for message in ones] == ["1", "2"]
+    assert [message.sequence for message in others] == [None]
+    assert [bodies[sequence] for sequence in copied.sequences] == ["4", "5"]
     await sender.lanes.close()
 
 
@@ -88,13 +93,12 @@ async def test_sequences_keep_their_place_where_queues_are_gone(
     lost = sender.native(row(gone, "1"))
     copies = sender.fan_out(row(gone, "2"), row(queue_id, "3"), row(gone, "4"))
     kept = sender.native(row(queue_id, "5"))
-    results = await sender.flush(lost, copies, kept)
-    assert isinstance(results[0], QueueDoesNotExist)
-    assert results[1:] == [frozenset({gone}), None]
+    refused, copied, written = await sender.flush(lost, copies, kept)
+    assert isinstance(refused, QueueDoesNotExist)
+    assert copied.gone == {gone}
     bodies = await sender.bodies()
-    assert [one and bodies[one] for one in copies.sequences] == [None, "3", None]
-    assert [bodies[sequence] for sequence in kept.sequences] == ["5"]
-    assert lost.sequences == []
+    assert [one and bodies[one] for one in copied.sequences] == [None, "3", None]
+    assert [bodies[message.sequence] for message in written] == ["5"]
     await sender.lanes.close()
 
 

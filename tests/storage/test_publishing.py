@@ -84,8 +84,8 @@ class Topics:
 
     async def write(self, *messages: Message) -> Result:
         result = await call(self.publish.lane, lambda reply: Publication(list(messages), reply, 10))
-        assert isinstance(result, tuple)
-        return result
+        assert isinstance(result, publishing.Published)
+        return result[:2]
 
     async def bodies(self, table: str) -> list[str]:
         async with self.database.transaction() as tx:

@@ -3,31 +3,30 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from itertools import groupby
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from storage import lanes
 from storage.database import Database
 from storage.errors import Unavailable
-from storage.lanes import Entry, Lane
+from storage.lanes import Entry, Lane, Reply
 from storage.turns import Turns
+from tests.storage.fifo_queue import Heard
 
 if TYPE_CHECKING:
     from storage.database import Connection
 
 
-class Asked(Entry):
+class Asked(Entry[str]):
     """An entry of a queue, whose first letter is its account."""
 
     __slots__ = ("queue",)
 
-    def __init__(
-        self, queue: str, size_bytes: int = 0, reply: Callable[[object], None] = lanes.nobody
-    ) -> None:
+    def __init__(self, queue: str, size_bytes: int = 0, reply: Reply[Any] = lanes.NOBODY) -> None:
         super().__init__(reply, size_bytes)
         self.queue = queue
 
@@ -128,12 +127,12 @@ class Line:
         self.flushing.set()
         await self.go_on.wait()
         for entry in batch:
-            entry.reply("done")
+            entry.done("done")
         return []
 
     def send(self, queue: str, size_bytes: int = 0) -> asyncio.Future[object]:
         future: asyncio.Future[object] = asyncio.get_running_loop().create_future()
-        self.lane.submit(Asked(queue, size_bytes, future.set_result))
+        self.lane.submit(Asked(queue, size_bytes, Heard(future)))
         return future
 
     async def held(self) -> None:

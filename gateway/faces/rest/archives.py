@@ -13,7 +13,7 @@ from gateway.faces.rest.messages import JsonMessage, MessageId, MessagePath
 from gateway.faces.rest.queues import ArchiveDays, QueuePath, QueueShown, shown
 from gateway.faces.rest.words import QueueName
 from gateway.operations.queues import archives, queues
-from gateway.operations.queues.native_messages import headers_of, message_of
+from gateway.operations.queues.json_messages import headers_of, message_of
 from storage.errors import InvalidParameterValue
 from storage.model import Archived
 

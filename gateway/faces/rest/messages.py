@@ -13,20 +13,21 @@ from gateway.faces.rest.queues import QueuePath
 from gateway.faces.rest.words import QueueName
 from gateway.operations.limits import LIMITS
 from gateway.operations.queues import queues
-from gateway.operations.queues.messages import answered, system_of
-from gateway.operations.queues.messages_by_id import change_visibility_by_id, delete_by_ids
-from gateway.operations.queues.native_messages import (
+from gateway.operations.queues.finishing import change_by_number, finish_by_number
+from gateway.operations.queues.json_messages import (
     MOST_HEADERS,
     attributes_of,
     body_of,
     headers_of,
     message_of,
 )
-from gateway.operations.queues.native_receiving import MOST_MESSAGES, NativeReceive, receive_native
-from gateway.operations.queues.native_sending import NativeMessage, send_native
+from gateway.operations.queues.receiving_many import MOST_MESSAGES, ReceiveMany, receive_many
+from gateway.operations.queues.sending import Outgoing, send_all
+from gateway.operations.replies import answered
 from gateway.operations.turns import give_way
+from storage import model
 from storage.errors import InvalidParameterValue, Rejected, ResourceNotFound
-from storage.model import Queue, Received
+from storage.model import Queue, Received, SentMessage
 
 _TAG = "messages"
 _MOST_SENT = MOST_ENTRIES
@@ -179,19 +180,18 @@ class Hidden(Struct):
     visible_at: datetime
 
 
-def _to_send(new: NewMessage) -> NativeMessage:
+def _to_send(new: NewMessage) -> Outgoing:
     headers = new.headers
     raw = {name: bytes(value) for name, value in headers.items()} if headers else None
     attributes, size = attributes_of(raw)
-    return NativeMessage(
+    message = model.NewMessage(
         body_of(bytes(new.message)),
         attributes,
-        size,
-        new.delay,
-        new.group_id,
-        new.deduplication_id,
-        new.sync_commit,
+        delay_seconds=new.delay,
+        group_id=new.group_id,
+        deduplication_id=new.deduplication_id,
     )
+    return Outgoing(message, size)
 
 
 async def _send(call: Call) -> Answer:
@@ -206,13 +206,16 @@ async def _send(call: Call) -> Answer:
             if number % _ENTRIES_AT_ONCE == 0:
                 # Hundreds of messages with a hundred headers each take long: others go first.
                 await give_way()
-    ids: list[int] = await answered(send_native, call.engine, call.caller, queue, messages)
-    if isinstance(given, NewMessage):
-        return Answer(201, SentOne(ids[0]))
-    return Answer(201, SentMany(ids))
+    all_given = [given] if isinstance(given, NewMessage) else given
+    is_async = not any(one.sync_commit for one in all_given)
+    sent: list[SentMessage] = await answered(
+        send_all, call.engine, call.caller, queue, messages, is_async
+    )
+    ids = [one.sequence or 0 for one in sent]
+    return Answer(201, SentOne(ids[0]) if isinstance(given, NewMessage) else SentMany(ids))
 
 
-def _entry(number: int, new: NewMessage) -> NativeMessage:
+def _entry(number: int, new: NewMessage) -> Outgoing:
     try:
         return _to_send(new)
     except Rejected as refusal:
@@ -222,8 +225,8 @@ def _entry(number: int, new: NewMessage) -> NativeMessage:
 async def _receive(call: Call) -> Answer:
     queue = await queues.find(call.engine, call.caller, call.path.name)
     query: ReceiveQuery = call.query
-    request = NativeReceive(query.max, query.vt, query.wait)
-    received = await receive_native(call.engine, call.caller, queue, request)
+    request = ReceiveMany(query.max, query.vt, query.wait)
+    received = await receive_many(call.engine, call.caller, queue, request)
     hidden = timedelta(seconds=request.visibility_of(queue))
     present = call.engine.clock.of(queue.account_id).instant()
     shown = []
@@ -241,7 +244,7 @@ async def _receive(call: Call) -> Answer:
 def _shown(message: Received, visible_at: datetime) -> ReceivedMessage:
     group_id: Any = message.group_id
     if message.system is not None and group_id is None:
-        group_id = system_of(message).get("MessageGroupId")
+        group_id = message.system_members().get("MessageGroupId")
     return ReceivedMessage(
         message.sequence,
         Raw(message_of(message.body)),
@@ -267,14 +270,12 @@ async def _delete_one(call: Call) -> Answer:
 
 
 async def _deleted(call: Call, queue: Queue, ids: list[int]) -> list[int]:
-    return await delete_by_ids(call.engine, call.caller, queue, ids)
+    return await finish_by_number(call.engine, call.caller, queue, ids)
 
 
 async def _change(call: Call) -> Answer:
     queue = await queues.find(call.engine, call.caller, call.path.name)
-    visible_at = await change_visibility_by_id(
-        call.engine, call.caller, queue, call.path.id, call.body.vt
-    )
+    visible_at = await change_by_number(call.engine, call.caller, queue, call.path.id, call.body.vt)
     if visible_at is None:
         raise _no_message(queue, call.path.id)
     return Answer(200, Hidden(call.path.id, visible_at))

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import orjson
 
 from gateway.operations.events.names import checked_key
-from gateway.operations.queues import native_messages
-from gateway.operations.queues.messages import answered
+from gateway.operations.queues import json_messages
+from gateway.operations.replies import answered
 from gateway.operations.topics.publishing import (
     MOST_BYTES,
     Published,
@@ -42,8 +42,8 @@ async def publish_event(engine: Engine, publisher: Publisher, event: Event) -> P
     delay, most_delay = event.delay_seconds, engine.limits.delay_seconds
     if delay is not None and not 0 <= delay <= most_delay:
         raise InvalidParameterValue(f"delay is {delay}; allowed is 0 to {most_delay}.")
-    body = native_messages.body_of(event.message)
-    attributes, attribute_bytes = native_messages.attributes_of(event.headers)
+    body = json_messages.body_of(event.message)
+    attributes, attribute_bytes = json_messages.attributes_of(event.headers)
     message_bytes = len(body.encode())
     if message_bytes + attribute_bytes > MOST_BYTES:
         raise InvalidParameterValue(

@@ -1,116 +1,15 @@
-"""Message attributes: their rules (docs/contract/sqs.md 2.1, 2.4), their size, their storage."""
+"""Message attributes as queues keep them."""
 
 from __future__ import annotations
 
 import binascii
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import orjson
 
-from gateway.operations.limits import Limits
-from protocol import names
-from protocol.digests import md5_of_attributes
-from storage.errors import InvalidParameterValue, UnsupportedOperation
-
-_RESERVED = (
-    "You can't use message attribute names beginning with 'AWS.' or 'Amazon.'. These strings are "
-    "reserved for internal use."
-)
-_CHARACTERS = (
-    "Message (user) attribute name can only contain upper and lower score characters, digits, "
-    "periods, hyphens and underscores. "
-)
-
 Values = Mapping[str, Mapping[str, Any]]
 """{name: {"DataType": ..., "StringValue": str | "BinaryValue": bytes}}, as wires decode them."""
-
-
-class Checked(NamedTuple):
-    """Attributes that passed: as stored, their MD5, and the bytes that they count."""
-
-    stored: str | None
-    md5: str | None
-    size_bytes: int
-
-
-NOTHING = Checked(None, None, 0)
-
-
-def check(values: Values | None, limits: Limits) -> Checked:
-    """Check the attributes of one message; refuses with InvalidParameterValue."""
-    if not values:
-        return NOTHING
-    if len(values) > limits.message_attributes:
-        raise InvalidParameterValue(
-            f"Number of message attributes [{len(values)}] exceeds the allowed maximum "
-            f"[{limits.message_attributes}]."
-        )
-    size = 0
-    for name, value in values.items():
-        _check_name(name, limits)
-        size += len(name.encode()) + _check_value(name, value)
-    return Checked(stored(values), md5_of_attributes(values), size)
-
-
-def _check_name(name: str, limits: Limits) -> None:
-    fault = names.attribute_name_fault(name)
-    if fault is None:
-        return
-    if fault == "empty":
-        raise InvalidParameterValue("The message attribute name must not be empty.")
-    if fault == "length":
-        raise InvalidParameterValue(
-            "Message (user) attribute name must be shorter than "
-            f"{limits.attribute_name_length + 1} characters."
-        )
-    if fault == "dots":
-        raise InvalidParameterValue(
-            f"Message (user) attribute '{name}' must not start or end with a period or have "
-            "periods in succession."
-        )
-    raise InvalidParameterValue(_RESERVED if fault == "reserved" else _CHARACTERS)
-
-
-def _check_value(name: str, value: Mapping[str, Any]) -> int:
-    """Returns the bytes of type and value."""
-    if value.get("StringListValues") or value.get("BinaryListValues"):
-        raise UnsupportedOperation(
-            "Message attribute list values in SendMessage are not supported."
-        )
-    data_type = value.get("DataType")
-    if not data_type:
-        raise InvalidParameterValue(
-            f"The message attribute '{name}' must contain a non-empty message attribute type."
-        )
-    fault = names.data_type_fault(data_type)
-    if fault == "length":
-        raise InvalidParameterValue(
-            f"Message (user) attribute '{name}' has a data type of more than 255 bytes."
-        )
-    if fault is not None:
-        raise InvalidParameterValue(
-            f"The type of message (user) attribute '{name}' is invalid. You must use only the "
-            'following supported type prefixes: "String", "Binary", or "Number", '
-            f"but was: {data_type}"
-        )
-    kind = names.base_type(data_type)
-    payload = value.get("BinaryValue" if kind == "Binary" else "StringValue")
-    if not payload:
-        raise InvalidParameterValue(
-            f"Message (user) attribute '{name}' must contain a non-empty value of type '{kind}'."
-        )
-    if kind == "Binary":
-        return len(data_type) + len(payload)
-    if names.invalid_characters(payload):
-        raise InvalidParameterValue(
-            f"Invalid characters found in the value of message attribute '{name}'."
-        )
-    if kind == "Number" and not names.is_number(payload):
-        raise InvalidParameterValue(
-            f"Can't cast the value of message (user) attribute '{name}' to a number."
-        )
-    return len(data_type) + len(payload.encode())
 
 
 def stored(values: Values) -> str:
@@ -122,32 +21,3 @@ def _base64(value: object) -> str:
     if isinstance(value, bytes):
         return binascii.b2a_base64(value, newline=False).decode()
     raise TypeError(type(value))
-
-
-class Selection:
-    """The attributes that a receive asks for by MessageAttributeNames, worked out once for all of
-    its messages.
-
-    ``All`` and ``.*`` mean every one, ``prefix.*`` those that begin with the prefix (the dot is not
-    required); other names are exact, and unknown ones select nothing (docs/contract/sqs.md 2.5).
-    """
-
-    __slots__ = ("_exact", "_is_everything", "_prefixes")
-
-    def __init__(self, wanted: tuple[str, ...]) -> None:
-        self._exact = frozenset(wanted)
-        self._is_everything = not self._exact.isdisjoint(("All", ".*", "*"))
-        self._prefixes = tuple([name[:-2] for name in wanted if name.endswith(".*")])
-
-    def of(self, kept: str) -> dict[str, Any] | None:
-        """Those among the attributes that a message keeps; None when there are none."""
-        values: dict[str, Any] = orjson.loads(kept)
-        if self._is_everything:
-            return values
-        exact, prefixes = self._exact, self._prefixes
-        chosen = {
-            name: value
-            for name, value in values.items()
-            if name in exact or (prefixes and name.startswith(prefixes))
-        }
-        return chosen or None

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from storage.model import Queue, Received
     from storage.queues.receipt_secrets import ReceiptSecret
 
+Receipt = StandardReceipt | FifoReceipt
+
 ROLLING_SECONDS = 3600
 """How long after an upgrade there may still be gateways that read old handles only."""
 
@@ -56,18 +58,18 @@ class ReceiptHandles:
             message.queue_id, message.sequence, message.receive_count, received_at
         )
 
-    def read(self, queue: Queue, handle: str, now: int) -> StandardReceipt | FifoReceipt | None:
+    def read(self, queue: Queue, handle: str, now: int) -> Receipt | None:
         """What a handle of this queue says; None: it is no such handle."""
         receipt = self._decoded(handle, now)
         if (
             receipt is None
             or receipt.queue_id != queue.queue_id
-            or isinstance(receipt, FifoReceipt) != queue.is_fifo
+            or isinstance(receipt, FifoReceipt) != queue.kind.has_groups
         ):
             return None
         return receipt
 
-    def _decoded(self, handle: str, now: int) -> StandardReceipt | FifoReceipt | None:
+    def _decoded(self, handle: str, now: int) -> Receipt | None:
         try:
             return self._keyed.decode(handle)
         except Malformed:

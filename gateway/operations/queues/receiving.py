@@ -7,24 +7,21 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Coroutine
 from time import perf_counter
 from typing import TYPE_CHECKING
 
 from protocol import arns, envelopes
 from protocol.errors import Malformed
 from storage.errors import OverLimit, QueueDoesNotExist, Unavailable
-from storage.lanes import nobody
+from storage.lanes import NOBODY, Reply
 from storage.model import UNSIGNED, Queue, Received
-from storage.queues.fifo_entries import FifoReceive
 from storage.queues.message_entries import Receive
 
 if TYPE_CHECKING:
     from gateway.operations.engine import Engine
 
 _log = logging.getLogger("queuegate.receiving")
-
-Reply = Callable[[object], None]
 
 _BURIALS_AT_ONCE = 5
 _PAUSE_SECONDS = 1.0
@@ -35,7 +32,7 @@ _IN_FLIGHT_TEXT = (
 
 
 class Receiving:
-    """A receive under way. ``reply`` gets list[Received], or an exception, once.
+    """A receive under way. It is what its entries reply to.
 
     ``cancel`` when the caller goes away: what was leased for it is released at once.
     """
@@ -58,7 +55,13 @@ class Receiving:
     )
 
     def __init__(
-        self, engine: Engine, queue: Queue, *, limit: int, visibility_seconds: int, reply: Reply
+        self,
+        engine: Engine,
+        queue: Queue,
+        *,
+        limit: int,
+        visibility_seconds: int,
+        reply: Reply[list[Received]],
     ) -> None:
         self._engine = engine
         self._queue = queue
@@ -72,7 +75,7 @@ class Receiving:
         self._arrivals = 0
         self._burials = 0
         self._looked = 0.0
-        self._entry: Receive | FifoReceive | None = None
+        self._entry: Receive | None = None
         self.attempt_id: str | None = None
 
     def start(self, wait_seconds: float) -> None:
@@ -119,7 +122,7 @@ class Receiving:
             if queue.queue_id != before.queue_id:
                 raise QueueDoesNotExist
         except BaseException as error:
-            self._finish(error)
+            self.failed(error)
             if isinstance(error, QueueDoesNotExist | Unavailable):
                 return
             raise
@@ -132,21 +135,10 @@ class Receiving:
         engine = self._engine
         self._looked = perf_counter()
         self._arrivals = engine.wakeups.arrivals(queue.queue_id)
-        if queue.is_fifo:
-            entry = FifoReceive(
-                queue.queue_id,
-                self._limit,
-                self._visibility_ms,
-                queue.retention_seconds,
-                self._received,
-                self.attempt_id,
-            )
-            self._entry = entry
-            engine.fifo.receive.submit(entry)
-        elif engine.in_flight.must_count(queue.queue_id):
+        if engine.in_flight.must_count(queue.queue_id):
             spawn(self._count_first())
         else:
-            self._look_standard()
+            self._ask()
 
     async def _count_first(self) -> None:
         """Many were handed out: a queue whose messages in flight are at the limit gives no more."""
@@ -154,35 +146,33 @@ class Receiving:
         try:
             full = await engine.in_flight.is_full(engine.clock.of(queue.account_id).now(), queue)
         except Exception as error:  # noqa: BLE001 - whatever it is, the caller must get an answer
-            self._finish(error)
+            self.failed(error)
             return
         if self._done:
             return
         if not full:
-            self._look_standard()
+            self._ask()
         elif self._deadline:
             # A long poll gets no error; some will be deleted, or time out.
             self._pause()
         else:
-            self._finish(OverLimit(_IN_FLIGHT_TEXT.format(engine.in_flight.limit)))
+            self.failed(OverLimit(_IN_FLIGHT_TEXT.format(engine.in_flight.limit)))
 
-    def _look_standard(self) -> None:
+    def _ask(self) -> None:
         queue = self._queue
-        standard = Receive(
+        entry = self._entry = Receive(
             queue.queue_id,
             self._limit,
             self._visibility_ms,
             queue.retention_seconds,
-            self._received,
+            self,
+            self.attempt_id,
         )
-        self._entry = standard
-        self._engine.standard.receive.submit(standard)
+        self._engine.lanes_of[queue.kind].receive.submit(entry)
 
-    def _received(self, result: object) -> None:
+    def done(self, result: list[Received]) -> None:
+        """The lane has looked."""
         self._entry = None
-        if not isinstance(result, list):
-            self._finish(result)
-            return
         if self._done:
             if result:
                 spawn(release(self._engine, self._queue, result))
@@ -191,7 +181,7 @@ class Receiving:
         if not result:
             self._nothing()
             return
-        if not queue.is_fifo:
+        if not queue.kind.counts_in_flight:
             self._engine.in_flight.handed_out(queue.queue_id, len(result))
         if len(result) == self._limit:
             self._engine.wakeups.wake_next(queue.queue_id)
@@ -219,7 +209,7 @@ class Receiving:
             signatures = await self._engine.signer.sign_many(items)
         except Exception as error:  # noqa: BLE001 - whatever it is, the caller must get an answer
             spawn(release(self._engine, self._queue, received))
-            self._finish(error)
+            self.failed(error)
             return
         if self._done:
             await release(self._engine, self._queue, received)
@@ -258,15 +248,23 @@ class Receiving:
             self._parked = False
             self._engine.wakeups.leave(self._queue.queue_id, self)
 
-    def _finish(self, result: object) -> None:
+    def failed(self, error: BaseException) -> None:
+        """Nothing comes of it."""
+        self._entry = None
+        if not self._done:
+            self._done = True
+            reply, self._reply = self._reply, NOBODY
+            reply.failed(error)
+
+    def _finish(self, result: list[Received]) -> None:
         if self._done:
             return
         self._done = True
-        if result and isinstance(result, list):
+        if result:
             self._engine.series.received(self._queue, result, perf_counter() - self._looked)
-        # Callers keep us, too: as in Entry.reply.
-        reply, self._reply = self._reply, nobody
-        reply(result)
+        # Callers keep us, too: as in Entry.done.
+        reply, self._reply = self._reply, NOBODY
+        reply.done(result)
 
     async def _bury(self, received: list[Received]) -> None:
         """Move what was received once too often to the dead-letter queue, then answer the rest."""
@@ -276,7 +274,7 @@ class Receiving:
             buried = await _move_to_dead_letter(self._engine, self._queue, dead)
         except Exception as error:  # noqa: BLE001 - whatever it is, the caller must get an answer
             # They stay in flight and over the limit: the next receive moves them.
-            self._finish(error)
+            self.failed(error)
             return
         gone = {message.sequence for message in buried}
         alive = [message for message in received if message.sequence not in gone]

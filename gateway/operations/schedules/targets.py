@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from gateway.operations.queues import native_messages, native_sending, queues
-from gateway.operations.queues.native_sending import NativeMessage
+from gateway.operations.queues import json_messages, queues, sending
+from gateway.operations.queues.sending import Outgoing
 from gateway.operations.schedules.fired_messages import SCHEDULE_HEADER
 from gateway.operations.schedules.keeping import text_of
 from gateway.operations.schedules.specs import QueueTarget, Target, TopicTarget
@@ -18,6 +18,7 @@ from gateway.operations.topics import publishing
 from protocol import routing_keys
 from protocol.errors import Malformed
 from storage.errors import InvalidParameterValue
+from storage.model import NewMessage
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -85,15 +86,14 @@ async def resolve(engine: Engine, caller: Caller, name: str, target: Target) -> 
 async def _of_queue(engine: Engine, caller: Caller, name: str, target: QueueTarget) -> Kept:
     queue = await queues.find(engine, caller, target.queue_name)
     attributes, size = _attributes(name, target.headers)
-    message = NativeMessage(
-        native_messages.body_of(target.message),
+    message = NewMessage(
+        json_messages.body_of(target.message),
         attributes,
-        size,
-        target.delay,
-        target.group_id,
-        target.deduplication_id,
+        delay_seconds=target.delay,
+        group_id=target.group_id,
+        deduplication_id=target.deduplication_id,
     )
-    native_sending.check(engine, queue, message)
+    sending.check(engine, queue, Outgoing(message, size))
     place = {"account_id": queue.account_id, "region": queue.region, "queue_name": queue.name}
     return queue_target(
         place,
@@ -112,7 +112,7 @@ def _of_topic(caller: Caller, name: str, target: TopicTarget) -> Kept:
     except Malformed as malformed:
         raise InvalidParameterValue(str(malformed)) from None
     attributes, size = _attributes(name, target.headers)
-    body = native_messages.body_of(target.message)
+    body = json_messages.body_of(target.message)
     size += len(body.encode())
     most = publishing.MOST_BYTES
     if size > most:
@@ -133,7 +133,7 @@ def _attributes(name: str, headers: Mapping[str, bytes]) -> tuple[str | None, in
         raise InvalidParameterValue(
             f"The header {SCHEDULE_HEADER} is added when the schedule fires: leave it out."
         )
-    attributes, size = native_messages.attributes_of(headers)
+    attributes, size = json_messages.attributes_of(headers)
     return attributes, size + _SCHEDULE_HEADER_BYTES + len(name)
 
 
@@ -144,4 +144,4 @@ def message_of(schedule: Schedule) -> bytes:
 
 def headers_of(schedule: Schedule) -> bytes:
     """The headers, without the schedule's own: the text of a JSON object."""
-    return native_messages.headers_of(schedule.target["attributes"])
+    return json_messages.headers_of(schedule.target["attributes"])

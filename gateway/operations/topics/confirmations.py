@@ -10,14 +10,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from gateway.operations.identifiers import new_id
-from gateway.operations.queues.messages import answered
-from gateway.operations.queues.sending import SendMessage, send_message
+from gateway.operations.queues.sending import Outgoing, send_all
+from gateway.operations.replies import answered
 from protocol import arns, envelopes
 from protocol.endpoint_urls import WEB
 from protocol.envelopes import ConfirmationKind, Confirming, Signing
 from storage.deliveries import deliveries
 from storage.errors import Rejected, TokenRefused
-from storage.model import NewDelivery, NewOutboxMessage, Subscription, Topic
+from storage.model import NewDelivery, NewMessage, NewOutboxMessage, Subscription, Topic
 from storage.topics import outbox, subscriptions, topics
 
 if TYPE_CHECKING:
@@ -127,10 +127,10 @@ async def send_confirmation(
     with contextlib.suppress(Rejected):
         queue = await engine.queues.find(queue_arn.account_id, queue_arn.region, queue_arn.resource)
         ids = (str(subscription.subscription_id), confirmation.message_id)
-        message = SendMessage(confirmation.envelope)
-        if queue.is_fifo:
+        message = NewMessage(confirmation.envelope)
+        if queue.kind.has_groups:
             message = message._replace(group_id=ids[0], deduplication_id=ids[1])
-        await answered(send_message, engine, caller, queue, message)
+        await answered(send_all, engine, caller, queue, [Outgoing(message)], False)
 
 
 async def confirm(

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from gateway.operations.identifiers import new_id
 from gateway.operations.queues import message_attributes
 from gateway.operations.queues.queue_cache import QueueName
-from gateway.operations.queues.receiving import Reply, spawn
+from gateway.operations.queues.receiving import spawn
 from gateway.operations.topics.fan_out import (
     Chosen,
     CopyMaker,
@@ -39,13 +39,17 @@ from protocol import sequence_numbers
 from protocol.digests import content_based_id
 from protocol.endpoint_urls import WEB
 from storage.model import Queue, Topic
-from storage.queues.messages import FanOut
+from storage.queues.kinds import STANDARD
+from storage.queues.message_entries import FanOut
 from storage.queues.rows import Row
 from storage.topics.publishing import Publication, Written
+from storage.topics.publishing import Published as WrittenOut
 
 if TYPE_CHECKING:
     from gateway.operations.engine import Engine
     from gateway.operations.queues.message_attributes import Values
+    from storage.lanes import Reply
+    from storage.queues.sent import Sent
 
 _log = logging.getLogger("queuegate.publishing")
 
@@ -126,11 +130,11 @@ def publish(
     publisher: Publisher,
     audience: Audience,
     messages: list[Outgoing],
-    reply: Reply,
+    reply: Reply[list[Published]],
     *,
     wants_places: bool = False,
 ) -> None:
-    """Publish messages to a topic in their order; the reply is list[Published], one for each.
+    """Publish messages to a topic in their order; the reply has one for each.
 
     A duplicate of the last five minutes on a FIFO topic gets the first one's id and number, and
     goes nowhere. ``wants_places``: of one message, to be told what it became.
@@ -165,13 +169,14 @@ class _Publishing:
         publisher: Publisher,
         audience: Audience,
         messages: list[Outgoing],
-        reply: Reply,
+        reply: Reply[list[Published]],
     ) -> None:
         self._engine = engine
         self._publisher = publisher
         self._audience = audience
         self._messages = messages
         self._reply = reply
+        self.failed = reply.failed
         self._outcomes: list[Written] = []
         self._chosen: dict[str, Sequence[Target]] = {}
         self._tries = 0
@@ -197,7 +202,7 @@ class _Publishing:
                 self._chosen[outgoing.message_id] = chosen
             self._begin()
         except Exception as error:  # noqa: BLE001 - whatever it is, the caller must get an answer
-            self._reply(error)
+            self._reply.failed(error)
 
     def _begin(self) -> None:
         audience = self._audience
@@ -249,7 +254,7 @@ class _Publishing:
                 queue = cached(*target.queue)
                 if (
                     queue is None
-                    or queue.is_fifo
+                    or queue.kind is not STANDARD
                     or most > queue.maximum_message_size_bytes
                     or (target.has_few_attributes and outgoing.has_many_attributes)
                     or (clocks and clocks.get(queue.account_id) is not own_clock)
@@ -260,7 +265,7 @@ class _Publishing:
         if rows:
             entry = FanOut(
                 rows,
-                lambda gone: self._sent_plainly(gone, queues, entry),
+                _Plain(self, queues),
                 size,
                 wants_sequences=self.wants_places,
             )
@@ -270,21 +275,16 @@ class _Publishing:
             self._answer()
         return True
 
-    def _sent_plainly(self, gone: object, queues: list[Queue], entry: FanOut) -> None:
-        """The send lane is done: a set of queue ids, or an exception."""
-        if not isinstance(gone, frozenset):
-            self._reply(gone)
-            return
-        engine = self._engine
-        if entry.sequences:
-            for queue, sequence in zip(queues, entry.sequences, strict=True):
+    def sent_plainly(self, sent: Sent, queues: list[Queue]) -> None:
+        """The send lane is done with copies for these queues."""
+        engine, gone = self._engine, sent.gone
+        if self.wants_places:
+            for queue, sequence in zip(queues, sent.sequences, strict=True):
                 if sequence is not None:
                     self._places.append((queue, sequence))
         count = 0
         for queue in queues:
-            if queue.queue_id in gone:
-                engine.queues.forget(queue.queue_id)
-            else:
+            if queue.queue_id not in gone:
                 engine.wakeups.arrived(queue.queue_id, 1)
                 engine.series.copied(queue, 1)
                 count += 1
@@ -323,7 +323,7 @@ class _Publishing:
             found = await look_up(self._engine, self._publisher, self._audience, chosen)
             self._submit(*found)
         except Exception as error:  # noqa: BLE001 - whatever it is, the caller must get an answer
-            self._reply(error)
+            self._reply.failed(error)
 
     def _submit(self, origin: Origin, chosen: list[Chosen], queues: Queues) -> None:
         size = sum([one.outgoing.size_bytes * len(one.targets) for one in chosen])
@@ -336,21 +336,16 @@ class _Publishing:
         ]
         entry = Publication(
             messages,
-            lambda result: self._written(result, chosen, queues, entry),
+            _Full(self, chosen, queues),
             size,
             wants_places=self.wants_places,
             topic_arn=self._audience.topic.arn,
         )
         self._engine.publish.lane.submit(entry)
 
-    def _written(
-        self, result: object, chosen: list[Chosen], queues: Queues, entry: Publication
-    ) -> None:
-        """The publish lane is done: outcomes and a set of queue ids, or an exception."""
-        if not isinstance(result, tuple):
-            self._reply(result)
-            return
-        outcomes, gone = result
+    def written(self, published: WrittenOut, chosen: list[Chosen], queues: Queues) -> None:
+        """The publish lane is done with these messages."""
+        outcomes, gone, everywhere = published
         fresh = chosen
         if not self._outcomes:
             self._outcomes = outcomes
@@ -359,8 +354,9 @@ class _Publishing:
                 Chosen(one.outgoing, ()) if outcome.is_duplicate else one
                 for one, outcome in zip(chosen, outcomes, strict=True)
             ]
-        for places in entry.places:
-            self._places += named(places, queues)
+        if self.wants_places:
+            for places in everywhere:
+                self._places += named(places, queues)
         delivered(self._engine, self._audience.topic, gone, fresh, queues)
         if gone:
             names = {name for name, queue in queues.items() if queue and queue.queue_id in gone}
@@ -392,9 +388,9 @@ class _Publishing:
             [message] = self._messages
             delivery_count = sum([target.protocol in WEB for target in self._targets(message)])
         if self._outcomes:
-            self._reply([_published(one, places, delivery_count) for one in self._outcomes])
+            self._reply.done([_published(one, places, delivery_count) for one in self._outcomes])
         else:
-            self._reply([Published(one.message_id, None, places) for one in self._messages])
+            self._reply.done([Published(one.message_id, None, places) for one in self._messages])
 
 
 def _published(
@@ -402,3 +398,32 @@ def _published(
 ) -> Published:
     number = None if outcome.sequence is None else sequence_numbers.of_topic(outcome.sequence)
     return Published(outcome.message_id, number, places, delivery_count)
+
+
+class _Plain:
+    """Waits for copies on the send lane."""
+
+    __slots__ = ("_publishing", "_queues", "failed")
+
+    def __init__(self, publishing: _Publishing, queues: list[Queue]) -> None:
+        self._publishing = publishing
+        self._queues = queues
+        self.failed = publishing.failed
+
+    def done(self, sent: Sent) -> None:
+        self._publishing.sent_plainly(sent, self._queues)
+
+
+class _Full:
+    """Waits for messages on the publish lane."""
+
+    __slots__ = ("_chosen", "_publishing", "_queues", "failed")
+
+    def __init__(self, publishing: _Publishing, chosen: list[Chosen], queues: Queues) -> None:
+        self._publishing = publishing
+        self._chosen = chosen
+        self._queues = queues
+        self.failed = publishing.failed
+
+    def done(self, published: WrittenOut) -> None:
+        self._publishing.written(published, self._chosen, self._queues)

@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
+from gateway.faces.aws import message_attributes
 from gateway.operations.identifiers import bad_id
-from gateway.operations.queues import message_attributes
+from gateway.operations.queues.message_attributes import stored
 from gateway.operations.schedules.targets import Kept, queue_target, topic_target
 from protocol import arns, json_wire, names
 from protocol.errors import Malformed
@@ -219,7 +220,7 @@ def _publish(_: Engine, __: Caller, encoded: bytes) -> Kept:
         _place(arn, "topic_name"),
         members["Message"],
         subject=members.get("Subject"),
-        attributes=message_attributes.stored(values) if values else None,
+        attributes=stored(values) if values else None,
         structure=members.get("MessageStructure"),
         group_id=members.get("MessageGroupId"),
         deduplication_id=members.get("MessageDeduplicationId"),

@@ -3,10 +3,11 @@ write its result as members; the ordinary path and the fast path run the same on
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from gateway.faces.aws.face import Binding, Call, Members
+from gateway.faces.aws.pairs import Pair
 from gateway.faces.aws.refusals import failed_entry
 from gateway.faces.aws.sns import direct_messages, publish_checks
 from gateway.faces.aws.sns.errors import (
@@ -15,8 +16,7 @@ from gateway.faces.aws.sns.errors import (
 )
 from gateway.faces.aws.sns.topic_arns import checked_topic_arn
 from gateway.operations.engine import Engine
-from gateway.operations.queues.messages import answered
-from gateway.operations.queues.receiving import Reply
+from gateway.operations.replies import Reply, answered
 from gateway.operations.topics import publishing
 from gateway.operations.topics.fan_out import Outgoing
 from gateway.operations.topics.preparing import Publisher
@@ -45,14 +45,6 @@ class TopicContext(NamedTuple):
     audience: Audience
 
 
-class HotPublish(NamedTuple):
-    """``start(context, members, reply)`` hands the work over; ``finish(context, members, result)``
-    makes the response members."""
-
-    start: Callable[[TopicContext, Members, Reply], None]
-    finish: Callable[[TopicContext, Members, Any], Members]
-
-
 def _to_publish(members: Members) -> PublishMessage:
     return PublishMessage(
         members.get("Message"),
@@ -71,34 +63,44 @@ def _published_members(published: Published) -> Members:
     return members
 
 
-def _start_publish(context: TopicContext, members: Members, reply: Reply) -> None:
+def _start_publish(context: TopicContext, members: Members, reply: Reply[list[Published]]) -> None:
     engine, publisher, audience = context
     message = publish_checks.check_one(engine, audience.topic, _to_publish(members))
     publishing.publish(engine, publisher, audience, [message], reply)
 
 
-def _finish_publish(_: TopicContext, __: Members, published: Any) -> Members:
+def _finish_publish(_: TopicContext, __: Members, published: list[Published]) -> Members:
     return _published_members(published[0])
 
 
-def _start_batch(context: TopicContext, members: Members, reply: Reply) -> None:
+Outcomes = list[Published | Rejected]
+
+
+class _Batch:
+    """Waits for the messages of a batch that were good."""
+
+    __slots__ = ("_count", "_refused", "_reply", "failed")
+
+    def __init__(self, count: int, refused: dict[int, Rejected], reply: Reply[Outcomes]) -> None:
+        self._count = count
+        self._refused = refused
+        self._reply = reply
+        self.failed = reply.failed
+
+    def done(self, published: list[Published]) -> None:
+        left, refused = iter(published), self._refused
+        self._reply.done([refused.get(place) or next(left) for place in range(self._count)])
+
+
+def _start_batch(context: TopicContext, members: Members, reply: Reply[Outcomes]) -> None:
     engine, publisher, audience = context
     entries = _checked_entries(members.get("PublishBatchRequestEntries"))
     good, refused = _checked_messages(context, entries)
-    if not refused:
-        publishing.publish(engine, publisher, audience, good, reply)
-        return
-
-    def done(result: object) -> None:
-        if isinstance(result, list):
-            published = iter(result)
-            result = [refused.get(place) or next(published) for place in range(len(entries))]
-        reply(result)
-
+    batch = _Batch(len(entries), refused, reply)
     if good:
-        publishing.publish(engine, publisher, audience, good, done)
+        publishing.publish(engine, publisher, audience, good, batch)
     else:
-        done([])
+        batch.done([])
 
 
 def _checked_messages(
@@ -166,7 +168,7 @@ def _checked_entries(entries: Sequence[Members] | None) -> Sequence[Members]:
     return entries
 
 
-def _finish_batch(_: TopicContext, members: Members, outcomes: Any) -> Members:
+def _finish_batch(_: TopicContext, members: Members, outcomes: Outcomes) -> Members:
     successful: list[Members] = []
     failed: list[Members] = []
     for entry, outcome in zip(members["PublishBatchRequestEntries"], outcomes, strict=True):
@@ -177,9 +179,9 @@ def _finish_batch(_: TopicContext, members: Members, outcomes: Any) -> Members:
     return {"Failed": failed, "Successful": successful}
 
 
-HOT: dict[str, HotPublish] = {
-    "Publish": HotPublish(_start_publish, _finish_publish),
-    "PublishBatch": HotPublish(_start_batch, _finish_batch),
+HOT: dict[str, Pair[TopicContext, Any]] = {
+    "Publish": Pair(_start_publish, _finish_publish),
+    "PublishBatch": Pair(_start_batch, _finish_batch),
 }
 """The pairs of what goes to topics."""
 
@@ -192,7 +194,7 @@ def topic_arn_of(members: Members) -> str | None:
     return None if arn is None or ":endpoint/" in arn else arn
 
 
-async def _to_topic(call: Call, pair: HotPublish, member: str) -> Members:
+async def _to_topic(call: Call, pair: Pair[TopicContext, Any], member: str) -> Members:
     arn = checked_topic_arn(call.caller, topic_arn_of(call.members), member)
     audience = await call.engine.topics.find(arn.account_id, arn.region, arn.resource)
     publisher = Publisher(
@@ -200,7 +202,7 @@ async def _to_topic(call: Call, pair: HotPublish, member: str) -> Members:
     )
     context = TopicContext(call.engine, publisher, audience)
     result = await answered(pair.start, context, call.members)
-    return pair.finish(context, call.members, result)
+    return pair.finish(context, call.members, result) or {}
 
 
 async def publish(call: Call) -> Members:

@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from gateway.faces.aws import message_attributes
 from gateway.faces.aws.refusals import failed_entry
+from gateway.faces.aws.sqs.receiving import ReceiveMessage
+from gateway.faces.aws.sqs.sending import SendMessage, Sent
 from gateway.operations.limits import LIMITS
-from gateway.operations.queues import message_attributes
-from gateway.operations.queues.messages import ReceiveMessage, system_of
-from gateway.operations.queues.sending import SendMessage, Sent
 from protocol import names, sequence_numbers
 from protocol.attribute_values import with_bytes
 from protocol.digests import md5_of_attributes, md5_of_body
@@ -199,7 +199,7 @@ def _system_members(message: Received, want: Wanted) -> dict[str, str]:
         "ApproximateFirstReceiveTimestamp": str(message.first_received_at_ms),
     }
     if message.system is not None:
-        attributes.update(system_of(message))
+        attributes.update(message.system_members())
     if message.group_id is not None:
         attributes["MessageGroupId"] = message.group_id
         attributes["MessageDeduplicationId"] = message.deduplication_id or ""

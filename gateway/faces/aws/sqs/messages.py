@@ -5,18 +5,21 @@ Both the ordinary path and the fast path run these pairs, so the two cannot come
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from gateway.faces.aws.face import Binding, Call, Members
+from gateway.faces.aws.pairs import Pair
 from gateway.faces.aws.sqs import message_members as wire
+from gateway.faces.aws.sqs import receipts
+from gateway.faces.aws.sqs.receipts import Outcomes
+from gateway.faces.aws.sqs.receiving import receive_message
+from gateway.faces.aws.sqs.sending import Sent, check_batch_ids, send_message, send_messages
 from gateway.operations.caller import Caller
 from gateway.operations.engine import Engine
-from gateway.operations.queues import messages, sending
-from gateway.operations.queues.messages import answered
-from gateway.operations.queues.receiving import Receiving, Reply
+from gateway.operations.queues.receiving import Receiving
+from gateway.operations.replies import Reply, answered
 from storage.errors import Rejected
-from storage.model import Queue
+from storage.model import Outcome, Queue, Received
 
 
 class Context(NamedTuple):
@@ -29,34 +32,28 @@ class Context(NamedTuple):
     is_query: bool
 
 
-class Hot(NamedTuple):
-    """``start(context, members, reply)`` hands the work to a lane and may return a receive that can
-    be cancelled; ``finish(context, members, result)`` makes the response members."""
-
-    start: Callable[[Context, Members, Reply], Receiving | None]
-    finish: Callable[[Context, Members, Any], Members | None]
-
-
-def _start_send(context: Context, members: Members, reply: Reply) -> None:
+def _start_send(context: Context, members: Members, reply: Reply[Sent]) -> None:
     engine, caller, queue, trace_header, _ = context
-    sending.send_message(engine, caller, queue, wire.to_send(members, trace_header), reply)
+    send_message(engine, caller, queue, wire.to_send(members, trace_header), reply)
 
 
-def _finish_send(_: Context, members: Members, sent: Any) -> Members:
+def _finish_send(_: Context, members: Members, sent: Sent) -> Members:
     explicit = "MessageSystemAttributes" in members
     return wire.sent_members(sent, explicit_system=explicit)
 
 
-def _start_send_batch(context: Context, members: Members, reply: Reply) -> None:
+def _start_send_batch(
+    context: Context, members: Members, reply: Reply[list[Sent | Rejected]]
+) -> None:
     engine, caller, queue, trace_header, _ = context
     entries = wire.check_entries(members.get("Entries"), "SendMessageBatchRequestEntry")
     requests = [wire.to_send(entry, trace_header) for entry in entries]
-    sending.check_batch_ids(queue, requests)
+    check_batch_ids(queue, requests)
     wire.check_distinct(entries)
-    sending.send_messages(engine, caller, queue, requests, reply)
+    send_messages(engine, caller, queue, requests, reply)
 
 
-def _finish_send_batch(_: Context, members: Members, outcomes: Any) -> Members:
+def _finish_send_batch(_: Context, members: Members, outcomes: list[Sent | Rejected]) -> Members:
     entries = members["Entries"]
     successful = [
         None
@@ -67,12 +64,11 @@ def _finish_send_batch(_: Context, members: Members, outcomes: Any) -> Members:
     return wire.batch_members(entries, outcomes, successful)
 
 
-def _start_receive(context: Context, members: Members, reply: Reply) -> Receiving:
-    engine, caller, queue, _, _ = context
-    return messages.receive_message(engine, caller, queue, wire.to_receive(members), reply)
+def _start_receive(context: Context, members: Members, reply: Reply[list[Received]]) -> Receiving:
+    return receive_message(context.engine, context.queue, wire.to_receive(members), reply)
 
 
-def _finish_receive(context: Context, members: Members, received: Any) -> Members:
+def _finish_receive(context: Context, members: Members, received: list[Received]) -> Members:
     if not received:
         return {}
     want = wire.wanted(members, is_query=context.is_query)
@@ -85,55 +81,55 @@ def _finish_receive(context: Context, members: Members, received: Any) -> Member
     }
 
 
-def _start_delete(context: Context, members: Members, reply: Reply) -> None:
-    engine, caller, queue, _, _ = context
-    messages.delete_message(engine, caller, queue, members.get("ReceiptHandle"), reply)
+def _start_delete(context: Context, members: Members, reply: Reply[list[Outcome]]) -> None:
+    receipts.delete_message(context.engine, context.queue, members.get("ReceiptHandle"), reply)
 
 
-def _start_delete_batch(context: Context, members: Members, reply: Reply) -> None:
-    engine, caller, queue, _, _ = context
+def _finish_delete(_: Context, members: Members, outcomes: list[Outcome]) -> None:
+    receipts.check_deleted(members["ReceiptHandle"], outcomes)
+
+
+def _start_delete_batch(context: Context, members: Members, reply: Reply[Outcomes]) -> None:
     entries = wire.check_entries(members.get("Entries"), "DeleteMessageBatchRequestEntry")
     wire.check_distinct(entries)
     handles = [entry.get("ReceiptHandle") for entry in entries]
-    messages.delete_messages(engine, caller, queue, handles, reply)
+    receipts.delete_messages(context.engine, context.queue, handles, reply)
 
 
-def _start_change(context: Context, members: Members, reply: Reply) -> None:
-    engine, caller, queue, _, _ = context
+def _start_change(context: Context, members: Members, reply: Reply[list[Outcome]]) -> None:
     handle, seconds = members.get("ReceiptHandle"), members.get("VisibilityTimeout")
-    messages.change_message_visibility(engine, caller, queue, handle, seconds, reply)
+    receipts.change_message_visibility(context.engine, context.queue, handle, seconds, reply)
 
 
-def _start_change_batch(context: Context, members: Members, reply: Reply) -> None:
-    engine, caller, queue, _, _ = context
+def _finish_change(_: Context, members: Members, outcomes: list[Outcome]) -> None:
+    receipts.check_changed(members["ReceiptHandle"], outcomes)
+
+
+def _start_change_batch(context: Context, members: Members, reply: Reply[Outcomes]) -> None:
     kind = "ChangeMessageVisibilityBatchRequestEntry"
     entries = wire.check_entries(members.get("Entries"), kind)
     wire.check_distinct(entries)
     changes = [(entry.get("ReceiptHandle"), entry.get("VisibilityTimeout")) for entry in entries]
-    messages.change_message_visibilities(engine, caller, queue, changes, reply)
+    receipts.change_message_visibilities(context.engine, context.queue, changes, reply)
 
 
-def _finish_nothing(_: Context, __: Members, ___: Any) -> None:
-    return None
-
-
-def _finish_batch(_: Context, members: Members, outcomes: Any) -> Members:
+def _finish_batch(_: Context, members: Members, outcomes: Outcomes) -> Members:
     entries = members["Entries"]
     return wire.batch_members(entries, outcomes, [None] * len(entries))
 
 
-HOT: dict[str, Hot] = {
-    "SendMessage": Hot(_start_send, _finish_send),
-    "SendMessageBatch": Hot(_start_send_batch, _finish_send_batch),
-    "ReceiveMessage": Hot(_start_receive, _finish_receive),
-    "DeleteMessage": Hot(_start_delete, _finish_nothing),
-    "DeleteMessageBatch": Hot(_start_delete_batch, _finish_batch),
-    "ChangeMessageVisibility": Hot(_start_change, _finish_nothing),
-    "ChangeMessageVisibilityBatch": Hot(_start_change_batch, _finish_batch),
+HOT: dict[str, Pair[Context, Any]] = {
+    "SendMessage": Pair(_start_send, _finish_send),
+    "SendMessageBatch": Pair(_start_send_batch, _finish_send_batch),
+    "ReceiveMessage": Pair(_start_receive, _finish_receive),
+    "DeleteMessage": Pair(_start_delete, _finish_delete),
+    "DeleteMessageBatch": Pair(_start_delete_batch, _finish_batch),
+    "ChangeMessageVisibility": Pair(_start_change, _finish_change),
+    "ChangeMessageVisibilityBatch": Pair(_start_change_batch, _finish_batch),
 }
 
 
-def _binding(hot: Hot) -> Binding:
+def _binding(hot: Pair[Context, Any]) -> Binding:
     """The pair as a coroutine for the ordinary path."""
 
     async def bound(call: Call) -> Members | None:

@@ -1,11 +1,11 @@
-"""Receives of the native API: up to a hundred messages at once."""
+"""Receives of up to a hundred messages at once."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from gateway.operations.queues.messages import answered
-from gateway.operations.queues.receiving import Receiving, Reply, release, spawn
+from gateway.operations.queues.receiving import Receiving, release, spawn
+from gateway.operations.replies import Reply, answered
 from storage.errors import OverLimit
 from storage.model import Queue, Received
 
@@ -20,7 +20,7 @@ _MOST_BYTES = 2 << 20
 """With what was leased last, an answer has ten messages more at most."""
 
 
-class NativeReceive(NamedTuple):
+class ReceiveMany(NamedTuple):
     """What to receive, within its limits. None: as the queue is set."""
 
     max_messages: int = 1
@@ -34,8 +34,8 @@ class NativeReceive(NamedTuple):
         return self.visibility_timeout_seconds
 
 
-async def receive_native(
-    engine: Engine, caller: Caller, queue: Queue, request: NativeReceive
+async def receive_many(
+    engine: Engine, caller: Caller, queue: Queue, request: ReceiveMany
 ) -> list[Received]:
     """Lease messages, oldest first, maybe none.
 
@@ -65,7 +65,12 @@ async def receive_native(
 
 
 def _receive_some(
-    engine: Engine, queue: Queue, request: NativeReceive, limit: int, wait: int, reply: Reply
+    engine: Engine,
+    queue: Queue,
+    request: ReceiveMany,
+    limit: int,
+    wait: int,
+    reply: Reply[list[Received]],
 ) -> Receiving:
     seconds = request.visibility_of(queue)
     receiving = Receiving(engine, queue, limit=limit, visibility_seconds=seconds, reply=reply)

@@ -1,4 +1,4 @@
-"""A message as the native API shows it and as queues keep it: JSON here, text and attributes there.
+"""Messages in JSON with headers: JSON for clients, text and attributes for queues.
 
 What SQS senders and receivers see of a header: a string is an attribute of type String, a number
 one of type Number, ``true`` and ``false`` are String.boolean, ``null`` is String.null, and an

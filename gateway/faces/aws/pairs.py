@@ -1,0 +1,29 @@
+"""What the ordinary path and the fast path run of a hot action, so that the two cannot come
+apart."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Generic, TypeVar
+
+from gateway.faces.aws.face import Members
+from gateway.operations.queues.receiving import Receiving
+from gateway.operations.replies import Reply
+
+C = TypeVar("C")
+R = TypeVar("R")
+
+
+class Pair(Generic[C, R]):
+    """``start(context, members, reply)`` hands the work to a lane and may return a receive that can
+    be cancelled; ``finish(context, members, result)`` makes the response members, or refuses."""
+
+    __slots__ = ("finish", "start")
+
+    def __init__(
+        self,
+        start: Callable[[C, Members, Reply[R]], Receiving | None],
+        finish: Callable[[C, Members, R], Members | None],
+    ) -> None:
+        self.start = start
+        self.finish = finish

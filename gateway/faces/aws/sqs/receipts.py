@@ -1,0 +1,183 @@
+"""DeleteMessage and ChangeMessageVisibility, with what SQS says of receipt handles."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from gateway.operations.queues import finishing
+from storage.errors import (
+    InvalidParameterValue,
+    MissingParameter,
+    ReceiptHandleIsInvalid,
+    Rejected,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from gateway.operations.engine import Engine
+    from gateway.operations.queues.receipt_handles import Receipt
+    from gateway.operations.replies import Reply
+    from storage.model import Handle, Outcome, Queue
+
+Outcomes = list[Rejected | None]
+
+
+class _Batch:
+    """Waits for the handles of a batch that were good."""
+
+    __slots__ = ("_handles", "_outcomes", "_refuse", "_reply", "failed")
+
+    def __init__(
+        self,
+        handles: list[str],
+        outcomes: Outcomes,
+        refuse: Callable[[str, Outcome], Rejected | None],
+        reply: Reply[Outcomes],
+    ) -> None:
+        self._handles = handles
+        self._outcomes = outcomes
+        self._refuse = refuse
+        self._reply = reply
+        self.failed = reply.failed
+
+    def done(self, outcomes: Sequence[Outcome]) -> None:
+        results = iter([self._refuse(*pair) for pair in zip(self._handles, outcomes, strict=True)])
+        self._reply.done([next(results) if one is None else one for one in self._outcomes])
+
+
+def _receipt(engine: Engine, queue: Queue, handle: str | None) -> Receipt:
+    if not handle:
+        raise MissingParameter("ReceiptHandle")
+    receipt = engine.receipts.read(queue, handle, engine.clock.of(queue.account_id).seconds())
+    if receipt is None:
+        raise ReceiptHandleIsInvalid(handle)
+    return receipt
+
+
+def delete_message(
+    engine: Engine, queue: Queue, receipt_handle: str | None, reply: Reply[list[Outcome]]
+) -> None:
+    """Delete the message of this receipt, also when it is gone already; ``check_deleted`` says
+    whether it was."""
+    receipt = _receipt(engine, queue, receipt_handle)
+    finishing.finish(engine, queue, [receipt.handle], reply)
+
+
+def check_deleted(receipt_handle: str, outcomes: list[Outcome]) -> None:
+    """On a FIFO queue a receipt whose timeout has run out is refused (docs/contract/sqs.md 2.6)."""
+    refusal = _expired(receipt_handle, outcomes[0])
+    if refusal is not None:
+        raise refusal
+
+
+def delete_messages(
+    engine: Engine, queue: Queue, handles: list[str | None], reply: Reply[Outcomes]
+) -> None:
+    """Delete a batch; the reply has one outcome for each handle."""
+    outcomes: Outcomes = []
+    good = []
+    for handle in handles:
+        try:
+            good.append((handle or "", _receipt(engine, queue, handle).handle))
+        except Rejected as refusal:
+            outcomes.append(refusal)
+        else:
+            outcomes.append(None)
+    if good:
+        answer = _Batch([text for text, _ in good], outcomes, _expired, reply)
+        finishing.finish(engine, queue, [handle for _, handle in good], answer)
+    else:
+        reply.done(outcomes)
+
+
+def _expired(handle: str, outcome: Outcome) -> Rejected | None:
+    if outcome != "expired":
+        return None
+    return InvalidParameterValue(
+        f"Value {handle} for parameter ReceiptHandle is invalid. Reason: The receipt handle has "
+        "expired."
+    )
+
+
+def change_message_visibility(
+    engine: Engine,
+    queue: Queue,
+    receipt_handle: str | None,
+    visibility_timeout_seconds: int | None,
+    reply: Reply[list[Outcome]],
+) -> None:
+    """Hide the message for so many seconds from now, 0 to show it; ``check_changed`` says whether
+    that was possible.
+
+    On a standard queue the handle of any receive will do, on a FIFO queue that of the last one
+    (docs/contract/sqs.md 2.6).
+    """
+    change = _changed(engine, queue, receipt_handle, visibility_timeout_seconds)
+    finishing.change(engine, queue, [change], reply)
+
+
+def check_changed(receipt_handle: str, outcomes: list[Outcome]) -> None:
+    """What is gone cannot be changed."""
+    refusal = _unavailable(receipt_handle, outcomes[0])
+    if refusal is not None:
+        raise refusal
+
+
+def change_message_visibilities(
+    engine: Engine,
+    queue: Queue,
+    entries: list[tuple[str | None, int | None]],
+    reply: Reply[Outcomes],
+) -> None:
+    """Change a batch of (receipt handle, seconds); the reply has one outcome for each."""
+    outcomes: Outcomes = []
+    good = []
+    for handle, seconds in entries:
+        try:
+            good.append((handle or "", _changed(engine, queue, handle, seconds)))
+        except Rejected as refusal:
+            outcomes.append(refusal)
+        else:
+            outcomes.append(None)
+    if good:
+        answer = _Batch([text for text, _ in good], outcomes, _unavailable, reply)
+        finishing.change(engine, queue, [change for _, change in good], answer)
+    else:
+        reply.done(outcomes)
+
+
+def _changed(
+    engine: Engine, queue: Queue, handle: str | None, seconds: int | None
+) -> tuple[Handle, int]:
+    if seconds is None:
+        raise MissingParameter("VisibilityTimeout")
+    receipt = _receipt(engine, queue, handle)
+    most = engine.limits.visibility_timeout_seconds
+    check_visibility(seconds, most)
+    present = engine.clock.of(queue.account_id).seconds()
+    if present + seconds > receipt.received_at + most + 1:
+        raise InvalidParameterValue(
+            f"Value {seconds} for parameter VisibilityTimeout is invalid. Reason: Total "
+            f"VisibilityTimeout for the message is beyond the limit [{most} seconds]"
+        )
+    return receipt.handle, seconds
+
+
+def check_visibility(seconds: int, most: int) -> None:
+    """Refuse seconds for which nothing can be hidden."""
+    if not 0 <= seconds <= most:
+        raise InvalidParameterValue(
+            f"Value {seconds} for parameter VisibilityTimeout is invalid. Reason: Must be >= 0 and "
+            f"<= {most}, if provided."
+        )
+
+
+def _unavailable(handle: str, outcome: Outcome) -> Rejected | None:
+    if outcome == "ok":
+        return None
+    return InvalidParameterValue(
+        f"Value {handle} for parameter ReceiptHandle is invalid. Reason: Message does not exist or "
+        "is not available for visibility timeout change."
+    )

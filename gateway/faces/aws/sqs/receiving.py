@@ -1,0 +1,62 @@
+"""ReceiveMessage: SQS's limits and words."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from gateway.faces.aws.sqs.receipts import check_visibility
+from gateway.operations.identifiers import bad_id
+from gateway.operations.queues.receiving import Receiving
+from protocol import names
+from storage.errors import InvalidParameterValue
+
+if TYPE_CHECKING:
+    from gateway.operations.engine import Engine
+    from gateway.operations.replies import Reply
+    from storage.model import Queue, Received
+
+
+class ReceiveMessage(NamedTuple):
+    """What to receive; None: the queue's setting, or AWS's default."""
+
+    max_messages: int | None = None
+    visibility_timeout_seconds: int | None = None
+    wait_seconds: int | None = None
+    attempt_id: str | None = None
+
+
+def receive_message(
+    engine: Engine, queue: Queue, request: ReceiveMessage, reply: Reply[list[Received]]
+) -> Receiving:
+    """Lease up to ten messages, oldest first, maybe none.
+
+    A long poll answers as soon as there is one message and never waits to fill the maximum.
+    """
+    limits = engine.limits
+    maximum = request.max_messages
+    if maximum is None:
+        maximum = 1
+    elif not 1 <= maximum <= limits.receive_messages:
+        raise InvalidParameterValue(
+            f"Value {maximum} for parameter MaxNumberOfMessages is invalid. Reason: Must be "
+            f"between 1 and {limits.receive_messages}, if provided."
+        )
+    wait = request.wait_seconds
+    if wait is None:
+        wait = queue.receive_wait_seconds
+    elif not 0 <= wait <= limits.receive_wait_seconds:
+        raise InvalidParameterValue(
+            f"Value {wait} for parameter WaitTimeSeconds is invalid. Reason: Must be >= 0 and <= "
+            f"{limits.receive_wait_seconds}, if provided."
+        )
+    visibility = request.visibility_timeout_seconds
+    if visibility is None:
+        visibility = queue.visibility_timeout_seconds
+    else:
+        check_visibility(visibility, limits.visibility_timeout_seconds)
+    if request.attempt_id is not None and not names.is_fifo_id(request.attempt_id):
+        raise bad_id("ReceiveRequestAttemptId", request.attempt_id)
+    receiving = Receiving(engine, queue, limit=maximum, visibility_seconds=visibility, reply=reply)
+    receiving.attempt_id = request.attempt_id
+    receiving.start(wait)
+    return receiving

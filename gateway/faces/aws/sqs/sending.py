@@ -1,0 +1,275 @@
+"""SendMessage and its batch: SQS's checks, its digests, and what its senders get to see."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import orjson
+
+from gateway.faces.aws import message_attributes
+from gateway.operations.identifiers import bad_id
+from gateway.operations.queues import sending
+from gateway.operations.queues.message_attributes import Values
+from protocol import names, sequence_numbers
+from protocol.digests import md5_of_bytes
+from storage.errors import (
+    BatchRequestTooLong,
+    InvalidMessageContents,
+    InvalidParameterValue,
+    MissingParameter,
+    PriorEntryRefused,
+    Rejected,
+)
+from storage.model import NewMessage, Queue, SentMessage
+
+if TYPE_CHECKING:
+    from gateway.operations.caller import Caller
+    from gateway.operations.engine import Engine
+    from gateway.operations.limits import Limits
+    from gateway.operations.replies import Reply
+
+_CHARACTERS_TEXT = (
+    "Invalid characters found. Valid unicode characters are #x9 | #xA | #xD | #x20 to #xD7FF | "
+    "#xE000 to #xFFFD | #x10000 to #x10FFFF"
+)
+_DEDUPLICATION_TEXT = (
+    "The queue should either have ContentBasedDeduplication enabled or MessageDeduplicationId "
+    "provided explicitly"
+)
+_SYSTEM_ATTRIBUTES = frozenset({"AWSTraceHeader"})
+
+
+class SendMessage(NamedTuple):
+    """One message to send. ``delay_seconds`` None: the queue's."""
+
+    body: str | None
+    delay_seconds: int | None = None
+    attributes: Values | None = None
+    system_attributes: Values | None = None
+    group_id: str | None = None
+    deduplication_id: str | None = None
+
+
+class Sent:
+    """What the sender of one message gets to see; until then it waits for the send.
+
+    One object for both: a send is the hottest thing there is.
+    """
+
+    __slots__ = (
+        "_reply",
+        "failed",
+        "md5_of_attributes",
+        "md5_of_body",
+        "md5_of_system_attributes",
+        "message_id",
+        "sequence_number",
+    )
+
+    def __init__(
+        self, md5_of_body: str, md5_of_attributes: str | None, md5_of_system: str | None
+    ) -> None:
+        self.md5_of_body = md5_of_body
+        self.md5_of_attributes = md5_of_attributes
+        self.md5_of_system_attributes = md5_of_system
+        self.message_id = ""
+        self.sequence_number: str | None = None
+
+    def answering(self, reply: Reply[Sent]) -> Sent:
+        """Be the result of this reply."""
+        self._reply = reply
+        self.failed = reply.failed
+        return self
+
+    def done(self, sent: list[SentMessage]) -> None:
+        """The only one."""
+        self._reply.done(self.of(sent[0]))
+
+    def of(self, sent: SentMessage) -> Sent:
+        """The answer for a message that became this."""
+        self.message_id = sent.message_id
+        if sent.sequence is not None:
+            self.sequence_number = sequence_numbers.of_queue(sent.sequence)
+        return self
+
+
+class _Batch:
+    """Waits for the messages of a batch that were good."""
+
+    __slots__ = ("_outcomes", "_reply", "failed")
+
+    def __init__(
+        self, outcomes: list[Sent | Rejected], reply: Reply[list[Sent | Rejected]]
+    ) -> None:
+        self._outcomes = outcomes
+        self._reply = reply
+        self.failed = reply.failed
+
+    def done(self, sent: list[SentMessage]) -> None:
+        left = iter(sent)
+        self._reply.done(
+            [one.of(next(left)) if isinstance(one, Sent) else one for one in self._outcomes]
+        )
+
+
+def send_message(
+    engine: Engine, caller: Caller, queue: Queue, request: SendMessage, reply: Reply[Sent]
+) -> None:
+    """Send one message.
+
+    A duplicate of the last five minutes on a FIFO queue gets the first one's ids
+    (docs/contract/sqs.md 2.7).
+    """
+    if queue.kind.has_groups and not request.group_id and request.group_id != "":
+        raise MissingParameter("MessageGroupId")
+    sent, new, size = _checked(engine, queue, request, "are invalid")
+    sending.send(engine, caller, queue, [new], size, sent.answering(reply))
+
+
+def send_messages(
+    engine: Engine,
+    caller: Caller,
+    queue: Queue,
+    requests: list[SendMessage],
+    reply: Reply[list[Sent | Rejected]],
+) -> None:
+    """Send a batch in order; the reply has an outcome for each request.
+
+    On a FIFO queue what follows a refused message in its group is not sent either, and refused with
+    PriorEntryRefused: who sends the refused ones again keeps the order.
+    """
+    check_batch_ids(queue, requests)
+    outcomes: list[Sent | Rejected] = []
+    good: list[NewMessage] = []
+    closed: set[str | None] = set()
+    total = 0
+    for request in requests:
+        try:
+            sent, new, size = _checked(engine, queue, request, "cannot be validated")
+        except Rejected as refusal:
+            outcomes.append(refusal)
+            total += _raw_size(request)
+            if queue.kind.has_groups:
+                closed.add(request.group_id)
+            continue
+        total += size
+        if closed and request.group_id in closed:
+            outcomes.append(PriorEntryRefused(request.group_id or ""))
+        else:
+            outcomes.append(sent)
+            good.append(new)
+    if total > engine.limits.batch_bytes:
+        raise BatchRequestTooLong(
+            f"Batch requests cannot be longer than {engine.limits.batch_bytes} bytes. "
+            f"You have sent {total} bytes."
+        )
+    if good:
+        sending.send(engine, caller, queue, good, total, _Batch(outcomes, reply))
+    else:
+        reply.done(outcomes)
+
+
+def check_batch_ids(queue: Queue, requests: list[SendMessage]) -> None:
+    """A FIFO batch fails as a whole when one entry lacks an id (docs/contract/sqs.md 2.8)."""
+    if not queue.kind.has_groups:
+        return
+    for request in requests:
+        if request.group_id is None:
+            raise InvalidParameterValue("The request must contain the parameter MessageGroupId.")
+    if queue.content_based_deduplication:
+        return
+    for request in requests:
+        if request.deduplication_id is None:
+            raise InvalidParameterValue(_DEDUPLICATION_TEXT)
+
+
+def _raw_size(request: SendMessage) -> int:
+    """What a refused entry counts towards the batch limit."""
+    size = len((request.body or "").encode(errors="replace"))
+    for name, value in (request.attributes or {}).items():
+        payload = value.get("StringValue") or value.get("BinaryValue") or ""
+        size += len(name) + len(value.get("DataType") or "") + len(payload)
+    return size
+
+
+def _checked(
+    engine: Engine, queue: Queue, request: SendMessage, verb: str
+) -> tuple[Sent, NewMessage, int]:
+    """Check one message: what its sender is told, what is sent, and its size."""
+    body, delay_seconds, values, system_values, group_id, deduplication_id = request
+    if not body:
+        raise MissingParameter("MessageBody")
+    try:
+        encoded = body.encode()
+    except UnicodeEncodeError:
+        raise InvalidMessageContents(_CHARACTERS_TEXT) from None
+    if names.invalid_utf8(encoded):
+        raise InvalidMessageContents(_CHARACTERS_TEXT)
+    stored = md5 = None
+    size = len(encoded)
+    if values:
+        stored, md5, attribute_bytes = message_attributes.check(values, engine.limits)
+        size += attribute_bytes
+    if size > queue.maximum_message_size_bytes:
+        raise InvalidParameterValue(
+            f"One or more parameters {verb}. Reason: Message must be shorter than "
+            f"{queue.maximum_message_size_bytes} bytes."
+        )
+    if delay_seconds is not None:
+        _check_delay(engine, queue, delay_seconds)
+    if group_id is not None and not names.is_fifo_id(group_id):
+        raise bad_id("MessageGroupId", group_id)
+    _check_deduplication_id(queue, deduplication_id)
+    system = system_md5 = None
+    if system_values:
+        system, system_md5 = _system_attributes(system_values, engine.limits)
+    digest = md5_of_bytes(encoded)
+    new = NewMessage(body, stored, system, delay_seconds, group_id, deduplication_id, digest)
+    return Sent(digest.hex(), md5, system_md5), new, size
+
+
+def _check_delay(engine: Engine, queue: Queue, delay_seconds: int) -> None:
+    if queue.kind.has_groups:
+        if delay_seconds != 0:
+            raise InvalidParameterValue(
+                f"Value {delay_seconds} for parameter DelaySeconds is invalid. Reason: The request "
+                "include parameter that is not valid for this queue type."
+            )
+        return
+    most = engine.limits.delay_seconds
+    if not 0 <= delay_seconds <= most:
+        raise InvalidParameterValue(
+            f"Value {delay_seconds} for parameter DelaySeconds is invalid. Reason: DelaySeconds "
+            f"must be >= 0 and <= {most}."
+        )
+
+
+def _check_deduplication_id(queue: Queue, given: str | None) -> None:
+    if not queue.kind.has_groups:
+        if given is not None:
+            raise InvalidParameterValue(
+                f"Value {given} for parameter MessageDeduplicationId is invalid. Reason: The "
+                "request includes a parameter that is not valid for this queue type."
+            )
+    elif given is None:
+        if not queue.content_based_deduplication:
+            raise InvalidParameterValue(_DEDUPLICATION_TEXT)
+    elif not names.is_fifo_id(given):
+        raise bad_id("MessageDeduplicationId", given)
+
+
+def _system_attributes(values: Values, limits: Limits) -> tuple[str, str | None]:
+    """The rare system attributes as JSON, and their MD5."""
+    for name, value in values.items():
+        if name not in _SYSTEM_ATTRIBUTES:
+            raise InvalidParameterValue(
+                f"Message system attribute name '{name}' is invalid. Only AWSTraceHeader is "
+                "supported."
+            )
+        if value.get("DataType") != "String":
+            raise InvalidParameterValue(
+                f"The type of message system attribute '{name}' is invalid. It must be String."
+            )
+    checked = message_attributes.check(values, limits)
+    system = {name: value["StringValue"] for name, value in values.items()}
+    return orjson.dumps(system).decode(), checked.md5

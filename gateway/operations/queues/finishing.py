@@ -1,0 +1,195 @@
+"""Finishing messages, and changing for how long they are hidden: by receipt, or by number."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from time import perf_counter
+from typing import TYPE_CHECKING
+
+from gateway.operations.replies import answered
+from storage.errors import InvalidParameterValue
+from storage.queues import message_ids
+from storage.queues.message_entries import ChangeVisibility, Delete
+
+if TYPE_CHECKING:
+    from gateway.operations.caller import Caller
+    from gateway.operations.engine import Engine
+    from storage.lanes import Reply
+    from storage.model import Handle, Outcome, Queue
+    from storage.queues.message_ids import InFlight
+
+# Who looks a message up and then acts on it does so again when it was received anew meanwhile.
+_LOOKS = 3
+
+
+def finish(
+    engine: Engine, queue: Queue, handles: list[Handle], reply: Reply[list[Outcome]]
+) -> None:
+    """Delete messages by what their receipts say; the reply has an outcome for each.
+
+    On a standard queue every receipt will do, and what is gone already counts as deleted; on a FIFO
+    queue only that of the last receive, while it lasts (docs/contract/sqs.md 2.6). A queue that
+    archives keeps the messages in its archive, in the same transaction.
+    """
+    entry = Delete(handles, _Finished(engine, queue, reply), archives=queue.is_archiving)
+    engine.lanes_of[queue.kind].delete.submit(entry)
+
+
+class _Finished:
+    """Waits for a delete: counts, and wakes who waited behind the messages in their groups."""
+
+    __slots__ = ("_engine", "_queue", "_reply", "_started", "failed")
+
+    def __init__(self, engine: Engine, queue: Queue, reply: Reply[list[Outcome]]) -> None:
+        self._engine = engine
+        self._queue = queue
+        self._reply = reply
+        self._started = perf_counter()
+        self.failed = reply.failed
+
+    def done(self, outcomes: list[Outcome]) -> None:
+        queue = self._queue
+        # Who asks a standard queue is not told what was gone: it is deleted, as it was asked.
+        deleted = outcomes.count("ok") if queue.kind.has_groups else len(outcomes)
+        if deleted:
+            self._engine.series.deleted(queue, deleted, self._started)
+            if queue.kind.has_groups:
+                self._engine.wakeups.arrived(queue.queue_id, deleted)
+        self._reply.done(outcomes)
+
+
+def change(
+    engine: Engine,
+    queue: Queue,
+    changes: list[tuple[Handle, int]],
+    reply: Reply[list[Outcome]],
+) -> None:
+    """Hide messages for so many seconds from now, 0 to show them; an outcome for each."""
+    rows = [(*handle, seconds * 1000) for handle, seconds in changes]
+    entry = ChangeVisibility(rows, _Changed(engine, queue, changes, reply))
+    engine.lanes_of[queue.kind].visibility.submit(entry)
+
+
+class _Changed:
+    """Waits for a change: wakes receivers for what is shown."""
+
+    __slots__ = ("_changes", "_engine", "_queue", "_reply", "failed")
+
+    def __init__(
+        self,
+        engine: Engine,
+        queue: Queue,
+        changes: list[tuple[Handle, int]],
+        reply: Reply[list[Outcome]],
+    ) -> None:
+        self._engine = engine
+        self._queue = queue
+        self._changes = changes
+        self._reply = reply
+        self.failed = reply.failed
+
+    def done(self, outcomes: list[Outcome]) -> None:
+        pairs = zip(self._changes, outcomes, strict=True)
+        shown = sum([1 for (_, seconds), one in pairs if one == "ok" and seconds == 0])
+        if shown:
+            self._engine.wakeups.arrived(self._queue.queue_id, shown)
+        self._reply.done(outcomes)
+
+
+async def finish_by_number(
+    engine: Engine, caller: Caller, queue: Queue, numbers: list[int]
+) -> list[int]:
+    """Delete messages by their numbers, whoever has them: those, in the order given, that were
+    there and that this call deleted.
+
+    Of several deletes of one message one has it, and a repeated delete finds nothing. On a FIFO
+    queue only what is in flight can be deleted: any other message counts as not there, for its
+    group would lose its order. A queue that archives keeps them in its archive.
+    """
+    started = perf_counter()
+    left = [one for one in dict.fromkeys(numbers) if 0 < one <= message_ids.LAST]
+    deleted: set[int] = set()
+    for _ in range(_LOOKS):
+        handles = await _handles(engine, queue, left)
+        if not handles:
+            break
+        outcomes = await answered(_delete, engine, queue, handles)
+        found = [*zip(handles, outcomes, strict=True)]
+        deleted.update([handle[2] for handle, outcome in found if outcome == "ok"])
+        # It timed out since we looked, and maybe somebody has received it anew.
+        left = [handle[2] for handle, outcome in found if outcome == "expired"]
+        if not left:
+            break
+    if deleted:
+        engine.series.deleted(queue, len(deleted), started)
+        if queue.kind.has_groups:
+            # What waited behind them in their groups may be receivable now.
+            engine.wakeups.arrived(queue.queue_id, len(deleted))
+    return [number for number in dict.fromkeys(numbers) if number in deleted]
+
+
+def _delete(
+    engine: Engine, queue: Queue, handles: list[Handle], reply: Reply[list[Outcome]]
+) -> None:
+    engine.lanes_of[queue.kind].delete.submit(Delete(handles, reply, archives=True))
+
+
+async def _handles(engine: Engine, queue: Queue, numbers: list[int]) -> list[Handle]:
+    """What their receipts would say; on a FIFO queue of those that are in flight."""
+    if not queue.kind.has_groups:
+        return [(queue.queue_id, None, number, 0) for number in numbers]
+    found = await _in_flight(engine, queue, numbers) if numbers else []
+    return [_handle(queue, message) for message in found]
+
+
+def _handle(queue: Queue, message: InFlight) -> Handle:
+    return queue.queue_id, message.group_id, message.sequence, message.receive_count
+
+
+async def _in_flight(engine: Engine, queue: Queue, numbers: list[int]) -> list[InFlight]:
+    async with engine.database.transaction() as tx:
+        return await message_ids.find_in_flight(
+            tx, engine.clock.of(queue.account_id).now(), queue.queue_id, numbers
+        )
+
+
+async def change_by_number(
+    engine: Engine, caller: Caller, queue: Queue, number: int, seconds: int
+) -> datetime | None:
+    """Hide a message for so many seconds from now, 0 to show it: the instant from which it is
+    visible, or None when there is no such message.
+
+    Any message of a standard queue, whoever has it. On a FIFO queue only one that is in flight, as
+    for ``finish_by_number``; its instant is exact to the time that two statements take. Raises
+    InvalidParameterValue for seconds beyond the limit.
+    """
+    most = engine.limits.visibility_timeout_seconds
+    if not 0 <= seconds <= most:
+        raise InvalidParameterValue(
+            f"Value {seconds} for parameter VisibilityTimeout is invalid. Reason: Must be >= 0 and "
+            f"<= {most}, if provided."
+        )
+    if not 0 < number <= message_ids.LAST:
+        return None
+    if queue.kind.has_groups:
+        return await _change_in_flight(engine, queue, number, seconds)
+    async with engine.database.transaction() as tx:
+        visible_at = await message_ids.set_visible_at(
+            tx, engine.clock.of(queue.account_id).now(), queue.queue_id, number, seconds
+        )
+    if visible_at is not None and seconds == 0:
+        engine.wakeups.arrived(queue.queue_id, 1)
+    return visible_at
+
+
+async def _change_in_flight(
+    engine: Engine, queue: Queue, number: int, seconds: int
+) -> datetime | None:
+    for _ in range(_LOOKS):
+        found = await _in_flight(engine, queue, [number])
+        if not found:
+            break
+        [outcome] = await answered(change, engine, queue, [(_handle(queue, found[0]), seconds)])
+        if outcome == "ok":
+            return found[0].looked_at + timedelta(seconds=seconds)
+    return None

@@ -1,0 +1,92 @@
+"""What SQS does with messages, as operations that reply: checks, work, and what is said of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from gateway.faces.aws.sqs import receipts, receiving
+from gateway.faces.aws.sqs.receipts import Outcomes
+from gateway.faces.aws.sqs.receiving import ReceiveMessage
+from gateway.faces.aws.sqs.sending import SendMessage, Sent, send_message, send_messages
+from gateway.operations.caller import Caller
+from gateway.operations.engine import Engine
+from gateway.operations.queues.receiving import Receiving
+from gateway.operations.replies import Reply, answered
+from storage.model import Outcome, Queue, Received
+
+__all__ = [
+    "ReceiveMessage",
+    "SendMessage",
+    "Sent",
+    "answered",
+    "change_message_visibilities",
+    "change_message_visibility",
+    "delete_message",
+    "delete_messages",
+    "receive_message",
+    "send_message",
+    "send_messages",
+]
+
+
+class _Checked:
+    """A reply that hears what the face says of the outcome."""
+
+    def __init__(self, check: Callable[[list[Outcome]], None], reply: Reply[Any]) -> None:
+        self._check = check
+        self._reply = reply
+        self.failed = reply.failed
+
+    def done(self, outcomes: list[Outcome]) -> None:
+        try:
+            self._check(outcomes)
+        except Exception as error:  # noqa: BLE001 - as the exchange does
+            self._reply.failed(error)
+        else:
+            self._reply.done(None)
+
+
+def receive_message(
+    engine: Engine,
+    caller: Caller,
+    queue: Queue,
+    request: ReceiveMessage,
+    reply: Reply[list[Received]],
+) -> Receiving:
+    return receiving.receive_message(engine, queue, request, reply)
+
+
+def delete_message(
+    engine: Engine, caller: Caller, queue: Queue, handle: str | None, reply: Reply[None]
+) -> None:
+    answer = _Checked(lambda outcomes: receipts.check_deleted(handle or "", outcomes), reply)
+    receipts.delete_message(engine, queue, handle, answer)
+
+
+def delete_messages(
+    engine: Engine, caller: Caller, queue: Queue, handles: list[str | None], reply: Reply[Outcomes]
+) -> None:
+    receipts.delete_messages(engine, queue, handles, reply)
+
+
+def change_message_visibility(
+    engine: Engine,
+    caller: Caller,
+    queue: Queue,
+    handle: str | None,
+    seconds: int | None,
+    reply: Reply[None],
+) -> None:
+    answer = _Checked(lambda outcomes: receipts.check_changed(handle or "", outcomes), reply)
+    receipts.change_message_visibility(engine, queue, handle, seconds, answer)
+
+
+def change_message_visibilities(
+    engine: Engine,
+    caller: Caller,
+    queue: Queue,
+    entries: list[tuple[str | None, int | None]],
+    reply: Reply[Outcomes],
+) -> None:
+    receipts.change_message_visibilities(engine, queue, entries, reply)
