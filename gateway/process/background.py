@@ -73,7 +73,7 @@ def workers_for(
 
 def _firing(engine: Engine, settings: Settings, tracing: Tracing | None) -> FireSchedules:
     base_url = links_url(settings) or f"http://localhost:{settings.port}"
-    dispatcher = Dispatcher(engine, base_url, publish_checks.check_one)
+    dispatcher = Dispatcher(engine, base_url, publish_checks.check)
     fire = FireSchedules(
         engine.database,
         engine.clock,

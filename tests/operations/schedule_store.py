@@ -67,7 +67,7 @@ class ScheduleStore:
         self.engine = engine
         self.caller = caller
         self.clock = clock
-        self.dispatcher = Dispatcher(engine, BASE_URL, publish_checks.check_one)
+        self.dispatcher = Dispatcher(engine, BASE_URL, publish_checks.check)
 
     def new(self, name: str, target: dict[str, Any], **members: Any) -> NewSchedule:
         """A schedule that fires every minute, from a minute after noon on."""

@@ -128,7 +128,7 @@ class _Publish:
             group_id=self.group,
             deduplication_id=self.deduplication,
         )
-        message = publish_checks.check_one(engine, audience.topic, request)
+        message = publish_checks.check(engine, audience.topic, request)
         return publish, engine, _PUBLISHER, audience, [message]
 
     def queues(self) -> list[ModelQueue]:

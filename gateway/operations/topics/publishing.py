@@ -383,14 +383,15 @@ class _Publishing:
             self._answer()
 
     def _answer(self) -> None:
-        places, delivery_count = tuple(self._places), 0
+        places = tuple(self._places)
+        if not self._outcomes:
+            self._reply.done([Published(one.message_id, None, places) for one in self._messages])
+            return
+        delivery_count = 0
         if self.wants_places:
             [message] = self._messages
             delivery_count = sum([target.protocol in WEB for target in self._targets(message)])
-        if self._outcomes:
-            self._reply.done([_published(one, places, delivery_count) for one in self._outcomes])
-        else:
-            self._reply.done([Published(one.message_id, None, places) for one in self._messages])
+        self._reply.done([_published(one, places, delivery_count) for one in self._outcomes])
 
 
 def _published(

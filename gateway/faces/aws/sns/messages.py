@@ -65,7 +65,7 @@ def _published_members(published: Published) -> Members:
 
 def _start_publish(context: TopicContext, members: Members, reply: Reply[list[Published]]) -> None:
     engine, publisher, audience = context
-    message = publish_checks.check_one(engine, audience.topic, _to_publish(members))
+    message = publish_checks.check(engine, audience.topic, _to_publish(members))
     publishing.publish(engine, publisher, audience, [message], reply)
 
 
@@ -121,7 +121,7 @@ def _checked_messages(
                 closed.add(group_id)
             continue
         try:
-            message = publish_checks.check(engine, audience.topic, _to_publish(entry))
+            message = publish_checks.check(engine, audience.topic, _to_publish(entry), None)
         except ValidationFailed as refusal:
             raise refusal.within(f"publishBatchRequestEntries.{place + 1}.member") from None
         total += message.size_bytes

@@ -32,30 +32,26 @@ _NO_DEDUPLICATION = (
 )
 
 
-def check_one(engine: Engine, topic: Topic, request: PublishMessage) -> Outgoing:
-    """What is to be published alone."""
-    checked = check(engine, topic, request)
-    if checked.size_bytes > MOST_BYTES:
-        raise InvalidParameter("Message too long")
-    return checked
-
-
-def check(engine: Engine, topic: Topic, request: PublishMessage) -> Outgoing:
-    """One of perhaps several messages: how long they are together remains to be checked."""
+def check(
+    engine: Engine, topic: Topic, request: PublishMessage, most_bytes: int | None = MOST_BYTES
+) -> Outgoing:
+    """One message; ``most_bytes`` None: of a batch, which has a limit for all of them."""
     message, subject, structure, attributes, group_id, deduplication_id, _ = request
     encoded = check_message(message)
-    assert message is not None
     if subject is not None:
         check_subject(subject)
-    texts = check_structure(structure, message) if structure else None
+    texts = check_structure(structure, message) if structure and message else None
     attribute_bytes = check_attributes(attributes) if attributes else 0
     if topic.is_fifo or group_id is not None or deduplication_id is not None:
         check_ids(topic, group_id, deduplication_id)
+    message_bytes = len(encoded)
+    if most_bytes is not None and message_bytes + attribute_bytes > most_bytes:
+        raise InvalidParameter("Message too long")
     return outgoing(
         engine,
         topic,
         request,
-        message_bytes=len(encoded),
+        message_bytes=message_bytes,
         attribute_bytes=attribute_bytes,
         texts=texts,
     )
