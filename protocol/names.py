@@ -16,6 +16,7 @@ TypeFault = Literal["length", "prefix", "characters"]
 _Matcher = Callable[[str], object]
 
 _STANDARD_QUEUE: _Matcher = re.compile(r"[A-Za-z0-9_-]{1,80}").fullmatch
+FIFO_SUFFIX = ".fifo"
 _FIFO_QUEUE: _Matcher = re.compile(r"[A-Za-z0-9_-]{1,75}\.fifo").fullmatch
 _STANDARD_TOPIC: _Matcher = re.compile(r"[A-Za-z0-9_-]{1,256}").fullmatch
 _FIFO_TOPIC: _Matcher = re.compile(r"[A-Za-z0-9_-]{1,251}\.fifo").fullmatch

@@ -280,7 +280,7 @@ class FastProtocol(HttpConnection):
         caller = shared.callers.fast_caller(authorization, route.service, data, end)
         if caller is None:
             return False
-        asked = Asked(shared.engine, caller, headers, shared.links_url)
+        asked = Asked(shared.engine, caller, route.right, headers, shared.links_url)
         context = route.find(asked, members)
         if context is None:
             return False

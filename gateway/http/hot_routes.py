@@ -8,9 +8,11 @@ from typing import Any, NamedTuple
 from gateway.faces.aws import refusals
 from gateway.faces.aws.face import Members, most_bytes
 from gateway.faces.aws.pairs import Pair
+from gateway.faces.aws.rights import right_to
 from gateway.faces.aws.sns import messages as aws_sns_messages
 from gateway.faces.aws.sqs import messages as aws_sqs_messages
 from gateway.http.request_heads import forwarded_scheme
+from gateway.operations.access import known_audience, known_queue
 from gateway.operations.caller import Caller
 from gateway.operations.engine import Engine
 from gateway.operations.series import HTTP_SECONDS, Histogram
@@ -29,6 +31,8 @@ class Asked(NamedTuple):
 
     engine: Engine
     caller: Caller
+    right: str
+    """What the caller needs (``operations.access``)."""
     headers: Headers
     links_url: str | None
     """Where links in messages lead; None: to where this request was sent."""
@@ -60,6 +64,7 @@ class Route:
         "most_bytes",
         "name",
         "pair",
+        "right",
         "seconds",
         "service",
         "wire",
@@ -74,6 +79,7 @@ class Route:
         self.action = wire.service.actions[name]
         self.pair = pair
         self.find = find
+        self.right = right_to(self.service, name)
         self.count_key = ("POST", "/", name, 200)
         self.most_bytes = most_bytes(name)
         self.seconds = seconds
@@ -115,8 +121,8 @@ def _query(service: Service) -> Wire:
 
 
 def _find_queue(asked: Asked, members: Members) -> aws_sqs_messages.Context | None:
-    caller, url = asked.caller, members.get("QueueUrl") or ""
-    queue = asked.engine.queues.by_url.get((caller.account_id, caller.region, url))
+    caller = asked.caller
+    queue = known_queue(asked.engine, caller, asked.right, members.get("QueueUrl") or "")
     if queue is None:
         return None
     trace = asked.headers.get(b"x-amzn-trace-id")
@@ -126,7 +132,8 @@ def _find_queue(asked: Asked, members: Members) -> aws_sqs_messages.Context | No
 
 
 def _find_topic(asked: Asked, members: Members) -> aws_sns_messages.TopicContext | None:
-    audience = asked.engine.topics.by_arn.get(aws_sns_messages.topic_arn_of(members) or "")
+    arn = aws_sns_messages.topic_arn_of(members) or ""
+    audience = known_audience(asked.engine, asked.caller, asked.right, arn)
     if audience is None or audience.topic.region != asked.caller.region:
         return None
     headers = asked.headers

@@ -11,6 +11,7 @@ from storage.errors import Unavailable
 from storage.queues.kinds import FIFO, STANDARD, QueueKind
 
 if TYPE_CHECKING:
+    from gateway.operations.access import Authority
     from gateway.operations.clock import Clock
     from gateway.operations.queues.in_flight import InFlight
     from gateway.operations.queues.queue_cache import QueueCache
@@ -88,6 +89,8 @@ class Engine:
     """By the kind of a queue."""
     receipts: ReceiptHandles = field(default_factory=ReceiptHandles)
     limits: Limits = LIMITS
+    authority: Authority | None = None
+    """Who may do what (``operations.access``); None: everybody everything."""
     stopping: bool = False
     """Set when the gateway drains: long polls end, and no new one waits."""
     refuses_sends: str = ""

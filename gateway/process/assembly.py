@@ -30,6 +30,7 @@ from storage.topics.publishing import PublishLane
 
 if TYPE_CHECKING:
     from gateway.configuration.settings import Settings
+    from gateway.operations.access import Authority
     from gateway.tracing.spans import Tracing
 
 
@@ -61,6 +62,12 @@ async def open_engine(
         await engine.wakeups.stop()
         await engine.signer.close()
         await database.close()
+
+
+def authority_of(_: Settings) -> Authority | None:
+    """Who decides who may do what; None: as long as no signature is verified everybody may
+    everything."""
+    return None
 
 
 def build_engine(settings: Settings, database: Database, tracing: Tracing | None = None) -> Engine:
@@ -96,6 +103,7 @@ def build_engine(settings: Settings, database: Database, tracing: Tracing | None
             settings.queue_urls == "host",
         ),
     )
+    engine.authority = authority_of(settings)
     looking.connect(engine)
     engine.wakeups.on_topic_changed = engine.topics.forget
     account_of = _account_of(engine)

@@ -82,8 +82,11 @@ ENDPOINTS = (
         Which,
         None,
         Book,
+        right="",
     ),
-    Endpoint("GET", "/made/up/{title}", "read", "Read", "", "books", _read, BOOK, (), Which),
+    Endpoint(
+        "GET", "/made/up/{title}", "read", "Read", "", "books", _read, BOOK, (), Which, right=""
+    ),
 )
 MANNER = Manner(
     name="made",

@@ -11,9 +11,10 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from gateway.faces.aws import refusals
+from gateway.faces.aws import refusals, rights
 from gateway.faces.callers import Callers
 from gateway.faces.requests import Headers, Request, Response, Scope
+from gateway.operations.access import check_right, find_queue, known_queue, own_arn
 from gateway.operations.caller import Caller
 from gateway.operations.engine import Engine
 from gateway.operations.limits import LIMITS
@@ -64,9 +65,6 @@ _SCHEDULER_PATHS = rest_json_wire.router(ROUTES)
 _WAITS = "ReceiveMessage"
 _WAITS_IN_FORMS = _WAITS.encode()
 
-_MOST_URLS = 50_000
-_LONGEST_URL = 512
-
 
 @dataclass(slots=True)
 class Call:
@@ -79,6 +77,11 @@ class Call:
     detected: Detected
 
     @property
+    def right(self) -> str:
+        """What the caller needs for it, as IAM calls it."""
+        return rights.right_to(self.detected.service, self.detected.action or "")
+
+    @property
     def is_query(self) -> bool:
         """Whether the Query wire asked: a few rules differ (docs/contract/sqs.md 2.5)."""
         return self.detected.wire == "query"
@@ -87,17 +90,11 @@ class Call:
         """The queue of this call: its QueueUrl if there is one, else the path's."""
         url = self.members.get("QueueUrl")
         if url:
-            key = (self.caller.account_id, self.caller.region, url)
-            queues = self.engine.queues
-            known = queues.by_url.get(key)
+            known = known_queue(self.engine, self.caller, self.right, url)
             if known is not None:
                 return known
             queue = await self.find(queue_from_url(url))
-            # Only a queue that is still cached under its name may be found by its URL.
-            if len(url) <= _LONGEST_URL and queues.by_id(queue.queue_id) is queue:
-                if len(queues.by_url) >= _MOST_URLS:
-                    queues.by_url.clear()
-                queues.by_url[key] = queue
+            self.engine.queues.remember(self.caller.account_id, self.caller.region, url, queue)
             return queue
         address = self.detected.path_queue
         if address is not None and address.region is None:
@@ -112,7 +109,9 @@ class Call:
             raise QueueDoesNotExist
         account_id = address.account_id or self.caller.account_id
         region = address.region or self.caller.region
-        return await self.engine.queues.find(account_id, region, address.name)
+        return await find_queue(
+            self.engine, self.caller, self.right, account_id, region, address.name
+        )
 
     def queue_url(self, region: str, account_id: str, name: str) -> str:
         """The URL under which the caller reaches us and the queue."""
@@ -246,8 +245,7 @@ class AwsFace:
             members = json_wire.decode(action.input, request.body, is_counted=True)
         else:
             members = query_wire.decode(action.input, detected.params)
-        call = Call(self.engine, caller, members, request, detected)
-        result = await self._bindings[service.name][action.name](call)
+        result = await self._done(Call(self.engine, caller, members, request, detected))
         if is_json:
             body = json_wire.encode(action.output, result or {})
             headers = json_headers(request.request_id, service.json_version or "1.0")
@@ -277,11 +275,20 @@ class AwsFace:
         breaches = constraints.refusal(action.input, members, RULES)
         if breaches is not None:
             raise ScheduleInvalid(breaches)
-        call = Call(self.engine, caller, members, request, detected)
-        result = await self._bindings[SCHEDULER.name][action.name](call)
+        result = await self._done(Call(self.engine, caller, members, request, detected))
         body = rest_json_wire.encode(action.output, result or {})
         headers = _headers(request.request_id, rest_json_wire.CONTENT_TYPE)
         return Response(200, headers, body, action.name)
+
+    async def _done(self, call: Call) -> Members | None:
+        """Carry out a decoded action, for whoever has the right to it."""
+        service, action = call.detected.service, call.detected.action or ""
+        resource = rights.resource_of(service, action, call.members)
+        # Whoever follows a link has its token for a right.
+        if resource is not None and not call.caller.is_anonymous:
+            arn = resource or own_arn(call.caller, call.right, "*")
+            check_right(self.engine, call.caller, call.right, arn)
+        return await self._bindings[service][action](call)
 
 
 def is_link_of_sns(scope: Scope) -> bool:

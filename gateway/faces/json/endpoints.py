@@ -41,6 +41,8 @@ class Call:
     """What ``body`` decoded to; None without, or when an optional body was not sent."""
     headers: Mapping[str, str]
     request_id: str
+    right: str
+    """What the endpoint needs (``operations.access``)."""
 
 
 Handler = Callable[[Call], Awaitable[Answer]]
@@ -78,6 +80,11 @@ class Endpoint:
     tag: str
     handler: Handler
     answers: tuple[Answered, ...]
+    right: str = field(kw_only=True)
+    """What a caller needs for it, as IAM calls it; empty: it is about nobody's things."""
+    resource: str = field(default="", kw_only=True)
+    """What it needs the right to: the end of its ARN, in which parameters of the path may be, such
+    as ``schedule/{name}``. Empty: a queue or a topic, and the handler finds it by ``access``."""
     refusals: tuple[int, ...] = ()
     """Statuses of refusals beside 400, 403, 413 and 503, which all have."""
     path_params: type[Struct] | None = None

@@ -13,7 +13,7 @@ from functools import cached_property
 from typing import Any
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from gateway.faces.callers import Callers
 from gateway.faces.face import DOCUMENT
@@ -23,6 +23,7 @@ from gateway.faces.json.endpoints import Answer, Answered, Call, Endpoint
 from gateway.faces.json.explaining import explained
 from gateway.faces.json.parameters import decode_path, decode_query
 from gateway.faces.requests import Headers, Request, Response
+from gateway.operations.access import check_right, own_arn
 from gateway.operations.caller import Caller
 from gateway.operations.engine import Engine
 from gateway.operations.limits import LIMITS
@@ -160,7 +161,12 @@ class JsonFace:
             await self._body(endpoint, request.body),
             request.headers,
             request.request_id,
+            endpoint.right,
         )
+        if endpoint.resource:
+            asked = {} if call.path is None else structs.asdict(call.path)
+            arn = own_arn(caller, endpoint.right, endpoint.resource.format(**asked))
+            check_right(self._engine, caller, endpoint.right, arn)
         return self._written(await endpoint.handler(call))
 
     def _caller(self, request: Request, *, is_public: bool) -> Caller:
@@ -229,6 +235,7 @@ class JsonFace:
             "about",
             self._get_document,
             (Answered(200, dict[str, Any], "The document."),),
+            right="",
             public=True,
         )
 

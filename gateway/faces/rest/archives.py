@@ -10,9 +10,10 @@ from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
 from gateway.faces.json.endpoints import Answer, Answered, Call, Endpoint
 from gateway.faces.rest.messages import JsonMessage, MessageId, MessagePath
-from gateway.faces.rest.queues import ArchiveDays, QueuePath, QueueShown, shown
+from gateway.faces.rest.queues import ArchiveDays, QueuePath, QueueShown, queue_of, shown
 from gateway.faces.rest.words import QueueName
-from gateway.operations.queues import archives, queues
+from gateway.operations.access import SEND, find_own_queue
+from gateway.operations.queues import archives
 from gateway.operations.queues.json_messages import headers_of, message_of
 from storage.errors import InvalidParameterValue
 from storage.model import Archived
@@ -115,7 +116,7 @@ class Cleared(Struct):
 
 
 async def _change(call: Call) -> Answer:
-    queue = await queues.find(call.engine, call.caller, call.path.name)
+    queue = await queue_of(call)
     wanted: QueueChange = call.body
     days = wanted.archive_days
     change = archives.ArchivingChange(
@@ -128,7 +129,7 @@ async def _change(call: Call) -> Answer:
 
 
 async def _list(call: Call) -> Answer:
-    queue = await queues.find(call.engine, call.caller, call.path.name)
+    queue = await queue_of(call)
     query: ArchiveQuery = call.query
     request = archives.ListArchive(
         query.limit, query.after, query.since, query.until, query.schedule
@@ -162,26 +163,26 @@ def _shown(kept: Archived) -> ArchivedMessage:
 
 
 async def _get(call: Call) -> Answer:
-    queue = await queues.find(call.engine, call.caller, call.path.name)
+    queue = await queue_of(call)
     found = await archives.find_archived(call.engine, call.caller, queue, call.path.id)
     return Answer(200, _shown(found))
 
 
 async def _replay(call: Call) -> Answer:
-    queue = await queues.find(call.engine, call.caller, call.path.name)
+    queue = await queue_of(call)
     body: NewReplay = call.body
     if body.ids is not None and (body.after or body.since is not None or body.until is not None):
         raise InvalidParameterValue("Name `ids`, or a stretch of the archive, not both.")
     target = queue
     if body.to is not None:
-        target = await queues.find(call.engine, call.caller, body.to)
+        target = await find_own_queue(call.engine, call.caller, SEND, body.to)
     request = archives.Replay(body.ids, body.limit, body.after, body.since, body.until)
     done = await archives.replay(call.engine, call.caller, queue, target, request)
     return Answer(201, ReplayDone(len(done.ids), done.ids, done.last_id))
 
 
 async def _clear(call: Call) -> Answer:
-    queue = await queues.find(call.engine, call.caller, call.path.name)
+    queue = await queue_of(call)
     deleted = await archives.clear_archive(call.engine, call.caller, queue, call.query.before)
     return Answer(200, Cleared(deleted))
 
@@ -220,6 +221,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         path_params=QueuePath,
         body=QueueChange,
         example={"archive": True, "archive_days": 30},
+        right="sqs:SetQueueAttributes",
     ),
     Endpoint(
         "GET",
@@ -249,6 +251,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         refusals=(404,),
         path_params=QueuePath,
         query=ArchiveQuery,
+        right="sqs:ReceiveMessage",
     ),
     Endpoint(
         "DELETE",
@@ -262,6 +265,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         refusals=(404,),
         path_params=QueuePath,
         query=ClearQuery,
+        right="sqs:PurgeQueue",
     ),
     Endpoint(
         "GET",
@@ -274,6 +278,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         (Answered(200, ArchivedMessage, "The message.", _KEPT),),
         refusals=(404,),
         path_params=MessagePath,
+        right="sqs:ReceiveMessage",
     ),
     Endpoint(
         "POST",
@@ -307,5 +312,6 @@ ENDPOINTS: tuple[Endpoint, ...] = (
                 },
             }
         },
+        right="sqs:ReceiveMessage",
     ),
 )

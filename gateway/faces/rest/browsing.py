@@ -12,8 +12,8 @@ from msgspec import Meta, Raw, Struct
 
 from gateway.faces.json.endpoints import Answer, Answered, Call, Endpoint
 from gateway.faces.rest.messages import MessageId
-from gateway.faces.rest.queues import QueuePath
-from gateway.operations.queues import browsing, queues
+from gateway.faces.rest.queues import QueuePath, queue_of
+from gateway.operations.queues import browsing
 from gateway.operations.queues.browsing import AS_OF_PATTERN, PLACE_PATTERN, Browse
 from protocol import sequence_numbers
 from protocol.digests import md5_of_body
@@ -145,7 +145,7 @@ class Ranges(Struct):
 
 
 async def _browse(call: Call) -> Answer:
-    queue = await queues.find(call.engine, call.caller, call.path.name)
+    queue = await queue_of(call)
     query: BrowseQuery = call.query
     message_ids = None
     if query.message_id is not None:
@@ -214,7 +214,7 @@ def _system_attributes(message: Browsed) -> dict[str, str]:
 
 
 async def _ranges(call: Call) -> Answer:
-    queue = await queues.find(call.engine, call.caller, call.path.name)
+    queue = await queue_of(call)
     query: RangesQuery = call.query
     done = await browsing.split(call.engine, call.caller, queue, query.parts, query.as_of)
     return Answer(200, Ranges(done.as_of, [Range(*one) for one in done.stretches]))
@@ -272,6 +272,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         refusals=(404,),
         path_params=QueuePath,
         query=BrowseQuery,
+        right="sqs:ReceiveMessage",
     ),
     Endpoint(
         "GET",
@@ -300,5 +301,6 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         refusals=(404,),
         path_params=QueuePath,
         query=RangesQuery,
+        right="sqs:ReceiveMessage",
     ),
 )

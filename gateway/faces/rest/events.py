@@ -10,13 +10,12 @@ from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
 from gateway.faces.json.endpoints import Answer, Answered, Call, Endpoint
 from gateway.faces.rest.messages import Delay, Headers, JsonMessage, MessageId
-from gateway.faces.rest.queues import QueuePath
+from gateway.faces.rest.queues import QueuePath, queue_of
 from gateway.faces.rest.words import QueueName
 from gateway.operations.events import publishing, subscriptions
 from gateway.operations.events.publishing import Event
 from gateway.operations.events.subscriptions import SubscribeToEvents
 from gateway.operations.limits import LIMITS
-from gateway.operations.queues import queues
 from gateway.operations.topics import subscriptions as topic_subscriptions
 from gateway.operations.topics.preparing import Publisher
 from gateway.operations.topics.subscription_settings import Settings
@@ -294,7 +293,7 @@ async def _list(call: Call) -> Answer:
 
 async def _list_of_queue(call: Call) -> Answer:
     query: SubscriptionQuery = call.query
-    queue = await queues.find(call.engine, call.caller, call.path.name)
+    queue = await queue_of(call)
     page = await topic_subscriptions.list_of_queue(
         call.engine, queue, after_position=query.after, limit=query.limit
     )
@@ -352,6 +351,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         carries_messages=True,
         body=NewEvent,
         example={"message": {"order": 17}, "headers": {"color": "red"}},
+        right="sns:Publish",
     ),
     Endpoint(
         "POST",
@@ -386,6 +386,8 @@ ENDPOINTS: tuple[Endpoint, ...] = (
                 "web hook": {"endpoint": "https://example.com/hook", "envelope": True},
             }
         },
+        right="sns:Subscribe",
+        resource="{pattern}",
     ),
     Endpoint(
         "GET",
@@ -398,6 +400,8 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         (Answered(200, list[SubscriptionShown], "Subscriptions.", [_SUBSCRIPTION], headers=_LINK),),
         path_params=PatternPath,
         query=SubscriptionQuery,
+        right="sns:ListSubscriptionsByTopic",
+        resource="{pattern}",
     ),
     Endpoint(
         "DELETE",
@@ -410,6 +414,8 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         (Answered(204, None, "The subscription is deleted."),),
         refusals=(404,),
         path_params=SubscriptionPath,
+        right="sns:Unsubscribe",
+        resource="{pattern}",
     ),
     Endpoint(
         "GET",
@@ -423,5 +429,6 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         refusals=(404,),
         path_params=QueuePath,
         query=SubscriptionQuery,
+        right="sqs:GetQueueAttributes",
     ),
 )

@@ -9,10 +9,9 @@ from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
 from gateway.faces.json.endpoints import Answer, Answered, Call, Endpoint
 from gateway.faces.rest.counting import MOST_ENTRIES, SHORT
-from gateway.faces.rest.queues import QueuePath
+from gateway.faces.rest.queues import QueuePath, queue_of
 from gateway.faces.rest.words import QueueName
 from gateway.operations.limits import LIMITS
-from gateway.operations.queues import queues
 from gateway.operations.queues.finishing import change_by_number, finish_by_number
 from gateway.operations.queues.json_messages import (
     MOST_HEADERS,
@@ -195,7 +194,7 @@ def _to_send(new: NewMessage) -> Outgoing:
 
 
 async def _send(call: Call) -> Answer:
-    queue = await queues.find(call.engine, call.caller, call.path.name)
+    queue = await queue_of(call)
     given: NewMessage | list[NewMessage] = call.body
     if isinstance(given, NewMessage):
         messages = [_to_send(given)]
@@ -223,7 +222,7 @@ def _entry(number: int, new: NewMessage) -> Outgoing:
 
 
 async def _receive(call: Call) -> Answer:
-    queue = await queues.find(call.engine, call.caller, call.path.name)
+    queue = await queue_of(call)
     query: ReceiveQuery = call.query
     request = ReceiveMany(query.max, query.vt, query.wait)
     received = await receive_many(call.engine, call.caller, queue, request)
@@ -258,12 +257,12 @@ def _shown(message: Received, visible_at: datetime) -> ReceivedMessage:
 
 
 async def _delete_many(call: Call) -> Answer:
-    queue = await queues.find(call.engine, call.caller, call.path.name)
+    queue = await queue_of(call)
     return Answer(200, Deleted(await _deleted(call, queue, call.body.ids)))
 
 
 async def _delete_one(call: Call) -> Answer:
-    queue = await queues.find(call.engine, call.caller, call.path.name)
+    queue = await queue_of(call)
     if not await _deleted(call, queue, [call.path.id]):
         raise _no_message(queue, call.path.id)
     return Answer(204)
@@ -274,7 +273,7 @@ async def _deleted(call: Call, queue: Queue, ids: list[int]) -> list[int]:
 
 
 async def _change(call: Call) -> Answer:
-    queue = await queues.find(call.engine, call.caller, call.path.name)
+    queue = await queue_of(call)
     visible_at = await change_by_number(call.engine, call.caller, queue, call.path.id, call.body.vt)
     if visible_at is None:
         raise _no_message(queue, call.path.id)
@@ -327,6 +326,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         carries_messages=True,
         body=NewMessage | Annotated[list[NewMessage], Meta(min_length=1, max_length=_MOST_SENT)],
         example={"examples": {"one": _NEW, "many": [_NEW, {"message": "as simple as that"}]}},
+        right="sqs:SendMessage",
     ),
     Endpoint(
         "GET",
@@ -352,6 +352,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         query=ReceiveQuery,
         is_safe=False,
         may_wait=True,
+        right="sqs:ReceiveMessage",
     ),
     Endpoint(
         "DELETE",
@@ -367,6 +368,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         path_params=QueuePath,
         body=Ids,
         example={"ids": [1042, 1043]},
+        right="sqs:DeleteMessage",
     ),
     Endpoint(
         "DELETE",
@@ -380,6 +382,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         (Answered(204, None, "The message is deleted."),),
         refusals=(404,),
         path_params=MessagePath,
+        right="sqs:DeleteMessage",
     ),
     Endpoint(
         "PATCH",
@@ -401,5 +404,6 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         path_params=MessagePath,
         body=NewTimeout,
         example={"vt": 60},
+        right="sqs:ChangeMessageVisibility",
     ),
 )

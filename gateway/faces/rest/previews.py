@@ -53,6 +53,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
             ),
         ),
         body=NewPreviewBody,
+        right="",
         example={
             "when": "every weekday at 9am",
             "timezone": "Europe/Berlin",

@@ -10,8 +10,10 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 
 from gateway.faces.json.endpoints import Answer, Answered, Call, Endpoint
 from gateway.faces.rest.words import QUEUE_NAME_PATTERN, QueueName
+from gateway.operations.access import find_own_queue
 from gateway.operations.queues import queues
-from gateway.operations.queues.queues import FIFO_SUFFIX, Archiving
+from gateway.operations.queues.queues import Archiving
+from protocol import names
 from storage.model import Queue
 
 _TAG = "queues"
@@ -111,14 +113,19 @@ def shown(queue: Queue) -> QueueShown:
     )
 
 
+async def queue_of(call: Call) -> Queue:
+    """The queue that the path names, for whoever has the right that the endpoint needs."""
+    return await find_own_queue(call.engine, call.caller, call.right, call.path.name)
+
+
 async def _create(call: Call) -> Answer:
     new: NewQueue = call.body
     archiving = None
     if new.archive is not UNSET or new.archive_days is not None:
         # Who says for how long wants an archive.
         archiving = Archiving(new.archive is not False, new.archive_days)
-    has_suffix = not new.fifo or new.name.endswith(FIFO_SUFFIX)
-    name = new.name if has_suffix else new.name + FIFO_SUFFIX
+    has_suffix = not new.fifo or new.name.endswith(names.FIFO_SUFFIX)
+    name = new.name if has_suffix else new.name + names.FIFO_SUFFIX
     request = queues.CreateQueue(name, archiving=archiving)
     queue, _ = await queues.create_queue(call.engine, call.caller, request)
     return Answer(201, shown(queue), {"location": f"/v1/queues/{queue.name}"})
@@ -139,7 +146,7 @@ async def _list(call: Call) -> Answer:
 
 
 async def _metrics(call: Call) -> Answer:
-    queue = await queues.find(call.engine, call.caller, call.path.name)
+    queue = await queue_of(call)
     found = await queues.metrics(call.engine, call.caller, queue)
     counts = found.counts
     return Answer(
@@ -160,12 +167,12 @@ async def _metrics(call: Call) -> Answer:
 
 
 async def _purge(call: Call) -> Answer:
-    queue = await queues.find(call.engine, call.caller, call.path.name)
+    queue = await queue_of(call)
     return Answer(200, Purged(await queues.purge_queue(call.engine, call.caller, queue)))
 
 
 async def _delete(call: Call) -> Answer:
-    queue = await queues.find(call.engine, call.caller, call.path.name)
+    queue = await queue_of(call)
     await queues.delete_queue(call.engine, call.caller, queue)
     return Answer(204)
 
@@ -222,6 +229,8 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         refusals=(409,),
         body=NewQueue,
         example={"name": "jobs", "archive": True, "archive_days": 30},
+        right="sqs:CreateQueue",
+        resource="*",
     ),
     Endpoint(
         "GET",
@@ -241,6 +250,8 @@ ENDPOINTS: tuple[Endpoint, ...] = (
             ),
         ),
         query=ListQuery,
+        right="sqs:ListQueues",
+        resource="*",
     ),
     Endpoint(
         "GET",
@@ -253,6 +264,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         (Answered(200, QueueMetrics, "The numbers of the queue.", _METRICS),),
         refusals=(404,),
         path_params=QueuePath,
+        right="sqs:GetQueueAttributes",
     ),
     Endpoint(
         "DELETE",
@@ -265,6 +277,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         (Answered(204, None, "The queue is deleted."),),
         refusals=(404,),
         path_params=QueuePath,
+        right="sqs:DeleteQueue",
     ),
     Endpoint(
         "POST",
@@ -277,5 +290,6 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         (Answered(200, Purged, "How many messages were deleted.", {"deleted": 12}),),
         refusals=(404,),
         path_params=QueuePath,
+        right="sqs:PurgeQueue",
     ),
 )

@@ -225,6 +225,8 @@ ENDPOINTS: tuple[Endpoint, ...] = (
                 "topic": {"name": "order-check", **_TO_TOPIC},
             }
         },
+        right="scheduler:CreateSchedule",
+        resource="schedule/*",
     ),
     Endpoint(
         "GET",
@@ -245,6 +247,8 @@ ENDPOINTS: tuple[Endpoint, ...] = (
             ),
         ),
         query=ScheduleQuery,
+        right="scheduler:ListSchedules",
+        resource="schedule/*",
     ),
     Endpoint(
         "GET",
@@ -257,6 +261,8 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         (Answered(200, ScheduleShown, "The schedule.", _SCHEDULE),),
         refusals=(404,),
         path_params=SchedulePath,
+        right="scheduler:GetSchedule",
+        resource="schedule/{name}",
     ),
     Endpoint(
         "PUT",
@@ -279,6 +285,8 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         carries_messages=True,
         body=PutScheduleBody,
         example={"examples": {"queue": _TO_QUEUE, "topic": _TO_TOPIC}},
+        right="scheduler:CreateSchedule",
+        resource="schedule/{name}",
     ),
     Endpoint(
         "PATCH",
@@ -295,6 +303,8 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         carries_messages=True,
         body=PatchScheduleBody,
         example={"examples": {"pause": {"status": "paused"}, "sooner": {"every": "5 minutes"}}},
+        right="scheduler:UpdateSchedule",
+        resource="schedule/{name}",
     ),
     Endpoint(
         "DELETE",
@@ -306,6 +316,8 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         _delete,
         (Answered(204, None, "There is no such schedule now."),),
         path_params=SchedulePath,
+        right="scheduler:DeleteSchedule",
+        resource="schedule/{name}",
     ),
     Endpoint(
         "POST",
@@ -318,5 +330,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         (Answered(202, RunShown, "It was fired.", _RUN),),
         refusals=(404,),
         path_params=SchedulePath,
+        right="scheduler:UpdateSchedule",
+        resource="schedule/{name}",
     ),
 )

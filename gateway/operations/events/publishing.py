@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import orjson
 
+from gateway.operations.access import find_event_audience
 from gateway.operations.events.names import checked_key
 from gateway.operations.queues import json_messages
 from gateway.operations.replies import answered
@@ -52,7 +53,7 @@ async def publish_event(engine: Engine, publisher: Publisher, event: Event) -> P
         )
     values = None if attributes is None else orjson.loads(attributes)
     caller = publisher.caller
-    audience = await engine.topics.event_audience(caller.account_id, caller.region, key)
+    audience = await find_event_audience(engine, caller, key)
     message = outgoing(
         engine,
         audience.topic,

@@ -8,8 +8,8 @@ from uuid import UUID
 
 import orjson
 
+from gateway.operations.access import SEND, find_own_queue
 from gateway.operations.events.names import checked_pattern, is_topic
-from gateway.operations.queues import queues
 from gateway.operations.topics.live_subscriptions import missing_subscription
 from gateway.operations.topics.subscription_settings import Settings, checked
 from gateway.operations.topics.subscriptions import (
@@ -63,7 +63,7 @@ async def subscribe(engine: Engine, caller: Caller, request: SubscribeToEvents) 
     protocol, endpoint = await _endpoint(engine, caller, request)
     settings = request.settings
     if request.dead_letter_queue is not None:
-        queue = await queues.find(engine, caller, request.dead_letter_queue)
+        queue = await find_own_queue(engine, caller, SEND, request.dead_letter_queue)
         policy = orjson.dumps({"deadLetterTargetArn": queue.arn}).decode()
         settings = settings._replace(redrive_policy=policy)
     if protocol in WEB:
@@ -108,7 +108,7 @@ async def _endpoint(engine: Engine, caller: Caller, request: SubscribeToEvents) 
     if request.protocol is not None:
         raise InvalidParameterValue("protocol goes with endpoint; a queue has none.")
     assert request.queue_name is not None
-    queue = await queues.find(engine, caller, request.queue_name)
+    queue = await find_own_queue(engine, caller, SEND, request.queue_name)
     if queue.is_fifo:
         raise InvalidParameterValue(
             f"'{queue.name}' is a FIFO queue. Events have no order: subscribe a standard queue."

@@ -6,6 +6,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 from uuid import UUID, uuid4
 
+from gateway.operations.access import SEND, check_right
 from storage.errors import MoveQueueAbsent, MoveRefused, OverLimit, ResourceNotFound
 from storage.model import MoveTask, Queue
 from storage.queues import moves, queues
@@ -44,6 +45,7 @@ async def start_move(
         if not await queues.dead_letter_sources(tx, source.arn, after_queue_id=0, limit=1):
             raise MoveRefused("not dead letters")
         if destination_arn is not None:
+            check_right(engine, caller, SEND, destination_arn)
             target = await _queue(tx, caller, destination_arn, is_source=False)
             if source.queue_id == target.queue_id:
                 raise MoveRefused("same queue")

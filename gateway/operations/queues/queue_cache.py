@@ -12,6 +12,7 @@ from storage.queues import queues
 
 _MOST = 50_000
 _MANY = 500
+_LONGEST_URL = 512
 
 QueueName = tuple[str, str, str]
 """(account, region, name)."""
@@ -109,6 +110,14 @@ class QueueCache:
                     if epoch == self._epoch:
                         self._keep(queue)
         return found
+
+    def remember(self, account_id: str, region: str, url: str, queue: Queue) -> None:
+        """Find the queue by this URL, too, when somebody of this account and region writes it."""
+        # Only a queue that is still cached under its name may be found by its URL.
+        if len(url) <= _LONGEST_URL and self._by_id.get(queue.queue_id) is queue:
+            if len(self.by_url) >= _MOST:
+                self.by_url.clear()
+            self.by_url[account_id, region, url] = queue
 
     def by_id(self, queue_id: int) -> Queue | None:
         """The queue of that id if this process knows it."""

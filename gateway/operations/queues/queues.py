@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from gateway.operations.engine import Engine
     from storage.database import Transaction
 
-FIFO_SUFFIX = ".fifo"
 _CREATE_ATTEMPTS = 5
 _PURGED_PER_BATCH = 2_000
 
@@ -67,7 +66,7 @@ class Created(NamedTuple):
 
 def is_fifo_name(name: str) -> bool:
     """Whether a queue of that name is a FIFO queue. Raises QueueNameInvalid."""
-    is_fifo = name.endswith(FIFO_SUFFIX)
+    is_fifo = name.endswith(names.FIFO_SUFFIX)
     fits = names.is_fifo_queue_name if is_fifo else names.is_standard_queue_name
     if not fits(name):
         raise QueueNameInvalid(name, is_fifo=is_fifo)
@@ -130,28 +129,6 @@ async def _create(
         arn = queue_arn(new.region, new.account_id, new.name)
         await check_dead_letter_queue(tx, request.dead_letter_arn, arn, source_is_fifo=new.is_fifo)
     return await queues.create(tx, now, new)
-
-
-async def find(engine: Engine, caller: Caller, name: str) -> Queue:
-    """The queue of that name, else the FIFO queue of that name without its suffix.
-
-    Raises QueueDoesNotExist with the name.
-    """
-    key = (caller.account_id, caller.region, name)
-    known = engine.queues.cached(*key)
-    if known is not None:
-        return known
-    keys = []
-    if names.is_standard_queue_name(name):
-        keys = [key, (caller.account_id, caller.region, name + FIFO_SUFFIX)]
-    elif names.is_fifo_queue_name(name):
-        keys = [key]
-    found = await engine.queues.find_many(keys)
-    for key in keys:
-        queue = found[key]
-        if queue is not None:
-            return queue
-    raise QueueDoesNotExist(name)
 
 
 class NamePage(NamedTuple):

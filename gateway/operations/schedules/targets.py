@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from gateway.operations.queues import json_messages, queues, sending
+from gateway.operations.access import SEND, find_own_queue
+from gateway.operations.queues import json_messages, sending
 from gateway.operations.queues.sending import Outgoing
 from gateway.operations.schedules.fired_messages import SCHEDULE_HEADER
 from gateway.operations.schedules.keeping import text_of
@@ -84,7 +85,7 @@ async def resolve(engine: Engine, caller: Caller, name: str, target: Target) -> 
 
 
 async def _of_queue(engine: Engine, caller: Caller, name: str, target: QueueTarget) -> Kept:
-    queue = await queues.find(engine, caller, target.queue_name)
+    queue = await find_own_queue(engine, caller, SEND, target.queue_name)
     attributes, size = _attributes(name, target.headers)
     message = NewMessage(
         json_messages.body_of(target.message),

@@ -15,6 +15,7 @@ from gateway.faces.aws.sns.errors import (
     ValidationFailed,
 )
 from gateway.faces.aws.sns.topic_arns import checked_topic_arn
+from gateway.operations.access import find_audience
 from gateway.operations.engine import Engine
 from gateway.operations.replies import Reply, answered
 from gateway.operations.topics import publishing
@@ -196,7 +197,7 @@ def topic_arn_of(members: Members) -> str | None:
 
 async def _to_topic(call: Call, pair: Pair[TopicContext, Any], member: str) -> Members:
     arn = checked_topic_arn(call.caller, topic_arn_of(call.members), member)
-    audience = await call.engine.topics.find(arn.account_id, arn.region, arn.resource)
+    audience = await find_audience(call.engine, call.caller, call.right, arn)
     publisher = Publisher(
         call.caller, call.request.links_url, call.request.headers.get("x-amzn-trace-id")
     )

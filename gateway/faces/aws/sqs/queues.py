@@ -58,7 +58,7 @@ def _checked_name(name: str | None, attributes: Mapping[str, str]) -> str:
     if name is None:
         raise MissingParameter("QueueName")
     is_fifo = attributes.get("FifoQueue", "").lower() == "true"
-    if is_fifo != name.endswith(queues.FIFO_SUFFIX):
+    if is_fifo != name.endswith(names.FIFO_SUFFIX):
         raise QueueNameInvalid(name, is_fifo=True)
     return name
 

@@ -1,0 +1,42 @@
+"""What a caller of an action needs: the right, as IAM calls it, and to which resource.
+
+Actions on queues and topics find these by ``operations.access``, which asks for the right. All
+others are asked about before they are begun, new ones too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from protocol.sqs_shapes import SQS
+
+_OF_QUEUES = {name for name, action in SQS.actions.items() if "QueueUrl" in action.input.members}
+_FOUND: Mapping[str, set[str]] = {
+    "sqs": _OF_QUEUES | {"GetQueueUrl"},
+    "sts": {"GetCallerIdentity"},
+}
+"""Actions that find a queue or a topic, or that everybody may do."""
+_ARNS = (
+    "TopicArn",
+    "TargetArn",
+    "ResourceArn",
+    "SubscriptionArn",
+    "PlatformApplicationArn",
+    "EndpointArn",
+    "SourceArn",
+)
+_BATCH = "Batch"
+
+
+def right_to(service: str, action: str) -> str:
+    """The right to an action: that to a batch is the right to each of its entries."""
+    return f"{service}:{action.removesuffix(_BATCH)}"
+
+
+def resource_of(service: str, action: str, members: Mapping[str, Any]) -> str | None:
+    """The ARN of what an action is about, as far as the request says it; "" of what belongs to the
+    account. None: the right is asked for when it is found."""
+    if action in _FOUND.get(service, ()):
+        return None
+    return next((str(members[name]) for name in _ARNS if members.get(name)), "")

@@ -1,0 +1,116 @@
+"""Who may do what: the question before everything that is asked, and the ways to queues and topics.
+
+A caller's queue or topic comes from here and from nowhere else (tests/tidy/test_access.py), so
+nobody gets around the question. Rights have the names of IAM's actions, such as `sqs:SendMessage`,
+on every face: it is the one vocabulary of AWS that operations use.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+from protocol import arns, names
+from storage.errors import AccessDenied, QueueDoesNotExist
+
+if TYPE_CHECKING:
+    from gateway.operations.caller import Caller
+    from gateway.operations.engine import Engine
+    from gateway.operations.topics.topic_cache import Audience
+    from protocol.arns import Arn
+    from storage.model import Queue
+
+
+class Authority(Protocol):
+    """Knows who may do what."""
+
+    def check(self, caller: Caller, right: str, arn: str) -> None:
+        """Raise AccessDenied unless the caller has the right to what has that ARN.
+
+        Asked for each request, the fast ones too: it remembers what it has decided.
+        """
+
+
+def check_right(engine: Engine, caller: Caller, right: str, arn: str) -> None:
+    """Raise AccessDenied unless the caller may; without an authority everybody may everything."""
+    if engine.authority is not None:
+        engine.authority.check(caller, right, arn)
+
+
+SEND = "sqs:SendMessage"
+"""What whoever has something sent to a queue needs for it."""
+PUBLISH = "sns:Publish"
+"""The same of a topic, and of events."""
+
+
+def _may(engine: Engine, caller: Caller, right: str, arn: str) -> bool:
+    try:
+        check_right(engine, caller, right, arn)
+    except AccessDenied:
+        return False
+    return True
+
+
+def own_arn(caller: Caller, right: str, resource: str) -> str:
+    """The ARN of something of the caller's, of the service of that right."""
+    return f"arn:aws:{right.partition(':')[0]}:{caller.region}:{caller.account_id}:{resource}"
+
+
+def known_queue(engine: Engine, caller: Caller, right: str, url: str) -> Queue | None:
+    """The queue that was found by this URL before. None also for whoever may not: ``find_queue``
+    refuses."""
+    queue = engine.queues.by_url.get((caller.account_id, caller.region, url))
+    if queue is None or engine.authority is None or _may(engine, caller, right, queue.arn):
+        return queue
+    return None
+
+
+async def find_queue(
+    engine: Engine, caller: Caller, right: str, account_id: str, region: str, name: str
+) -> Queue:
+    """The queue of that name. Raises QueueDoesNotExist and AccessDenied."""
+    check_right(engine, caller, right, arns.queue_arn(region, account_id, name))
+    return await engine.queues.find(account_id, region, name)
+
+
+async def find_own_queue(engine: Engine, caller: Caller, right: str, name: str) -> Queue:
+    """The caller's queue of that name, else the FIFO queue of that name without its suffix.
+
+    Raises QueueDoesNotExist with the name, and AccessDenied.
+    """
+    account_id, region = caller.account_id, caller.region
+    queue = engine.queues.cached(account_id, region, name)
+    if queue is None:
+        keys = []
+        if names.is_standard_queue_name(name):
+            keys = [(account_id, region, name), (account_id, region, name + names.FIFO_SUFFIX)]
+        elif names.is_fifo_queue_name(name):
+            keys = [(account_id, region, name)]
+        found = await engine.queues.find_many(keys)
+        queue = next((one for key in keys if (one := found[key]) is not None), None)
+    found_name = name if queue is None else queue.name
+    check_right(engine, caller, right, arns.queue_arn(region, account_id, found_name))
+    if queue is None:
+        raise QueueDoesNotExist(name)
+    return queue
+
+
+def known_audience(engine: Engine, caller: Caller, right: str, arn: str) -> Audience | None:
+    """Who gets what is published to that topic, if this process knows it; None also for whoever may
+    not: ``find_audience`` refuses."""
+    audience = engine.topics.by_arn.get(arn)
+    if audience is None or engine.authority is None or _may(engine, caller, right, arn):
+        return audience
+    return None
+
+
+async def find_audience(engine: Engine, caller: Caller, right: str, arn: Arn) -> Audience:
+    """Who gets what is published to that topic. Raises NotFound and AccessDenied."""
+    text = arns.topic_arn(arn.region, arn.account_id, arn.resource)
+    check_right(engine, caller, right, text)
+    return await engine.topics.find(arn.account_id, arn.region, arn.resource)
+
+
+async def find_event_audience(engine: Engine, caller: Caller, key: str) -> Audience:
+    """Who gets the caller's events with that routing key. Raises AccessDenied."""
+    check_right(engine, caller, PUBLISH, own_arn(caller, PUBLISH, key))
+    return await engine.topics.event_audience(caller.account_id, caller.region, key)

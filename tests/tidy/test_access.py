@@ -1,0 +1,57 @@
+"""Queues and topics of callers are found by ``operations/access.py``, which asks for rights."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from tests.tidy.source import Source, planted, product
+
+_ACCESS = "gateway/operations/access.py"
+# What the caches of queues and topics are asked. `live_queues` looks again at a queue that was
+# found; storage is nobody's to import but for operations (test_imports.py).
+_FINDS = {
+    "queues": {"find", "find_many", "cached", "by_url"},
+    "topics": {"find", "by_arn", "event_audience"},
+}
+# Where nobody asks for a queue or topic by name: what has it is what the caller was asked about.
+WITHOUT_A_CALLER = {
+    "gateway/operations/queues/queues.py": "lists, whose right is another's",
+    "gateway/operations/queues/receiving.py": "the same queue again, and its dead-letter queue",
+    "gateway/operations/schedules/dispatch.py": "schedules that fire",
+    "gateway/operations/topics/confirmations.py": "deliveries of a topic",
+    "gateway/operations/topics/preparing.py": "copies for the queues of a topic",
+    "gateway/operations/topics/publishing.py": "copies for the queues of a topic",
+}
+
+
+def finds(source: Source) -> Iterator[str]:
+    """Where a cache of the engine is asked for a queue or a topic."""
+    for node in source.nodes:
+        if not isinstance(node, ast.Attribute) or not isinstance(node.value, ast.Attribute):
+            continue
+        cache, owner = node.value.attr, node.value.value
+        name = getattr(owner, "attr", None) or getattr(owner, "id", "")
+        if name in {"engine", "_engine"} and node.attr in _FINDS.get(cache, ()):
+            yield f"{source}:{node.lineno} asks engine.{cache}.{node.attr}"
+
+
+def test_nobody_else_finds_queues_and_topics() -> None:
+    wrong = [
+        line
+        for source in product()
+        if str(source) != _ACCESS and str(source) not in WITHOUT_A_CALLER
+        for line in finds(source)
+    ]
+    assert wrong == []
+
+
+def test_each_exception_is_one() -> None:
+    found = {str(source) for source in product() if [*finds(source)]}
+    assert found >= WITHOUT_A_CALLER.keys()
+
+
+def test_the_check_can_fail() -> None:
+    assert [*finds(planted("async def f(): await call.engine.queues.find(a, b, c)"))]
+    assert [*finds(planted("x = self._engine.topics.by_arn[arn]"))]
+    assert not [*finds(planted("x = queues.find(tx, a, b, c)"))]
