@@ -5,6 +5,19 @@ chunked or partial bodies, Expect, Upgrade, pipelining, closing connections. Thi
 what it recognises completely, and leaves the rest to it. Decoding, operations and encoding are
 those of the ordinary path (``gateway/http/hot_routes.py``); no task and no future is made.
 Measured in tests/bench/README.md.
+
+A connection is in one of these states:
+
+| State | What says so | What comes meanwhile | What ends it |
+| --- | --- | --- | --- |
+| idle | none of the others | is taken, or begun elsewhere | a request, or keep-alive ends |
+| on the fast path | ``_exchange`` | is held | ``done`` or ``failed`` of the exchange |
+| reading | ``_head_begun``, ``_body`` | belongs to the request | its last byte |
+| on the ordinary path | ``_unanswered`` | is held | uvicorn's cycle has answered |
+| behind | ``_held`` | is held, too | it is read, when what is before it is answered |
+
+``_closing`` closes the connection at the end of the second or fourth. A client that goes away ends
+every state: an exchange is abandoned, what it receives is given back, and its reply says nothing.
 """
 
 from __future__ import annotations
