@@ -10,44 +10,45 @@ import argparse
 import sys
 import tomllib
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "spark_connectors"
-# Here lie packages that must be at the top to be found.
-DISCOVERY = PACKAGE / "discovery"
 # The earliest that a zip file can say.
 NO_TIME = (1980, 1, 1, 0, 0, 0)
 READABLE = 0o100644 << 16
 
 
-def project_version() -> str:
-    with (ROOT / "pyproject.toml").open("rb") as file:
-        version: str = tomllib.load(file)["project"]["version"]
-    return version
+def project() -> dict[str, Any]:
+    """What pyproject.toml says of the distribution."""
+    with (PACKAGE / "pyproject.toml").open("rb") as file:
+        return tomllib.load(file)
 
 
-def contents(version: str) -> dict[str, bytes]:
-    """Name in the zip -> bytes."""
-    found = {str(name): file.read_bytes() for name, file in _modules()}
-    about = f"queuegate-{version}.dist-info"
+def contents(project: Mapping[str, Any]) -> dict[str, bytes]:
+    """Name in the zip -> bytes: the modules where a wheel would have them."""
+    found = {name: file.read_bytes() for name, file in _modules(project["tool"]["setuptools"])}
+    version = project["project"]["version"]
+    about = f"queuegate_spark-{version}.dist-info"
     fields = {
         "Metadata-Version": "2.4",
-        "Name": "queuegate",
+        "Name": project["project"]["name"],
         "Version": version,
-        "License-Expression": "Apache-2.0",
+        "License-Expression": project["project"]["license"],
     }
     text = "".join(f"{name}: {value}\n" for name, value in fields.items())
     found[f"{about}/METADATA"] = text.encode()
-    found[f"{about}/licenses/LICENSE"] = (ROOT / "LICENSE").read_bytes()
+    found[f"{about}/licenses/LICENSE"] = (PACKAGE / "LICENSE").read_bytes()
     return found
 
 
-def _modules() -> Iterator[tuple[Path, Path]]:
-    for file in PACKAGE.rglob("*.py"):
-        top = DISCOVERY if file.is_relative_to(DISCOVERY) else ROOT
-        yield file.relative_to(top), file
+def _modules(wheel: Mapping[str, Any]) -> Iterator[tuple[str, Path]]:
+    for package in wheel["packages"]:
+        top, *rooms = package.split(".")
+        for file in PACKAGE.joinpath(wheel["package-dir"][top], *rooms).glob("*.py"):
+            yield "/".join([top, *rooms, file.name]), file
 
 
 def write(target: Path, files: dict[str, bytes]) -> None:
@@ -68,9 +69,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
     parser.add_argument("--directory", type=Path, default=ROOT / "dist", help="write it here")
     directory = parser.parse_args().directory
-    version = project_version()
-    target = directory / f"queuegate-spark-connectors-{version}.zip"
-    write(target, contents(version))
+    about = project()
+    target = directory / f"queuegate-spark-connectors-{about['project']['version']}.zip"
+    write(target, contents(about))
     print(target)
     print(
         f"spark-submit --py-files {target} job.py    # or spark.addArtifacts(..., pyfile=True)\n"

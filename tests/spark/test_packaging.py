@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 import sys
+import tarfile
 import tomllib
 import zipfile
 from collections.abc import Iterator
+from importlib.metadata import distributions
 from pathlib import Path
 
 import pytest
@@ -45,24 +48,36 @@ def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A directory that a wheel was unpacked into, built without network from a copy of the tree."""
-    tree = tmp_path_factory.mktemp("tree")
-    for name in ("pyproject.toml", "README.md", "LICENSE"):
-        shutil.copy(cluster.ROOT / name, tree)
-    for folder in ("gateway", "protocol", "scheduler", "spark_connectors", "storage"):
-        ignored = shutil.ignore_patterns("__pycache__")
-        shutil.copytree(cluster.ROOT / folder, tree / folder, ignore=ignored)
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel that comes of the sdist of a copy of the folder, built without network."""
+    tree = tmp_path_factory.mktemp("tree") / "spark_connectors"
+    shutil.copytree(PACKAGE, tree, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
+    unpacked = tmp_path_factory.mktemp("unpacked")
+    with tarfile.open(built("sdist", tree, tmp_path_factory.mktemp("sdist"))) as found:
+        found.extractall(unpacked, filter="data")
+    [sdist] = unpacked.iterdir()
+    return built("wheel", sdist, tmp_path_factory.mktemp("wheel"))
+
+
+@pytest.fixture(scope="module")
+def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory that the wheel was unpacked into."""
     target = tmp_path_factory.mktemp("installed")
-    building = "import sys; from setuptools import build_meta; build_meta.build_wheel(sys.argv[1])"
-    wheels = tmp_path_factory.mktemp("wheels")
-    subprocess.run(
-        [sys.executable, "-c", building, str(wheels)], check=True, cwd=tree, capture_output=True
-    )
-    [wheel] = wheels.iterdir()
     with zipfile.ZipFile(wheel) as found:
         found.extractall(target)
     return target
+
+
+def built(kind: str, tree: Path, directory: Path) -> Path:
+    """What setuptools makes of a tree, without network."""
+    building = (
+        "import sys; from setuptools import build_meta;"
+        "getattr(build_meta, 'build_' + sys.argv[1])(sys.argv[2])"
+    )
+    command = [sys.executable, "-P", "-c", building, kind, str(directory)]
+    subprocess.run(command, check=True, cwd=tree, capture_output=True)
+    [made] = directory.iterdir()
+    return made
 
 
 def formats_found(path: Path) -> list[str]:
@@ -106,9 +121,9 @@ def test_the_same_sources_give_the_same_zip(archive: Path, tmp_path: Path) -> No
 
 
 def test_the_zip_knows_its_version(archive: Path) -> None:
-    with (cluster.ROOT / "pyproject.toml").open("rb") as file:
+    with (PACKAGE / "pyproject.toml").open("rb") as file:
         version = tomllib.load(file)["project"]["version"]
-    ask = "from importlib.metadata import version; print(version('queuegate'))"
+    ask = "from importlib.metadata import version; print(version('queuegate-spark'))"
     assert run_python(ask, archive).stdout.strip() == version
     assert archive.name == f"queuegate-spark-connectors-{version}.zip"
 
@@ -118,17 +133,25 @@ def test_spark_finds_the_formats_in_the_zip(archive: Path) -> None:
 
 
 def test_spark_finds_the_formats_in_the_source_tree(tmp_path: Path) -> None:
-    # As an editable installation has it: one path file names both directories.
+    # Discovery needs both directories on the path, as this path file puts them there.
     (tmp_path / "here.pth").write_text(f"{cluster.ROOT}\n{DISCOVERY}\n")
     start = f"import site; site.addsitedir({str(tmp_path)!r})"
     (tmp_path / "sitecustomize.py").write_text(start)
     assert formats_found(tmp_path) == FOUND
 
 
-def test_the_wheel_has_every_module(installed: Path) -> None:
-    connectors = modules(installed, (installed / "spark_connectors").rglob("*.py"))
-    found = connectors | modules(installed, installed.glob("pyspark_*/*.py"))
-    assert found == expected()
+def test_the_wheel_has_every_module_and_no_gateway(installed: Path) -> None:
+    assert modules(installed, installed.rglob("*.py")) == expected()
+
+
+def test_the_wheel_is_typed_and_needs_no_gateway(installed: Path) -> None:
+    for package in ("pyspark_sns", "pyspark_sqs", "spark_connectors"):
+        assert (installed / package / "py.typed").exists()
+    [about] = distributions(path=[str(installed)])
+    assert about.name == "queuegate-spark"
+    assert {re.split(r"[<>=]", line)[0] for line in about.requires or []} == {
+        *("boto3", "orjson", "pandas", "pyarrow", "pyspark")
+    }
 
 
 def test_spark_finds_the_formats_after_an_installation(installed: Path) -> None:
