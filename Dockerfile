@@ -9,11 +9,11 @@ RUN python -m venv /opt/queuegate
 COPY requirements/run.txt requirements/build.txt requirements/
 RUN /opt/queuegate/bin/pip install --no-cache-dir --require-hashes \
       -r requirements/run.txt -r requirements/build.txt
-COPY pyproject.toml README.md LICENSE ./
+COPY pyproject.toml setup.py README.md LICENSE ./
 COPY gateway gateway
 COPY protocol protocol
+COPY queuegate queuegate
 COPY scheduler scheduler
-COPY spark_connectors spark_connectors
 COPY storage storage
 RUN /opt/queuegate/bin/pip install --no-cache-dir --no-deps --no-build-isolation . \
  && /opt/queuegate/bin/pip uninstall --yes setuptools pip \

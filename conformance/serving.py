@@ -21,7 +21,7 @@ def gateway(environ: Mapping[str, str], **settings: str) -> Iterator[str]:
     """The endpoint of a gateway with these settings that runs as long as the context."""
     ours = re.compile(r"QUEUE_|QUEUEGATE_|DATABASE_URL$")
     process = subprocess.Popen(
-        [sys.executable, "-m", "gateway.cli", "serve", "--ephemeral", "--port", "0"],
+        [sys.executable, "-m", "queuegate", "serve", "--ephemeral", "--port", "0"],
         env={n: value for n, value in environ.items() if not ours.match(n)} | settings,
         stdout=subprocess.PIPE,
         text=True,

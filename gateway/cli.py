@@ -297,7 +297,3 @@ def _add_serving(command: argparse.ArgumentParser) -> None:
 
 def _default_data_dir() -> str:
     return str(config.default_data_dir(config.process_environment())).replace("%", "%%")
-
-
-if __name__ == "__main__":
-    sys.exit(main())

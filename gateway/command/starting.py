@@ -14,6 +14,7 @@ import tempfile
 import threading
 from collections.abc import Coroutine, Iterator
 from dataclasses import replace
+from importlib.resources import files
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -156,7 +157,8 @@ def _supervise(settings: Settings, database: _Database, sockets: Sockets) -> int
         watched_dir=_watched_dir(settings),
     )
     supervisor = Supervisor(
-        command=[sys.executable, "-m", "gateway.cli", "_worker"],
+        # By path, not by name: of the same installation, wherever it is started.
+        command=[sys.executable, str(files("queuegate") / "__main__.py"), "_worker"],
         count=settings.workers,
         environment=child_environment(own, process_environment()),
         drain_seconds=settings.shutdown_deadline_seconds + 5.0,

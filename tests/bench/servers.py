@@ -91,7 +91,7 @@ class Workshop:
 
     @staticmethod
     def _serve(extra: Sequence[str]) -> list[str]:
-        return [sys.executable, "-m", "gateway.cli", "serve", "--port", "{port}", *extra]
+        return [sys.executable, "-m", "queuegate", "serve", "--port", "{port}", *extra]
 
     def _start(self, name: str, command: Sequence[str], environment: dict[str, str]) -> Server:
         port = free_port()

@@ -24,7 +24,7 @@ def environment(**more: str) -> dict[str, str]:
 def run(*arguments: str, **more: str) -> subprocess.CompletedProcess[str]:
     """Run the command to its end."""
     return subprocess.run(
-        [sys.executable, "-m", "gateway.cli", *arguments],
+        [sys.executable, "-m", "queuegate", *arguments],
         env=environment(**more),
         capture_output=True,
         text=True,
@@ -41,10 +41,13 @@ class Gateway:
 
     log: IO[str] | None = None
     """Takes what it writes to stderr; None: ours does."""
+    folder: Path | None = None
+    """Where it is started; None: where we are."""
 
     def __init__(self, *arguments: str, **more: str) -> None:
         self.process = subprocess.Popen(
             [*self.command(), "--port", "0", *arguments],
+            cwd=self.folder,
             env=environment(**more),
             stdout=subprocess.PIPE,
             stderr=self.log,
@@ -66,7 +69,7 @@ class Gateway:
 
     def command(self) -> list[str]:
         """What is run."""
-        return [sys.executable, "-m", "gateway.cli", "serve"]
+        return [sys.executable, "-m", "queuegate", "serve"]
 
     def __enter__(self) -> Gateway:
         return self

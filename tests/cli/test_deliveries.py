@@ -195,7 +195,7 @@ def test_delete_asks_first(served: tuple[Path, str], answer: str, code: int, lef
     data, dsn = served
     fill(dsn)
     done = subprocess.run(
-        [sys.executable, "-m", "gateway.cli", "deliveries", "delete", "--all", "--data", str(data)],
+        [sys.executable, "-m", "queuegate", "deliveries", "delete", "--all", "--data", str(data)],
         env=environment(),
         input=answer,
         capture_output=True,

@@ -1,35 +1,65 @@
-"""The sdist and the wheel: what is in them, and what they say of themselves."""
+"""The sdist and the wheel: what is in them, what they say of themselves, and whom they harm.
+
+Nobody: names such as `gateway` and `storage` are also those of others' packages. So the wheel is
+installed beside such packages, and its command started where such folders are.
+"""
 
 from __future__ import annotations
 
 import email
+import json
 import shutil
 import subprocess
 import sys
+import sysconfig
 import tarfile
+import venv
 import zipfile
 from email.message import Message
 from pathlib import Path
 
 import pytest
 
+from tests.cli.processes import Gateway, children
+from tests.tracing.collector import Collector
+
 ROOT = Path(__file__).resolve().parents[2]
-PACKAGES = ("gateway", "protocol", "scheduler", "storage")
+FOLDERS = ("gateway", "protocol", "scheduler", "storage")
+PACKAGES = ("queuegate", *FOLDERS)
 BESIDE = (".ci", "conformance", "deploy", "docs", "requirements", "spark_connectors", "tests")
 MADE = shutil.ignore_patterns("__pycache__", "node_modules", "report", "*.egg-info")
+COMMANDS = (["bin/queuegate"], ["bin/python", "-m", "queuegate"])
 
 # They are made once.
 pytestmark = pytest.mark.xdist_group("packages")
 
 
+class Installed(Gateway):
+    """A gateway by this command, started in this folder."""
+
+    def __init__(self, words: list[str], folder: Path, *arguments: str, **more: str) -> None:
+        self._words = words
+        self.folder = folder
+        super().__init__(*arguments, **more)
+
+    def command(self) -> list[str]:
+        return [*self._words, "serve"]
+
+
 @pytest.fixture(scope="module")
-def sdist(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A directory that the sdist of this tree was unpacked into."""
+def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of this tree, for what a build leaves there."""
     tree = tmp_path_factory.mktemp("tree")
     for file in (file for file in ROOT.iterdir() if file.is_file()):
         shutil.copy(file, tree)
     for folder in (*PACKAGES, *BESIDE):
         shutil.copytree(ROOT / folder, tree / folder, ignore=MADE)
+    return tree
+
+
+@pytest.fixture(scope="module")
+def sdist(tree: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory that the sdist of this tree was unpacked into."""
     unpacked = tmp_path_factory.mktemp("unpacked")
     with tarfile.open(built("sdist", tree, tmp_path_factory.mktemp("sdist"))) as found:
         found.extractall(unpacked, filter="data")
@@ -44,6 +74,38 @@ def wheel(sdist: Path, tmp_path_factory: pytest.TempPathFactory) -> zipfile.ZipF
 
 
 @pytest.fixture(scope="module")
+def environment(wheel: zipfile.ZipFile, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An environment of somebody who has packages of the same names, with the wheel."""
+    home = tmp_path_factory.mktemp("environment")
+    venv.create(home, symlinks=True, with_pip=True)
+    pip = [str(home / "bin/python"), "-m", "pip", "--quiet", "--disable-pip-version-check"]
+    what = ["install", "--no-deps", "--no-index", str(wheel.filename)]
+    subprocess.run([*pip, *what], check=True)
+    make_packages_of_somebody_else(site_packages(home))
+    # What it needs, but not this checkout: lines of path files in there do not count.
+    (site_packages(home) / "needed.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    return home
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A working folder with such packages, too."""
+    make_packages_of_somebody_else(tmp_path)
+    return tmp_path
+
+
+def make_packages_of_somebody_else(place: Path) -> None:
+    for name in FOLDERS:
+        (place / name).mkdir(parents=True)
+        (place / name / "__init__.py").touch()
+
+
+def site_packages(environment: Path) -> Path:
+    [found] = environment.glob("lib/python*/site-packages")
+    return found
+
+
+@pytest.fixture(scope="module")
 def metadata(wheel: zipfile.ZipFile) -> Message:
     [name] = [name for name in wheel.namelist() if name.endswith(".dist-info/METADATA")]
     return email.message_from_string(wheel.read(name).decode())
@@ -55,7 +117,7 @@ def built(kind: str, tree: Path, directory: Path) -> Path:
         "import sys; from setuptools import build_meta;"
         "getattr(build_meta, 'build_' + sys.argv[1])(sys.argv[2])"
     )
-    command = [sys.executable, "-c", building, kind, str(directory)]
+    command = [sys.executable, "-P", "-c", building, kind, str(directory)]
     subprocess.run(command, check=True, cwd=tree, capture_output=True)
     [made] = directory.iterdir()
     return made
@@ -76,15 +138,81 @@ def test_the_sdist_has_tests_changelog_and_whatever_else_a_build_needs(sdist: Pa
     assert {"CHANGELOG.md", "LICENSE", "README.md", "Makefile", "Dockerfile"} <= top
 
 
+def test_the_tree_gives_the_same_wheel_as_its_sdist(
+    tree: Path, wheel: zipfile.ZipFile, tmp_path: Path
+) -> None:
+    """Also where the wheel of another version was built."""
+    make_packages_of_somebody_else(tree / "build" / "lib")
+    with zipfile.ZipFile(built("wheel", tree, tmp_path)) as direct:
+        [record] = [name for name in direct.namelist() if name.endswith(".dist-info/RECORD")]
+        # With a hash of each file.
+        assert sorted(direct.read(record).split()) == sorted(wheel.read(record).split())
+
+
 def test_the_wheel_has_every_module_and_statement_and_nothing_else(wheel: zipfile.ZipFile) -> None:
-    expected = files(ROOT, PACKAGES)
+    expected = {f"queuegate/{name.removeprefix('queuegate/')}" for name in files(ROOT, PACKAGES)}
     assert {name for name in wheel.namelist() if ".dist-info/" not in name} == expected
 
 
-def test_each_top_package_is_typed(wheel: zipfile.ZipFile) -> None:
-    names = set(wheel.namelist())
-    for package in {name.partition("/")[0] for name in names if ".dist-info/" not in name}:
-        assert f"{package}/py.typed" in names
+def test_the_wheel_is_typed(wheel: zipfile.ZipFile) -> None:
+    folders = ("queuegate", *(f"queuegate/{name}" for name in FOLDERS))
+    assert {f"{folder}/py.typed" for folder in folders} <= {*wheel.namelist()}
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("workers", [1, 2])
+def test_it_serves_among_packages_of_the_same_names(
+    environment: Path, folder: Path, command: list[str], workers: int
+) -> None:
+    """Spans leave every few seconds."""
+    words = [str(environment / command[0]), *command[1:]]
+    options = ("--ephemeral", "--auth", "none", "--workers", str(workers))
+    with (
+        Collector() as collector,
+        Installed(words, folder, *options, **collector.settings) as gateway,
+    ):
+        queue = "/000000000000/plain"
+        assert gateway.get("/?Action=CreateQueue&QueueName=plain")[0] == 200
+        assert gateway.get(f"{queue}?Action=SendMessage&MessageBody=m")[0] == 200
+        answer = gateway.get(f"{queue}?Action=ReceiveMessage&WaitTimeSeconds=20")
+        assert "<Body>m</Body>" in answer[1]
+        processes = children(gateway.process.pid)
+        assert len(processes) == (workers if workers > 1 else 0)
+        for process in processes:
+            _, entry, *_ = Path(f"/proc/{process}/cmdline").read_text().split("\0")
+            assert entry == str(site_packages(environment) / "queuegate" / "__main__.py")
+        collector.until(lambda it: any("SendMessage" in span.name for span in it.spans))
+
+
+def test_somebody_elses_program_keeps_its_path_and_its_packages(
+    environment: Path, folder: Path
+) -> None:
+    program = """
+import json, sys
+before = [*sys.path]
+import queuegate.__main__, gateway, protocol, scheduler, storage
+theirs = [package.__file__ for package in (gateway, protocol, scheduler, storage)]
+print(json.dumps([before == sys.path, *theirs]))
+"""
+    # As a script, not of the working folder.
+    (folder / "bin").mkdir()
+    script = folder / "bin" / "program.py"
+    script.write_text(program)
+    done = subprocess.run(
+        [environment / "bin/python", script], cwd=folder, capture_output=True, check=True
+    )
+    theirs = [str(site_packages(environment) / name / "__init__.py") for name in FOLDERS]
+    assert json.loads(done.stdout) == [True, *theirs]
+
+
+def test_the_command_of_a_checkout_runs_the_checkout(folder: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "queuegate", "--help"],
+        cwd=folder,
+        capture_output=True,
+        check=True,
+    )
+    assert done.stdout.startswith(b"usage: queuegate")
 
 
 def test_what_only_traces_need_is_an_extra(metadata: Message) -> None:

@@ -37,7 +37,7 @@ class Worker:
 
     def __init__(self, dsn: str) -> None:
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "gateway.cli", "worker"],
+            [sys.executable, "-m", "queuegate", "worker"],
             env=environment(
                 DATABASE_URL=dsn, QUEUE_SCHEDULE_POLL_MS="50", QUEUE_SCHEDULE_BATCH_SIZE="10"
             ),

@@ -21,18 +21,22 @@ from tests.faults.load import Load, make_queue
 ROOT = Path(__file__).resolve().parents[2]
 # Another commit than the parent of this one: the version that is to be exchanged.
 PREVIOUS = os.environ.get("QUEUEGATE_TEST_PREVIOUS", "HEAD~1")
-_PACKAGES = ("gateway", "protocol", "storage", "scheduler")
 _FIRST_THAT_GOES_ON = "storage/functions"
 
 pytestmark = pytest.mark.timeout(180)
 
 
 class Previous(Gateway):
-    """A gateway of the sources that PYTHONPATH names."""
+    """A gateway of the sources in a folder."""
+
+    def __init__(self, sources: Path, **more: str) -> None:
+        # Before there was `queuegate`, the command was one of the modules.
+        self._module = "queuegate" if (sources / "queuegate").exists() else "gateway.cli"
+        super().__init__(PYTHONPATH=str(sources), **more)
 
     def command(self) -> list[str]:
         # -P: not of the current directory.
-        return [sys.executable, "-P", "-m", "gateway.cli", "serve"]
+        return [sys.executable, "-P", "-m", self._module, "serve"]
 
 
 class Spread(Load):
@@ -60,7 +64,7 @@ def previous(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The sources of the commit before."""
     place = tmp_path_factory.mktemp("previous")
     try:
-        archive = _git("archive", "--format=tar", PREVIOUS, *_PACKAGES)
+        archive = _git("archive", "--format=tar", PREVIOUS)
     except (OSError, subprocess.CalledProcessError):
         pytest.skip(f"git has no {PREVIOUS} here: there is no version before to run")
     subprocess.run(["tar", "-x", "-C", str(place)], input=archive, check=True)
@@ -71,7 +75,7 @@ def previous(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def _both(dsn: str, previous: Path, order: str) -> Iterator[list[Gateway]]:
     """The two gateways; the first of them makes the tables."""
     makers: dict[str, Callable[[], Gateway]] = {
-        "previous": lambda: Previous(DATABASE_URL=dsn, PYTHONPATH=str(previous)),
+        "previous": lambda: Previous(previous, DATABASE_URL=dsn),
         "this": lambda: Gateway(DATABASE_URL=dsn),
     }
     with contextlib.ExitStack() as held:

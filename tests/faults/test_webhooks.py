@@ -163,7 +163,7 @@ def working(data: Path) -> subprocess.Popen[bytes]:
     assert dsn is not None
     more = HELD | {"DATABASE_URL": dsn, "QUEUEGATE_PRIVATE_WEBHOOKS": "true"}
     return subprocess.Popen(
-        [sys.executable, "-m", "gateway.cli", "worker"],
+        [sys.executable, "-m", "queuegate", "worker"],
         env=environment(**more),
         stdout=subprocess.DEVNULL,
     )

@@ -114,7 +114,7 @@ def test_database_url(server: SharedServer) -> None:
 def test_address(database: str) -> None:
     address = f"127.0.0.2:{free_port('127.0.0.2')}"
     process = subprocess.Popen(
-        [sys.executable, "-m", "gateway.cli", "serve"],
+        [sys.executable, "-m", "queuegate", "serve"],
         env=environment(DATABASE_URL=database, QUEUE_ADDRESS=address),
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,

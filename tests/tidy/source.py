@@ -10,7 +10,7 @@ from functools import cache, cached_property
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-PACKAGES = ("gateway", "protocol", "scheduler", "spark_connectors", "storage")
+PACKAGES = ("gateway", "protocol", "queuegate", "scheduler", "spark_connectors", "storage")
 
 
 @dataclass(frozen=True)

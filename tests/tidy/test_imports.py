@@ -12,6 +12,7 @@ from tests.tidy.source import PACKAGES, ROOT, Source, planted, product, suite
 
 # Folder -> what it may import of ours, longest folder first; a trailing dot means "and below".
 OURS = {
+    "queuegate": ("gateway.cli",),
     "gateway/operations": ("gateway.operations.", "protocol.", "storage."),
     "gateway/faces": (
         "gateway.faces.",
