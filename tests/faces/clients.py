@@ -8,10 +8,11 @@ from __future__ import annotations
 import itertools
 import json
 import threading
-import xml.etree.ElementTree as ElementTree
 from collections.abc import Mapping
 from typing import Any, Self
 from urllib.parse import urlencode
+
+import xmltodict
 
 from tests.faces.connections import Answer, Connection, request_bytes
 from tests.protocol import oracle
@@ -41,12 +42,18 @@ class Refused(Exception):
             self.type, self.text = members["__type"], members["message"]
             self.code, _, self.fault = (self.header or "").partition(";")
         else:
-            error = ElementTree.fromstring(answer.body).find("{*}Error")
-            assert error is not None, answer.text
-            self.code = error.findtext("{*}Code") or ""
-            self.text = error.findtext("{*}Message") or ""
-            self.fault = error.findtext("{*}Type") or ""
+            error = read_xml(answer.body)["Error"]
+            self.code = error.get("Code") or ""
+            self.text = error.get("Message") or ""
+            self.fault = error.get("Type") or ""
         super().__init__(f"{self.status} {self.code}: {self.text}")
+
+
+def read_xml(body: bytes) -> dict[str, Any]:
+    """What is in the one element that an answer is; an empty element is None."""
+    content: dict[str, Any]
+    [content] = xmltodict.parse(body, strip_whitespace=False).values()
+    return content
 
 
 def authorization(account: str, region: str = "us-east-1", service: str = "sqs") -> str:

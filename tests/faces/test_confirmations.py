@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterator
 from urllib.parse import urlencode
 
 import pytest
 
-from tests.faces.clients import authorization
+from tests.faces.clients import authorization, read_xml
 from tests.faces.connections import Answer, Connection, fetch, request_bytes
 from tests.faces.servers import Server
 from tests.faces.sns_client import Sns
@@ -51,9 +50,9 @@ def follow(sns: Sns, link: str) -> Answer:
 
 
 def element(answer: Answer, name: str) -> str:
-    found = re.search(f"<{name}>([^<]*)</{name}>", answer.text)
-    assert found is not None, answer.text
-    return found[1]
+    found = read_xml(answer.body)
+    text: str = (found.get("Error") or found["ConfirmSubscriptionResult"])[name]
+    return text
 
 
 def assert_refused(answer: Answer, status: int, code: str, text: str) -> None:

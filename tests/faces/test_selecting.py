@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import socket
-import xml.etree.ElementTree as ElementTree
 from typing import Any
 from urllib.parse import quote, urlencode
 
 import pytest
 
-from tests.faces.clients import Refused, Sqs, authorization
+from tests.faces.clients import Refused, Sqs, authorization, read_xml
 from tests.faces.connections import Answer, Connection, request_bytes
 from tests.faces.servers import Server
 from tests.protocol import contract
@@ -141,10 +140,9 @@ def test_get_on_a_queues_url_does_everything(query_sqs: Sqs) -> None:
     assert sent.status == 200
     assert sent.headers["content-type"] == "text/xml"
     received = get(sqs, path, Action="ReceiveMessage", Version="2012-11-05")
-    root = ElementTree.fromstring(received.body)
-    space = "{http://queue.amazonaws.com/doc/2012-11-05/}"
-    assert root.findtext(f".//{space}Body") == "a b+c%&<>"
-    handle = root.findtext(f".//{space}ReceiptHandle") or ""
+    message = read_xml(received.body)["ReceiveMessageResult"]["Message"]
+    assert message["Body"] == "a b+c%&<>"
+    handle = message["ReceiptHandle"]
     assert get(sqs, path, Action="DeleteMessage", ReceiptHandle=handle).status == 200
 
 

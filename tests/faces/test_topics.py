@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from protocol.sns_shapes import SNS
-from tests.faces.clients import authorization
+from tests.faces.clients import authorization, read_xml
 from tests.faces.connections import Connection, request_bytes
 from tests.faces.servers import Server
 from tests.faces.sns_client import Sns
@@ -84,9 +84,9 @@ def test_a_topic_is_created_read_and_deleted(sns: Sns) -> None:
 
 def test_the_order_of_attributes_is_the_recorded_one(query_sns: Sns) -> None:
     arn = query_sns.create_fifo(DisplayName="x", SignatureVersion="2")
-    text = query_sns.ask("GetTopicAttributes", {"TopicArn": arn}).text
-    keys = [part.split("</key>")[0] for part in text.split("<key>")[1:]]
-    assert keys == [
+    answer = query_sns.ask("GetTopicAttributes", {"TopicArn": arn})
+    entries = read_xml(answer.body)["GetTopicAttributesResult"]["Attributes"]["entry"]
+    assert [entry["key"] for entry in entries] == [
         "Policy",
         "SignatureVersion",
         "Owner",

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import re
-import xml.etree.ElementTree as ElementTree
 from typing import Any
 from urllib.parse import urlencode
 
 import pytest
+import xmltodict
 
-from tests.faces.clients import Refused, Sqs, authorization
+from tests.faces.clients import Refused, Sqs, authorization, read_xml
 from tests.faces.connections import Answer, request_bytes
 from tests.protocol import contract
 
@@ -85,10 +85,11 @@ def test_void_actions(sqs: Sqs, action: str) -> None:
     _assert_request_id(answer, sqs.is_query)
     if sqs.is_query:
         assert answer.headers["content-type"] == "text/xml"
-        root = ElementTree.fromstring(answer.body)
-        space = "{http://queue.amazonaws.com/doc/2012-11-05/}"
-        assert root.tag == f"{space}{action}Response"
-        assert [child.tag for child in root] == [f"{space}ResponseMetadata"]
+        metadata = {"RequestId": answer.headers["x-amzn-requestid"]}
+        space = "http://queue.amazonaws.com/doc/2012-11-05/"
+        assert xmltodict.parse(answer.body) == {
+            f"{action}Response": {"@xmlns": space, "ResponseMetadata": metadata}
+        }
     else:
         assert answer.headers["content-type"] == "application/x-amz-json-1.0"
         assert answer.body == b""
@@ -168,7 +169,7 @@ def test_recorded_forms_mean_the_same_as_their_json(json_sqs: Sqs, case: dict[st
     assert (answer.status, again.status) in {(200, 200), (400, 400), (404, 404), (200, 400)}
     if answer.status != 200:
         code = again.headers["x-amzn-query-error"].partition(";")[0]
-        assert f"<Code>{code}</Code>" in answer.text
+        assert read_xml(answer.body)["Error"]["Code"] == code
 
 
 @pytest.mark.parametrize("case", JSON_RPC["requests"], ids=lambda case: str(case["action"]))
@@ -312,7 +313,7 @@ def test_numbers_that_are_none(query_sqs: Sqs) -> None:
     url = query_sqs.create()
     answer = form(query_sqs, Action="ReceiveMessage", QueueUrl=url, MaxNumberOfMessages="many")
     assert answer.status == 400
-    assert "<Code>MalformedInput</Code>" in answer.text
+    assert read_xml(answer.body)["Error"]["Code"] == "MalformedInput"
 
 
 @pytest.mark.parametrize("body", [b"%", b"Action=%zz", b"=&=&&", b"Action", b"Action=&Version="])
