@@ -142,7 +142,7 @@ class StandardLanes:
                 self.on_gone(queue_id)
         sequences = iter(sent.sequences)
         for entry in batch:
-            mine = [next(sequences) for _ in entry.messages] if wants_sequences else []
+            mine = [next(sequences) for _ in entry.messages] if wants_sequences else ()
             entry.answer(gone, mine)
         return []
 

@@ -48,11 +48,14 @@ def send(
     A duplicate of the last five minutes on a FIFO queue gets the first one's ids
     (docs/contract/sqs.md 2.7). Refused with QueueDoesNotExist.
     """
-    instant = engine.clock.of(queue.account_id).instant
+    instant = None
+    if queue.grouped_from is not None:
+        instant = engine.clock.of(queue.account_id).instant
     sender_id = caller.principal
     rows = [row_of(queue, one, new_id(), sender_id, instant) for one in messages]
-    sent = _Sent(engine, queue, reply)
-    entry = Send(rows, sent, size_bytes, wants_sequences=how.wants_sequences, is_async=how.is_async)
+    entry = Send(rows, _Sent(engine, queue, reply), size_bytes)
+    if how is not _PLAIN:
+        entry.wants_sequences, entry.is_async = how
     engine.lanes_of[queue.kind].send.submit(entry)
 
 
@@ -69,7 +72,9 @@ class _Sent:
         self.failed = reply.failed
 
     def done(self, sent: list[SentMessage]) -> None:
-        fresh = sum([1 for one in sent if not one.is_duplicate])
+        fresh = len(sent)
+        if self._queue.kind.has_groups:
+            fresh -= sum([one.is_duplicate for one in sent])
         if fresh:
             engine, queue = self._engine, self._queue
             engine.wakeups.arrived(queue.queue_id, fresh)
