@@ -7,9 +7,9 @@ from datetime import timedelta
 
 import pytest
 
+from gateway.faces.aws.limits import AWS
 from gateway.operations.caller import Caller
 from gateway.operations.engine import Engine
-from gateway.operations.limits import LIMITS
 from storage.errors import (
     InvalidAttributeName,
     InvalidAttributeValue,
@@ -684,7 +684,7 @@ async def test_delay_of_a_fifo_queue_holds_for_what_was_sent_before(
 async def test_policies_have_a_limit(attributes: Attributes, make_queue: MakeQueue) -> None:
     queue = await make_queue("orders")
     empty = len('{"Id":""}')
-    largest = json.dumps({"Id": "x" * (LIMITS.policy_bytes - empty)}, separators=(",", ":"))
+    largest = json.dumps({"Id": "x" * (AWS.policy_bytes - empty)}, separators=(",", ":"))
 
     await attributes.set(queue, Policy=largest)
     assert await attributes.get(queue, "Policy") == {"Policy": largest}
@@ -700,6 +700,6 @@ async def test_permissions_do_not_go_beyond_the_limit_of_policies(
     engine: Engine, caller: Caller, make_queue: MakeQueue
 ) -> None:
     queue = await make_queue("orders")
-    accounts = [f"{number:012}" for number in range(LIMITS.policy_bytes // 12)]
+    accounts = [f"{number:012}" for number in range(AWS.policy_bytes // 12)]
     with pytest.raises(OverLimit):
         await add_permission(engine, caller, AddPermission(queue, "many", accounts, ["*"]))

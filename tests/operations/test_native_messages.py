@@ -11,9 +11,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from gateway.operations.limits import LIMITS
 from gateway.operations.queues.json_messages import (
-    MOST_HEADERS,
-    MOST_LEVELS,
     attributes_of,
     body_of,
     headers_of,
@@ -155,11 +154,11 @@ def test_what_sqs_senders_cause(attribute: dict[str, str], shown: Any) -> None:
 @given(st.integers(0, 3), st.booleans())
 def test_nesting_has_a_limit(beyond: int, is_object: bool) -> None:
     opening, closing = (b'{"a":', b"}") if is_object else (b"[", b"]")
-    levels = MOST_LEVELS - 1 + beyond
+    levels = LIMITS.nesting_levels - 1 + beyond
     deep = opening * levels + b'"[[{\\"{\\\\"' + closing * levels
     wide = b"[" + b",".join([b'["[",{}]'] * 1000) + b"]"
     assert message_of(wide.decode()) == wide
-    if levels <= MOST_LEVELS:
+    if levels <= LIMITS.nesting_levels:
         assert message_of(body_of(deep)) == deep
         assert json.loads(headers_of(attributes_of({"h": deep})[0]))
     else:
@@ -173,7 +172,7 @@ def test_nesting_has_a_limit(beyond: int, is_object: bool) -> None:
 @pytest.mark.parametrize("beyond", [0, 1])
 def test_the_deepest_of_many_counts(height: int, beyond: int) -> None:
     """As many as a message has room for, beginning with low ones or high ones."""
-    under = MOST_LEVELS - height
+    under = LIMITS.nesting_levels - height
     one = b'["a",' * (height - 1) + b"[]" + b"]" * (height - 1)
     highest = b"[" * (height + beyond) + b"]" * (height + beyond)
     many = b",".join([one] * (1_000_000 // (len(one) + 1)))
@@ -187,9 +186,9 @@ def test_the_deepest_of_many_counts(height: int, beyond: int) -> None:
 
 
 def test_headers_have_a_limit() -> None:
-    most = {f"h{number}": b"0" for number in range(MOST_HEADERS)}
+    most = {f"h{number}": b"0" for number in range(LIMITS.headers)}
     attributes, _ = attributes_of(most)
-    assert len(json.loads(headers_of(attributes))) == MOST_HEADERS
+    assert len(json.loads(headers_of(attributes))) == LIMITS.headers
     with pytest.raises(InvalidParameterValue, match="There are 101 headers; a message has at most"):
         attributes_of(most | {"more": b"0"})
 

@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from gateway.faces.aws.limits import AwsLimits
+from gateway.faces.aws.sns import subscriptions as listings
 from gateway.faces.aws.sns.errors import (
     InvalidParameter,
     ValidationFailed,
@@ -369,9 +371,13 @@ async def all_pages(engine: Engine, caller: Caller, topic: str | None) -> list[d
 
 
 async def test_lists_come_in_pages(
-    subscriber: Subscriber, engine: Engine, caller: Caller, topic: str
+    subscriber: Subscriber,
+    engine: Engine,
+    caller: Caller,
+    topic: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    engine.limits = replace(engine.limits, list_subscriptions_page=3)
+    monkeypatch.setattr(listings, "AWS", AwsLimits(subscriptions_page=3))
     other = await subscriber.topic("other")
     arns = []
     for number in range(7):
@@ -392,9 +398,13 @@ async def test_lists_come_in_pages(
 
 
 async def test_page_of_exactly_all_has_no_next_token(
-    subscriber: Subscriber, engine: Engine, caller: Caller, topic: str
+    subscriber: Subscriber,
+    engine: Engine,
+    caller: Caller,
+    topic: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    engine.limits = replace(engine.limits, list_subscriptions_page=2)
+    monkeypatch.setattr(listings, "AWS", AwsLimits(subscriptions_page=2))
     for number in range(2):
         await subscriber.subscribe(topic, "sqs", subscriber.queue_arn(f"q{number}"))
 

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
+from gateway.faces.aws.limits import AWS
 from gateway.operations.limits import Limits
 from gateway.operations.queues.message_attributes import Values, stored
 from protocol import names
@@ -39,10 +40,10 @@ def check(values: Values | None, limits: Limits) -> Checked:
     """Check the attributes of one message; refuses with InvalidParameterValue."""
     if not values:
         return NOTHING
-    if len(values) > limits.message_attributes:
+    if len(values) > AWS.message_attributes:
         raise InvalidParameterValue(
             f"Number of message attributes [{len(values)}] exceeds the allowed maximum "
-            f"[{limits.message_attributes}]."
+            f"[{AWS.message_attributes}]."
         )
     size = 0
     for name, value in values.items():
@@ -60,7 +61,7 @@ def _check_name(name: str, limits: Limits) -> None:
     if fault == "length":
         raise InvalidParameterValue(
             "Message (user) attribute name must be shorter than "
-            f"{limits.attribute_name_length + 1} characters."
+            f"{AWS.attribute_name_length + 1} characters."
         )
     if fault == "dots":
         raise InvalidParameterValue(

@@ -11,9 +11,6 @@ from dataclasses import dataclass
 from protocol import names
 from storage.errors import Rejected
 
-MOST = 50
-"""Of a queue or a topic."""
-
 Change = Callable[[Mapping[str, str]], Mapping[str, str]]
 """From the tags that are there to those that are to be."""
 

@@ -13,6 +13,7 @@ from gateway.faces.rest.messages import JsonMessage, MessageId, MessagePath
 from gateway.faces.rest.queues import ArchiveDays, QueuePath, QueueShown, queue_of, shown
 from gateway.faces.rest.words import QueueName
 from gateway.operations.access import SEND, find_own_queue
+from gateway.operations.limits import LIMITS
 from gateway.operations.queues import archives
 from gateway.operations.queues.json_messages import headers_of, message_of
 from storage.errors import InvalidParameterValue
@@ -43,7 +44,7 @@ class QueueChange(Struct, forbid_unknown_fields=True):
 class ArchiveQuery(Struct, forbid_unknown_fields=True):
     """Which archived messages."""
 
-    limit: Annotated[int, Meta(ge=1, le=archives.MOST_LISTED, description="At most so many.")] = 100
+    limit: Annotated[int, Meta(ge=1, le=LIMITS.listed, description="At most so many.")] = 100
     after: After = 0
     since: Since = None
     until: Until = None
@@ -72,7 +73,7 @@ class NewReplay(Struct, forbid_unknown_fields=True):
     ids: (
         Annotated[
             list[MessageId],
-            Meta(min_length=1, max_length=archives.MOST_REPLAYED, description="These messages."),
+            Meta(min_length=1, max_length=LIMITS.replayed_messages, description="These messages."),
         ]
         | None
     ) = None
@@ -80,8 +81,8 @@ class NewReplay(Struct, forbid_unknown_fields=True):
     until: Until = None
     after: After = 0
     limit: Annotated[
-        int, Meta(ge=1, le=archives.MOST_REPLAYED, description="At most so many at once.")
-    ] = archives.MOST_REPLAYED
+        int, Meta(ge=1, le=LIMITS.replayed_messages, description="At most so many at once.")
+    ] = LIMITS.replayed_messages
     to: Annotated[
         QueueName | None, Meta(description="Another queue of the same kind. Absent: the same one.")
     ] = None

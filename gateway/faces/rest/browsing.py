@@ -13,6 +13,7 @@ from msgspec import Meta, Raw, Struct
 from gateway.faces.json.endpoints import Answer, Answered, Call, Endpoint
 from gateway.faces.rest.messages import MessageId
 from gateway.faces.rest.queues import QueuePath, queue_of
+from gateway.operations.limits import LIMITS
 from gateway.operations.queues import browsing
 from gateway.operations.queues.browsing import AS_OF_PATTERN, PLACE_PATTERN, Browse
 from protocol import sequence_numbers
@@ -39,9 +40,9 @@ Receives = Annotated[int, Meta(ge=0, le=_MOST_RECEIVES)]
 class BrowseQuery(Struct, forbid_unknown_fields=True):
     """Which messages."""
 
-    limit: Annotated[int, Meta(ge=1, le=browsing.MOST_BROWSED, description="At most so many.")] = (
-        100
-    )
+    limit: Annotated[
+        int, Meta(ge=1, le=LIMITS.browsed_messages, description="At most so many.")
+    ] = 100
     after: Annotated[
         Annotated[str, Meta(pattern=PLACE_PATTERN, max_length=148)] | None,
         Meta(description="Only behind this place: `next`, or `after` of a range."),
@@ -125,7 +126,7 @@ class RangesQuery(Struct, forbid_unknown_fields=True):
     """How to cut the queue."""
 
     parts: Annotated[
-        int, Meta(ge=1, le=browsing.MOST_PARTS, description="At most so many ranges.")
+        int, Meta(ge=1, le=LIMITS.browsed_ranges, description="At most so many ranges.")
     ] = 1
     as_of: AsOf | None = None
 

@@ -14,9 +14,6 @@ from gateway.operations.limits import LIMITS
 from protocol import json_wire
 from storage.errors import MalformedInput
 
-MOST_ENTRIES = 500
-"""Of a batch."""
-
 SHORT = 65_536
 """Bytes that need no counting: they hold nobody up, whatever they are."""
 
@@ -35,7 +32,7 @@ class _Part(Struct):
 # be made to its end.
 _Batch = msgspec.defstruct(
     "_Batch",
-    [(f"part_{number}", Raw | UnsetType, UNSET) for number in range(MOST_ENTRIES)],
+    [(f"part_{number}", Raw | UnsetType, UNSET) for number in range(LIMITS.sent_messages)],
     array_like=True,
     forbid_unknown_fields=True,
 )
@@ -58,7 +55,7 @@ def check_parts(body: bytes) -> Generator[None, None, None]:
             found = msgspec.structs.astuple(_batch.decode(body))
         except msgspec.ValidationError:
             raise MalformedInput(
-                f"The body is refused: expected an array of length <= {MOST_ENTRIES}."
+                f"The body is refused: expected an array of length <= {LIMITS.sent_messages}."
             ) from None
         parts = [bytes(one) for one in found if one is not UNSET]
         yield

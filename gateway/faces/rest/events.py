@@ -26,7 +26,6 @@ from protocol.errors import Malformed
 from storage.model import Subscription
 
 _TAG = "events"
-_MOST_LISTED = 1_000
 _BIGGEST = (1 << 63) - 1
 _KEY = r"^[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*$"
 _SEGMENT = r"([A-Za-z0-9_-]+|\*|#)"
@@ -54,7 +53,7 @@ Pattern = Annotated[
 After = Annotated[
     int, Meta(ge=0, le=_BIGGEST, description="Where the page before ended: follow its Link.")
 ]
-Limit = Annotated[int, Meta(ge=1, le=_MOST_LISTED, description="At most so many.")]
+Limit = Annotated[int, Meta(ge=1, le=LIMITS.listed, description="At most so many.")]
 
 
 class EventPath(Struct, forbid_unknown_fields=True):
@@ -79,7 +78,7 @@ class SubscriptionPath(Struct, forbid_unknown_fields=True):
 class SubscriptionQuery(Struct, forbid_unknown_fields=True):
     """Which page."""
 
-    limit: Limit = _MOST_LISTED
+    limit: Limit = LIMITS.listed
     after: After = 0
 
 

@@ -8,19 +8,18 @@ from typing import Annotated, Any
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
 from gateway.faces.json.endpoints import Answer, Answered, Call, Endpoint
-from gateway.faces.rest.counting import MOST_ENTRIES, SHORT
+from gateway.faces.rest.counting import SHORT
 from gateway.faces.rest.queues import QueuePath, queue_of
 from gateway.faces.rest.words import QueueName
 from gateway.operations.limits import LIMITS
 from gateway.operations.queues.finishing import change_by_number, finish_by_number
 from gateway.operations.queues.json_messages import (
-    MOST_HEADERS,
     attributes_of,
     body_of,
     headers_of,
     message_of,
 )
-from gateway.operations.queues.receiving_many import MOST_MESSAGES, ReceiveMany, receive_many
+from gateway.operations.queues.receiving_many import ReceiveMany, receive_many
 from gateway.operations.queues.sending import Outgoing, send_all
 from gateway.operations.replies import answered
 from gateway.operations.turns import give_way
@@ -29,9 +28,8 @@ from storage.errors import InvalidParameterValue, Rejected, ResourceNotFound
 from storage.model import Queue, Received, SentMessage
 
 _TAG = "messages"
-_MOST_SENT = MOST_ENTRIES
+_MOST_SENT = LIMITS.sent_messages
 _ENTRIES_AT_ONCE = 16
-_MOST_DELETED = 500
 _BIGGEST_ID = (1 << 63) - 1
 _HEADER_NAME = (
     r"^(?!([Aa][Ww][Ss]|[Aa][Mm][Aa][Zz][Oo][Nn])\.)"
@@ -46,7 +44,7 @@ Headers = Annotated[
         description="Anything about the message, as JSON. SQS receivers see each header as a "
         "message attribute: strings as String, numbers as Number, the rest as String.boolean, "
         "String.null and String.json.",
-        extra_json_schema={"maxProperties": MOST_HEADERS},
+        extra_json_schema={"maxProperties": LIMITS.headers},
     ),
 ]
 JsonMessage = Annotated[
@@ -113,7 +111,9 @@ class SentMany(Struct):
 class ReceiveQuery(Struct, forbid_unknown_fields=True):
     """What to receive."""
 
-    max: Annotated[int, Meta(ge=1, le=MOST_MESSAGES, description="At most so many messages.")] = 1
+    max: Annotated[
+        int, Meta(ge=1, le=LIMITS.received_messages, description="At most so many messages.")
+    ] = 1
     vt: Annotated[
         Timeout | None, Meta(description="Seconds to hide them. Absent: the queue's, normally 30.")
     ] = None
@@ -150,7 +150,7 @@ class MessagePath(Struct, forbid_unknown_fields=True):
 class Ids(Struct, forbid_unknown_fields=True):
     """Messages of a queue."""
 
-    ids: Annotated[list[MessageId], Meta(min_length=1, max_length=_MOST_DELETED)]
+    ids: Annotated[list[MessageId], Meta(min_length=1, max_length=LIMITS.deleted_messages)]
 
 
 class Deleted(Struct):

@@ -11,13 +11,13 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 from gateway.faces.json.endpoints import Answer, Answered, Call, Endpoint
 from gateway.faces.rest.words import QUEUE_NAME_PATTERN, QueueName
 from gateway.operations.access import find_own_queue
+from gateway.operations.limits import LIMITS
 from gateway.operations.queues import queues
 from gateway.operations.queues.queues import Archiving
 from protocol import names
 from storage.model import Queue
 
 _TAG = "queues"
-_MOST_LISTED = 1_000
 
 ArchiveDays = Annotated[
     int,
@@ -86,8 +86,8 @@ class ListQuery(Struct, forbid_unknown_fields=True):
     name_prefix: Annotated[
         str, Meta(max_length=80, description="Only queues whose names begin so.")
     ] = ""
-    limit: Annotated[int, Meta(ge=1, le=_MOST_LISTED, description="At most so many.")] = (
-        _MOST_LISTED
+    limit: Annotated[int, Meta(ge=1, le=LIMITS.listed, description="At most so many.")] = (
+        LIMITS.listed
     )
     after: Annotated[
         str, Meta(max_length=80, description="Only names behind this one: the last one you got.")

@@ -10,10 +10,10 @@ import orjson
 
 from gateway.operations.access import find_event_audience
 from gateway.operations.events.names import checked_key
+from gateway.operations.limits import LIMITS
 from gateway.operations.queues import json_messages
 from gateway.operations.replies import answered
 from gateway.operations.topics.publishing import (
-    MOST_BYTES,
     Published,
     PublishMessage,
     outgoing,
@@ -46,10 +46,10 @@ async def publish_event(engine: Engine, publisher: Publisher, event: Event) -> P
     body = json_messages.body_of(event.message)
     attributes, attribute_bytes = json_messages.attributes_of(event.headers)
     message_bytes = len(body.encode())
-    if message_bytes + attribute_bytes > MOST_BYTES:
+    if message_bytes + attribute_bytes > LIMITS.published_bytes:
         raise InvalidParameterValue(
             f"The message and its headers have {message_bytes + attribute_bytes} bytes; an event "
-            f"has at most {MOST_BYTES}."
+            f"has at most {LIMITS.published_bytes}."
         )
     values = None if attributes is None else orjson.loads(attributes)
     caller = publisher.caller

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import orjson
 
+from gateway.operations.limits import LIMITS
 from gateway.operations.queues.live_queues import locked
 from gateway.operations.topics.envelope_signatures import signed
 from storage.errors import InvalidParameterValue, QueueDoesNotExist, ResourceNotFound
@@ -21,8 +22,6 @@ if TYPE_CHECKING:
     from gateway.operations.caller import Caller
     from gateway.operations.engine import Engine
 
-MOST_LISTED = 1_000
-MOST_REPLAYED = 1_000
 _LISTED_BYTES = 4 << 20
 _REPLAYED_BYTES = 8 << 20
 # Each group of a send takes an advisory lock, and those live in shared memory.
@@ -135,7 +134,7 @@ class Replay(NamedTuple):
     """What to send again: messages by their ids, or those that ``ListArchive`` would find."""
 
     ids: list[int] | None = None
-    limit: int = MOST_REPLAYED
+    limit: int = LIMITS.replayed_messages
     after_id: int = 0
     since: datetime | None = None
     until: datetime | None = None

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from gateway.operations.caller import Caller
     from gateway.operations.engine import Engine
 
-MOST_BROWSED = 1_000
-MOST_PARTS = 1_000
 PLACE_PATTERN = r"^[0-9]{1,19}(\.[!-~]{1,128})?$"
 AS_OF_PATTERN = r"^[0-9]{1,19}$"
 

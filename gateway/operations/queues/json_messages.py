@@ -22,13 +22,6 @@ from gateway.operations.queues import message_attributes
 from protocol import names
 from storage.errors import InvalidParameterValue
 
-MOST_LEVELS = 500
-"""Of nesting in a message or a header: what everybody's parser can read again."""
-
-MOST_HEADERS = 100
-"""Of a message. SQS's ten is a rule of SQS; but there would be room for 100,000 short ones, and
-whoever receives a hundred such messages would hold up everybody else."""
-
 _JSON = "String.json"
 _BOOLEAN = "String.boolean"
 _NULL = "String.null"
@@ -61,7 +54,9 @@ def body_of(message: bytes) -> str:
     UTF-8. Raises InvalidParameterValue when it is nested too deeply.
     """
     if _is_too_deep(message):
-        raise InvalidParameterValue(f"The message is nested deeper than {MOST_LEVELS} levels.")
+        raise InvalidParameterValue(
+            f"The message is nested deeper than {LIMITS.nesting_levels} levels."
+        )
     return _carried(message)
 
 
@@ -78,9 +73,9 @@ def attributes_of(headers: Mapping[str, bytes] | None) -> tuple[str | None, int]
     they count. Raises InvalidParameterValue for too many, and for a name that SQS does not take."""
     if not headers:
         return None, 0
-    if len(headers) > MOST_HEADERS:
+    if len(headers) > LIMITS.headers:
         raise InvalidParameterValue(
-            f"There are {len(headers)} headers; a message has at most {MOST_HEADERS}."
+            f"There are {len(headers)} headers; a message has at most {LIMITS.headers}."
         )
     values: dict[str, dict[str, str]] = {}
     size = 0
@@ -91,7 +86,7 @@ def attributes_of(headers: Mapping[str, bytes] | None) -> tuple[str | None, int]
             raise InvalidParameterValue(f"The header name `{shown}` is refused: {_FAULTS[fault]}.")
         if _is_too_deep(raw):
             raise InvalidParameterValue(
-                f"The header `{name}` is nested deeper than {MOST_LEVELS} levels."
+                f"The header `{name}` is nested deeper than {LIMITS.nesting_levels} levels."
             )
         data_type, text = _typed(raw)
         values[name] = {"DataType": data_type, "StringValue": text}
@@ -157,7 +152,7 @@ def _is_too_deep(json_text: bytes) -> bool:
     is too long is refused for that, without a look at each bracket."""
     if len(json_text) > LIMITS.message_bytes:
         return False
-    if json_text.count(b"[") + json_text.count(b"{") <= MOST_LEVELS:
+    if json_text.count(b"[") + json_text.count(b"{") <= LIMITS.nesting_levels:
         return False
     plain = json_text.replace(rb"\\", b"").replace(rb"\"", b"").translate(_ONE_KIND, _NO_BRACKETS)
     # Two texts in a row are as good as one.
@@ -170,4 +165,4 @@ def _is_too_deep(json_text: bytes) -> bool:
     runs = [len(run) for run in _RUNS(brackets)]
     first = runs[0] if runs else 0
     heights: Iterable[int] = accumulate(map(sub, runs[2::2], runs[1::2]), initial=first)
-    return levels + max(heights) > MOST_LEVELS
+    return levels + max(heights) > LIMITS.nesting_levels

@@ -251,7 +251,7 @@ async def change_attributes(
             delayed = await queue.kind.set_delay(tx, now, queue.queue_id, changed.delay_seconds)
     engine.wakeups.queue_changed(queue.queue_id)
     if delayed:
-        engine.wakeups.arrived(queue.queue_id, engine.limits.receive_messages)
+        engine.wakeups.arrived(queue.queue_id, delayed)
 
 
 async def change_tags(engine: Engine, caller: Caller, queue: Queue, change: Change) -> None:

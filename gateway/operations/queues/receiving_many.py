@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from gateway.operations.caller import Caller
     from gateway.operations.engine import Engine
 
-MOST_MESSAGES = 100
-"""Of one receive; SQS's ten is a rule of SQS."""
 _MESSAGES_AT_ONCE = 10
 _MOST_BYTES = 2 << 20
 """With what was leased last, an answer has ten messages more at most."""

@@ -10,12 +10,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from gateway.operations.access import SEND, find_own_queue
+from gateway.operations.limits import LIMITS
 from gateway.operations.queues import json_messages, sending
 from gateway.operations.queues.sending import Outgoing
 from gateway.operations.schedules.fired_messages import SCHEDULE_HEADER
 from gateway.operations.schedules.keeping import text_of
 from gateway.operations.schedules.specs import QueueTarget, Target, TopicTarget
-from gateway.operations.topics import publishing
 from protocol import routing_keys
 from protocol.errors import Malformed
 from storage.errors import InvalidParameterValue
@@ -115,7 +115,7 @@ def _of_topic(caller: Caller, name: str, target: TopicTarget) -> Kept:
     attributes, size = _attributes(name, target.headers)
     body = json_messages.body_of(target.message)
     size += len(body.encode())
-    most = publishing.MOST_BYTES
+    most = LIMITS.published_bytes
     if size > most:
         raise InvalidParameterValue(
             f"The message and its headers have {size} bytes; an event takes {most}."

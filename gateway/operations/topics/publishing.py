@@ -62,8 +62,6 @@ a long message for a thousand queues takes no room that others could have."""
 _MOST_TO_FILTER_BYTES = 1 << 20
 """Of messages, once for each subscription: what is filtered without giving way to others."""
 _TRIES = 3
-MOST_BYTES = 262_144
-"""Of what is published at once, messages and attributes together."""
 
 
 class PublishMessage(NamedTuple):

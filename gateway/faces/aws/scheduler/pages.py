@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+from gateway.faces.aws.limits import AWS
 from protocol import page_tokens
 from protocol.errors import Malformed
 from storage.errors import ScheduleInvalid
 
-_MOST = 100
 _INVALID = "Invalid NextToken."
 _LARGEST_ID = (1 << 31) - 1
 
 
 def page_size(max_results: int | None) -> int:
     """How many entries a page has; MaxResults itself keeps its rule already."""
-    return _MOST if max_results is None else max_results
+    return AWS.schedules_page if max_results is None else max_results
 
 
 def last_of(listing: str, token: str | None) -> str | None:

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+from gateway.faces.aws.limits import AWS
 from gateway.faces.aws.scheduler import targets
 from gateway.faces.aws.scheduler.pages import page_size, place_behind, token_behind
 from gateway.operations.schedules import keeping
@@ -187,8 +188,8 @@ def _spec(members: Members, stored: Mapping[str, Any]) -> dict[str, Any]:
     shown = dict(members["Target"])
     given = shown.get("RetryPolicy") or {}
     shown["RetryPolicy"] = {
-        "MaximumEventAgeInSeconds": targets.MOST_AGE_SECONDS,
-        "MaximumRetryAttempts": targets.MOST_ATTEMPTS,
+        "MaximumEventAgeInSeconds": AWS.event_age_seconds,
+        "MaximumRetryAttempts": AWS.retry_attempts,
         **given,
     }
     text = shown.get("Input")

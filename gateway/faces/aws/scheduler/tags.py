@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from gateway.faces.aws.face import Binding, Call, Members
+from gateway.faces.aws.limits import AWS
 from gateway.faces.aws.tags import Rules, removing
 from gateway.operations.schedules import groups
 from protocol import arns
@@ -16,10 +17,9 @@ def _bad_characters() -> ScheduleInvalid:
     return ScheduleInvalid("A tag has characters that no tag may have.")
 
 
-_MOST = 200
 _RULES = Rules(
-    _MOST,
-    lambda: ScheduleInvalid(f"A schedule group has at most {_MOST} tags."),
+    AWS.schedule_group_tags,
+    lambda: ScheduleInvalid(f"A schedule group has at most {AWS.schedule_group_tags} tags."),
     _bad_characters,
     _bad_characters,
     lambda key: ScheduleInvalid(f"The tag key {key} is given twice."),

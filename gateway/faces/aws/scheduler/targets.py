@@ -32,8 +32,6 @@ if TYPE_CHECKING:
 
 SEND_MESSAGE = "arn:aws:scheduler:::aws-sdk:sqs:sendMessage"
 PUBLISH = "arn:aws:scheduler:::aws-sdk:sns:publish"
-MOST_ATTEMPTS = 185
-MOST_AGE_SECONDS = 86_400
 _NO_INPUT = "{}"
 _UNIVERSAL = re.compile(rf"{UNIVERSAL}:[a-z0-9]{{1,64}}:[A-Za-z0-9]{{1,128}}")
 

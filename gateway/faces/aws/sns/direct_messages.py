@@ -9,8 +9,9 @@ from gateway.faces.aws.sns.errors import (
 from gateway.faces.aws.sns.sms import number_to_publish_to
 from gateway.operations.caller import Caller
 from gateway.operations.engine import Engine
+from gateway.operations.limits import LIMITS
 from gateway.operations.topics import outbox
-from gateway.operations.topics.publishing import MOST_BYTES, PublishMessage
+from gateway.operations.topics.publishing import PublishMessage
 
 _SMS_CHARACTERS = 1_600
 
@@ -39,7 +40,7 @@ def _checked(request: PublishMessage, keys: tuple[str, ...]) -> str:
     assert request.message is not None
     publish_checks.check_subject(request.subject)
     size = len(encoded) + publish_checks.check_attributes(request.attributes)
-    if size > MOST_BYTES:
+    if size > LIMITS.published_bytes:
         raise InvalidParameter("Message too long")
     texts = publish_checks.check_structure(request.structure, request.message)
     if texts is None:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from gateway.faces.aws.face import Binding, Call, Members
+from gateway.faces.aws.limits import AWS
 from gateway.faces.aws.pairs import Pair
 from gateway.faces.aws.refusals import failed_entry
 from gateway.faces.aws.sns import direct_messages, publish_checks
@@ -17,6 +18,7 @@ from gateway.faces.aws.sns.errors import (
 from gateway.faces.aws.sns.topic_arns import checked_topic_arn
 from gateway.operations.access import find_audience
 from gateway.operations.engine import Engine
+from gateway.operations.limits import LIMITS
 from gateway.operations.replies import Reply, answered
 from gateway.operations.topics import publishing
 from gateway.operations.topics.fan_out import Outgoing
@@ -33,8 +35,6 @@ from storage.errors import (
     TooManyEntriesInBatchRequest,
 )
 
-_MOST_ENTRIES = 10
-_LONGEST_ID = 80
 _NO_TARGET = "TopicArn or TargetArn Reason: no value for required parameter"
 
 
@@ -130,7 +130,7 @@ def _checked_messages(
             refused[place] = PriorEntryRefused(group_id or "")
         else:
             good.append(message)
-    if total > publishing.MOST_BYTES:
+    if total > LIMITS.published_bytes:
         raise BatchRequestTooLong(
             "The length of all the messages put together is more than the limit."
         )
@@ -147,7 +147,7 @@ def _checked_entries(entries: Sequence[Members] | None) -> Sequence[Members]:
             "'[]'",
             "Member must have length greater than or equal to 1",
         )
-    if len(entries) > _MOST_ENTRIES:
+    if len(entries) > AWS.batch_entries:
         raise TooManyEntriesInBatchRequest(
             "The batch request contains more entries than permissible."
         )
@@ -155,7 +155,7 @@ def _checked_entries(entries: Sequence[Members] | None) -> Sequence[Members]:
         entry_id = entry.get("Id")
         if entry_id is None:
             raise ValidationFailed(f"publishBatchRequestEntries.{number}.member.id")
-        if len(entry_id) > _LONGEST_ID:
+        if len(entry_id) > AWS.batch_entry_id_length:
             raise InvalidBatchEntryId(
                 f"The Id of a batch entry in the batch request is too long: {entry_id}"
             )

@@ -8,13 +8,13 @@ import orjson
 
 from gateway.faces.aws import permissions
 from gateway.faces.aws.face import Binding, Call
+from gateway.faces.aws.limits import AWS
 from gateway.faces.aws.sns.errors import (
     InvalidParameter,
     ValidationFailed,
 )
 from gateway.faces.aws.sns.topic_arns import checked_topic_arn
 from gateway.faces.aws.sns.topic_attributes import effective_policy
-from gateway.operations.limits import LIMITS
 from gateway.operations.topics import topics
 from protocol import names
 from storage.model import Topic
@@ -77,8 +77,8 @@ def _with(topic: Topic, policy: permissions.Policy) -> Mapping[str, str]:
     except TypeError:
         # One statement nested as deeply as a policy may be is deeper still in a list of several.
         raise InvalidParameter("Policy Error: null") from None
-    if len(text) > LIMITS.topic_policy_bytes:
-        raise InvalidParameter(f"Policy Error: larger than {LIMITS.topic_policy_bytes} bytes")
+    if len(text) > AWS.topic_policy_bytes:
+        raise InvalidParameter(f"Policy Error: larger than {AWS.topic_policy_bytes} bytes")
     return {**topic.attributes, "Policy": text.decode()}
 
 

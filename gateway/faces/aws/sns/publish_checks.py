@@ -13,9 +13,10 @@ from gateway.faces.aws.sns.errors import (
     ValidationFailed,
 )
 from gateway.operations.engine import Engine
+from gateway.operations.limits import LIMITS
 from gateway.operations.queues.message_attributes import Values
 from gateway.operations.topics.fan_out import Outgoing
-from gateway.operations.topics.publishing import MOST_BYTES, PublishMessage, outgoing
+from gateway.operations.topics.publishing import PublishMessage, outgoing
 from protocol import names
 from storage.model import Topic
 
@@ -33,7 +34,10 @@ _NO_DEDUPLICATION = (
 
 
 def check(
-    engine: Engine, topic: Topic, request: PublishMessage, most_bytes: int | None = MOST_BYTES
+    engine: Engine,
+    topic: Topic,
+    request: PublishMessage,
+    most_bytes: int | None = LIMITS.published_bytes,
 ) -> Outgoing:
     """One message; ``most_bytes`` None: of a batch, which has a limit for all of them."""
     message, subject, structure, attributes, group_id, deduplication_id, _ = request

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 
 from gateway.faces.aws.face import Binding, Call, Members
+from gateway.faces.aws.limits import AWS
 from gateway.faces.aws.sns.errors import (
     EndpointDisabled,
     InvalidParameter,
@@ -34,9 +35,6 @@ from storage.errors import (
 from storage.model import PlatformEndpoint
 
 _ATTRIBUTES = frozenset({"CustomUserData", "Enabled", "Token"})
-_MOST_USER_DATA_BYTES = 2048
-_MOST_TOKEN_BYTES = 2048
-_MOST_APPLE_TOKEN_CHARACTERS = 400
 _APPLE = ("APNS", "MACOS")
 _LISTING = "endpoints"
 
@@ -80,23 +78,24 @@ def _checked_attributes(attributes: Mapping[str, str]) -> dict[str, str]:
     user_data = checked.get("CustomUserData", "")
     if invalid_characters(user_data):
         raise InvalidParameter("Attributes Reason: Invalid value for attribute: CustomUserData")
-    if len(user_data.encode()) > _MOST_USER_DATA_BYTES:
+    if len(user_data.encode()) > AWS.device_data_bytes:
         raise InvalidParameter(
             "Attributes Reason: Invalid value for attribute: CustomUserData: must be at most "
-            f"{_MOST_USER_DATA_BYTES} bytes long in UTF-8 encoding"
+            f"{AWS.device_data_bytes} bytes long in UTF-8 encoding"
         )
     return checked
 
 
 def _checked_token(token: str, platform: str) -> str:
-    if not token or invalid_characters(token) or len(token.encode()) > _MOST_TOKEN_BYTES:
+    if not token or invalid_characters(token) or len(token.encode()) > AWS.device_token_bytes:
         raise InvalidParameter(
-            f"Token Reason: must be between 1 and {_MOST_TOKEN_BYTES} bytes long in UTF-8 encoding"
+            f"Token Reason: must be between 1 and {AWS.device_token_bytes} bytes long in UTF-8 "
+            "encoding"
         )
-    if platform.startswith(_APPLE) and len(token) > _MOST_APPLE_TOKEN_CHARACTERS:
+    if platform.startswith(_APPLE) and len(token) > AWS.apple_token_length:
         raise InvalidParameter(
             "Token Reason: iOS device tokens must be no more than "
-            f"{_MOST_APPLE_TOKEN_CHARACTERS} hexadecimal characters"
+            f"{AWS.apple_token_length} hexadecimal characters"
         )
     return token
 
@@ -149,7 +148,7 @@ async def set_endpoint_attributes(call: Call) -> None:
 
 
 async def list_endpoints_by_platform_application(call: Call) -> Members:
-    size = call.engine.limits.sns_page
+    size = AWS.topics_page
     identity = checked_application(call.members.get("PlatformApplicationArn"))
     after = position_behind(_LISTING, call.members.get("NextToken"))
     found = await push.list_endpoints(

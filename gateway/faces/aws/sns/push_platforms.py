@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping
 
 from gateway.faces.aws.face import Binding, Call, Members
+from gateway.faces.aws.limits import AWS
 from gateway.faces.aws.sns.errors import (
     InvalidParameter,
     ValidationFailed,
@@ -50,11 +51,8 @@ _ATTRIBUTES = _SECRETS | {
     "SuccessFeedbackSampleRate",
 }
 _NAME = re.compile(r"[A-Za-z0-9._-]+")
-_MOST_NAME_CHARACTERS = 256
 # AWS repeats all of a name that is too long (docs/contract/sns.md 3.9).
 _MOST_SHOWN_OF_NAME = 2_048
-_MOST_SECRET_CHARACTERS = 65_536
-_MOST_VALUE_CHARACTERS = 2_048
 _LISTING = "applications"
 
 
@@ -80,8 +78,8 @@ def _checked_name(name: str | None) -> str:
         raise ValidationFailed("name")
     if not name:
         reason = "cannot be empty"
-    elif len(name) > _MOST_NAME_CHARACTERS:
-        reason = f"must be at most {_MOST_NAME_CHARACTERS} characters long"
+    elif len(name) > AWS.application_name_length:
+        reason = f"must be at most {AWS.application_name_length} characters long"
     elif _NAME.fullmatch(name) is None:
         reason = "must contain only characters 'a'-'z', 'A'-'Z', '0'-'9', '_', '-', and '.'"
     else:
@@ -107,7 +105,9 @@ def _checked_attributes(attributes: Mapping[str, str] | None) -> dict[str, str]:
             raise InvalidParameter(f"Attributes Reason: Invalid attribute name: {printable(name)}")
         checked[name] = checked_switch(value) if name == "Enabled" else value
         is_secret = name in _SECRETS
-        too_large = len(value) > (_MOST_SECRET_CHARACTERS if is_secret else _MOST_VALUE_CHARACTERS)
+        too_large = len(value) > (
+            AWS.application_secret_length if is_secret else AWS.application_value_length
+        )
         if too_large or invalid_characters(value) or not _is_rate(name, value):
             raise InvalidParameter(f"Attributes Reason: Invalid value for attribute: {name}")
     return checked
@@ -196,7 +196,7 @@ async def set_platform_application_attributes(call: Call) -> None:
 
 
 async def list_platform_applications(call: Call) -> Members:
-    size = call.engine.limits.sns_page
+    size = AWS.topics_page
     after = position_behind(_LISTING, call.members.get("NextToken"))
     found = await push.list_applications(call.engine, call.caller, after_id=after, limit=size + 1)
     listed = [

@@ -11,6 +11,7 @@ import re
 from collections.abc import Sequence
 
 from gateway.faces.aws.face import Binding, Call, Members
+from gateway.faces.aws.limits import AWS
 from gateway.faces.aws.sns.errors import (
     InvalidParameter,
     ValidationFailed,
@@ -54,7 +55,6 @@ _LANGUAGES = frozenset(
     }
 )
 _ONE_TIME_PASSWORD = re.compile("[0-9]{5,8}")
-_MOST_ORIGINATION_NUMBERS = 30
 
 
 async def set_sms_attributes(call: Call) -> Members:
@@ -116,7 +116,7 @@ async def opt_in_phone_number(call: Call) -> Members:
 
 
 async def list_phone_numbers_opted_out(call: Call) -> Members:
-    size = call.engine.limits.sns_page
+    size = AWS.topics_page
     after = _number_behind("opted-out", call.members.get("nextToken"))
     found = await sms.list_opted_out(call.engine, call.caller, after_number=after, limit=size + 1)
     return {"phoneNumbers": found[:size], "nextToken": _token("opted-out", found, size)}
@@ -136,7 +136,7 @@ def _token(listing: str, numbers: Sequence[str], size: int) -> str | None:
 
 async def list_origination_numbers(call: Call) -> Members:
     """Nobody has some here; the request must be right all the same."""
-    _page_size(call.members.get("MaxResults"), _MOST_ORIGINATION_NUMBERS)
+    _page_size(call.members.get("MaxResults"), AWS.origination_numbers_page)
     return {"PhoneNumbers": []}
 
 
@@ -190,7 +190,7 @@ async def delete_sms_sandbox_phone_number(call: Call) -> Members:
 
 
 async def list_sms_sandbox_phone_numbers(call: Call) -> Members:
-    size = _page_size(call.members.get("MaxResults"), call.engine.limits.sns_page)
+    size = _page_size(call.members.get("MaxResults"), AWS.topics_page)
     after = _number_behind("sandbox", call.members.get("NextToken"))
     found = await sms.list_sandbox_numbers(
         call.engine, call.caller, after_number=after, limit=size + 1

@@ -11,11 +11,11 @@ from typing import Final
 
 import orjson
 
+from gateway.faces.aws.limits import AWS
 from gateway.faces.aws.sns.errors import (
     InvalidParameter,
 )
 from gateway.faces.aws.sns.subscription_endpoints import RAW
-from gateway.operations.limits import LIMITS
 from gateway.operations.topics.subscription_settings import (
     check_dead_letter,
     check_delivery_policy,
@@ -176,7 +176,7 @@ def _scope(_subject: Subject, value: str) -> str:
 
 def _check_length(name: str, value: str) -> None:
     """Filter policies have a limit of their own; of others every list reads a hundred."""
-    most = LIMITS.subscription_policy_length
+    most = AWS.subscription_policy_length
     if len(value) > most:
         raise Malformed(f"{name}: longer than {most} characters")
 

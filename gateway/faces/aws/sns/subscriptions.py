@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping
 
 from gateway.faces.aws.face import Binding, Call, Members
+from gateway.faces.aws.limits import AWS
 from gateway.faces.aws.sns import subscription_attributes
 from gateway.faces.aws.sns.errors import (
     InvalidParameter,
@@ -167,7 +168,7 @@ async def list_subscriptions(call: Call) -> Members:
         call.engine,
         call.caller,
         after_position=position_behind("subscriptions", call.members.get("NextToken")),
-        limit=call.engine.limits.list_subscriptions_page,
+        limit=AWS.subscriptions_page,
     )
     return _page("subscriptions", page)
 
@@ -181,7 +182,7 @@ async def list_subscriptions_by_topic(call: Call) -> Members:
         engine,
         topic,
         after_position=position_behind("by-topic", members.get("NextToken")),
-        limit=engine.limits.list_subscriptions_page,
+        limit=AWS.subscriptions_page,
     )
     pushed = {one.endpoint for one in page.subscriptions if one.protocol == "application"}
     gone = await push.find_missing(engine, pushed) if pushed else ()

@@ -7,13 +7,14 @@ from contextlib import contextmanager
 from typing import Any
 
 from gateway.faces.aws.face import Binding, Call, Members
+from gateway.faces.aws.limits import AWS
 from gateway.faces.aws.sns.errors import (
     InvalidParameter,
     TagLimitExceeded,
     ValidationFailed,
 )
 from gateway.faces.aws.sns.topic_arns import checked_topic_arn, find_topic
-from gateway.faces.aws.tags import MOST, Rules, removing
+from gateway.faces.aws.tags import Rules, removing
 from gateway.operations.topics import topics
 from storage.errors import (
     NotFound,
@@ -21,7 +22,7 @@ from storage.errors import (
 )
 
 _RULES = Rules(
-    MOST,
+    AWS.tags,
     lambda: TagLimitExceeded("Could not complete request: tag quota of per resource exceeded"),
     lambda: InvalidParameter("Tags Reason: Tag keys must have between 1 and 128 characters."),
     lambda: InvalidParameter("Tags Reason: Tag values must have at most 256 characters."),

@@ -8,10 +8,10 @@ from typing import Any
 
 import orjson
 
+from gateway.faces.aws.limits import AWS
 from gateway.faces.aws.sns.errors import (
     InvalidParameter,
 )
-from gateway.operations.limits import LIMITS
 from gateway.operations.topics.topics import Described
 from protocol import arns, delivery_policies, names
 from protocol.errors import Malformed
@@ -70,7 +70,7 @@ _Rule = Callable[[str, str], str]
 
 
 def _display_name(name: str, text: str) -> str:
-    if len(text) > LIMITS.display_name_length or names.invalid_characters(text):
+    if len(text) > AWS.display_name_length or names.invalid_characters(text):
         raise _Fault(name)
     return text
 
@@ -120,7 +120,7 @@ def _policy(_: str, text: str) -> str:
     if document is None or not all(isinstance(each, dict) for each in _statements(document)):
         raise unreadable
     compact = orjson.dumps(document)
-    if len(compact) > LIMITS.topic_policy_bytes or names.invalid_utf8(compact):
+    if len(compact) > AWS.topic_policy_bytes or names.invalid_utf8(compact):
         raise unreadable
     return compact.decode()
 
@@ -143,8 +143,8 @@ def _archive_policy(name: str, text: str) -> str:
         return ""
     days = document.get(_ARCHIVE_KEY)
     text = days if isinstance(days, str) else orjson.dumps(days).decode()
-    if len(document) > 1 or not _is_number(text, 1, LIMITS.archive_days):
-        raise _Fault(f"{name}: {_ARCHIVE_KEY} must be between 1 and {LIMITS.archive_days}")
+    if len(document) > 1 or not _is_number(text, 1, AWS.topic_archive_days):
+        raise _Fault(f"{name}: {_ARCHIVE_KEY} must be between 1 and {AWS.topic_archive_days}")
     return orjson.dumps({_ARCHIVE_KEY: str(int(text))}).decode()
 
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import orjson
 
 from gateway.faces.aws.face import Binding, Call, Members
+from gateway.faces.aws.limits import AWS
 from gateway.faces.aws.sns import topic_attributes
 from gateway.faces.aws.sns.errors import (
     InvalidParameter,
@@ -15,7 +16,6 @@ from gateway.faces.aws.sns.errors import (
 from gateway.faces.aws.sns.pages import last_of
 from gateway.faces.aws.sns.tags import checked_tags
 from gateway.faces.aws.sns.topic_arns import checked_topic_arn
-from gateway.operations.limits import LIMITS
 from gateway.operations.topics import topics
 from gateway.operations.topics.topics import CreateTopic
 from protocol import names
@@ -68,7 +68,7 @@ def _checked_policy(text: str | None) -> str | None:
         document = orjson.loads(text)
     except ValueError:
         document = None
-    too_long = len(text) > LIMITS.topic_policy_bytes
+    too_long = len(text) > AWS.topic_policy_bytes
     if not isinstance(document, dict) or too_long or names.invalid_characters(text):
         raise InvalidParameter("DataProtectionPolicy")
     return text
@@ -85,7 +85,7 @@ async def delete_topic(call: Call) -> None:
 
 
 async def list_topics(call: Call) -> Members:
-    size, caller = call.engine.limits.sns_page, call.caller
+    size, caller = AWS.topics_page, call.caller
     after = last_of("topics", call.members.get("NextToken"))
     found = await topics.list_names(call.engine, caller, after_name=after, limit=size + 1)
     page = [

@@ -9,10 +9,10 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from gateway.faces.aws import message_attributes
+from gateway.faces.aws.limits import AWS
 from gateway.faces.aws.refusals import failed_entry
 from gateway.faces.aws.sqs.receiving import ReceiveMessage
 from gateway.faces.aws.sqs.sending import SendMessage, Sent
-from gateway.operations.limits import LIMITS
 from protocol import names, sequence_numbers
 from protocol.attribute_values import with_bytes
 from protocol.digests import md5_of_attributes, md5_of_body
@@ -28,7 +28,6 @@ from storage.model import Received
 
 Members = dict[str, Any]
 
-_MOST_ENTRIES = 10
 _ID_TEXT = (
     "A batch entry id can only contain alphanumeric characters, hyphens and underscores. It can be "
     "at most 80 letters long."
@@ -72,9 +71,9 @@ def check_entries(entries: Sequence[Members] | None, kind: str) -> Sequence[Memb
     """The rules that fail a batch as a whole, in AWS's order (docs/contract/sqs.md 2.8)."""
     if not entries:
         raise EmptyBatchRequest(f"There should be at least one {kind} in the request.")
-    if len(entries) > _MOST_ENTRIES:
+    if len(entries) > AWS.batch_entries:
         raise TooManyEntriesInBatchRequest(
-            f"Maximum number of entries per request are {_MOST_ENTRIES}. "
+            f"Maximum number of entries per request are {AWS.batch_entries}. "
             f"You have sent {len(entries)}."
         )
     for entry in entries:
@@ -151,10 +150,10 @@ def check_wanted(members: Members) -> None:
     """Refuse lists of names that no receive needs: each name is compared with each attribute."""
     for member in _NAME_LISTS:
         given = members.get(member)
-        if given and len(given) > LIMITS.receive_names:
+        if given and len(given) > AWS.received_names:
             raise InvalidParameterValue(
                 f"Value for parameter {member} is invalid. Reason: There are {len(given)} names, "
-                f"and {LIMITS.receive_names} are the most."
+                f"and {AWS.received_names} are the most."
             )
 
 

@@ -10,6 +10,7 @@ from uuid import UUID
 import orjson
 
 from gateway.faces.aws.face import Binding, Call, Members
+from gateway.faces.aws.limits import AWS
 from gateway.faces.aws.sqs.pages import check_range
 from gateway.operations.queues import moves
 from protocol import arns
@@ -17,7 +18,6 @@ from protocol.errors import Malformed
 from storage.errors import InvalidParameterValue, MissingParameter
 from storage.model import MoveFailure, MoveTask
 
-_LONGEST_HANDLE = 2_048
 _FAILURES: Mapping[str, str] = {
     MoveFailure.QUEUE_GONE: "AWS.SimpleQueueService.NonExistentQueue",
     MoveFailure.SOURCE_UNKNOWN: "CouldNotDetermineMessageSource",
@@ -28,7 +28,7 @@ _FAILURES: Mapping[str, str] = {
 async def start_message_move_task(call: Call) -> Members:
     members = call.members
     rate = members.get("MaxNumberOfMessagesPerSecond")
-    most = call.engine.limits.move_rate_per_second
+    most = AWS.move_rate_per_second
     check_range("MaxNumberOfMessagesPerSecond", rate, most)
     source, destination = _source(call), members.get("DestinationArn")
     task = await moves.start_move(call.engine, call.caller, source, destination, rate)
@@ -84,7 +84,7 @@ def _handle(task: MoveTask) -> str:
 def _read_handle(handle: str) -> tuple[UUID, str]:
     """(task id, ARN of its source) of a handle."""
     try:
-        if len(handle) > _LONGEST_HANDLE:
+        if len(handle) > AWS.move_handle_length:
             raise ValueError(handle)
         content = orjson.loads(b64decode(handle, validate=True))
         source_arn = content["sourceArn"]

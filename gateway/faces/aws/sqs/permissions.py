@@ -8,6 +8,7 @@ import orjson
 
 from gateway.faces.aws import permissions
 from gateway.faces.aws.face import Binding, Call
+from gateway.faces.aws.limits import AWS
 from gateway.operations.limits import Limits
 from gateway.operations.queues import queues
 from protocol import names
@@ -61,17 +62,17 @@ async def add_permission(call: Call) -> None:
             raise _bad_label(label, "Already exists.")
         policy["Statement"].append(statement)
         text = orjson.dumps(policy)
-        if len(text) > limits.policy_bytes:
-            raise OverLimit(f"The policy is larger than {limits.policy_bytes} bytes.")
+        if len(text) > AWS.policy_bytes:
+            raise OverLimit(f"The policy is larger than {AWS.policy_bytes} bytes.")
         return {**attributes, "Policy": text.decode()}
 
     await queues.change_attributes(call.engine, call.caller, queue, add)
 
 
 def _check_actions(actions: Sequence[str], limits: Limits) -> None:
-    if len(actions) > limits.permission_actions:
+    if len(actions) > AWS.permission_actions:
         raise OverLimit(
-            f"{len(actions)} Actions were found, maximum allowed is {limits.permission_actions}."
+            f"{len(actions)} Actions were found, maximum allowed is {AWS.permission_actions}."
         )
     for action in actions:
         if action in _OF_OWNERS:

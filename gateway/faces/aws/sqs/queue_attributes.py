@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 import orjson
 
+from gateway.faces.aws.limits import AWS
 from gateway.faces.aws.sqs.redrive_policies import (
     normalise_redrive_allow_policy,
     normalise_redrive_policy,
@@ -104,7 +105,7 @@ def _policy(name: str, text: str) -> str:
         raise _invalid(name) from None
     if not isinstance(document, dict) or names.invalid_characters(compact):
         raise _invalid(name)
-    if len(compact.encode()) > LIMITS.policy_bytes:
+    if len(compact.encode()) > AWS.policy_bytes:
         raise _invalid(name)
     return compact
 

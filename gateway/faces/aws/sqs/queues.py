@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 
 from gateway.faces.aws.face import Binding, Call, Members
+from gateway.faces.aws.limits import AWS
 from gateway.faces.aws.sqs import queue_attributes
 from gateway.faces.aws.sqs.pages import last_of, page_size
 from gateway.faces.aws.sqs.redrive_policies import target_of, worded
@@ -84,7 +85,7 @@ async def list_queues(call: Call) -> Members:
     """Live queues by name, in byte order. Without MaxResults there is no next page."""
     caller = call.caller
     max_results = call.members.get("MaxResults")
-    size = page_size(max_results, call.engine.limits.list_queues_page)
+    size = page_size(max_results, AWS.queues_page)
     after = last_of("queues", call.members.get("NextToken"))
     prefix = call.members.get("QueueNamePrefix") or ""
     if _PREFIX.fullmatch(prefix) is None:
@@ -107,7 +108,7 @@ async def list_dead_letter_source_queues(call: Call) -> Members:
     """The queues whose redrive policy names this queue, oldest first."""
     queue = await call.queue()
     max_results = call.members.get("MaxResults")
-    size = page_size(max_results, call.engine.limits.list_queues_page)
+    size = page_size(max_results, AWS.queues_page)
     last = last_of("sources", call.members.get("NextToken")) or "0"
     if not last.isdigit() or len(last) > 9:
         raise InvalidParameterValue("Invalid or expired next token.")

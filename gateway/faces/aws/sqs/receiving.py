@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from gateway.faces.aws.limits import AWS
 from gateway.faces.aws.sqs.receipts import check_visibility
 from gateway.operations.identifiers import bad_id
 from gateway.operations.queues.receiving import Receiving
@@ -36,10 +37,10 @@ def receive_message(
     maximum = request.max_messages
     if maximum is None:
         maximum = 1
-    elif not 1 <= maximum <= limits.receive_messages:
+    elif not 1 <= maximum <= AWS.received_messages:
         raise InvalidParameterValue(
             f"Value {maximum} for parameter MaxNumberOfMessages is invalid. Reason: Must be "
-            f"between 1 and {limits.receive_messages}, if provided."
+            f"between 1 and {AWS.received_messages}, if provided."
         )
     wait = request.wait_seconds
     if wait is None:

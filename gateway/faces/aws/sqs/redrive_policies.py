@@ -8,7 +8,7 @@ from typing import Any
 
 import orjson
 
-from gateway.operations.limits import LIMITS
+from gateway.faces.aws.limits import AWS
 from protocol import arns
 from protocol.errors import Malformed
 from storage.errors import DeadLetterQueueUnfit, InvalidParameterValue
@@ -49,7 +49,7 @@ def normalise_redrive_policy(text: str) -> str:
     if count is None:
         reason = (
             f"Invalid value for maxReceiveCount: {policy[_COUNT]}, valid values are from 1 to "
-            f"{LIMITS.max_receive_count} both inclusive."
+            f"{AWS.max_receive_count} both inclusive."
         )
         raise _invalid(name, text, reason)
     if _queue_arn(policy[_TARGET]) is None:
@@ -63,7 +63,7 @@ def _receive_count(value: object) -> int | None:
         value = int(value)
     if isinstance(value, bool) or not isinstance(value, int):
         return None
-    return value if 1 <= value <= LIMITS.max_receive_count else None
+    return value if 1 <= value <= AWS.max_receive_count else None
 
 
 def _queue_arn(value: object) -> arns.Arn | None:
@@ -97,8 +97,8 @@ def normalise_redrive_allow_policy(text: str) -> str:
 def _normalise_by_queue(name: str, text: str, sources: object) -> str:
     if not isinstance(sources, list) or not sources:
         raise _invalid(name, text, "sourceQueueArns is required when redrivePermission is byQueue.")
-    if len(sources) > LIMITS.redrive_allow_sources:
-        reason = f"sourceQueueArns cannot have more than {LIMITS.redrive_allow_sources} entries."
+    if len(sources) > AWS.redrive_allow_sources:
+        reason = f"sourceQueueArns cannot have more than {AWS.redrive_allow_sources} entries."
         raise _invalid(name, text, reason)
     if any(_queue_arn(source) is None for source in sources):
         raise _invalid(name, text, "sourceQueueArns must be ARNs of queues.")

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import orjson
 
 from gateway.faces.aws import message_attributes
+from gateway.faces.aws.limits import AWS
 from gateway.operations.identifiers import bad_id
 from gateway.operations.queues import sending
 from gateway.operations.queues.message_attributes import Values
@@ -158,9 +159,9 @@ def send_messages(
         else:
             outcomes.append(sent)
             good.append(new)
-    if total > engine.limits.batch_bytes:
+    if total > AWS.batch_bytes:
         raise BatchRequestTooLong(
-            f"Batch requests cannot be longer than {engine.limits.batch_bytes} bytes. "
+            f"Batch requests cannot be longer than {AWS.batch_bytes} bytes. "
             f"You have sent {total} bytes."
         )
     if good:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from gateway.faces.aws.face import Binding, Call, Members
-from gateway.faces.aws.tags import MOST, Rules, removing
+from gateway.faces.aws.limits import AWS
+from gateway.faces.aws.tags import Rules, removing
 from gateway.operations.queues import queues
 from storage.errors import InvalidParameterValue, MissingParameter
 
@@ -11,7 +12,7 @@ from storage.errors import InvalidParameterValue, MissingParameter
 def rules(queue_name: str) -> Rules:
     """Of tags of the queue of that name."""
     return Rules(
-        MOST,
+        AWS.tags,
         lambda: InvalidParameterValue(f"Too many tags added for queue {queue_name}."),
         lambda: InvalidParameterValue("Tag keys must be between 1 and 128 characters in length."),
         lambda: InvalidParameterValue("Tag values must be between 0 and 256 characters in length."),
