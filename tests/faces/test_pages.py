@@ -42,6 +42,13 @@ OTHERS = (
 )
 
 
+@pytest.fixture(scope="module")
+def server() -> Iterator[Server]:
+    """A gateway of this module: one with a thousand queues counts new ones together."""
+    with Server() as running:
+        yield running
+
+
 @pytest.fixture
 def hook() -> Iterator[WebHook]:
     with WebHook() as hook:

@@ -7,11 +7,10 @@ from typing import Any, cast
 
 import pytest
 
-from gateway.faces.aws.face import Call
 from gateway.faces.aws.sqs import message_members as sqs_messages
 from gateway.http.auth import Authenticator
 from gateway.http.request_heads import RequestHeads
-from gateway.operations.caller import Caller
+from gateway.operations.queues.queue_cache import QueueCache
 from tests.faces.clients import authorization
 
 
@@ -67,30 +66,20 @@ def test_wanted_attributes() -> None:
         assert selection.of(f'{{"{names[0]}":1,"other":2}}') == {names[0]: 1}
 
 
-class _Queues:
-    """The one queue that there is, under whatever name."""
-
-    def __init__(self) -> None:
-        self.queue: Any = SimpleNamespace(queue_id=1)
-        self.by_url: dict[Any, Any] = {}
-
-    async def find(self, *_: str) -> Any:
-        return self.queue
-
-    def by_id(self, _: int) -> Any:
-        return self.queue
-
-
 @pytest.mark.parametrize(("before", "length", "after"), [(0, 512, 1), (0, 513, 0), (50_000, 60, 1)])
-async def test_queue_urls(before: int, length: int, after: int) -> None:
-    queues = _Queues()
-    queues.by_url = dict.fromkeys(range(before))
+def test_queue_urls(before: int, length: int, after: int) -> None:
+    queues = QueueCache(cast(Any, None))
+    queue: Any = SimpleNamespace(queue_id=1, account_id="1", region="r", name="orders")
+    queues.keep(queue)
+    queues.by_url = {("1", "r", str(number)): queue for number in range(before)}
     url = "http://host/000000000000/orders"
     url = url.replace("host", "h" * (length - len(url) + 4))
-    engine = cast(Any, SimpleNamespace(queues=queues))
-    call = Call(engine, Caller("1", "r", "1"), {"QueueUrl": url}, cast(Any, None), cast(Any, None))
-    assert await call.queue() is queues.queue
-    assert await call.queue() is queues.queue
+    for _ in range(2):
+        queues.remember("1", "r", url, queue)
+    assert len(queues.by_url) == after
+    # One that the cache does not have any more may have another's name.
+    other: Any = SimpleNamespace(queue_id=2)
+    queues.remember("1", "r", "http://h/1/other", other)
     assert len(queues.by_url) == after
 
 

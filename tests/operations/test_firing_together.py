@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import AsyncIterator, Iterable
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -80,15 +81,7 @@ async def test_many_workers_fire_each_time_once(
     workers = []
     for database in databases:
         await database.open()
-        engine = Engine(
-            **{
-                name: getattr(store.engine, name)
-                for name in Engine.__dataclass_fields__
-                if name not in ("database", "queues")
-            },
-            database=database,
-            queues=QueueCache(database),
-        )
+        engine = replace(store.engine, database=database, queues=QueueCache(database))
         worker = FireSchedules(
             database,
             store.clock,

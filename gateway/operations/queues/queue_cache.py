@@ -80,10 +80,11 @@ class QueueCache:
         async with self._database.transaction() as tx:
             queue = await queues.find(tx, *key)
         if queue is not None and epoch == self._epoch:
-            self._keep(queue)
+            self.keep(queue)
         return queue
 
-    def _keep(self, queue: Queue) -> None:
+    def keep(self, queue: Queue) -> None:
+        """Know the queue by its name and its id."""
         if len(self._by_name) >= _MOST:
             self.clear()
         self._by_name[queue.account_id, queue.region, queue.name] = queue
@@ -108,7 +109,7 @@ class QueueCache:
                 for queue in loaded:
                     found[account_id, region, queue.name] = queue
                     if epoch == self._epoch:
-                        self._keep(queue)
+                        self.keep(queue)
         return found
 
     def remember(self, account_id: str, region: str, url: str, queue: Queue) -> None:
