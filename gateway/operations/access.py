@@ -7,16 +7,16 @@ on every face: it is the one vocabulary of AWS that operations use.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NewType, Protocol
 
 from protocol import arns, names
+from protocol.arns import Arn
 from storage.errors import AccessDenied, QueueDoesNotExist
 
 if TYPE_CHECKING:
     from gateway.operations.caller import Caller
     from gateway.operations.engine import Engine
     from gateway.operations.topics.topic_cache import Audience
-    from protocol.arns import Arn
     from storage.model import Queue
 
 
@@ -36,6 +36,8 @@ def check_right(engine: Engine, caller: Caller, right: str, arn: str) -> None:
         engine.authority.check(caller, right, arn)
 
 
+GrantedTopic = NewType("GrantedTopic", Arn)
+"""Where a topic is that the caller may do something with: operations take no other address."""
 SEND = "sqs:SendMessage"
 """What whoever has something sent to a queue needs for it."""
 PUBLISH = "sns:Publish"
@@ -94,6 +96,12 @@ async def find_own_queue(engine: Engine, caller: Caller, right: str, name: str) 
     return queue
 
 
+def granted_topic(engine: Engine, caller: Caller, right: str, arn: Arn) -> GrantedTopic:
+    """The topic of that ARN, if there is one, for whoever has the right. Raises AccessDenied."""
+    check_right(engine, caller, right, arns.topic_arn(arn.region, arn.account_id, arn.resource))
+    return GrantedTopic(arn)
+
+
 def known_audience(engine: Engine, caller: Caller, right: str, arn: str) -> Audience | None:
     """Who gets what is published to that topic, if this process knows it; None also for whoever may
     not: ``find_audience`` refuses."""
@@ -105,9 +113,8 @@ def known_audience(engine: Engine, caller: Caller, right: str, arn: str) -> Audi
 
 async def find_audience(engine: Engine, caller: Caller, right: str, arn: Arn) -> Audience:
     """Who gets what is published to that topic. Raises NotFound and AccessDenied."""
-    text = arns.topic_arn(arn.region, arn.account_id, arn.resource)
-    check_right(engine, caller, right, text)
-    return await engine.topics.find(arn.account_id, arn.region, arn.resource)
+    topic = granted_topic(engine, caller, right, arn)
+    return await engine.topics.find(topic.account_id, topic.region, topic.resource)
 
 
 async def find_event_audience(engine: Engine, caller: Caller, key: str) -> Audience:

@@ -9,6 +9,7 @@ from typing import Any
 from gateway.faces.aws.face import Call
 from gateway.faces.aws.sns.bindings import BINDINGS
 from gateway.faces.requests import Request
+from gateway.operations.access import GrantedTopic
 from gateway.operations.caller import Caller
 from gateway.operations.engine import Engine
 from gateway.operations.topics.live_topics import find_topic
@@ -49,7 +50,7 @@ async def create_topic(engine: Engine, caller: Caller, request: CreateTopic) -> 
         Tags=tags,
         DataProtectionPolicy=request.data_protection_policy,
     )
-    return await find_topic(engine, parse_topic(made["TopicArn"]))
+    return await find_topic(engine, GrantedTopic(parse_topic(made["TopicArn"])))
 
 
 async def delete_topic(engine: Engine, caller: Caller, arn: str | None) -> None:

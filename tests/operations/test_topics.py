@@ -19,6 +19,7 @@ from gateway.faces.aws.sns.errors import (
     ValidationFailed,
 )
 from gateway.faces.aws.sns.tags import checked_tags
+from gateway.operations.access import GrantedTopic
 from gateway.operations.caller import Caller
 from gateway.operations.engine import Engine
 from gateway.operations.topics.topics import delete
@@ -535,7 +536,7 @@ async def test_topic_that_archives_is_not_deleted(
 ) -> None:
     topic = await make_topic("news.fifo", ArchivePolicy=ARCHIVE)
     with pytest.raises(TopicKeepsArchive):
-        await delete(engine, caller, parse_topic(topic.arn))
+        await delete(engine, caller, GrantedTopic(parse_topic(topic.arn)))
     with refused("Invalid parameter: .*ArchivePolicy.*"):
         await delete_topic(engine, caller, topic.arn)
     await put(engine, caller, topic, "ArchivePolicy", "{}")

@@ -8,6 +8,7 @@ from random import Random
 from typing import Any
 
 from gateway.faces.aws.sns import publish_checks
+from gateway.operations.access import GrantedTopic
 from gateway.operations.engine import Engine
 from gateway.operations.topics.live_topics import find_topic
 from gateway.operations.topics.preparing import Publisher
@@ -62,7 +63,7 @@ class Topics:
         attributes = {"RawMessageDelivery": "true"}
         if wanted:
             attributes["FilterPolicy"] = f'{{"kind":["{wanted}"]}}'
-        stored = await find_topic(engine, parse_topic(topic.arn))
+        stored = await find_topic(engine, GrantedTopic(parse_topic(topic.arn)))
         request = Subscribe("sqs", arn, attributes, lambda _: True)
         topic.arns[queue] = (await subscribe(engine, CALLER, stored, request)).arn
         topic.subscribers[queue] = wanted

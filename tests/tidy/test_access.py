@@ -46,6 +46,11 @@ def test_nobody_else_finds_queues_and_topics() -> None:
     assert wrong == []
 
 
+def test_nobody_else_grants_a_topic() -> None:
+    granting = {str(one) for one in product() if "GrantedTopic(" in one.text}
+    assert granting == {_ACCESS}
+
+
 def test_each_exception_is_one() -> None:
     found = {str(source) for source in product() if [*finds(source)]}
     assert found >= WITHOUT_A_CALLER.keys()

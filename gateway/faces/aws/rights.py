@@ -14,6 +14,21 @@ from protocol.sqs_shapes import SQS
 _OF_QUEUES = {name for name, action in SQS.actions.items() if "QueueUrl" in action.input.members}
 _FOUND: Mapping[str, set[str]] = {
     "sqs": _OF_QUEUES | {"GetQueueUrl"},
+    "sns": {
+        "AddPermission",
+        "DeleteTopic",
+        "GetDataProtectionPolicy",
+        "GetTopicAttributes",
+        "ListSubscriptionsByTopic",
+        "ListTagsForResource",
+        "PublishBatch",
+        "PutDataProtectionPolicy",
+        "RemovePermission",
+        "SetTopicAttributes",
+        "Subscribe",
+        "TagResource",
+        "UntagResource",
+    },
     "sts": {"GetCallerIdentity"},
 }
 """Actions that find a queue or a topic, or that everybody may do."""
@@ -39,4 +54,6 @@ def resource_of(service: str, action: str, members: Mapping[str, Any]) -> str | 
     account. None: the right is asked for when it is found."""
     if action in _FOUND.get(service, ()):
         return None
-    return next((str(members[name]) for name in _ARNS if members.get(name)), "")
+    arn: str = next((members[name] for name in _ARNS if members.get(name)), "")
+    # A subscription is its topic's, as in IAM.
+    return arn.rpartition(":")[0] if arn and arn == members.get("SubscriptionArn") else arn

@@ -4,23 +4,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from protocol.arns import Arn
 from storage.errors import NotFound
 from storage.model import Topic
 from storage.topics import topics
 
 if TYPE_CHECKING:
+    from gateway.operations.access import GrantedTopic
     from gateway.operations.engine import Engine
     from storage.database import Transaction
 
 
-async def find_topic(engine: Engine, arn: Arn) -> Topic:
+async def find_topic(engine: Engine, arn: GrantedTopic) -> Topic:
     """The topic as the database has it now, whoever owns it. Raises NotFound."""
     async with engine.database.transaction() as tx:
         return await current_topic(tx, arn)
 
 
-async def current_topic(tx: Transaction, arn: Arn) -> Topic:
+async def current_topic(tx: Transaction, arn: GrantedTopic) -> Topic:
     """The topic as it is now. Raises NotFound."""
     topic = await topics.find(tx, arn.account_id, arn.region, arn.resource)
     if topic is None:
@@ -28,7 +28,7 @@ async def current_topic(tx: Transaction, arn: Arn) -> Topic:
     return topic
 
 
-async def locked_topic(tx: Transaction, arn: Arn) -> Topic:
+async def locked_topic(tx: Transaction, arn: GrantedTopic) -> Topic:
     """The topic as it is now, unchanged by others until the transaction ends. Raises NotFound."""
     topic = await topics.lock(tx, (await current_topic(tx, arn)).topic_id)
     if topic is None:

@@ -14,8 +14,8 @@ from storage.model import Topic
 from storage.topics import topics
 
 if TYPE_CHECKING:
+    from gateway.operations.access import GrantedTopic
     from gateway.operations.engine import Engine
-    from protocol.arns import Arn
 
 _CREATE_ATTEMPTS = 5
 
@@ -68,7 +68,7 @@ async def create(engine: Engine, caller: Caller, request: CreateTopic) -> Create
     raise Unavailable("The topic is being created and deleted by others.")
 
 
-async def delete(engine: Engine, caller: Caller, arn: Arn) -> None:
+async def delete(engine: Engine, caller: Caller, arn: GrantedTopic) -> None:
     """Delete the topic and its subscriptions; nothing happens when there is none.
 
     From the commit on nothing is published to it. What was published before and waits for a web
@@ -102,7 +102,7 @@ class Described(NamedTuple):
     oldest_archived_at: datetime | None
 
 
-async def describe(engine: Engine, arn: Arn) -> Described:
+async def describe(engine: Engine, arn: GrantedTopic) -> Described:
     """Raises NotFound."""
     oldest = None
     async with engine.database.transaction() as tx:
@@ -115,7 +115,7 @@ async def describe(engine: Engine, arn: Arn) -> Described:
 
 
 async def change_attributes(
-    engine: Engine, caller: Caller, arn: Arn, change: Callable[[Topic], Mapping[str, str]]
+    engine: Engine, caller: Caller, arn: GrantedTopic, change: Callable[[Topic], Mapping[str, str]]
 ) -> None:
     """Replace the attributes by what ``change`` makes of the topic, which nobody else changes
     meanwhile. Raises NotFound, and what it raises."""
@@ -131,7 +131,7 @@ async def change_attributes(
 async def change_tags(
     engine: Engine,
     caller: Caller,
-    arn: Arn,
+    arn: GrantedTopic,
     change: Callable[[Mapping[str, str]], Mapping[str, str]],
 ) -> None:
     """The same of its tags."""
@@ -141,14 +141,14 @@ async def change_tags(
     engine.wakeups.topic_changed(topic.topic_id)
 
 
-async def data_protection_policy(engine: Engine, arn: Arn) -> str | None:
+async def data_protection_policy(engine: Engine, arn: GrantedTopic) -> str | None:
     """The topic's policy as it was put; None: it has none. Raises NotFound."""
     async with engine.database.transaction() as tx:
         topic = await current_topic(tx, arn)
         return await topics.data_protection_policy(tx, topic.topic_id)
 
 
-async def set_data_protection_policy(engine: Engine, arn: Arn, policy: str | None) -> None:
+async def set_data_protection_policy(engine: Engine, arn: GrantedTopic, policy: str | None) -> None:
     """Replace the topic's policy. Raises NotFound."""
     async with engine.database.transaction() as tx:
         topic = await locked_topic(tx, arn)

@@ -13,7 +13,7 @@ from gateway.faces.aws.sns.errors import (
     InvalidParameter,
     ValidationFailed,
 )
-from gateway.faces.aws.sns.topic_arns import checked_topic_arn
+from gateway.faces.aws.sns.topic_arns import asked_topic
 from gateway.faces.aws.sns.topic_attributes import effective_policy
 from gateway.operations.topics import topics
 from protocol import names
@@ -39,7 +39,7 @@ _ACTIONS = frozenset(
 
 async def add_permission(call: Call) -> None:
     """Add a statement that allows the accounts these actions on the topic."""
-    arn = checked_topic_arn(call.caller, call.members.get("TopicArn"))
+    arn = asked_topic(call)
     label = _checked_label(call.members.get("Label"))
     accounts = call.members.get("AWSAccountId")
     actions = call.members.get("ActionName")
@@ -84,7 +84,7 @@ def _with(topic: Topic, policy: permissions.Policy) -> Mapping[str, str]:
 
 async def remove_permission(call: Call) -> None:
     """Remove the statements with that label, if there are any. The policy stays, even empty."""
-    arn = checked_topic_arn(call.caller, call.members.get("TopicArn"))
+    arn = asked_topic(call)
     label = _checked_label(call.members.get("Label"))
 
     def remove(topic: Topic) -> Mapping[str, str]:

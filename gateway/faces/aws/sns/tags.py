@@ -13,7 +13,7 @@ from gateway.faces.aws.sns.errors import (
     TagLimitExceeded,
     ValidationFailed,
 )
-from gateway.faces.aws.sns.topic_arns import checked_topic_arn, find_topic
+from gateway.faces.aws.sns.topic_arns import asked_topic, find_topic
 from gateway.faces.aws.tags import Rules, removing
 from gateway.operations.topics import topics
 from storage.errors import (
@@ -53,7 +53,7 @@ def _resource() -> Iterator[None]:
 
 
 async def tag_resource(call: Call) -> None:
-    arn = checked_topic_arn(call.caller, call.members.get("ResourceArn"), "resourceArn")
+    arn = asked_topic(call, "resourceArn")
     tags = call.members.get("Tags")
     if tags is None:
         raise ValidationFailed("tags")
@@ -63,7 +63,7 @@ async def tag_resource(call: Call) -> None:
 
 
 async def untag_resource(call: Call) -> None:
-    arn = checked_topic_arn(call.caller, call.members.get("ResourceArn"), "resourceArn")
+    arn = asked_topic(call, "resourceArn")
     keys = call.members.get("TagKeys")
     if keys is None:
         raise ValidationFailed("tagKeys")

@@ -7,6 +7,7 @@ from gateway.faces.aws.sns.errors import (
     InvalidParameter,
     ValidationFailed,
 )
+from gateway.operations.access import GrantedTopic, granted_topic
 from gateway.operations.caller import Caller
 from gateway.operations.topics import live_topics
 from protocol import arns
@@ -36,7 +37,14 @@ def checked_topic_arn(caller: Caller, topic_arn: str | None, member: str = "topi
     return arn
 
 
+def asked_topic(call: Call, member: str = "topicArn") -> GrantedTopic:
+    """The topic that the request names, for whoever has the right to the action. Raises what
+    ``checked_topic_arn`` raises, and AccessDenied."""
+    given = call.members.get(member[0].upper() + member[1:])
+    arn = checked_topic_arn(call.caller, given, member)
+    return granted_topic(call.engine, call.caller, call.right, arn)
+
+
 async def find_topic(call: Call, member: str = "topicArn") -> Topic:
     """The topic as the database has it now, whoever owns it. Raises NotFound."""
-    given = call.members.get(member[0].upper() + member[1:])
-    return await live_topics.find_topic(call.engine, checked_topic_arn(call.caller, given, member))
+    return await live_topics.find_topic(call.engine, asked_topic(call, member))
