@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any, NamedTuple
+from urllib.parse import urlencode
 
 from msgspec import Struct
 
@@ -46,6 +48,19 @@ class Call:
 
 
 Handler = Callable[[Call], Awaitable[Answer]]
+
+PAGED = {"Link": 'The next page, rel="next"; absent on the last one.'}
+"""What comes with a listing, for `Answered.headers`."""
+
+
+def next_page(place: str, **parameters: Any) -> dict[str, str]:
+    """The header that leads to the rest of a listing; parameters that are None are left out."""
+    given = {
+        name: value.isoformat() if isinstance(value, datetime) else value
+        for name, value in parameters.items()
+        if value is not None
+    }
+    return {"link": f'<{place}?{urlencode(given)}>; rel="next"'}
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,8 +100,9 @@ class Endpoint:
     resource: str = field(default="", kw_only=True)
     """What it needs the right to: the end of its ARN, in which parameters of the path may be, such
     as ``schedule/{name}``. Empty: a queue or a topic, and the handler finds it by ``access``."""
-    refusals: tuple[int, ...] = ()
-    """Statuses of refusals beside 400, 403, 413 and 503, which all have."""
+    refusals: tuple[int, ...] = (404,)
+    """Statuses of refusals beside 400, 403, 413 and 503, which all have. Most are about something
+    that may not be there."""
     path_params: type[Struct] | None = None
     query: type[Struct] | None = None
     body: Any = None

@@ -236,6 +236,7 @@ class JsonFace:
             self._get_document,
             (Answered(200, dict[str, Any], "The document."),),
             right="",
+            refusals=(),
             public=True,
         )
 

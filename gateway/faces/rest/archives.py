@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from datetime import datetime
 from typing import Annotated
-from urllib.parse import urlencode
 
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
-from gateway.faces.json.endpoints import Answer, Answered, Call, Endpoint
+from gateway.faces.json.endpoints import PAGED, Answer, Answered, Call, Endpoint, next_page
 from gateway.faces.rest.messages import JsonMessage, MessageId, MessagePath
-from gateway.faces.rest.queues import ArchiveDays, QueuePath, QueueShown, queue_of, shown
-from gateway.faces.rest.words import QueueName
+from gateway.faces.rest.queues import EXAMPLE, ArchiveDays, QueuePath, QueueShown, queue_of, shown
+from gateway.faces.rest.words import BIGGEST_ID, QueueName
 from gateway.operations.access import SEND, find_own_queue
 from gateway.operations.limits import LIMITS
 from gateway.operations.queues import archives
@@ -20,12 +19,11 @@ from storage.errors import InvalidParameterValue
 from storage.model import Archived
 
 _TAG = "archives"
-_MOST_ID = (1 << 63) - 1
 
 Instant = Annotated[datetime, Meta(tz=True)]
 Since = Annotated[Instant | None, Meta(description="Only what was archived then or later.")]
 Until = Annotated[Instant | None, Meta(description="Only what was archived then or earlier.")]
-After = Annotated[int, Meta(ge=0, le=_MOST_ID, description="Only messages behind this id.")]
+After = Annotated[int, Meta(ge=0, le=BIGGEST_ID, description="Only messages behind this id.")]
 
 
 class QueueChange(Struct, forbid_unknown_fields=True):
@@ -138,15 +136,14 @@ async def _list(call: Call) -> Answer:
     page = await archives.list_archive(call.engine, call.caller, queue, request)
     headers = {}
     if page.next_id is not None:
-        following: dict[str, str | int] = {"limit": query.limit, "after": page.next_id}
-        if query.since is not None:
-            following["since"] = query.since.isoformat()
-        if query.until is not None:
-            following["until"] = query.until.isoformat()
-        if query.schedule is not None:
-            following["schedule"] = query.schedule
-        place = f"/v1/queues/{queue.name}/archive?{urlencode(following)}"
-        headers["link"] = f'<{place}>; rel="next"'
+        headers = next_page(
+            f"/v1/queues/{queue.name}/archive",
+            limit=query.limit,
+            after=page.next_id,
+            since=query.since,
+            until=query.until,
+            schedule=query.schedule,
+        )
     return Answer(200, [_shown(one) for one in page.messages], headers)
 
 
@@ -188,15 +185,6 @@ async def _clear(call: Call) -> Answer:
     return Answer(200, Cleared(deleted))
 
 
-_QUEUE = {
-    "name": "jobs",
-    "is_partitioned": False,
-    "is_unlogged": False,
-    "created_at": "2030-01-31T09:00:00Z",
-    "fifo": False,
-    "archive": True,
-    "archive_days": 30,
-}
 _KEPT = {
     "id": 1042,
     "message": {"job": "resize", "image": 7},
@@ -217,8 +205,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         "within milliseconds.",
         _TAG,
         _change,
-        (Answered(200, QueueShown, "The queue as it is now.", _QUEUE),),
-        refusals=(404,),
+        (Answered(200, QueueShown, "The queue as it is now.", EXAMPLE),),
         path_params=QueuePath,
         body=QueueChange,
         example={"archive": True, "archive_days": 30},
@@ -240,7 +227,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
                 list[ArchivedMessage],
                 "Archived messages, maybe none.",
                 [_KEPT],
-                headers={"Link": 'The next page, rel="next"; absent on the last one.'},
+                headers=PAGED,
                 links={
                     "getArchivedMessage": {
                         "name": "$request.path.name",
@@ -249,7 +236,6 @@ ENDPOINTS: tuple[Endpoint, ...] = (
                 },
             ),
         ),
-        refusals=(404,),
         path_params=QueuePath,
         query=ArchiveQuery,
         right="sqs:ReceiveMessage",
@@ -263,7 +249,6 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         _TAG,
         _clear,
         (Answered(200, Cleared, "How many were deleted.", {"deleted": 12}),),
-        refusals=(404,),
         path_params=QueuePath,
         query=ClearQuery,
         right="sqs:PurgeQueue",
@@ -277,7 +262,6 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         _TAG,
         _get,
         (Answered(200, ArchivedMessage, "The message.", _KEPT),),
-        refusals=(404,),
         path_params=MessagePath,
         right="sqs:ReceiveMessage",
     ),
@@ -300,7 +284,6 @@ ENDPOINTS: tuple[Endpoint, ...] = (
                 {"replayed": 2, "ids": [2001, 2002], "last_id": None},
             ),
         ),
-        refusals=(404,),
         path_params=QueuePath,
         body=NewReplay,
         example={

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Annotated, Any
-from urllib.parse import urlencode
+from typing import Annotated
 from uuid import UUID
 
 import orjson
-from msgspec import Meta, Raw, Struct
+from msgspec import Meta, Raw, Struct, structs
 
-from gateway.faces.json.endpoints import Answer, Answered, Call, Endpoint
+from gateway.faces.json.endpoints import PAGED, Answer, Answered, Call, Endpoint, next_page
 from gateway.faces.rest.messages import MessageId
 from gateway.faces.rest.queues import QueuePath, queue_of
 from gateway.operations.limits import LIMITS
@@ -167,20 +166,11 @@ async def _browse(call: Call) -> Answer:
     page = await browsing.browse(call.engine, call.caller, queue, request)
     headers = {}
     if page.next is not None:
-        following = urlencode(_asked(query) | {"after": page.next, "as_of": page.as_of})
-        headers["link"] = f'</v1/queues/{queue.name}/browse?{following}>; rel="next"'
+        asked = {name: value for name, value in structs.asdict(query).items() if value is not None}
+        asked |= {"after": page.next, "as_of": page.as_of}
+        headers = next_page(f"/v1/queues/{queue.name}/browse", **asked)
     messages = [_shown(one) for one in page.messages]
     return Answer(200, BrowsedPage(messages, page.next, page.as_of), headers)
-
-
-def _asked(query: BrowseQuery) -> dict[str, str]:
-    """The parameters that were given, as they are written."""
-    given: dict[str, Any] = {name: getattr(query, name) for name in query.__struct_fields__}
-    return {
-        name: value.isoformat() if isinstance(value, datetime) else str(value)
-        for name, value in given.items()
-        if value is not None
-    }
 
 
 def _shown(message: Browsed) -> BrowsedMessage:
@@ -261,16 +251,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         "meaning of their own, and one of another kind of queue is refused.",
         _TAG,
         _browse,
-        (
-            Answered(
-                200,
-                BrowsedPage,
-                "Messages, maybe none.",
-                _PAGE,
-                headers={"Link": 'The next page, rel="next"; absent on the last one.'},
-            ),
-        ),
-        refusals=(404,),
+        (Answered(200, BrowsedPage, "Messages, maybe none.", _PAGE, headers=PAGED),),
         path_params=QueuePath,
         query=BrowseQuery,
         right="sqs:ReceiveMessage",
@@ -299,7 +280,6 @@ ENDPOINTS: tuple[Endpoint, ...] = (
                 },
             ),
         ),
-        refusals=(404,),
         path_params=QueuePath,
         query=RangesQuery,
         right="sqs:ReceiveMessage",

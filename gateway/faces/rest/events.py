@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from datetime import datetime
 from typing import Annotated, Literal
-from urllib.parse import quote, urlencode
+from urllib.parse import quote
 
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
-from gateway.faces.json.endpoints import Answer, Answered, Call, Endpoint
+from gateway.faces.json.endpoints import PAGED, Answer, Answered, Call, Endpoint, next_page
 from gateway.faces.rest.messages import Delay, Headers, JsonMessage, MessageId
 from gateway.faces.rest.queues import QueuePath, queue_of
-from gateway.faces.rest.words import QueueName
+from gateway.faces.rest.words import BIGGEST_ID, QueueName
 from gateway.operations.events import publishing, subscriptions
 from gateway.operations.events.publishing import Event
 from gateway.operations.events.subscriptions import SubscribeToEvents
@@ -26,7 +26,6 @@ from protocol.errors import Malformed
 from storage.model import Subscription
 
 _TAG = "events"
-_BIGGEST = (1 << 63) - 1
 _KEY = r"^[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*$"
 _SEGMENT = r"([A-Za-z0-9_-]+|\*|#)"
 _OBJECT = {"type": "object"}
@@ -51,7 +50,7 @@ Pattern = Annotated[
     ),
 ]
 After = Annotated[
-    int, Meta(ge=0, le=_BIGGEST, description="Where the page before ended: follow its Link.")
+    int, Meta(ge=0, le=BIGGEST_ID, description="Where the page before ended: follow its Link.")
 ]
 Limit = Annotated[int, Meta(ge=1, le=LIMITS.listed, description="At most so many.")]
 
@@ -302,8 +301,7 @@ async def _list_of_queue(call: Call) -> Answer:
 def _listed(page: SubscriptionPage, place: str, limit: int) -> Answer:
     headers = {}
     if page.next_position is not None:
-        following = urlencode({"limit": limit, "after": page.next_position})
-        headers["link"] = f'<{place}?{following}>; rel="next"'
+        headers = next_page(place, limit=limit, after=page.next_position)
     return Answer(200, [_shown(one) for one in page.subscriptions], headers)
 
 
@@ -331,7 +329,6 @@ _PUBLISHED = {
     "deliveries": 1,
     "message_id": "0b9e1c7a-2f5d-4c3e-8a6b-7d8e9f0a1b2c",
 }
-_LINK = {"Link": 'The next page, rel="next"; absent on the last one.'}
 _PATTERN = {"pattern": "$request.path.pattern"}
 
 ENDPOINTS: tuple[Endpoint, ...] = (
@@ -350,6 +347,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         carries_messages=True,
         body=NewEvent,
         example={"message": {"order": 17}, "headers": {"color": "red"}},
+        refusals=(),
         right="sns:Publish",
     ),
     Endpoint(
@@ -396,9 +394,10 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         "To exactly this pattern, the oldest first. Of a topic also those that SNS made.",
         _TAG,
         _list,
-        (Answered(200, list[SubscriptionShown], "Subscriptions.", [_SUBSCRIPTION], headers=_LINK),),
+        (Answered(200, list[SubscriptionShown], "Subscriptions.", [_SUBSCRIPTION], headers=PAGED),),
         path_params=PatternPath,
         query=SubscriptionQuery,
+        refusals=(),
         right="sns:ListSubscriptionsByTopic",
         resource="{pattern}",
     ),
@@ -411,7 +410,6 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         _TAG,
         _unsubscribe,
         (Answered(204, None, "The subscription is deleted."),),
-        refusals=(404,),
         path_params=SubscriptionPath,
         right="sns:Unsubscribe",
         resource="{pattern}",
@@ -424,8 +422,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         "Patterns and SNS topics, the oldest subscription first.",
         _TAG,
         _list_of_queue,
-        (Answered(200, list[SubscriptionShown], "Subscriptions.", [_SUBSCRIPTION], headers=_LINK),),
-        refusals=(404,),
+        (Answered(200, list[SubscriptionShown], "Subscriptions.", [_SUBSCRIPTION], headers=PAGED),),
         path_params=QueuePath,
         query=SubscriptionQuery,
         right="sqs:GetQueueAttributes",

@@ -10,7 +10,7 @@ from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 from gateway.faces.json.endpoints import Answer, Answered, Call, Endpoint
 from gateway.faces.rest.counting import SHORT
 from gateway.faces.rest.queues import QueuePath, queue_of
-from gateway.faces.rest.words import QueueName
+from gateway.faces.rest.words import BIGGEST_ID, QueueName
 from gateway.operations.limits import LIMITS
 from gateway.operations.queues.finishing import change_by_number, finish_by_number
 from gateway.operations.queues.json_messages import (
@@ -30,7 +30,6 @@ from storage.model import Queue, Received, SentMessage
 _TAG = "messages"
 _MOST_SENT = LIMITS.sent_messages
 _ENTRIES_AT_ONCE = 16
-_BIGGEST_ID = (1 << 63) - 1
 _HEADER_NAME = (
     r"^(?!([Aa][Ww][Ss]|[Aa][Mm][Aa][Zz][Oo][Nn])\.)"
     r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*$"
@@ -54,7 +53,7 @@ MessageId = Annotated[
     int,
     Meta(
         ge=1,
-        le=_BIGGEST_ID,
+        le=BIGGEST_ID,
         description="Of a message; unique in its queue.",
         examples=[1042],
     ),
@@ -321,7 +320,6 @@ ENDPOINTS: tuple[Endpoint, ...] = (
                 links={"changeVisibility": _THIS, "deleteMessage": _THIS},
             ),
         ),
-        refusals=(404,),
         path_params=QueuePath,
         carries_messages=True,
         body=NewMessage | Annotated[list[NewMessage], Meta(min_length=1, max_length=_MOST_SENT)],
@@ -364,7 +362,6 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         _TAG,
         _delete_many,
         (Answered(200, Deleted, "What was deleted.", {"deleted": [1042]}),),
-        refusals=(404,),
         path_params=QueuePath,
         body=Ids,
         example={"ids": [1042, 1043]},
@@ -380,7 +377,6 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         _TAG,
         _delete_one,
         (Answered(204, None, "The message is deleted."),),
-        refusals=(404,),
         path_params=MessagePath,
         right="sqs:DeleteMessage",
     ),
@@ -400,7 +396,6 @@ ENDPOINTS: tuple[Endpoint, ...] = (
                 {"id": 1042, "visible_at": "2030-01-31T09:01:00Z"},
             ),
         ),
-        refusals=(404,),
         path_params=MessagePath,
         body=NewTimeout,
         example={"vt": 60},

@@ -53,6 +53,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
             ),
         ),
         body=NewPreviewBody,
+        refusals=(),
         right="",
         example={
             "when": "every weekday at 9am",

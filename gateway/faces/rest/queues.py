@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from datetime import datetime
 from typing import Annotated
-from urllib.parse import urlencode
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from gateway.faces.json.endpoints import Answer, Answered, Call, Endpoint
+from gateway.faces.json.endpoints import PAGED, Answer, Answered, Call, Endpoint, next_page
 from gateway.faces.rest.words import QUEUE_NAME_PATTERN, QueueName
 from gateway.operations.access import find_own_queue
 from gateway.operations.limits import LIMITS
@@ -138,10 +137,12 @@ async def _list(call: Call) -> Answer:
     )
     headers = {}
     if has_more and found:
-        following = {"limit": query.limit, "after": found[-1].name}
-        if query.name_prefix:
-            following["name_prefix"] = query.name_prefix
-        headers["link"] = f'</v1/queues?{urlencode(following)}>; rel="next"'
+        headers = next_page(
+            "/v1/queues",
+            limit=query.limit,
+            after=found[-1].name,
+            name_prefix=query.name_prefix or None,
+        )
     return Answer(200, [shown(queue) for queue in found], headers)
 
 
@@ -177,7 +178,7 @@ async def _delete(call: Call) -> Answer:
     return Answer(204)
 
 
-_QUEUE = {
+EXAMPLE = {
     "name": "jobs",
     "is_partitioned": False,
     "is_unlogged": False,
@@ -215,7 +216,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
                 201,
                 QueueShown,
                 "The queue.",
-                _QUEUE,
+                EXAMPLE,
                 headers={"Location": "Where the queue is."},
                 links={
                     "getQueueMetrics": _NAME,
@@ -240,16 +241,9 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         "By name, in byte order. When there are more, the header Link leads to them.",
         _TAG,
         _list,
-        (
-            Answered(
-                200,
-                list[QueueShown],
-                "Queues.",
-                [_QUEUE],
-                headers={"Link": 'The next page, rel="next"; absent on the last one.'},
-            ),
-        ),
+        (Answered(200, list[QueueShown], "Queues.", [EXAMPLE], headers=PAGED),),
         query=ListQuery,
+        refusals=(),
         right="sqs:ListQueues",
         resource="*",
     ),
@@ -262,7 +256,6 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         _TAG,
         _metrics,
         (Answered(200, QueueMetrics, "The numbers of the queue.", _METRICS),),
-        refusals=(404,),
         path_params=QueuePath,
         right="sqs:GetQueueAttributes",
     ),
@@ -275,7 +268,6 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         _TAG,
         _delete,
         (Answered(204, None, "The queue is deleted."),),
-        refusals=(404,),
         path_params=QueuePath,
         right="sqs:DeleteQueue",
     ),
@@ -288,7 +280,6 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         _TAG,
         _purge,
         (Answered(200, Purged, "How many messages were deleted.", {"deleted": 12}),),
-        refusals=(404,),
         path_params=QueuePath,
         right="sqs:PurgeQueue",
     ),

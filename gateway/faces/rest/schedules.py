@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-from urllib.parse import urlencode
-
 from msgspec import UNSET
 
-from gateway.faces.json.endpoints import Answer, Answered, Call, Endpoint
+from gateway.faces.json.endpoints import PAGED, Answer, Answered, Call, Endpoint, next_page
 from gateway.faces.rest.events import Copy
 from gateway.faces.rest.schedule_shapes import (
     ListedSchedule,
@@ -108,15 +105,14 @@ async def _list(call: Call) -> Answer:
     page = await reading.list_schedules(call.engine, call.caller, request)
     headers = {}
     if page.is_cut_off:
-        following: dict[str, Any] = {
-            "status": query.status,
-            "target_kind": query.target_kind,
-            "name_prefix": query.name_prefix or None,
-            "limit": query.limit,
-            "after": page.schedules[-1].schedule.name,
-        }
-        given = {name: value for name, value in following.items() if value is not None}
-        headers["link"] = f'</v1/schedules?{urlencode(given)}>; rel="next"'
+        headers = next_page(
+            "/v1/schedules",
+            status=query.status,
+            target_kind=query.target_kind,
+            name_prefix=query.name_prefix or None,
+            limit=query.limit,
+            after=page.schedules[-1].schedule.name,
+        )
     return Answer(200, [listed(view) for view in page.schedules], headers)
 
 
@@ -142,8 +138,7 @@ async def _run(call: Call) -> Answer:
     )
 
 
-_LISTED = {
-    "name": "nightly-report",
+_TO_QUEUE = {
     "when": "every weekday at 9am",
     "timezone": "Europe/Berlin",
     "target": {
@@ -152,6 +147,10 @@ _LISTED = {
         "message": {"report": "sales"},
         "headers": {"priority": 5},
     },
+}
+_LISTED = {
+    "name": "nightly-report",
+    **_TO_QUEUE,
     "catchup": False,
     "catchup_limit": 100,
     "failure_threshold": 10,
@@ -175,16 +174,6 @@ _RUN = {
     "messages": [{"queue": "jobs", "id": 17}],
     "scheduled_for": "2030-01-31T11:30:00Z",
     "out_of_band": True,
-}
-_TO_QUEUE = {
-    "when": "every weekday at 9am",
-    "timezone": "Europe/Berlin",
-    "target": {
-        "kind": "queue",
-        "queue_name": "jobs",
-        "message": {"report": "sales"},
-        "headers": {"priority": 5},
-    },
 }
 _TO_TOPIC = {
     "cron": "*/15 * * * *",
@@ -237,16 +226,9 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         "header Link leads to them.",
         _TAG,
         _list,
-        (
-            Answered(
-                200,
-                list[ListedSchedule],
-                "Schedules.",
-                [_LISTED],
-                headers={"Link": 'The next page, rel="next"; absent on the last one.'},
-            ),
-        ),
+        (Answered(200, list[ListedSchedule], "Schedules.", [_LISTED], headers=PAGED),),
         query=ScheduleQuery,
+        refusals=(),
         right="scheduler:ListSchedules",
         resource="schedule/*",
     ),
@@ -259,7 +241,6 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         _TAG,
         _get,
         (Answered(200, ScheduleShown, "The schedule.", _SCHEDULE),),
-        refusals=(404,),
         path_params=SchedulePath,
         right="scheduler:GetSchedule",
         resource="schedule/{name}",
@@ -280,7 +261,6 @@ ENDPOINTS: tuple[Endpoint, ...] = (
                 201, ScheduleShown, "The new schedule.", _SCHEDULE, headers=_LOCATION, links=_LINKS
             ),
         ),
-        refusals=(404,),
         path_params=SchedulePath,
         carries_messages=True,
         body=PutScheduleBody,
@@ -298,7 +278,6 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         _TAG,
         _patch,
         (Answered(200, ScheduleShown, "The schedule.", _SCHEDULE),),
-        refusals=(404,),
         path_params=SchedulePath,
         carries_messages=True,
         body=PatchScheduleBody,
@@ -316,6 +295,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         _delete,
         (Answered(204, None, "There is no such schedule now."),),
         path_params=SchedulePath,
+        refusals=(),
         right="scheduler:DeleteSchedule",
         resource="schedule/{name}",
     ),
@@ -328,7 +308,6 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         _TAG,
         _run,
         (Answered(202, RunShown, "It was fired.", _RUN),),
-        refusals=(404,),
         path_params=SchedulePath,
         right="scheduler:UpdateSchedule",
         resource="schedule/{name}",

@@ -20,6 +20,10 @@ QueueName = Annotated[
 """A queue in a path or a body. Documented, not checked: what none can be called does not exist."""
 
 
+BIGGEST_ID = (1 << 63) - 1
+"""Ids of messages, archived ones and positions are bigints."""
+
+
 class Error(Struct):
     """Why a request was refused. The text says what to change."""
 
