@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from storage.database import Transaction
 
 _SQL = load("clocks/moved_accounts")
-_NEXT_SCHEDULES = _SQL["next_schedules"].text
-_NEXT_DELIVERIES = _SQL["next_deliveries"].text
 
 Holding = Literal["queues", "topics", "move tasks", "replays", "outbox"]
 _HOLDERS: dict[Holding, str] = {
@@ -42,7 +40,7 @@ class NextSchedule(NamedTuple):
 
 async def next_schedules(tx: Transaction, presents: Mapping[str, datetime]) -> list[NextSchedule]:
     """For those of these accounts that have active schedules."""
-    rows = await tx.fetch(_NEXT_SCHEDULES, list(presents), list(presents.values()))
+    rows = await tx.fetch(_SQL["next_schedules"].text, list(presents), list(presents.values()))
     return [NextSchedule(*row) for row in rows]
 
 
@@ -58,5 +56,7 @@ async def next_deliveries(
     tx: Transaction, presents: Mapping[str, datetime], *, most: int
 ) -> list[NextDelivery]:
     """For subscriptions of these accounts, the most overdue first."""
-    rows = await tx.fetch(_NEXT_DELIVERIES, list(presents), list(presents.values()), most)
+    rows = await tx.fetch(
+        _SQL["next_deliveries"].text, list(presents), list(presents.values()), most
+    )
     return [NextDelivery(*row) for row in rows]

@@ -11,7 +11,6 @@ if TYPE_CHECKING:
     from storage.database import Transaction
 
 _SQL = load("clocks/presents")
-_KEEP = _SQL["keep_present"].text
 
 # "QG" in ASCII, and the third use of it.
 _LOCK = (0x5147, 3)
@@ -31,6 +30,6 @@ class Present(NamedTuple):
 
 async def keep(tx: Transaction, at_least: datetime | None) -> Present:
     """Nobody's present will lie before this one, nor before ``at_least``."""
-    row = await tx.fetchrow(_KEEP, *_LOCK, at_least)
+    row = await tx.fetchrow(_SQL["keep_present"].text, *_LOCK, at_least)
     assert row is not None
     return Present(row["clock"], row["present"])

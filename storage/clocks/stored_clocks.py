@@ -13,9 +13,6 @@ if TYPE_CHECKING:
     from storage.database import Transaction
 
 _SQL = load("clocks/stored_clocks")
-_READ_CLOCK = _SQL["read_clock"].text
-_HOLD_CLOCK = _SQL["hold_clock"].text
-_WRITE = _SQL["write_settings"].text
 
 _AHEAD = "clock_ahead_seconds"
 _MOVES = "clock_moves"
@@ -66,7 +63,7 @@ class StoredClock(NamedTuple):
 
 async def clock(tx: Transaction) -> StoredClock:
     """Where the clock of every process on this database stands."""
-    row = await tx.fetchrow(_READ_CLOCK, _AHEAD, _MOVES, _FROZEN, _ACCOUNTS)
+    row = await tx.fetchrow(_SQL["read_clock"].text, _AHEAD, _MOVES, _FROZEN, _ACCOUNTS)
     assert row is not None
     accounts = json.loads(row["accounts"] or "{}")
     return StoredClock(
@@ -82,7 +79,7 @@ def _standing(ahead_seconds: float, frozen: list[float] | None) -> Standing:
 
 async def hold_clock(tx: Transaction) -> StoredClock:
     """The same, and until the end of the transaction nobody else moves it."""
-    await tx.execute(_HOLD_CLOCK, _AHEAD)
+    await tx.execute(_SQL["hold_clock"].text, _AHEAD)
     return await clock(tx)
 
 
@@ -97,5 +94,7 @@ async def move_clock(tx: Transaction, moved: StoredClock) -> None:
         _FROZEN: moved.common.frozen,
         _ACCOUNTS: moved.accounts,
     }
-    await tx.execute(_WRITE, list(values), [json.dumps(value) for value in values.values()])
+    await tx.execute(
+        _SQL["write_settings"].text, list(values), [json.dumps(value) for value in values.values()]
+    )
     await tell_clock_moved(tx, moved.moves)

@@ -19,16 +19,6 @@ if TYPE_CHECKING:
     from storage.model import NewDelivery
 
 _SQL = load("deliveries/deliveries")
-_INSERT = _SQL["insert"].text
-_FIND_HEADS = _SQL["find_heads"].text
-_FIND_POLICIES = _SQL["find_policies"].text
-_HOLD_THROTTLES = _SQL["hold_throttles"].text
-_SET_THROTTLES = _SQL["set_throttles"].text
-_CLAIM = _SQL["claim"].text
-_REMOVE = _SQL["remove"].text
-_RECORD_FAILURES = _SQL["record_failures"].text
-_GIVE_BACK = _SQL["give_back"].text
-_HOLD = _SQL["hold"].text
 
 
 class Head(NamedTuple):
@@ -99,7 +89,9 @@ async def insert(tx: Transaction, now: datetime | None, rows: list[NewDelivery])
     """Write requests that are due at once; after the commit tell ``wakeups.deliveries_written``."""
     if rows:
         *columns, attributes = (list(column) for column in zip(*rows, strict=True))
-        await tx.execute(_INSERT, now, *columns, attributes if any(attributes) else None)
+        await tx.execute(
+            _SQL["insert"].text, now, *columns, attributes if any(attributes) else None
+        )
 
 
 async def find_heads(
@@ -108,14 +100,14 @@ async def find_heads(
     """The next subscriptions behind ``after`` that have pending deliveries, in order of their ids;
     fewer than ``most``: there are no more. The caller has called ``planning.probe_by_key``, as for
     every function below."""
-    return [Head(*row) for row in await tx.fetch(_FIND_HEADS, now, after, most, *whose)]
+    return [Head(*row) for row in await tx.fetch(_SQL["find_heads"].text, now, after, most, *whose)]
 
 
 async def find_policies(
     tx: Transaction, subscription_ids: Collection[UUID]
 ) -> dict[UUID, Policies]:
     """By subscription; one that is gone is missing."""
-    rows = await tx.fetch(_FIND_POLICIES, list(subscription_ids))
+    rows = await tx.fetch(_SQL["find_policies"].text, list(subscription_ids))
     return {
         row["subscription_id"]: Policies(
             row["own_policy"],
@@ -133,7 +125,7 @@ async def hold_throttles(
 ) -> dict[UUID, float]:
     """In how many seconds the next delivery of each may begin; negative: since when. Held until the
     transaction ends; what another worker holds is missing."""
-    rows = await tx.fetch(_HOLD_THROTTLES, now, list(subscription_ids))
+    rows = await tx.fetch(_SQL["hold_throttles"].text, now, list(subscription_ids))
     return {row["subscription_id"]: row["free_in"] for row in rows}
 
 
@@ -142,7 +134,7 @@ async def set_throttles(
 ) -> None:
     """Let the next delivery of each begin in so many seconds."""
     if free_in:
-        await tx.execute(_SET_THROTTLES, now, list(free_in), list(free_in.values()))
+        await tx.execute(_SQL["set_throttles"].text, now, list(free_in), list(free_in.values()))
 
 
 async def claim(
@@ -155,7 +147,7 @@ async def claim(
 ) -> list[Claimed]:
     """Lease up to so many due deliveries of each subscription, passing over ``held_ids``."""
     rows = await tx.fetch(
-        _CLAIM, now, list(limits), list(limits.values()), list(held_ids), lease_seconds
+        _SQL["claim"].text, now, list(limits), list(limits.values()), list(held_ids), lease_seconds
     )
     return [Claimed(*row) for row in rows]
 
@@ -163,7 +155,7 @@ async def claim(
 async def remove(tx: Transaction, leases: Sequence[Lease]) -> None:
     """Delete what was delivered, moved, or is nobody's any more."""
     if leases:
-        await tx.execute(_REMOVE, *_columns(leases))
+        await tx.execute(_SQL["remove"].text, *_columns(leases))
 
 
 async def record_failures(
@@ -172,19 +164,19 @@ async def record_failures(
     """End these leases: due again after the delay, or exhausted."""
     if failures:
         columns = [list(column) for column in zip(*failures, strict=True)]
-        await tx.execute(_RECORD_FAILURES, now, *columns)
+        await tx.execute(_SQL["record_failures"].text, now, *columns)
 
 
 async def give_back(tx: Transaction, now: datetime | None, leases: Sequence[Lease]) -> None:
     """End leases whose attempts were broken off: due at once, and counted as lost."""
     if leases:
-        await tx.execute(_GIVE_BACK, now, *_columns(leases))
+        await tx.execute(_SQL["give_back"].text, now, *_columns(leases))
 
 
 async def hold(tx: Transaction, leases: Sequence[Lease]) -> dict[int, str | None]:
     """Those that are still ours, held until the transaction ends: id -> message attributes, as
     ``NewDelivery`` has them."""
-    rows = await tx.fetch(_HOLD, *_columns(leases))
+    rows = await tx.fetch(_SQL["hold"].text, *_columns(leases))
     return {row["delivery_id"]: row["attributes"] for row in rows}
 
 

@@ -15,12 +15,6 @@ if TYPE_CHECKING:
     from storage.database import Transaction
 
 _SQL = load("deliveries/delivery_inspection")
-_GAUGE = _SQL["gauge"].text
-_LIST_SOME = _SQL["list_some"].text
-_FIND = _SQL["find"].text
-_SUMMARISE = _SQL["summarise"].text
-_REDRIVE = _SQL["redrive"].text
-_DELETE_SOME = _SQL["delete_some"].text
 
 _MOST_COUNTED = 10_000
 _MOST_SUBSCRIPTIONS = 1_000
@@ -86,7 +80,7 @@ class Filter(NamedTuple):
 async def gauges(tx: Transaction, now: datetime | None) -> Gauges:
     """Bounded work at any backlog."""
     await probe_by_key(tx)
-    row = await tx.fetchrow(_GAUGE, now, _MOST_COUNTED, _MOST_SUBSCRIPTIONS)
+    row = await tx.fetchrow(_SQL["gauge"].text, now, _MOST_COUNTED, _MOST_SUBSCRIPTIONS)
     assert row is not None
     return Gauges(*row)
 
@@ -97,14 +91,14 @@ async def list_some(
     """The oldest deliveries that the filter lets pass."""
     topic = wanted.topic or _ANY_TOPIC
     rows = await tx.fetch(
-        _LIST_SOME, now, wanted.state, wanted.only_stuck, *topic, wanted.endpoint, limit
+        _SQL["list_some"].text, now, wanted.state, wanted.only_stuck, *topic, wanted.endpoint, limit
     )
     return [Delivery(*row) for row in rows]
 
 
 async def find(tx: Transaction, delivery_id: int) -> Delivery | None:
     """One delivery with its body."""
-    row = await tx.fetchrow(_FIND, delivery_id)
+    row = await tx.fetchrow(_SQL["find"].text, delivery_id)
     return None if row is None else Delivery(*row)
 
 
@@ -112,7 +106,7 @@ async def summarise(
     tx: Transaction, now: datetime | None, topic: TopicName | None, *, limit: int
 ) -> list[EndpointSummary]:
     """By endpoint, those with the most deliveries first."""
-    rows = await tx.fetch(_SUMMARISE, now, *(topic or _ANY_TOPIC), limit)
+    rows = await tx.fetch(_SQL["summarise"].text, now, *(topic or _ANY_TOPIC), limit)
     return [EndpointSummary(*row) for row in rows]
 
 
@@ -128,7 +122,12 @@ async def redrive(
     """Make the next exhausted deliveries behind ``after`` due again, from the first attempt on, and
     tell the workers; the ids, fewer than ``limit``: there are no more."""
     rows = await tx.fetch(
-        _REDRIVE, now, None if ids is None else list(ids), after, *(topic or _ANY_TOPIC), limit
+        _SQL["redrive"].text,
+        now,
+        None if ids is None else list(ids),
+        after,
+        *(topic or _ANY_TOPIC),
+        limit,
     )
     if rows:
         await tell_deliveries_written(tx)
@@ -146,6 +145,10 @@ async def delete_some(
     """Delete the next exhausted deliveries behind ``after``, or these ids whatever their state; the
     ids that were there, fewer than ``limit``: there are no more."""
     rows = await tx.fetch(
-        _DELETE_SOME, None if ids is None else list(ids), after, *(topic or _ANY_TOPIC), limit
+        _SQL["delete_some"].text,
+        None if ids is None else list(ids),
+        after,
+        *(topic or _ANY_TOPIC),
+        limit,
     )
     return sorted(row["delivery_id"] for row in rows)

@@ -18,13 +18,6 @@ if TYPE_CHECKING:
     from storage.model import Queue
 
 _SQL = load("queues/archives")
-_SCAN = _SQL["scan"].text
-_SCAN_BY_AGE = _SQL["scan_by_age"].text
-_SCAN_IDS = _SQL["scan_ids"].text
-_READ = _SQL["read"].text
-_REMOVE_BEFORE = _SQL["remove_before"].text
-_REMOVE_OUTDATED = _SQL["remove_outdated"].text
-_FIND_OUTDATED = _SQL["find_outdated"].text
 
 _LOOKED_AT = 10_000
 _SOURCE = "DeadLetterQueueSourceArn"
@@ -77,9 +70,9 @@ async def find(
     arguments = (queue_id, *wanted, limit, _LOOKED_AT, most_bytes)
     row = None
     if wanted.since is not None or wanted.until is not None:
-        row = await tx.fetchrow(_SCAN_BY_AGE, *arguments)
+        row = await tx.fetchrow(_SQL["scan_by_age"].text, *arguments)
     if row is None:
-        row = await tx.fetchrow(_SCAN, *arguments)
+        row = await tx.fetchrow(_SQL["scan"].text, *arguments)
     assert row is not None
     return Found(*row)
 
@@ -89,7 +82,7 @@ async def find_ids(
 ) -> Found:
     """Those of these messages that are there, up to ``limit`` and ``most_bytes``."""
     await probe_by_key(tx)
-    row = await tx.fetchrow(_SCAN_IDS, queue_id, sequences, limit, most_bytes)
+    row = await tx.fetchrow(_SQL["scan_ids"].text, queue_id, sequences, limit, most_bytes)
     assert row is not None
     return Found(*row)
 
@@ -97,7 +90,7 @@ async def find_ids(
 async def read(tx: Transaction, queue_id: int, sequences: list[int]) -> list[Archived]:
     """The messages of these numbers, in that order; absent are those that are gone."""
     await probe_by_key(tx)
-    return [Archived(*row) for row in await tx.fetch(_READ, queue_id, sequences)]
+    return [Archived(*row) for row in await tx.fetch(_SQL["read"].text, queue_id, sequences)]
 
 
 async def send_again(
@@ -145,7 +138,7 @@ async def remove_before(
     Fewer than ``limit``: there are no more.
     """
     await probe_by_key(tx)
-    gone: int = await tx.fetchval(_REMOVE_BEFORE, queue_id, before, limit)
+    gone: int = await tx.fetchval(_SQL["remove_before"].text, queue_id, before, limit)
     return gone
 
 
@@ -160,7 +153,7 @@ async def find_outdated(
     """Queues behind ``after_queue_id`` whose archives have something that is to go: it is older
     than they keep it, or they were deleted. Looks at ``limit`` queues that have an archive."""
     await probe_by_key(tx)
-    row = await tx.fetchrow(_FIND_OUTDATED, now, after_queue_id, limit, *whose)
+    row = await tx.fetchrow(_SQL["find_outdated"].text, now, after_queue_id, limit, *whose)
     assert row is not None
     last_queue_id, looked_at, queue_ids, befores = row
     found = [Outdated(*pair) for pair in zip(queue_ids, befores, strict=True)]
@@ -170,5 +163,5 @@ async def find_outdated(
 async def remove_outdated(tx: Transaction, outdated: Outdated, limit: int) -> int:
     """Delete up to ``limit`` of them, but for those that others hold; how many."""
     await probe_by_key(tx)
-    gone: int = await tx.fetchval(_REMOVE_OUTDATED, *outdated, limit)
+    gone: int = await tx.fetchval(_SQL["remove_outdated"].text, *outdated, limit)
     return gone

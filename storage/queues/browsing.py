@@ -16,14 +16,6 @@ if TYPE_CHECKING:
     from storage.model import Queue
 
 _SQL = load("queues/browsing")
-_LAST_STANDARD = _SQL["last_standard"].text
-_LAST_FIFO = _SQL["last_fifo"].text
-_STANDARD_PAGE = _SQL["standard_page"].text
-_FIFO_PAGE = _SQL["fifo_page"].text
-_STANDARD_ENDS = _SQL["standard_ends"].text
-_FIFO_ENDS = _SQL["fifo_ends"].text
-_STANDARD_SAMPLE = _SQL["standard_sample"].text
-_FIFO_SAMPLE = _SQL["fifo_sample"].text
 
 _LOOKED_AT = 20_000
 _MOST_SPLIT = 50_000
@@ -73,13 +65,13 @@ class Page(NamedTuple):
 
 async def last_standard(tx: Transaction) -> int:
     """The highest number drawn so far in standard queues."""
-    last: int = await tx.fetchval(_LAST_STANDARD)
+    last: int = await tx.fetchval(_SQL["last_standard"].text)
     return last
 
 
 async def last_fifo(tx: Transaction) -> int:
     """The highest number drawn so far in FIFO queues."""
-    last: int = await tx.fetchval(_LAST_FIFO)
+    last: int = await tx.fetchval(_SQL["last_fifo"].text)
     return last
 
 
@@ -95,7 +87,7 @@ async def standard_page(
     """A page of a standard queue, by number."""
     await probe_by_key(tx)
     rows = await tx.fetch(
-        _STANDARD_PAGE,
+        _SQL["standard_page"].text,
         now,
         queue.queue_id,
         queue.retention_seconds,
@@ -128,7 +120,7 @@ async def fifo_page(
         after = max(after, Place(wanted.group_id, 0))
         until = min(until, Place(wanted.group_id, LAST))
     rows = await tx.fetch(
-        _FIFO_PAGE,
+        _SQL["fifo_page"].text,
         now,
         queue.queue_id,
         queue.retention_seconds,
@@ -147,12 +139,16 @@ async def fifo_page(
 
 async def standard_ends(tx: Transaction, queue_id: int, as_of: int, parts: int) -> list[Place]:
     """Places that cut a standard queue into parts."""
-    return await _ends(tx, (_STANDARD_ENDS, _STANDARD_SAMPLE), queue_id, as_of, parts)
+    return await _ends(
+        tx, (_SQL["standard_ends"].text, _SQL["standard_sample"].text), queue_id, as_of, parts
+    )
 
 
 async def fifo_ends(tx: Transaction, queue_id: int, as_of: int, parts: int) -> list[Place]:
     """Places that cut a FIFO queue into parts."""
-    return await _ends(tx, (_FIFO_ENDS, _FIFO_SAMPLE), queue_id, as_of, parts)
+    return await _ends(
+        tx, (_SQL["fifo_ends"].text, _SQL["fifo_sample"].text), queue_id, as_of, parts
+    )
 
 
 async def _ends(

@@ -11,9 +11,6 @@ if TYPE_CHECKING:
     from storage.database import Transaction
 
 _SQL = load("queues/depths")
-_DEPTHS = _SQL["depths"].text
-_LIVE = _SQL["live"].text
-_LIVE_TOPICS = _SQL["live_topics"].text
 
 TopicName = tuple[str, str, str]
 """Account, region and name."""
@@ -31,12 +28,12 @@ class Depth(NamedTuple):
 
 async def depths(tx: Transaction, now: datetime | None, most: int) -> list[Depth]:
     """The depths of the ``most`` oldest live queues; bounded work at any depth."""
-    return [Depth(*row) for row in await tx.fetch(_DEPTHS, now, most)]
+    return [Depth(*row) for row in await tx.fetch(_SQL["depths"].text, now, most)]
 
 
 async def live(tx: Transaction, queue_ids: list[int]) -> set[int]:
     """Those of these queues that are not deleted."""
-    return {row[0] for row in await tx.fetch(_LIVE, queue_ids)}
+    return {row[0] for row in await tx.fetch(_SQL["live"].text, queue_ids)}
 
 
 async def live_topics(tx: Transaction, names: list[TopicName]) -> set[TopicName]:
@@ -44,5 +41,6 @@ async def live_topics(tx: Transaction, names: list[TopicName]) -> set[TopicName]
     if not names:
         return set()
     return {
-        tuple(row) for row in await tx.fetch(_LIVE_TOPICS, *map(list, zip(*names, strict=True)))
+        tuple(row)
+        for row in await tx.fetch(_SQL["live_topics"].text, *map(list, zip(*names, strict=True)))
     }

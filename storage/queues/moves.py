@@ -18,15 +18,6 @@ if TYPE_CHECKING:
     from storage.database import Transaction
 
 _SQL = load("queues/moves")
-_START = _SQL["start"].text
-_COUNT_RUNNING = _SQL["count_running"].text
-_FORGET_FINISHED = _SQL["forget_finished"].text
-_LOCK_TASK = _SQL["lock_task"].text
-_LIST_NEWEST = _SQL["list_newest"].text
-_CLAIM = _SQL["claim"].text
-_MOVE_STANDARD_BATCH = _SQL["move_standard_batch"].text
-_ADVANCE = _SQL["advance"].text
-_FINISH = _SQL["finish"].text
 
 # Longer than the pause that any batch earns: at least one message a second is moved.
 _LONGEST_PAUSE_SECONDS = 10.0
@@ -76,7 +67,7 @@ async def start(
 ) -> MoveTask | None:
     """The new task, or None when the source has a running one."""
     row = await tx.fetchrow(
-        _START,
+        _SQL["start"].text,
         now,
         task_id,
         source.queue_id,
@@ -91,31 +82,33 @@ async def start(
 
 async def count_running(tx: Transaction, account_id: str, region: str) -> int:
     """How many tasks run in that account and region."""
-    count: int = await tx.fetchval(_COUNT_RUNNING, account_id, region)
+    count: int = await tx.fetchval(_SQL["count_running"].text, account_id, region)
     return count
 
 
 async def forget_finished(tx: Transaction, source_queue_id: int, *, keep: int) -> None:
     """Drop finished tasks of a source but for those among its ``keep`` newest."""
-    await tx.execute(_FORGET_FINISHED, source_queue_id, keep)
+    await tx.execute(_SQL["forget_finished"].text, source_queue_id, keep)
 
 
 async def lock_task(tx: Transaction, source_queue_id: int, task_id: UUID) -> MoveTask | None:
     """The task, which no batch advances until the transaction ends."""
-    row = await tx.fetchrow(_LOCK_TASK, source_queue_id, task_id)
+    row = await tx.fetchrow(_SQL["lock_task"].text, source_queue_id, task_id)
     return None if row is None else MoveTask(*row)
 
 
 async def list_newest(tx: Transaction, source_queue_id: int, *, limit: int) -> list[MoveTask]:
     """Tasks of a source, the newest first."""
-    return [MoveTask(*row) for row in await tx.fetch(_LIST_NEWEST, source_queue_id, limit)]
+    return [
+        MoveTask(*row) for row in await tx.fetch(_SQL["list_newest"].text, source_queue_id, limit)
+    ]
 
 
 async def claim(
     tx: Transaction, now: datetime | None, whose: Whose = EVERYBODYS
 ) -> ClaimedTask | None:
     """Hold the running task whose next batch is most overdue; None when none is due."""
-    row = await tx.fetchrow(_CLAIM, now, _LONGEST_PAUSE_SECONDS, *whose)
+    row = await tx.fetchrow(_SQL["claim"].text, now, _LONGEST_PAUSE_SECONDS, *whose)
     return None if row is None else ClaimedTask(*row)
 
 
@@ -130,7 +123,7 @@ async def move_standard_batch(
     """Move the next messages of a standard queue that are not in flight."""
     await probe_by_key(tx)
     row = await tx.fetchrow(
-        _MOVE_STANDARD_BATCH,
+        _SQL["move_standard_batch"].text,
         now,
         task.source_queue_id,
         task.last_sequence,
@@ -194,7 +187,7 @@ async def advance(
 ) -> None:
     """Count a batch; the next one begins behind ``last_sequence`` when the rate allows it."""
     await tx.execute(
-        _ADVANCE,
+        _SQL["advance"].text,
         now,
         task.source_queue_id,
         task.task_id,
@@ -213,4 +206,6 @@ async def finish(
     failure_reason: MoveFailure | None = None,
 ) -> None:
     """End a running task."""
-    await tx.execute(_FINISH, now, task.source_queue_id, task.task_id, status, failure_reason)
+    await tx.execute(
+        _SQL["finish"].text, now, task.source_queue_id, task.task_id, status, failure_reason
+    )

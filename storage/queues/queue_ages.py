@@ -12,8 +12,6 @@ if TYPE_CHECKING:
     from storage.database import Transaction
 
 _SQL = load("queues/queue_ages")
-_STANDARD = _SQL["standard"].text
-_FIFO = _SQL["fifo"].text
 _GROUPS_LOOKED_AT = 1_000
 
 
@@ -28,7 +26,7 @@ class Ages(NamedTuple):
 async def standard_ages(tx: Transaction, now: datetime | None, queue_id: int) -> Ages:
     """The ages of a standard queue, in a time that does not depend on its depth."""
     await probe_by_key(tx)
-    row = await tx.fetchrow(_STANDARD, now, queue_id)
+    row = await tx.fetchrow(_SQL["standard"].text, now, queue_id)
     assert row is not None
     return Ages(*row)
 
@@ -37,6 +35,6 @@ async def fifo_ages(tx: Transaction, now: datetime | None, queue_id: int) -> Age
     """The same of a FIFO queue; with more than a thousand groups those of the groups that wait the
     longest."""
     await probe_by_key(tx)
-    row = await tx.fetchrow(_FIFO, now, queue_id, _GROUPS_LOOKED_AT)
+    row = await tx.fetchrow(_SQL["fifo"].text, now, queue_id, _GROUPS_LOOKED_AT)
     assert row is not None
     return Ages(*row)

@@ -21,20 +21,6 @@ if TYPE_CHECKING:
     from storage.database import Transaction
 
 _SQL = load("queues/queues")
-_FIND = _SQL["find"].text
-_FIND_MANY = _SQL["find_many"].text
-_FIND_BY_ID = _SQL["find_by_id"].text
-_LOCK = _SQL["lock"].text
-_CREATE = _SQL["create"].text
-_DELETED_RECENTLY = _SQL["deleted_recently"].text
-_DELETE = _SQL["delete"].text
-_LIST_NAMES = _SQL["list_names"].text
-_SET_ATTRIBUTES = _SQL["set_attributes"].text
-_SET_TAGS = _SQL["set_tags"].text
-_MARK_PURGED = _SQL["mark_purged"].text
-_DEAD_LETTER_SOURCES = _SQL["dead_letter_sources"].text
-_SET_ARCHIVING = _SQL["set_archiving"].text
-_TOTAL_ARRIVED = _SQL["total_arrived"].text
 
 _VISIBILITY_TIMEOUT = "VisibilityTimeout"
 
@@ -139,7 +125,7 @@ def takes_dead_letters_of(queue: Queue, source_arn: str) -> bool:
 
 async def find(tx: Transaction, account_id: str, region: str, name: str) -> Queue | None:
     """The live queue of that name."""
-    row = await tx.fetchrow(_FIND, account_id, region, name)
+    row = await tx.fetchrow(_SQL["find"].text, account_id, region, name)
     return None if row is None else _queue(row)
 
 
@@ -154,18 +140,20 @@ async def find_by_arn(tx: Transaction, arn: str) -> Queue | None:
 
 async def find_many(tx: Transaction, account_id: str, region: str, names: list[str]) -> list[Queue]:
     """The live queues of these names; names of none are missing."""
-    return [_queue(row) for row in await tx.fetch(_FIND_MANY, account_id, region, names)]
+    return [
+        _queue(row) for row in await tx.fetch(_SQL["find_many"].text, account_id, region, names)
+    ]
 
 
 async def find_by_id(tx: Transaction, queue_id: int) -> Queue | None:
     """The live queue of that id."""
-    row = await tx.fetchrow(_FIND_BY_ID, queue_id)
+    row = await tx.fetchrow(_SQL["find_by_id"].text, queue_id)
     return None if row is None else _queue(row)
 
 
 async def lock(tx: Transaction, queue_id: int) -> Queue | None:
     """The live queue, which nobody else changes or deletes until the transaction ends."""
-    row = await tx.fetchrow(_LOCK, queue_id)
+    row = await tx.fetchrow(_SQL["lock"].text, queue_id)
     return None if row is None else _queue(row)
 
 
@@ -177,7 +165,7 @@ async def create(tx: Transaction, now: datetime | None, new: NewQueue) -> Queue 
     """
     timeout = str(new.visibility_timeout_seconds)
     row = await tx.fetchrow(
-        _CREATE,
+        _SQL["create"].text,
         now,
         new.account_id,
         new.region,
@@ -202,13 +190,15 @@ async def was_deleted_recently(
     seconds: int,
 ) -> bool:
     """Whether a queue of that name was deleted less than ``seconds`` ago."""
-    recently: bool = await tx.fetchval(_DELETED_RECENTLY, now, account_id, region, name, seconds)
+    recently: bool = await tx.fetchval(
+        _SQL["deleted_recently"].text, now, account_id, region, name, seconds
+    )
     return recently
 
 
 async def delete(tx: Transaction, now: datetime | None, queue_id: int) -> bool:
     """Turn the queue into a tombstone; False when it is one already."""
-    deleted = await tx.fetchval(_DELETE, now, queue_id) is not None
+    deleted = await tx.fetchval(_SQL["delete"].text, now, queue_id) is not None
     await tell_queue_changed(tx, queue_id)
     return deleted
 
@@ -217,20 +207,20 @@ async def list_names(
     tx: Transaction, account_id: str, region: str, *, prefix: str, after_name: str, limit: int
 ) -> list[str]:
     """Names of live queues that start with ``prefix``, behind ``after_name``, in byte order."""
-    rows = await tx.fetch(_LIST_NAMES, account_id, region, prefix, after_name, limit)
+    rows = await tx.fetch(_SQL["list_names"].text, account_id, region, prefix, after_name, limit)
     return [row["queue_name"] for row in rows]
 
 
 async def set_attributes(tx: Transaction, now: datetime | None, queue: Queue) -> None:
     """Write down the attributes of a queue that ``with_attributes`` made."""
     text = json.dumps(dict(queue.attributes))
-    await tx.execute(_SET_ATTRIBUTES, now, queue.queue_id, text, queue.dead_letter_arn)
+    await tx.execute(_SQL["set_attributes"].text, now, queue.queue_id, text, queue.dead_letter_arn)
     await tell_queue_changed(tx, queue.queue_id)
 
 
 async def set_tags(tx: Transaction, queue_id: int, tags: Mapping[str, str]) -> None:
     """Replace all tags."""
-    await tx.execute(_SET_TAGS, queue_id, json.dumps(dict(tags)))
+    await tx.execute(_SQL["set_tags"].text, queue_id, json.dumps(dict(tags)))
     await tell_queue_changed(tx, queue_id)
 
 
@@ -242,13 +232,13 @@ async def set_archiving(
     What a statement deletes after the commit is treated so, where its process has heard of the
     change: it does with the notification that goes out with the commit.
     """
-    await tx.execute(_SET_ARCHIVING, queue_id, is_archiving, archive_days)
+    await tx.execute(_SQL["set_archiving"].text, queue_id, is_archiving, archive_days)
     await tell_queue_changed(tx, queue_id)
 
 
 async def total_arrived(tx: Transaction, queue_id: int) -> int:
     """How many messages ever came into the queue: sent, moved to it, or replayed."""
-    total: int = await tx.fetchval(_TOTAL_ARRIVED, queue_id)
+    total: int = await tx.fetchval(_SQL["total_arrived"].text, queue_id)
     return total
 
 
@@ -256,7 +246,7 @@ async def dead_letter_sources(
     tx: Transaction, dead_letter_arn: str, *, after_queue_id: int, limit: int
 ) -> list[SourceQueue]:
     """Live queues whose redrive policy names that dead-letter queue, oldest first."""
-    rows = await tx.fetch(_DEAD_LETTER_SOURCES, dead_letter_arn, after_queue_id, limit)
+    rows = await tx.fetch(_SQL["dead_letter_sources"].text, dead_letter_arn, after_queue_id, limit)
     return [SourceQueue(*row) for row in rows]
 
 
@@ -264,4 +254,4 @@ async def mark_purged(
     tx: Transaction, now: datetime | None, queue_id: int, *, interval_seconds: int
 ) -> bool:
     """Note that a purge begins; False when the last one began too short a while ago."""
-    return await tx.fetchval(_MARK_PURGED, now, queue_id, interval_seconds) is not None
+    return await tx.fetchval(_SQL["mark_purged"].text, now, queue_id, interval_seconds) is not None

@@ -10,8 +10,6 @@ if TYPE_CHECKING:
     from storage.database import Transaction
 
 _SQL = load("queues/receipt_secrets")
-_OFFER = _SQL["offer_receipt_secret"].text
-_READ = _SQL["read_receipt_secret"].text
 
 _NAME = "receipt_secret"
 
@@ -30,8 +28,8 @@ async def agree_on(tx: Transaction, made: bytes) -> ReceiptSecret:
 
     Processes that start together make one each; the first one to come here gives that of all.
     """
-    await tx.execute(_OFFER, _NAME, made.hex())
-    row = await tx.fetchrow(_READ, _NAME)
+    await tx.execute(_SQL["offer_receipt_secret"].text, _NAME, made.hex())
+    row = await tx.fetchrow(_SQL["read_receipt_secret"].text, _NAME)
     assert row is not None
     secret, made_at, is_upgrade = row
     return ReceiptSecret(bytes.fromhex(secret), made_at, is_upgrade)

@@ -14,14 +14,6 @@ if TYPE_CHECKING:
     from storage.database import Transaction
 
 _SQL = load("queues/retention")
-_FIND_EXPIRED = _SQL["find_expired"].text
-_FIND_EXPIRED_FIFO = _SQL["find_expired_fifo"].text
-_EXPIRE_STANDARD = _SQL["expire_standard"].text
-_FOLD_DELTAS = _SQL["fold_deltas"].text
-_FIND_TOMBSTONES = _SQL["find_tombstones"].text
-_CLEAR_TOMBSTONE = _SQL["clear_tombstone"].text
-_CLEAR_ARCHIVE = _SQL["clear_archive"].text
-_REMOVE_TOMBSTONE = _SQL["remove_tombstone"].text
 
 _DEFAULT_RETENTION = int(QUEUE_DEFAULTS["MessageRetentionPeriod"])
 
@@ -60,7 +52,7 @@ async def find_expired_standard(
 
     Looks at ``limit`` queues that are not empty.
     """
-    return await _find(tx, _FIND_EXPIRED, now, (after_queue_id, limit), whose)
+    return await _find(tx, _SQL["find_expired"].text, now, (after_queue_id, limit), whose)
 
 
 async def find_expired_fifo(
@@ -72,7 +64,7 @@ async def find_expired_fifo(
     whose: Whose = EVERYBODYS,
 ) -> ExpiredPage:
     """The same of FIFO queues."""
-    return await _find(tx, _FIND_EXPIRED_FIFO, now, (after_queue_id, limit), whose)
+    return await _find(tx, _SQL["find_expired_fifo"].text, now, (after_queue_id, limit), whose)
 
 
 async def _find(
@@ -96,7 +88,7 @@ async def expire_standard(
     limit_each = max(1, limit // len(expired))
     queue_ids = [queue.queue_id for queue in expired]
     retentions = [queue.retention_seconds for queue in expired]
-    rows = await tx.fetch(_EXPIRE_STANDARD, now, queue_ids, retentions, limit_each)
+    rows = await tx.fetch(_SQL["expire_standard"].text, now, queue_ids, retentions, limit_each)
     gone = {row["queue_id"]: row["gone"] for row in rows}
     left = [queue for queue in expired if gone.get(queue.queue_id) == limit_each]
     return sum(gone.values()), left
@@ -107,7 +99,7 @@ async def fold_deltas(tx: Transaction, *, most_per_queue: int, limit: int) -> in
 
     Their sum, and what arrived in all, stay what they are.
     """
-    taken: int = await tx.fetchval(_FOLD_DELTAS, most_per_queue, limit)
+    taken: int = await tx.fetchval(_SQL["fold_deltas"].text, most_per_queue, limit)
     return taken
 
 
@@ -115,26 +107,26 @@ async def find_tombstones(
     tx: Transaction, now: datetime | None, *, after_queue_id: int, limit: int, seconds: int
 ) -> list[Tombstone]:
     """Deleted queues behind ``after_queue_id``; due are those deleted ``seconds`` ago."""
-    rows = await tx.fetch(_FIND_TOMBSTONES, now, after_queue_id, limit, seconds)
+    rows = await tx.fetch(_SQL["find_tombstones"].text, now, after_queue_id, limit, seconds)
     return [Tombstone(*row) for row in rows]
 
 
 async def clear_deleted_standard(tx: Transaction, queue_id: int, limit: int) -> int:
     """Delete up to ``limit`` messages that a deleted standard queue left; how many went."""
     await probe_by_key(tx)
-    gone: int = await tx.fetchval(_CLEAR_TOMBSTONE, queue_id, limit)
+    gone: int = await tx.fetchval(_SQL["clear_tombstone"].text, queue_id, limit)
     return gone
 
 
 async def clear_archive(tx: Transaction, queue_id: int, limit: int) -> int:
     """Delete up to ``limit`` messages that a deleted queue archived; how many went."""
     await probe_by_key(tx)
-    gone: int = await tx.fetchval(_CLEAR_ARCHIVE, queue_id, limit)
+    gone: int = await tx.fetchval(_SQL["clear_archive"].text, queue_id, limit)
     return gone
 
 
 async def remove_tombstone(tx: Transaction, queue_id: int) -> bool:
     """Remove what is left of a deleted queue; False while it holds messages or an archive."""
     await probe_by_key(tx)
-    removed: int = await tx.fetchval(_REMOVE_TOMBSTONE, queue_id)
+    removed: int = await tx.fetchval(_SQL["remove_tombstone"].text, queue_id)
     return removed == 1

@@ -17,10 +17,6 @@ if TYPE_CHECKING:
     from storage.database import Transaction
 
 _SQL = load("schedules/schedule_fires")
-_LOOK = _SQL["look"].text
-_CLAIM = _SQL["claim"].text
-_ADVANCE = _SQL["advance"].text
-_REMOVE = _SQL["remove"].text
 
 _MOST_TARGET_BYTES = 16 << 20
 """Of targets that are claimed together; a single one may have more."""
@@ -125,7 +121,7 @@ async def savepoint(tx: Transaction) -> AsyncIterator[None]:
 async def look(tx: Transaction, now: datetime | None, whose: Whose = EVERYBODYS) -> Look:
     """Whether something is due, and when the next thing will be."""
     await probe_by_key(tx)
-    row = await tx.fetchrow(_LOOK, now, *whose)
+    row = await tx.fetchrow(_SQL["look"].text, now, *whose)
     assert row is not None
     return Look(*row)
 
@@ -135,7 +131,7 @@ async def claim(
 ) -> list[Claimed]:
     """Up to ``limit`` schedules that are due and that nobody else holds, the most overdue first;
     fewer when their targets are long."""
-    rows = await tx.fetch(_CLAIM, now, limit, _MOST_TARGET_BYTES, *whose)
+    rows = await tx.fetch(_SQL["claim"].text, now, limit, _MOST_TARGET_BYTES, *whose)
     found = []
     for row in rows:
         claimed = Claimed(*row)
@@ -152,10 +148,10 @@ async def claim(
 async def advance(tx: Transaction, at: datetime, rows: Sequence[Advance]) -> None:
     """Write what became of claimed schedules; ``at`` is when they were fired."""
     if rows:
-        await tx.execute(_ADVANCE, at, *zip(*rows, strict=True))
+        await tx.execute(_SQL["advance"].text, at, *zip(*rows, strict=True))
 
 
 async def remove(tx: Transaction, schedule_ids: Sequence[int]) -> None:
     """Delete claimed schedules."""
     if schedule_ids:
-        await tx.execute(_REMOVE, schedule_ids)
+        await tx.execute(_SQL["remove"].text, schedule_ids)

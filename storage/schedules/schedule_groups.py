@@ -22,16 +22,6 @@ if TYPE_CHECKING:
     from storage.database import Transaction
 
 _SQL = load("schedules/schedule_groups")
-_FIND = _SQL["find"].text
-_LOCK = _SQL["lock"].text
-_SHARE = _SQL["share"].text
-_CREATE = _SQL["create"].text
-_PAGE = _SQL["page"].text
-_SET_TAGS = _SQL["set_tags"].text
-_MARK_DELETING = _SQL["mark_deleting"].text
-_FIND_DELETING = _SQL["find_deleting"].text
-_REMOVE_SCHEDULES = _SQL["remove_schedules"].text
-_REMOVE = _SQL["remove"].text
 
 DEFAULT = "default"
 """The group that always exists (docs/contract/scheduler.md 4.2)."""
@@ -56,20 +46,20 @@ def _group(row: asyncpg.Record) -> ScheduleGroup:
 
 async def find(tx: Transaction, account_id: str, region: str, name: str) -> ScheduleGroup | None:
     """The group of that name."""
-    row = await tx.fetchrow(_FIND, account_id, region, name)
+    row = await tx.fetchrow(_SQL["find"].text, account_id, region, name)
     return None if row is None else _group(row)
 
 
 async def lock(tx: Transaction, account_id: str, region: str, name: str) -> ScheduleGroup | None:
     """The group, which nobody else changes or deletes until the transaction ends."""
-    row = await tx.fetchrow(_LOCK, account_id, region, name)
+    row = await tx.fetchrow(_SQL["lock"].text, account_id, region, name)
     return None if row is None else _group(row)
 
 
 async def share(tx: Transaction, account_id: str, region: str, name: str) -> ScheduleGroup | None:
     """The group for a new schedule: nobody begins to delete it before the transaction ends, and
     others may add schedules meanwhile."""
-    row = await tx.fetchrow(_SHARE, account_id, region, name)
+    row = await tx.fetchrow(_SQL["share"].text, account_id, region, name)
     return None if row is None else _group(row)
 
 
@@ -89,7 +79,13 @@ async def create(
     ``find``, which takes a new one.
     """
     row = await tx.fetchrow(
-        _CREATE, now, account_id, region, name, json.dumps(dict(tags or {})), client_token
+        _SQL["create"].text,
+        now,
+        account_id,
+        region,
+        name,
+        json.dumps(dict(tags or {})),
+        client_token,
     )
     return None if row is None else _group(row)
 
@@ -117,7 +113,7 @@ async def page(
     limit: int,
 ) -> list[ScheduleGroup]:
     """Groups behind ``after_name``, in byte order of their names."""
-    rows = await tx.fetch(_PAGE, account_id, region, name_prefix, after_name, limit)
+    rows = await tx.fetch(_SQL["page"].text, account_id, region, name_prefix, after_name, limit)
     return [_group(row) for row in rows]
 
 
@@ -125,7 +121,7 @@ async def set_tags(
     tx: Transaction, now: datetime | None, group_id: int, tags: Mapping[str, str]
 ) -> None:
     """Replace all tags; they are read back in this order."""
-    await tx.execute(_SET_TAGS, now, group_id, json.dumps(dict(tags)))
+    await tx.execute(_SQL["set_tags"].text, now, group_id, json.dumps(dict(tags)))
 
 
 async def delete(tx: Transaction, now: datetime | None, group_id: int) -> bool:
@@ -135,14 +131,14 @@ async def delete(tx: Transaction, now: datetime | None, group_id: int) -> bool:
     await probe_by_key(tx)
     if await remove_some(tx, group_id, _AT_ONCE) < _AT_ONCE:
         return True
-    await tx.execute(_MARK_DELETING, now, group_id)
+    await tx.execute(_SQL["mark_deleting"].text, now, group_id)
     return False
 
 
 async def find_deleting(tx: Transaction, limit: int) -> list[int]:
     """Groups that are being deleted, their rows held; those that others hold are left out."""
     await probe_by_key(tx)
-    rows = await tx.fetch(_FIND_DELETING, limit)
+    rows = await tx.fetch(_SQL["find_deleting"].text, limit)
     return [row[0] for row in rows]
 
 
@@ -151,8 +147,8 @@ async def remove_some(tx: Transaction, group_id: int, limit: int) -> int:
     ``limit``: the group went with them. Those that are being fired now are waited for, for two
     seconds at most (``wait_briefly``)."""
     await wait_briefly(tx)
-    gone: int = await tx.fetchval(_REMOVE_SCHEDULES, group_id, limit)
+    gone: int = await tx.fetchval(_SQL["remove_schedules"].text, group_id, limit)
     if gone < limit:
-        await tx.execute(_REMOVE, group_id)
+        await tx.execute(_SQL["remove"].text, group_id)
     await tell_schedules_changed(tx)
     return gone

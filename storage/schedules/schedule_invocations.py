@@ -16,10 +16,6 @@ if TYPE_CHECKING:
     from storage.database import Transaction
 
 _SQL = load("schedules/schedule_invocations")
-_INSERT = _SQL["insert"].text
-_CLAIM = _SQL["claim"].text
-_POSTPONE = _SQL["postpone"].text
-_REMOVE = _SQL["remove"].text
 
 
 class NewInvocation(NamedTuple):
@@ -68,7 +64,7 @@ async def insert(tx: Transaction, at: datetime, rows: Sequence[NewInvocation]) -
         )
         for one in rows
     ]
-    await tx.execute(_INSERT, at, *zip(*columns, strict=True))
+    await tx.execute(_SQL["insert"].text, at, *zip(*columns, strict=True))
 
 
 async def claim(
@@ -76,7 +72,7 @@ async def claim(
 ) -> list[Invocation]:
     """Up to ``limit`` invocations that are due and that nobody else holds, the most overdue
     first."""
-    rows = await tx.fetch(_CLAIM, now, limit, *whose)
+    rows = await tx.fetch(_SQL["claim"].text, now, limit, *whose)
     return [
         Invocation(
             row["invocation_id"],
@@ -103,10 +99,10 @@ async def claim(
 async def postpone(tx: Transaction, at: datetime, rows: Sequence[tuple[int, float]]) -> None:
     """One more attempt of each failed at ``at``: (invocation_id, seconds until the next)."""
     if rows:
-        await tx.execute(_POSTPONE, at, *zip(*rows, strict=True))
+        await tx.execute(_SQL["postpone"].text, at, *zip(*rows, strict=True))
 
 
 async def remove(tx: Transaction, invocation_ids: Sequence[int]) -> None:
     """They are through: invoked, or given up."""
     if invocation_ids:
-        await tx.execute(_REMOVE, invocation_ids)
+        await tx.execute(_SQL["remove"].text, invocation_ids)

@@ -23,16 +23,6 @@ if TYPE_CHECKING:
     from storage.database import Transaction
 
 _SQL = load("schedules/schedules")
-_PRESENT = _SQL["present"].text
-_WAIT_BRIEFLY = _SQL["wait_briefly"].text
-_CREATE = _SQL["create"].text
-_FIND = _SQL["find"].text
-_FIND_BY_ID = _SQL["find_by_id"].text
-_LOCK = _SQL["lock"].text
-_REPLACE = _SQL["replace"].text
-_SET_STATE = _SQL["set_state"].text
-_DELETE = _SQL["delete"].text
-_PAGE = _SQL["page"].text
 
 _PLAIN_RULES = (
     *("is_active", "next_fire_at", "due_at", "catchup", "catchup_limit", "failure_threshold"),
@@ -100,7 +90,7 @@ def _rules(new: NewSchedule) -> tuple[object, ...]:
 
 async def present(tx: Transaction, now: datetime | None) -> datetime:
     """The instant from which times are counted: hosts have clocks of their own."""
-    instant: datetime = await tx.fetchval(_PRESENT, now)
+    instant: datetime = await tx.fetchval(_SQL["present"].text, now)
     return instant
 
 
@@ -111,7 +101,7 @@ async def wait_briefly(tx: Transaction) -> None:
     Whoever fires schedules holds their rows while it looks things up in the pool of connections: it
     must get one of those that wait for these rows.
     """
-    await tx.execute(_WAIT_BRIEFLY)
+    await tx.execute(_SQL["wait_briefly"].text)
 
 
 async def create(tx: Transaction, now: datetime | None, new: NewSchedule) -> Schedule | None:
@@ -123,7 +113,7 @@ async def create(tx: Transaction, now: datetime | None, new: NewSchedule) -> Sch
     """
     await wait_briefly(tx)
     schedule_id = await tx.fetchval(
-        _CREATE, now, new.account_id, new.region, new.group_id, new.name, *_rules(new)
+        _SQL["create"].text, now, new.account_id, new.region, new.group_id, new.name, *_rules(new)
     )
     if schedule_id is None:
         return None
@@ -135,13 +125,13 @@ async def find(
     tx: Transaction, account_id: str, region: str, group_id: int | None, name: str
 ) -> Schedule | None:
     """The schedule of that name; ``group_id`` None: without a group."""
-    row = await tx.fetchrow(_FIND, account_id, region, group_id or _NO_GROUP, name)
+    row = await tx.fetchrow(_SQL["find"].text, account_id, region, group_id or _NO_GROUP, name)
     return None if row is None else schedule_of(row)
 
 
 async def find_by_id(tx: Transaction, schedule_id: int) -> Schedule | None:
     """The schedule of that id."""
-    row = await tx.fetchrow(_FIND_BY_ID, schedule_id)
+    row = await tx.fetchrow(_SQL["find_by_id"].text, schedule_id)
     return None if row is None else schedule_of(row)
 
 
@@ -151,7 +141,7 @@ async def lock(
     """The schedule, which nobody else fires, changes or deletes until the transaction ends. One
     that is being fired now is waited for, for two seconds at most (``wait_briefly``)."""
     await wait_briefly(tx)
-    row = await tx.fetchrow(_LOCK, account_id, region, group_id or _NO_GROUP, name)
+    row = await tx.fetchrow(_SQL["lock"].text, account_id, region, group_id or _NO_GROUP, name)
     return None if row is None else schedule_of(row)
 
 
@@ -162,7 +152,7 @@ async def replace(
 
     Failures in a row are counted from 0 again. Invocations that are still being repeated stay.
     """
-    await tx.execute(_REPLACE, now, schedule_id, *_rules(new))
+    await tx.execute(_SQL["replace"].text, now, schedule_id, *_rules(new))
     await tell_schedules_changed(tx)
 
 
@@ -176,14 +166,14 @@ async def set_state(
     due_at: datetime | None,
 ) -> None:
     """Pause or resume; failures in a row are counted from 0 again."""
-    await tx.execute(_SET_STATE, now, schedule_id, is_active, next_fire_at, due_at)
+    await tx.execute(_SQL["set_state"].text, now, schedule_id, is_active, next_fire_at, due_at)
     await tell_schedules_changed(tx)
 
 
 async def delete(tx: Transaction, schedule_id: int) -> bool:
     """Delete the schedule; False when it is gone already. Invocations that are still being repeated
     stay."""
-    deleted = await tx.fetchval(_DELETE, schedule_id) is not None
+    deleted = await tx.fetchval(_SQL["delete"].text, schedule_id) is not None
     await tell_schedules_changed(tx)
     return deleted
 
@@ -203,7 +193,7 @@ async def page(
     first, last = wanted.groups
     await probe_by_key(tx)
     rows = await tx.fetch(
-        _PAGE,
+        _SQL["page"].text,
         wanted.account_id,
         wanted.region,
         max(first, after_group_id),

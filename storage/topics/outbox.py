@@ -18,14 +18,6 @@ if TYPE_CHECKING:
     from storage.database import Transaction
 
 _SQL = load("topics/outbox")
-_INSERT = _SQL["insert"].text
-_PAGE = _SQL["page"].text
-_FIND = _SQL["find"].text
-_LAST_ID = _SQL["last_id"].text
-_CLEAR = _SQL["clear"].text
-_REMOVE_OLD = _SQL["remove_old"].text
-_FIND_EXCESS = _SQL["find_excess"].text
-_REMOVE_EXCESS = _SQL["remove_excess"].text
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +78,7 @@ def _message(row: asyncpg.Record) -> OutboxMessage:
 async def insert(tx: Transaction, now: datetime | None, rows: list[NewOutboxMessage]) -> None:
     """Write the messages in this order."""
     if rows:
-        await tx.execute(_INSERT, now, *map(list, zip(*rows, strict=True)))
+        await tx.execute(_SQL["insert"].text, now, *map(list, zip(*rows, strict=True)))
 
 
 async def page(
@@ -95,20 +87,20 @@ async def page(
     """The next messages behind ``after_id``: up to ``limit``, and fewer when their bodies and
     attributes together are larger than ``most_bytes``."""
     await probe_by_key(tx)
-    rows = await tx.fetch(_PAGE, *wanted, after_id, limit, most_bytes)
+    rows = await tx.fetch(_SQL["page"].text, *wanted, after_id, limit, most_bytes)
     return OutboxPage([_message(row) for row in rows], not rows or rows[-1]["is_last"])
 
 
 async def find(tx: Transaction, account_id: str, outbox_id: int) -> OutboxMessage | None:
     """The message of that id in that account."""
-    row = await tx.fetchrow(_FIND, account_id, outbox_id)
+    row = await tx.fetchrow(_SQL["find"].text, account_id, outbox_id)
     return None if row is None else _message(row)
 
 
 async def last_id(tx: Transaction, account_id: str) -> int:
     """The id of the account's newest message; 0 when it has none."""
     await probe_by_key(tx)
-    last: int = await tx.fetchval(_LAST_ID, account_id)
+    last: int = await tx.fetchval(_SQL["last_id"].text, account_id)
     return last
 
 
@@ -117,7 +109,7 @@ async def clear(
 ) -> Cleared:
     """Delete the next ``limit`` messages behind ``after_id`` and up to ``last_id``."""
     await probe_by_key(tx)
-    row = await tx.fetchrow(_CLEAR, *wanted, after_id, last_id, limit)
+    row = await tx.fetchrow(_SQL["clear"].text, *wanted, after_id, last_id, limit)
     assert row is not None
     return Cleared(*row)
 
@@ -127,7 +119,7 @@ async def remove_old(
 ) -> int:
     """Delete up to ``limit`` messages of any account that are older than ``days``; how many."""
     await probe_by_key(tx)
-    gone: int = await tx.fetchval(_REMOVE_OLD, now, days, limit, *whose)
+    gone: int = await tx.fetchval(_SQL["remove_old"].text, now, days, limit, *whose)
     return gone
 
 
@@ -136,12 +128,12 @@ async def find_excess(
 ) -> list[Excess]:
     """The next ``limit`` accounts that have messages, and what each has beyond ``most``."""
     await probe_by_key(tx)
-    rows = await tx.fetch(_FIND_EXCESS, after_account_id, limit, most)
+    rows = await tx.fetch(_SQL["find_excess"].text, after_account_id, limit, most)
     return [Excess(*row) for row in rows]
 
 
 async def remove_excess(tx: Transaction, account_id: str, last_id: int, limit: int) -> int:
     """Delete up to ``limit`` of the account's oldest messages up to ``last_id``; how many."""
     await probe_by_key(tx)
-    gone: int = await tx.fetchval(_REMOVE_EXCESS, account_id, last_id, limit)
+    gone: int = await tx.fetchval(_SQL["remove_excess"].text, account_id, last_id, limit)
     return gone

@@ -18,20 +18,6 @@ if TYPE_CHECKING:
     from storage.database import Transaction
 
 _SQL = load("topics/platforms")
-_CREATE_APPLICATION = _SQL["create_application"].text
-_FIND_APPLICATION = _SQL["find_application"].text
-_MERGE_APPLICATION_ATTRIBUTES = _SQL["merge_application_attributes"].text
-_DELETE_APPLICATION = _SQL["delete_application"].text
-_LIST_APPLICATIONS = _SQL["list_applications"].text
-_CREATE_ENDPOINT = _SQL["create_endpoint"].text
-_FIND_ENDPOINT_BY_TOKEN = _SQL["find_endpoint_by_token"].text
-_FIND_ENDPOINT = _SQL["find_endpoint"].text
-_EXISTING_ENDPOINTS = _SQL["existing_endpoints"].text
-_LOCK_ENDPOINT = _SQL["lock_endpoint"].text
-_SET_ENDPOINT = _SQL["set_endpoint"].text
-_FIND_ENDPOINT_OF_SAME_APPLICATION = _SQL["find_endpoint_of_same_application"].text
-_DELETE_ENDPOINT = _SQL["delete_endpoint"].text
-_LIST_ENDPOINTS = _SQL["list_endpoints"].text
 
 _TOKEN_INDEX = "platform_endpoints_token"
 
@@ -79,7 +65,7 @@ async def create_application(
 ) -> PlatformApplication | None:
     """The created application, or None when there is one of that name already."""
     text = json.dumps(dict(attributes))
-    row = await tx.fetchrow(_CREATE_APPLICATION, now, *identity, text)
+    row = await tx.fetchrow(_SQL["create_application"].text, now, *identity, text)
     return None if row is None else _application(row)
 
 
@@ -87,7 +73,7 @@ async def find_application(
     tx: Transaction, identity: ApplicationName
 ) -> PlatformApplication | None:
     """The application of that name, which nobody deletes until the transaction ends."""
-    row = await tx.fetchrow(_FIND_APPLICATION, *identity)
+    row = await tx.fetchrow(_SQL["find_application"].text, *identity)
     return None if row is None else _application(row)
 
 
@@ -95,19 +81,23 @@ async def merge_application_attributes(
     tx: Transaction, application_id: int, attributes: Mapping[str, str]
 ) -> None:
     """Set these attributes and leave the others."""
-    await tx.execute(_MERGE_APPLICATION_ATTRIBUTES, application_id, json.dumps(dict(attributes)))
+    await tx.execute(
+        _SQL["merge_application_attributes"].text, application_id, json.dumps(dict(attributes))
+    )
 
 
 async def delete_application(tx: Transaction, identity: ApplicationName) -> None:
     """Delete the application, if it is there, and its endpoints."""
-    await tx.execute(_DELETE_APPLICATION, *identity)
+    await tx.execute(_SQL["delete_application"].text, *identity)
 
 
 async def list_applications(
     tx: Transaction, account_id: str, region: str, *, after_application_id: int, limit: int
 ) -> list[PlatformApplication]:
     """In order of creation, behind that one."""
-    rows = await tx.fetch(_LIST_APPLICATIONS, account_id, region, after_application_id, limit)
+    rows = await tx.fetch(
+        _SQL["list_applications"].text, account_id, region, after_application_id, limit
+    )
     return [_application(row) for row in rows]
 
 
@@ -122,7 +112,9 @@ async def create_endpoint(
 ) -> bool:
     """Add a device; False when the application has one with that token already."""
     text = json.dumps(dict(attributes))
-    row = await tx.fetchrow(_CREATE_ENDPOINT, now, endpoint_id, application_id, token, text)
+    row = await tx.fetchrow(
+        _SQL["create_endpoint"].text, now, endpoint_id, application_id, token, text
+    )
     return row is not None
 
 
@@ -130,26 +122,26 @@ async def find_endpoint_by_token(
     tx: Transaction, application_id: int, token: str
 ) -> PlatformEndpoint | None:
     """The application's endpoint with that token."""
-    row = await tx.fetchrow(_FIND_ENDPOINT_BY_TOKEN, application_id, token)
+    row = await tx.fetchrow(_SQL["find_endpoint_by_token"].text, application_id, token)
     return None if row is None else _endpoint(row)
 
 
 async def find_endpoint(tx: Transaction, endpoint_id: UUID) -> PlatformEndpoint | None:
     """The endpoint of that id."""
-    row = await tx.fetchrow(_FIND_ENDPOINT, endpoint_id)
+    row = await tx.fetchrow(_SQL["find_endpoint"].text, endpoint_id)
     return None if row is None else _endpoint(row)
 
 
 async def existing_endpoints(tx: Transaction, endpoint_ids: Collection[UUID]) -> set[UUID]:
     """Those of the endpoints that are there."""
     await probe_by_key(tx)
-    rows = await tx.fetch(_EXISTING_ENDPOINTS, list(endpoint_ids))
+    rows = await tx.fetch(_SQL["existing_endpoints"].text, list(endpoint_ids))
     return {row["endpoint_id"] for row in rows}
 
 
 async def lock_endpoint(tx: Transaction, endpoint_id: UUID) -> PlatformEndpoint | None:
     """The endpoint, which nobody else changes or deletes until the transaction ends."""
-    row = await tx.fetchrow(_LOCK_ENDPOINT, endpoint_id)
+    row = await tx.fetchrow(_SQL["lock_endpoint"].text, endpoint_id)
     return None if row is None else _endpoint(row)
 
 
@@ -160,7 +152,7 @@ async def set_endpoint(
     text = json.dumps(dict(attributes))
     try:
         async with tx.transaction():
-            await tx.execute(_SET_ENDPOINT, endpoint_id, token, text)
+            await tx.execute(_SQL["set_endpoint"].text, endpoint_id, token, text)
     except asyncpg.UniqueViolationError as error:
         if error.constraint_name != _TOKEN_INDEX:
             raise
@@ -170,18 +162,20 @@ async def set_endpoint(
 
 async def find_other_with_token(tx: Transaction, endpoint_id: UUID, token: str) -> UUID | None:
     """The endpoint with that token in the same application."""
-    other: UUID | None = await tx.fetchval(_FIND_ENDPOINT_OF_SAME_APPLICATION, endpoint_id, token)
+    other: UUID | None = await tx.fetchval(
+        _SQL["find_endpoint_of_same_application"].text, endpoint_id, token
+    )
     return other
 
 
 async def delete_endpoint(tx: Transaction, endpoint_id: UUID) -> None:
     """Delete the endpoint if it is there."""
-    await tx.execute(_DELETE_ENDPOINT, endpoint_id)
+    await tx.execute(_SQL["delete_endpoint"].text, endpoint_id)
 
 
 async def list_endpoints(
     tx: Transaction, application_id: int, *, after_position: int, limit: int
 ) -> list[PlatformEndpoint]:
     """Endpoints of the application in order of creation, behind that position."""
-    rows = await tx.fetch(_LIST_ENDPOINTS, application_id, after_position, limit)
+    rows = await tx.fetch(_SQL["list_endpoints"].text, application_id, after_position, limit)
     return [_endpoint(row) for row in rows]

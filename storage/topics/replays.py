@@ -19,17 +19,6 @@ if TYPE_CHECKING:
     from storage.model import Subscription
 
 _SQL = load("topics/replays")
-_BEGIN = _SQL["begin"].text
-_REMOVE = _SQL["remove"].text
-_STATUS = _SQL["status"].text
-_CLAIM = _SQL["claim"].text
-_HOLD_TOPIC = _SQL["hold_topic"].text
-_LAST_NUMBER = _SQL["last_number"].text
-_EXTEND = _SQL["extend"].text
-_READ = _SQL["read"].text
-_ADVANCE = _SQL["advance"].text
-_SETTLE = _SQL["settle"].text
-_END = _SQL["end"].text
 
 
 class Asked(NamedTuple):
@@ -101,17 +90,17 @@ async def begin(
 ) -> bool:
     """Ask for a replay; False while one runs."""
     ids = subscription.subscription_id, subscription.topic_id
-    return await tx.fetchval(_BEGIN, now, *ids, *asked) is not None
+    return await tx.fetchval(_SQL["begin"].text, now, *ids, *asked) is not None
 
 
 async def remove(tx: Transaction, subscription: Subscription) -> None:
     """End the subscription's replay, if there is one."""
-    await tx.execute(_REMOVE, subscription.subscription_id)
+    await tx.execute(_SQL["remove"].text, subscription.subscription_id)
 
 
 async def status(tx: Transaction, subscription: Subscription) -> str | None:
     """`Pending`, `In progress`, `Completed` or `Failed`; None without a replay."""
-    found: str | None = await tx.fetchval(_STATUS, subscription.subscription_id)
+    found: str | None = await tx.fetchval(_SQL["status"].text, subscription.subscription_id)
     return found
 
 
@@ -134,7 +123,7 @@ def _replay(row: asyncpg.Record) -> Replay:
 async def claim(tx: Transaction, now: datetime | None, whose: Whose = EVERYBODYS) -> Replay | None:
     """Hold the replay that is most overdue; None when none is due or others are at all of them."""
     await probe_by_key(tx)
-    row = await tx.fetchrow(_CLAIM, now, *whose)
+    row = await tx.fetchrow(_SQL["claim"].text, now, *whose)
     return None if row is None else _replay(row)
 
 
@@ -143,8 +132,8 @@ async def draw_line(tx: Transaction, now: datetime | None, topic_id: int) -> Lin
 
     Publishes to it wait until the transaction ends: do nothing else in it.
     """
-    await tx.execute(_HOLD_TOPIC, topic_id)
-    row = await tx.fetchrow(_LAST_NUMBER, now)
+    await tx.execute(_SQL["hold_topic"].text, topic_id)
+    row = await tx.fetchrow(_SQL["last_number"].text, now)
     assert row is not None
     return Line(*row)
 
@@ -152,7 +141,9 @@ async def draw_line(tx: Transaction, now: datetime | None, topic_id: int) -> Lin
 async def extend(tx: Transaction, replay: Replay, line: Line) -> Replay | None:
     """Let the replay go on up to the line and hold it; None when that is not up to us any more."""
     await probe_by_key(tx)
-    row = await tx.fetchrow(_EXTEND, replay.subscription_id, replay.begun_sequence, *line)
+    row = await tx.fetchrow(
+        _SQL["extend"].text, replay.subscription_id, replay.begun_sequence, *line
+    )
     return None if row is None else _replay(row)
 
 
@@ -162,7 +153,7 @@ async def read(tx: Transaction, replay: Replay, *, limit: int, most_bytes: int) 
     In the transaction of ``claim`` or ``extend``.
     """
     rows = await tx.fetch(
-        _READ,
+        _SQL["read"].text,
         replay.topic_id,
         replay.last_sequence,
         replay.upto_sequence,
@@ -204,11 +195,11 @@ async def advance(
 ) -> None:
     """Note that the page is done. With the last one the replay is, unless its end is to come."""
     subscription_id = replay.subscription_id
-    await tx.execute(_ADVANCE, now, subscription_id, page.last_sequence, replayed_count)
+    await tx.execute(_SQL["advance"].text, now, subscription_id, page.last_sequence, replayed_count)
     if page.is_last or page.is_past:
-        await tx.execute(_SETTLE, now, subscription_id, page.is_past)
+        await tx.execute(_SQL["settle"].text, now, subscription_id, page.is_past)
 
 
 async def end(tx: Transaction, now: datetime | None, replay: Replay, reason: str) -> None:
     """Do no more: the replay has failed, unless it was complete and only looked for stragglers."""
-    await tx.execute(_END, now, replay.subscription_id, reason)
+    await tx.execute(_SQL["end"].text, now, replay.subscription_id, reason)

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
 _SQL = load("topics/signing_keys")
 _LOCK = _SQL["lock_signing_keys"].text
-_READ = _SQL["read_signing_keys"].text
-_WRITE = _SQL["write_signing_keys"].text
 
 _NAME = "signing_keys"
 # "QG" in ASCII, and the second use of it; migrations are the first.
@@ -39,7 +37,7 @@ class SigningKey:
 
 async def stored(tx: Transaction) -> list[SigningKey]:
     """Every key and certificate, in the order in which they were added."""
-    text = await tx.fetchval(_READ, _NAME)
+    text = await tx.fetchval(_SQL["read_signing_keys"].text, _NAME)
     return [SigningKey(**members) for members in json.loads(text)] if text else []
 
 
@@ -75,4 +73,6 @@ async def remember(tx: Transaction, certificate: SigningKey) -> list[SigningKey]
 
 
 async def _write(tx: Transaction, keys: list[SigningKey]) -> None:
-    await tx.execute(_WRITE, _NAME, json.dumps([asdict(key) for key in keys]))
+    await tx.execute(
+        _SQL["write_signing_keys"].text, _NAME, json.dumps([asdict(key) for key in keys])
+    )

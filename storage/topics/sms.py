@@ -12,16 +12,6 @@ if TYPE_CHECKING:
     from storage.database import Transaction
 
 _SQL = load("topics/sms")
-_ATTRIBUTES = _SQL["attributes"].text
-_CHANGE_ATTRIBUTES = _SQL["change_attributes"].text
-_IS_OPTED_OUT = _SQL["is_opted_out"].text
-_OPT_OUT = _SQL["opt_out"].text
-_OPT_IN = _SQL["opt_in"].text
-_LIST_OPTED_OUT = _SQL["list_opted_out"].text
-_ADD_SANDBOX_NUMBER = _SQL["add_sandbox_number"].text
-_VERIFY_SANDBOX_NUMBER = _SQL["verify_sandbox_number"].text
-_DELETE_SANDBOX_NUMBER = _SQL["delete_sandbox_number"].text
-_LIST_SANDBOX_NUMBERS = _SQL["list_sandbox_numbers"].text
 
 
 class Namespace(NamedTuple):
@@ -40,7 +30,7 @@ class SandboxNumber(NamedTuple):
 
 async def attributes(tx: Transaction, owner: Namespace) -> dict[str, str]:
     """What was set."""
-    text = await tx.fetchval(_ATTRIBUTES, *owner)
+    text = await tx.fetchval(_SQL["attributes"].text, *owner)
     found: dict[str, str] = json.loads(text) if text is not None else {}
     return found
 
@@ -49,30 +39,30 @@ async def change_attributes(
     tx: Transaction, owner: Namespace, changes: Mapping[str, str], unset: Sequence[str]
 ) -> None:
     """Set ``changes``, forget ``unset``, leave the others."""
-    await tx.execute(_CHANGE_ATTRIBUTES, *owner, json.dumps(dict(changes)), list(unset))
+    await tx.execute(_SQL["change_attributes"].text, *owner, json.dumps(dict(changes)), list(unset))
 
 
 async def is_opted_out(tx: Transaction, owner: Namespace, phone_number: str) -> bool:
     """Whether that number wants no messages."""
-    found: bool = await tx.fetchval(_IS_OPTED_OUT, *owner, phone_number)
+    found: bool = await tx.fetchval(_SQL["is_opted_out"].text, *owner, phone_number)
     return found
 
 
 async def opt_out(tx: Transaction, owner: Namespace, phone_number: str) -> None:
     """No messages for that number from now on."""
-    await tx.execute(_OPT_OUT, *owner, phone_number)
+    await tx.execute(_SQL["opt_out"].text, *owner, phone_number)
 
 
 async def opt_in(tx: Transaction, owner: Namespace, phone_number: str) -> None:
     """Messages for that number again."""
-    await tx.execute(_OPT_IN, *owner, phone_number)
+    await tx.execute(_SQL["opt_in"].text, *owner, phone_number)
 
 
 async def list_opted_out(
     tx: Transaction, owner: Namespace, *, after_number: str, limit: int
 ) -> list[str]:
     """Numbers that want no messages, in byte order, behind that one."""
-    rows = await tx.fetch(_LIST_OPTED_OUT, *owner, after_number, limit)
+    rows = await tx.fetch(_SQL["list_opted_out"].text, *owner, after_number, limit)
     return [row["phone_number"] for row in rows]
 
 
@@ -86,7 +76,7 @@ async def add_sandbox_number(
 ) -> bool:
     """Add the number, or give it a new password; False when it is verified already."""
     added = await tx.fetchval(
-        _ADD_SANDBOX_NUMBER, *owner, phone_number, language_code, one_time_password
+        _SQL["add_sandbox_number"].text, *owner, phone_number, language_code, one_time_password
     )
     return added is not None
 
@@ -96,19 +86,19 @@ async def verify_sandbox_number(
 ) -> bool | None:
     """Mark it as verified if the password is right; whether it is, None without such a number."""
     is_right: bool | None = await tx.fetchval(
-        _VERIFY_SANDBOX_NUMBER, *owner, phone_number, one_time_password
+        _SQL["verify_sandbox_number"].text, *owner, phone_number, one_time_password
     )
     return is_right
 
 
 async def delete_sandbox_number(tx: Transaction, owner: Namespace, phone_number: str) -> bool:
     """False when there was no such number."""
-    return await tx.fetchval(_DELETE_SANDBOX_NUMBER, *owner, phone_number) is not None
+    return await tx.fetchval(_SQL["delete_sandbox_number"].text, *owner, phone_number) is not None
 
 
 async def list_sandbox_numbers(
     tx: Transaction, owner: Namespace, *, after_number: str, limit: int
 ) -> list[SandboxNumber]:
     """Numbers of the sandbox in byte order, behind that one."""
-    rows = await tx.fetch(_LIST_SANDBOX_NUMBERS, *owner, after_number, limit)
+    rows = await tx.fetch(_SQL["list_sandbox_numbers"].text, *owner, after_number, limit)
     return [SandboxNumber(*row) for row in rows]

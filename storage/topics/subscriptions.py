@@ -22,27 +22,6 @@ if TYPE_CHECKING:
     from storage.database import Transaction
 
 _SQL = load("topics/subscriptions")
-_OF_TOPIC = _SQL["of_topic"].text
-_OF_TOPICS = _SQL["of_topics"].text
-_FIND = _SQL["find"].text
-_FIND_BY_TOKEN = _SQL["find_by_token"].text
-_FIND_BY_ENDPOINT = _SQL["find_by_endpoint"].text
-_DELETE_EXPIRED_OF_ENDPOINT = _SQL["delete_expired_of_endpoint"].text
-_CREATE = _SQL["create"].text
-_RENEW_TOKEN = _SQL["renew_token"].text
-_CONFIRM = _SQL["confirm"].text
-_SET_ATTRIBUTES = _SQL["set_attributes"].text
-_DELETE = _SQL["delete"].text
-_REMEMBER_ENDED = _SQL["remember_ended"].text
-_FIND_ENDED = _SQL["find_ended"].text
-_RESTORE = _SQL["restore"].text
-_COUNT_OF_TOPIC = _SQL["count_of_topic"].text
-_COUNT_FILTER_POLICIES = _SQL["count_filter_policies"].text
-_PAGE_OF_ACCOUNT = _SQL["page_of_account"].text
-_PAGE_OF_TOPIC = _SQL["page_of_topic"].text
-_PAGE_OF_QUEUE = _SQL["page_of_queue"].text
-_DELETE_EXPIRED = _SQL["delete_expired"].text
-_FORGET_ENDED = _SQL["forget_ended"].text
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,20 +78,20 @@ def _subscription(row: asyncpg.Record) -> Subscription:
 
 async def of_topic(tx: Transaction, topic_id: int) -> list[Subscription]:
     """All subscriptions of the topic in order of creation, unconfirmed ones too."""
-    return [_subscription(row) for row in await tx.fetch(_OF_TOPIC, topic_id)]
+    return [_subscription(row) for row in await tx.fetch(_SQL["of_topic"].text, topic_id)]
 
 
 async def of_topics(tx: Transaction, topic_ids: Iterable[int]) -> list[Subscription]:
     """The same of several topics, together in order of creation."""
     await probe_by_key(tx)
-    return [_subscription(row) for row in await tx.fetch(_OF_TOPICS, list(topic_ids))]
+    return [_subscription(row) for row in await tx.fetch(_SQL["of_topics"].text, list(topic_ids))]
 
 
 async def find(
     tx: Transaction, subscription_id: UUID, now: datetime | None = None
 ) -> Subscription | None:
     """The subscription of that id, unless its confirmation is overdue."""
-    row = await tx.fetchrow(_FIND, subscription_id, now)
+    row = await tx.fetchrow(_SQL["find"].text, subscription_id, now)
     return None if row is None else _subscription(row)
 
 
@@ -120,7 +99,7 @@ async def find_by_token(
     tx: Transaction, token: str, now: datetime | None = None
 ) -> Subscription | None:
     """The subscription that the token confirms or has confirmed."""
-    row = await tx.fetchrow(_FIND_BY_TOKEN, token, now)
+    row = await tx.fetchrow(_SQL["find_by_token"].text, token, now)
     return None if row is None else _subscription(row)
 
 
@@ -128,7 +107,7 @@ async def find_by_endpoint(
     tx: Transaction, topic_id: int, protocol: str, endpoint: str
 ) -> Subscription | None:
     """The endpoint's subscription to the topic."""
-    row = await tx.fetchrow(_FIND_BY_ENDPOINT, topic_id, protocol, endpoint)
+    row = await tx.fetchrow(_SQL["find_by_endpoint"].text, topic_id, protocol, endpoint)
     return None if row is None else _subscription(row)
 
 
@@ -136,7 +115,7 @@ async def delete_expired_of_endpoint(
     tx: Transaction, now: datetime | None, topic_id: int, protocol: str, endpoint: str
 ) -> None:
     """Delete the endpoint's subscription if its confirmation is overdue."""
-    await tx.execute(_DELETE_EXPIRED_OF_ENDPOINT, now, topic_id, protocol, endpoint)
+    await tx.execute(_SQL["delete_expired_of_endpoint"].text, now, topic_id, protocol, endpoint)
 
 
 async def create(
@@ -144,7 +123,7 @@ async def create(
 ) -> None:
     """Create it; the topic is locked, and the endpoint has no subscription to it."""
     await tx.execute(
-        _CREATE,
+        _SQL["create"].text,
         now,
         new.subscription_id,
         new.topic_id,
@@ -166,7 +145,7 @@ async def renew_token(
     tx: Transaction, now: datetime | None, subscription_id: UUID, *, token_seconds: int
 ) -> str:
     """The token of a pending subscription, good for ``token_seconds`` from now."""
-    token: str = await tx.fetchval(_RENEW_TOKEN, now, subscription_id, token_seconds)
+    token: str = await tx.fetchval(_SQL["renew_token"].text, now, subscription_id, token_seconds)
     return token
 
 
@@ -179,7 +158,10 @@ async def confirm(
 ) -> None:
     """Confirm a pending subscription; one that is confirmed stays as it is."""
     await tx.execute(
-        _CONFIRM, subscription.subscription_id, was_authenticated, authenticate_on_unsubscribe
+        _SQL["confirm"].text,
+        subscription.subscription_id,
+        was_authenticated,
+        authenticate_on_unsubscribe,
     )
     await tell_topic_changed(tx, subscription.topic_id)
 
@@ -188,7 +170,9 @@ async def set_attributes(
     tx: Transaction, subscription: Subscription, attributes: Mapping[str, str]
 ) -> None:
     """Replace all attributes."""
-    await tx.execute(_SET_ATTRIBUTES, subscription.subscription_id, json.dumps(dict(attributes)))
+    await tx.execute(
+        _SQL["set_attributes"].text, subscription.subscription_id, json.dumps(dict(attributes))
+    )
     await tell_topic_changed(tx, subscription.topic_id)
 
 
@@ -197,7 +181,7 @@ async def delete(tx: Transaction, subscription: Subscription) -> bool:
 
     Its topic is locked. A pattern goes with its last subscription, unless that can be restored.
     """
-    deleted = await tx.fetchval(_DELETE, subscription.subscription_id) is not None
+    deleted = await tx.fetchval(_SQL["delete"].text, subscription.subscription_id) is not None
     await tell_topic_changed(tx, subscription.topic_id)
     if deleted and subscription.is_pattern:
         await topics.remove_unused_patterns(tx, [subscription.topic_id])
@@ -213,12 +197,12 @@ async def remember_ended(
     token_seconds: int,
 ) -> None:
     """Before ``delete``: keep what ``restore`` needs for so many seconds."""
-    await tx.execute(_REMEMBER_ENDED, now, subscription_id, token, token_seconds)
+    await tx.execute(_SQL["remember_ended"].text, now, subscription_id, token, token_seconds)
 
 
 async def find_ended(tx: Transaction, now: datetime | None, token: str) -> Ended | None:
     """Where the ended subscription was that the token can restore."""
-    row = await tx.fetchrow(_FIND_ENDED, now, token)
+    row = await tx.fetchrow(_SQL["find_ended"].text, now, token)
     return None if row is None else Ended(*row)
 
 
@@ -236,7 +220,7 @@ async def restore(
     None when somebody else was faster: then ``find_by_token`` finds it.
     """
     subscription_id: UUID | None = await tx.fetchval(
-        _RESTORE, now, token, was_authenticated, authenticate_on_unsubscribe
+        _SQL["restore"].text, now, token, was_authenticated, authenticate_on_unsubscribe
     )
     await tell_topic_changed(tx, ended.topic_id)
     return subscription_id
@@ -245,7 +229,7 @@ async def restore(
 async def count_of_topic(tx: Transaction, topic_id: int, *, limit: int) -> int:
     """How many subscriptions the topic has, not counted beyond ``limit``."""
     await probe_by_key(tx)
-    count: int = await tx.fetchval(_COUNT_OF_TOPIC, topic_id, limit)
+    count: int = await tx.fetchval(_SQL["count_of_topic"].text, topic_id, limit)
     return count
 
 
@@ -261,7 +245,7 @@ async def count_filter_policies(
     """Subscriptions with a filter policy: (of the topic, of the account), up to the limits."""
     await probe_by_key(tx)
     row = await tx.fetchrow(
-        _COUNT_FILTER_POLICIES, topic_id, account_id, region, topic_limit, account_limit
+        _SQL["count_filter_policies"].text, topic_id, account_id, region, topic_limit, account_limit
     )
     assert row is not None
     return row["of_topic"], row["of_account"]
@@ -278,7 +262,9 @@ async def page_of_account(
 ) -> list[Subscription]:
     """The account's subscriptions to topics behind a position, in order of creation."""
     await probe_by_key(tx)
-    rows = await tx.fetch(_PAGE_OF_ACCOUNT, now, account_id, region, after_position, limit)
+    rows = await tx.fetch(
+        _SQL["page_of_account"].text, now, account_id, region, after_position, limit
+    )
     return [_subscription(row) for row in rows]
 
 
@@ -287,7 +273,7 @@ async def page_of_topic(
 ) -> list[Subscription]:
     """The topic's subscriptions behind a position, in order of creation."""
     await probe_by_key(tx)
-    rows = await tx.fetch(_PAGE_OF_TOPIC, now, topic_id, after_position, limit)
+    rows = await tx.fetch(_SQL["page_of_topic"].text, now, topic_id, after_position, limit)
     return [_subscription(row) for row in rows]
 
 
@@ -297,7 +283,7 @@ async def page_of_queue(
     """Confirmed subscriptions that the queue gets messages from, behind a position, in order of
     creation; patterns' too."""
     await probe_by_key(tx)
-    rows = await tx.fetch(_PAGE_OF_QUEUE, queue_arn, after_position, limit)
+    rows = await tx.fetch(_SQL["page_of_queue"].text, queue_arn, after_position, limit)
     return [_subscription(row) for row in rows]
 
 
@@ -308,10 +294,10 @@ async def delete_expired(
     many went.
     """
     await probe_by_key(tx)
-    pending = await tx.fetch(_DELETE_EXPIRED, now, limit, *whose)
+    pending = await tx.fetch(_SQL["delete_expired"].text, now, limit, *whose)
     for topic_id in dict.fromkeys(row["topic_id"] for row in pending):
         await tell_topic_changed(tx, topic_id)
-    ended = await tx.fetch(_FORGET_ENDED, now, limit, *whose)
+    ended = await tx.fetch(_SQL["forget_ended"].text, now, limit, *whose)
     if ended:
         # A pattern without subscriptions was kept for those that could come back.
         await topics.remove_unused_patterns(tx, {row["topic_id"] for row in ended})

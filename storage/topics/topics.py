@@ -20,26 +20,6 @@ if TYPE_CHECKING:
     from storage.database import Transaction
 
 _SQL = load("topics/topics")
-_FIND = _SQL["find"].text
-_FIND_PATTERN = _SQL["find_pattern"].text
-_FIND_BY_ID = _SQL["find_by_id"].text
-_LOCK = _SQL["lock"].text
-_CREATE = _SQL["create"].text
-_DELETE = _SQL["delete"].text
-_LIST_NAMES = _SQL["list_names"].text
-_LIST_PATTERNS = _SQL["list_patterns"].text
-_COUNT_PATTERNS = _SQL["count_patterns"].text
-_HOLD_PATTERNS = _SQL["hold_patterns"].text
-_REMOVE_UNUSED_PATTERNS = _SQL["remove_unused_patterns"].text
-_SET_ATTRIBUTES = _SQL["set_attributes"].text
-_SET_TAGS = _SQL["set_tags"].text
-_DATA_PROTECTION_POLICY = _SQL["data_protection_policy"].text
-_SET_DATA_PROTECTION_POLICY = _SQL["set_data_protection_policy"].text
-_COUNT_SUBSCRIPTIONS = _SQL["count_subscriptions"].text
-_OLDEST_ARCHIVED_AT = _SQL["oldest_archived_at"].text
-_FIND_OUTDATED_ARCHIVES = _SQL["find_outdated_archives"].text
-_REMOVE_ARCHIVED = _SQL["remove_archived"].text
-_FORGET_DEDUPLICATION = _SQL["forget_deduplication"].text
 
 _LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -136,27 +116,27 @@ def _archive_days(attributes: Mapping[str, str]) -> int:
 
 async def find(tx: Transaction, account_id: str, region: str, name: str) -> Topic | None:
     """The topic of that name; a pattern is none."""
-    row = await tx.fetchrow(_FIND, account_id, region, name)
+    row = await tx.fetchrow(_SQL["find"].text, account_id, region, name)
     return None if row is None else _topic(row)
 
 
 async def find_pattern(tx: Transaction, account_id: str, region: str, pattern: str) -> Topic | None:
     """The topic that keeps the subscriptions to that pattern of routing keys."""
-    row = await tx.fetchrow(_FIND_PATTERN, account_id, region, pattern)
+    row = await tx.fetchrow(_SQL["find_pattern"].text, account_id, region, pattern)
     return None if row is None else _topic(row)
 
 
 async def list_patterns(tx: Transaction, account_id: str, region: str) -> dict[int, str]:
     """All patterns of the namespace by their ids, also those without a subscription."""
     await probe_by_key(tx)
-    rows = await tx.fetch(_LIST_PATTERNS, account_id, region)
+    rows = await tx.fetch(_SQL["list_patterns"].text, account_id, region)
     return {row["topic_id"]: row["topic_name"] for row in rows}
 
 
 async def count_patterns(tx: Transaction, account_id: str, region: str, *, limit: int) -> int:
     """How many patterns the namespace has, not counted beyond ``limit``."""
     await probe_by_key(tx)
-    count: int = await tx.fetchval(_COUNT_PATTERNS, account_id, region, limit)
+    count: int = await tx.fetchval(_SQL["count_patterns"].text, account_id, region, limit)
     return count
 
 
@@ -165,21 +145,21 @@ async def remove_unused_patterns(tx: Transaction, topic_ids: Iterable[int]) -> N
 
     Whoever adds a subscription holds the row (``lock``): this waits for them, and they for this.
     """
-    held = [row["topic_id"] for row in await tx.fetch(_HOLD_PATTERNS, list(topic_ids))]
+    held = [row["topic_id"] for row in await tx.fetch(_SQL["hold_patterns"].text, list(topic_ids))]
     if held:
         await probe_by_key(tx)
-        await tx.execute(_REMOVE_UNUSED_PATTERNS, held)
+        await tx.execute(_SQL["remove_unused_patterns"].text, held)
 
 
 async def find_by_id(tx: Transaction, topic_id: int) -> Topic | None:
     """The topic of that id."""
-    row = await tx.fetchrow(_FIND_BY_ID, topic_id)
+    row = await tx.fetchrow(_SQL["find_by_id"].text, topic_id)
     return None if row is None else _topic(row)
 
 
 async def lock(tx: Transaction, topic_id: int) -> Topic | None:
     """The topic, which nobody else changes or deletes until the transaction ends."""
-    row = await tx.fetchrow(_LOCK, topic_id)
+    row = await tx.fetchrow(_SQL["lock"].text, topic_id)
     return None if row is None else _topic(row)
 
 
@@ -190,7 +170,7 @@ async def create(tx: Transaction, now: datetime | None, new: NewTopic) -> Topic 
     ``find``, which takes a new one.
     """
     row = await tx.fetchrow(
-        _CREATE,
+        _SQL["create"].text,
         now,
         new.account_id,
         new.region,
@@ -214,7 +194,7 @@ async def create(tx: Transaction, now: datetime | None, new: NewTopic) -> Topic 
 
 async def delete(tx: Transaction, topic_id: int) -> bool:
     """Delete the topic with its subscriptions; False when it is gone already."""
-    deleted = await tx.fetchval(_DELETE, topic_id) is not None
+    deleted = await tx.fetchval(_SQL["delete"].text, topic_id) is not None
     await tell_topic_changed(tx, topic_id)
     return deleted
 
@@ -223,45 +203,45 @@ async def list_names(
     tx: Transaction, account_id: str, region: str, *, after_name: str, limit: int
 ) -> list[str]:
     """Names of topics behind ``after_name``, in byte order; no patterns."""
-    rows = await tx.fetch(_LIST_NAMES, account_id, region, after_name, limit)
+    rows = await tx.fetch(_SQL["list_names"].text, account_id, region, after_name, limit)
     return [row["topic_name"] for row in rows]
 
 
 async def set_attributes(tx: Transaction, topic_id: int, attributes: Mapping[str, str]) -> None:
     """Replace the attributes that were set: normalised, as they are read back."""
-    await tx.execute(_SET_ATTRIBUTES, topic_id, json.dumps(dict(attributes)))
+    await tx.execute(_SQL["set_attributes"].text, topic_id, json.dumps(dict(attributes)))
     await tell_topic_changed(tx, topic_id)
 
 
 async def set_tags(tx: Transaction, topic_id: int, tags: Mapping[str, str]) -> None:
     """Replace all tags; they are read back in this order."""
-    await tx.execute(_SET_TAGS, topic_id, json.dumps(dict(tags)))
+    await tx.execute(_SQL["set_tags"].text, topic_id, json.dumps(dict(tags)))
     await tell_topic_changed(tx, topic_id)
 
 
 async def data_protection_policy(tx: Transaction, topic_id: int) -> str | None:
     """The policy as it was put."""
-    policy: str | None = await tx.fetchval(_DATA_PROTECTION_POLICY, topic_id)
+    policy: str | None = await tx.fetchval(_SQL["data_protection_policy"].text, topic_id)
     return policy
 
 
 async def set_data_protection_policy(tx: Transaction, topic_id: int, policy: str | None) -> None:
     """Replace the policy; None removes it."""
-    await tx.execute(_SET_DATA_PROTECTION_POLICY, topic_id, policy)
+    await tx.execute(_SQL["set_data_protection_policy"].text, topic_id, policy)
 
 
 async def count_subscriptions(
     tx: Transaction, now: datetime | None, topic_id: int
 ) -> SubscriptionCounts:
     """The topic's subscriptions; those that nobody confirmed in time are left out."""
-    row = await tx.fetchrow(_COUNT_SUBSCRIPTIONS, now, topic_id)
+    row = await tx.fetchrow(_SQL["count_subscriptions"].text, now, topic_id)
     assert row is not None
     return SubscriptionCounts(*row)
 
 
 async def oldest_archived_at(tx: Transaction, topic_id: int) -> datetime | None:
     """When the oldest message of the topic's archive was published; None: it is empty."""
-    found: datetime | None = await tx.fetchval(_OLDEST_ARCHIVED_AT, topic_id)
+    found: datetime | None = await tx.fetchval(_SQL["oldest_archived_at"].text, topic_id)
     return found
 
 
@@ -278,7 +258,7 @@ async def find_outdated_archives(
     Looks at ``limit`` archives that are not empty.
     """
     await probe_by_key(tx)
-    row = await tx.fetchrow(_FIND_OUTDATED_ARCHIVES, now, after_topic_id, limit, *whose)
+    row = await tx.fetchrow(_SQL["find_outdated_archives"].text, now, after_topic_id, limit, *whose)
     assert row is not None
     last_topic_id, looked_at, topic_ids, instants = row
     found = [OutdatedArchive(*pair) for pair in zip(topic_ids, instants, strict=True)]
@@ -288,12 +268,14 @@ async def find_outdated_archives(
 async def remove_archived(tx: Transaction, archive: OutdatedArchive, limit: int) -> int:
     """Remove up to ``limit`` of the archive's oldest messages; how many went."""
     await probe_by_key(tx)
-    gone: int = await tx.fetchval(_REMOVE_ARCHIVED, archive.topic_id, archive.upto, limit)
+    gone: int = await tx.fetchval(
+        _SQL["remove_archived"].text, archive.topic_id, archive.upto, limit
+    )
     return gone
 
 
 async def forget_deduplication(tx: Transaction, now: datetime | None, limit: int) -> int:
     """Remove up to ``limit`` deduplication ids of topics after their five minutes."""
     await probe_by_key(tx)
-    gone: int = await tx.fetchval(_FORGET_DEDUPLICATION, now, limit)
+    gone: int = await tx.fetchval(_SQL["forget_deduplication"].text, now, limit)
     return gone
