@@ -11,10 +11,12 @@ PARALLEL := -n auto --dist worksteal
 BOUND_TESTS := tests/protocol tests/operations tests/scheduler tests/tracing tests/cli/test_command.py \
 	tests/faces/test_http.py tests/faces/test_http_edges.py tests/faces/test_pages.py \
 	tests/faces/test_webhooks.py tests/faces/rest
+# They build wheels and install them: deploy-check runs them.
+PACKAGE_TESTS := tests/cli/test_packages.py
 # Where it is set, as in many images, each process compiles all that it imports, which takes longer
 # than most tests: nothing that uv installs has been compiled yet.
 unexport PYTHONDONTWRITEBYTECODE
-test faults soak-faults fuzz simulate conformance test-spark soak-spark check-bounds: export TMPDIR := $(shell .ci/scratch)
+test faults soak-faults fuzz simulate conformance deploy-check test-spark soak-spark check-bounds: export TMPDIR := $(shell .ci/scratch)
 
 .DEFAULT_GOAL := help
 .PHONY: help serve test check check-bounds format bench conformance sns-validator browser-check simulate \
@@ -27,8 +29,8 @@ help: ## List the targets
 serve: $(VENV)/.ready-run ## Start the gateway with its own PostgreSQL (ARGS="--port 4566")
 	@exec $(VENV)/bin/queuegate serve $(ARGS)
 
-test: $(VENV)/.ready-dev ## Run the tests (ARGS="tests/faces -k batch"); check and faults have the others
-	@exec $(PY) -m pytest $(PARALLEL) --durations 50 --durations-min 1 $(or $(ARGS),-m "not faults" --ignore tests/tidy)
+test: $(VENV)/.ready-dev ## Run the tests (ARGS="tests/faces -k batch"); check, faults and deploy-check have the others
+	@exec $(PY) -m pytest $(PARALLEL) --durations 50 --durations-min 1 $(or $(ARGS),-m "not faults" --ignore tests/tidy --ignore $(PACKAGE_TESTS))
 
 check: $(VENV)/.ready-dev ## Format, lint, types and the tests of the code's own rules
 	$(VENV)/bin/ruff format --check .
@@ -74,7 +76,8 @@ openapi-check: $(VENV)/.ready-run .venvs/openapi/.ready ## Test the native API a
 docs-check: $(VENV)/.ready-run ## Paste the README and docs/ into a shell (ARGS="spark_connectors/README.md#'Quick start'")
 	@exec $(PY) -m conformance.pasting $(ARGS)
 
-deploy-check: $(VENV)/.ready-run .venvs/deploy/.ready ## Lint Dockerfile, compose.yaml and manifests; try the image's commands
+deploy-check: $(VENV)/.ready-dev .venvs/deploy/.ready ## Lint Dockerfile, compose.yaml and manifests; try the image's commands and what pip installs
+	@$(PY) -m pytest -q $(PACKAGE_TESTS)
 	@VENV=.venvs/deploy exec deploy/check
 
 spark-zip: $(VENV)/.ready-run ## Write the Spark connectors to dist/ as a zip for --py-files
