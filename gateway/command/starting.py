@@ -18,13 +18,13 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any, TypeVar
 
+from gateway import log_lines
 from gateway.command.banner import banner
 from gateway.command.privileges import give_up_root, remaining_risk
 from gateway.command.supervisor import Supervisor
 from gateway.configuration.settings import Settings, child_environment, process_environment
 from gateway.configuration.values import is_loopback
 from gateway.http.listening import CannotListen, Sockets, bind, closing, links_url, port_of, reserve
-from gateway.process import log_lines
 from storage.embedded import CannotStart, EmbeddedPostgres
 
 _log = logging.getLogger("queuegate.start")

@@ -18,10 +18,10 @@ from gateway.faces.requests import REQUEST, Headers, Receive, Request, Response,
 from gateway.http.admission import Admission
 from gateway.http.connections import WAITS
 from gateway.http.request_heads import url_asked
+from gateway.log_lines import Seldom
 from gateway.operations.identifiers import new_id
 from gateway.operations.series import Series
 from gateway.operations.traffic import Reading, Traffic
-from gateway.process.log_lines import Seldom
 from storage.errors import AccessDenied, Rejected, RequestTooLarge, Unavailable
 
 _log = logging.getLogger("queuegate.http")

@@ -26,7 +26,7 @@ from gateway.http.request_heads import (
     RequestHeads,
     may_begin_head,
 )
-from gateway.process.log_lines import Seldom
+from gateway.log_lines import Seldom
 
 _log = logging.getLogger("queuegate.http")
 
