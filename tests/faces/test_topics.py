@@ -137,6 +137,7 @@ def test_refusals_of_creating(sns: Sns) -> None:
     tags = [{"Key": f"k{n}", "Value": "v"} for n in range(51)]
     refused = sns.refusal("CreateTopic", Name="other", Tags=tags)
     assert (refused.status, refused.code) == (400, "TagLimitExceeded")
+    invalid(sns.refusal("CreateTopic", Name="a b", Tags=tags), "Topic Name")
     assert sns.call("ListTopics")["Topics"] == [{"TopicArn": sns.topic_arn("news")}]
 
 

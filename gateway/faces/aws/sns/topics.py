@@ -32,10 +32,10 @@ async def create_topic(call: Call) -> Members:
     (docs/contract/sns.md 3.3)."""
     members = call.members
     given: Mapping[str, str] = members.get("Attributes") or {}
-    tags = checked_tags(members.get("Tags") or ())
     name = _checked_name(members.get("Name"), given)
     is_fifo = name.endswith(".fifo")
     wanted = topic_attributes.normalise_new(given, is_fifo=is_fifo)
+    tags = checked_tags(members.get("Tags") or ())
     policy = _checked_policy(members.get("DataProtectionPolicy"))
     stored = topic_attributes.merge({}, wanted)
     request = CreateTopic(name, is_fifo, stored, tags, policy)
