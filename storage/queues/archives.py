@@ -138,8 +138,7 @@ async def remove_before(
     Fewer than ``limit``: there are no more.
     """
     await probe_by_key(tx)
-    gone: int = await tx.fetchval(_SQL["remove_before"].text, queue_id, before, limit)
-    return gone
+    return int(await tx.fetchval(_SQL["remove_before"].text, queue_id, before, limit))
 
 
 async def find_outdated(
@@ -163,5 +162,4 @@ async def find_outdated(
 async def remove_outdated(tx: Transaction, outdated: Outdated, limit: int) -> int:
     """Delete up to ``limit`` of them, but for those that others hold; how many."""
     await probe_by_key(tx)
-    gone: int = await tx.fetchval(_SQL["remove_outdated"].text, *outdated, limit)
-    return gone
+    return int(await tx.fetchval(_SQL["remove_outdated"].text, *outdated, limit))

@@ -65,14 +65,12 @@ class Page(NamedTuple):
 
 async def last_standard(tx: Transaction) -> int:
     """The highest number drawn so far in standard queues."""
-    last: int = await tx.fetchval(_SQL["last_standard"].text)
-    return last
+    return int(await tx.fetchval(_SQL["last_standard"].text))
 
 
 async def last_fifo(tx: Transaction) -> int:
     """The highest number drawn so far in FIFO queues."""
-    last: int = await tx.fetchval(_SQL["last_fifo"].text)
-    return last
+    return int(await tx.fetchval(_SQL["last_fifo"].text))
 
 
 async def standard_page(

@@ -82,8 +82,7 @@ async def start(
 
 async def count_running(tx: Transaction, account_id: str, region: str) -> int:
     """How many tasks run in that account and region."""
-    count: int = await tx.fetchval(_SQL["count_running"].text, account_id, region)
-    return count
+    return int(await tx.fetchval(_SQL["count_running"].text, account_id, region))
 
 
 async def forget_finished(tx: Transaction, source_queue_id: int, *, keep: int) -> None:

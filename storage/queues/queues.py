@@ -190,10 +190,9 @@ async def was_deleted_recently(
     seconds: int,
 ) -> bool:
     """Whether a queue of that name was deleted less than ``seconds`` ago."""
-    recently: bool = await tx.fetchval(
-        _SQL["deleted_recently"].text, now, account_id, region, name, seconds
+    return bool(
+        await tx.fetchval(_SQL["deleted_recently"].text, now, account_id, region, name, seconds)
     )
-    return recently
 
 
 async def delete(tx: Transaction, now: datetime | None, queue_id: int) -> bool:
@@ -238,8 +237,7 @@ async def set_archiving(
 
 async def total_arrived(tx: Transaction, queue_id: int) -> int:
     """How many messages ever came into the queue: sent, moved to it, or replayed."""
-    total: int = await tx.fetchval(_SQL["total_arrived"].text, queue_id)
-    return total
+    return int(await tx.fetchval(_SQL["total_arrived"].text, queue_id))
 
 
 async def dead_letter_sources(

@@ -99,8 +99,7 @@ async def fold_deltas(tx: Transaction, *, most_per_queue: int, limit: int) -> in
 
     Their sum, and what arrived in all, stay what they are.
     """
-    taken: int = await tx.fetchval(_SQL["fold_deltas"].text, most_per_queue, limit)
-    return taken
+    return int(await tx.fetchval(_SQL["fold_deltas"].text, most_per_queue, limit))
 
 
 async def find_tombstones(
@@ -114,15 +113,13 @@ async def find_tombstones(
 async def clear_deleted_standard(tx: Transaction, queue_id: int, limit: int) -> int:
     """Delete up to ``limit`` messages that a deleted standard queue left; how many went."""
     await probe_by_key(tx)
-    gone: int = await tx.fetchval(_SQL["clear_tombstone"].text, queue_id, limit)
-    return gone
+    return int(await tx.fetchval(_SQL["clear_tombstone"].text, queue_id, limit))
 
 
 async def clear_archive(tx: Transaction, queue_id: int, limit: int) -> int:
     """Delete up to ``limit`` messages that a deleted queue archived; how many went."""
     await probe_by_key(tx)
-    gone: int = await tx.fetchval(_SQL["clear_archive"].text, queue_id, limit)
-    return gone
+    return int(await tx.fetchval(_SQL["clear_archive"].text, queue_id, limit))
 
 
 async def remove_tombstone(tx: Transaction, queue_id: int) -> bool:

@@ -100,8 +100,7 @@ async def find(tx: Transaction, account_id: str, outbox_id: int) -> OutboxMessag
 async def last_id(tx: Transaction, account_id: str) -> int:
     """The id of the account's newest message; 0 when it has none."""
     await probe_by_key(tx)
-    last: int = await tx.fetchval(_SQL["last_id"].text, account_id)
-    return last
+    return int(await tx.fetchval(_SQL["last_id"].text, account_id))
 
 
 async def clear(
@@ -119,8 +118,7 @@ async def remove_old(
 ) -> int:
     """Delete up to ``limit`` messages of any account that are older than ``days``; how many."""
     await probe_by_key(tx)
-    gone: int = await tx.fetchval(_SQL["remove_old"].text, now, days, limit, *whose)
-    return gone
+    return int(await tx.fetchval(_SQL["remove_old"].text, now, days, limit, *whose))
 
 
 async def find_excess(
@@ -135,5 +133,4 @@ async def find_excess(
 async def remove_excess(tx: Transaction, account_id: str, last_id: int, limit: int) -> int:
     """Delete up to ``limit`` of the account's oldest messages up to ``last_id``; how many."""
     await probe_by_key(tx)
-    gone: int = await tx.fetchval(_SQL["remove_excess"].text, account_id, last_id, limit)
-    return gone
+    return int(await tx.fetchval(_SQL["remove_excess"].text, account_id, last_id, limit))

@@ -44,8 +44,7 @@ async def change_attributes(
 
 async def is_opted_out(tx: Transaction, owner: Namespace, phone_number: str) -> bool:
     """Whether that number wants no messages."""
-    found: bool = await tx.fetchval(_SQL["is_opted_out"].text, *owner, phone_number)
-    return found
+    return bool(await tx.fetchval(_SQL["is_opted_out"].text, *owner, phone_number))
 
 
 async def opt_out(tx: Transaction, owner: Namespace, phone_number: str) -> None:

@@ -229,8 +229,7 @@ async def restore(
 async def count_of_topic(tx: Transaction, topic_id: int, *, limit: int) -> int:
     """How many subscriptions the topic has, not counted beyond ``limit``."""
     await probe_by_key(tx)
-    count: int = await tx.fetchval(_SQL["count_of_topic"].text, topic_id, limit)
-    return count
+    return int(await tx.fetchval(_SQL["count_of_topic"].text, topic_id, limit))
 
 
 async def count_filter_policies(

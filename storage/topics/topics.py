@@ -136,8 +136,7 @@ async def list_patterns(tx: Transaction, account_id: str, region: str) -> dict[i
 async def count_patterns(tx: Transaction, account_id: str, region: str, *, limit: int) -> int:
     """How many patterns the namespace has, not counted beyond ``limit``."""
     await probe_by_key(tx)
-    count: int = await tx.fetchval(_SQL["count_patterns"].text, account_id, region, limit)
-    return count
+    return int(await tx.fetchval(_SQL["count_patterns"].text, account_id, region, limit))
 
 
 async def remove_unused_patterns(tx: Transaction, topic_ids: Iterable[int]) -> None:
@@ -268,14 +267,12 @@ async def find_outdated_archives(
 async def remove_archived(tx: Transaction, archive: OutdatedArchive, limit: int) -> int:
     """Remove up to ``limit`` of the archive's oldest messages; how many went."""
     await probe_by_key(tx)
-    gone: int = await tx.fetchval(
-        _SQL["remove_archived"].text, archive.topic_id, archive.upto, limit
+    return int(
+        await tx.fetchval(_SQL["remove_archived"].text, archive.topic_id, archive.upto, limit)
     )
-    return gone
 
 
 async def forget_deduplication(tx: Transaction, now: datetime | None, limit: int) -> int:
     """Remove up to ``limit`` deduplication ids of topics after their five minutes."""
     await probe_by_key(tx)
-    gone: int = await tx.fetchval(_SQL["forget_deduplication"].text, now, limit)
-    return gone
+    return int(await tx.fetchval(_SQL["forget_deduplication"].text, now, limit))
