@@ -27,8 +27,6 @@ from gateway.configuration.values import is_loopback
 from gateway.http.listening import CannotListen, Sockets, bind, closing, links_url, port_of, reserve
 from storage.embedded import CannotStart, EmbeddedPostgres
 
-_log = logging.getLogger("queuegate.start")
-
 # What one process uses beside its pool: lanes, listening, workers, with room to spare.
 _CONNECTIONS_BESIDE_POOL = 15
 _CONNECTIONS_IN_RESERVE = 20

@@ -145,16 +145,14 @@ def _http(series: Series) -> Iterator[Metric]:
         ["method", "path", "status"],
         [(list(key), number) for key, number in totals.items()],
     )
-    durations: dict[tuple[str, str], Histogram] = {}
-    for (method, path, _), histogram in series.request_seconds.items():
-        total = durations.setdefault((method, path), Histogram(histogram.bounds))
-        total.total += histogram.total
-        total.counts = [a + b for a, b in zip(total.counts, histogram.counts, strict=True)]
     yield _histogram(
         "http_request_duration_seconds",
         "Time to answer a request.",
         ["method", "path"],
-        [(list(key), histogram) for key, histogram in durations.items()],
+        _merged(
+            ((method, path), histogram)
+            for (method, path, _), histogram in series.request_seconds.items()
+        ),
     )
     yield GaugeMetricFamily(
         "http_connections_active", "Requests in flight.", series.active_requests
@@ -195,7 +193,8 @@ def _queues(all_series: list[QueueSeries], wants: Wants) -> Iterator[Metric]:
         ("age_seconds", "queue_message_age_at_receive_seconds", "Age at the first delivery."),
     ):
         if wants(name):
-            yield _histogram(name, text, _OF_QUEUES, _histograms_by_labels(all_series, attribute))
+            own = [(series.labels(), getattr(series, attribute)) for series in all_series]
+            yield _histogram(name, text, _OF_QUEUES, _merged(own))
 
 
 def _topics(all_series: list[TopicSeries]) -> Iterator[Metric]:
@@ -301,13 +300,13 @@ def _by_labels(all_series: list[QueueSeries], attribute: str) -> list[tuple[Labe
     return [(list(key), value) for key, value in values.items()]
 
 
-def _histograms_by_labels(
-    all_series: list[QueueSeries], attribute: str
+def _merged(
+    histograms: Iterable[tuple[tuple[str, ...], Histogram]],
 ) -> list[tuple[Labels, Histogram]]:
-    merged: dict[tuple[str, str, str], Histogram] = {}
-    for series in all_series:
-        histogram: Histogram = getattr(series, attribute)
-        total = merged.setdefault(series.labels(), Histogram(histogram.bounds))
+    """One histogram for all that have the same labels."""
+    merged: dict[tuple[str, ...], Histogram] = {}
+    for labels, histogram in histograms:
+        total = merged.setdefault(labels, Histogram(histogram.bounds))
         total.total += histogram.total
         total.counts = [a + b for a, b in zip(total.counts, histogram.counts, strict=True)]
     return [(list(key), histogram) for key, histogram in merged.items()]

@@ -10,6 +10,7 @@ import time
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from copy import copy
+from dataclasses import dataclass, field
 from time import perf_counter
 from typing import TYPE_CHECKING
 
@@ -49,35 +50,21 @@ class Histogram:
         self.total += value
 
 
+@dataclass(slots=True, eq=False)
 class QueueSeries:
     """The numbers of one queue."""
 
-    __slots__ = (
-        "account_id",
-        "age_seconds",
-        "delete_seconds",
-        "deleted",
-        "name",
-        "receive_seconds",
-        "received",
-        "redelivered",
-        "region",
-        "send_seconds",
-        "sent",
-    )
-
-    def __init__(self, account_id: str, region: str, name: str) -> None:
-        self.account_id = account_id
-        self.region = region
-        self.name = name
-        self.sent = 0
-        self.received = 0
-        self.redelivered = 0
-        self.deleted = 0
-        self.send_seconds = Histogram(DATABASE_SECONDS)
-        self.receive_seconds = Histogram(DATABASE_SECONDS)
-        self.delete_seconds = Histogram(DATABASE_SECONDS)
-        self.age_seconds = Histogram(AGE_SECONDS)
+    account_id: str
+    region: str
+    name: str
+    sent: int = 0
+    received: int = 0
+    redelivered: int = 0
+    deleted: int = 0
+    send_seconds: Histogram = field(default_factory=lambda: Histogram(DATABASE_SECONDS))
+    receive_seconds: Histogram = field(default_factory=lambda: Histogram(DATABASE_SECONDS))
+    delete_seconds: Histogram = field(default_factory=lambda: Histogram(DATABASE_SECONDS))
+    age_seconds: Histogram = field(default_factory=lambda: Histogram(AGE_SECONDS))
 
     def labels(self) -> tuple[str, str, str]:
         """What tells it apart for whoever scrapes: account, region and name."""
@@ -122,16 +109,14 @@ class DeliverySeries:
         self.lost_count += count
 
 
+@dataclass(slots=True, eq=False)
 class ScheduleSeries:
     """What schedules fire."""
 
-    __slots__ = ("failed_count", "fired_count", "late_seconds", "paused_count")
-
-    def __init__(self) -> None:
-        self.fired_count = 0
-        self.failed_count = 0
-        self.paused_count = 0
-        self.late_seconds = Histogram(LATE_SECONDS)
+    fired_count: int = 0
+    failed_count: int = 0
+    paused_count: int = 0
+    late_seconds: Histogram = field(default_factory=lambda: Histogram(LATE_SECONDS))
 
     def fired(self, count: int) -> None:
         """So many invocations were made."""
@@ -150,14 +135,12 @@ class ScheduleSeries:
         self.paused_count += count
 
 
+@dataclass(slots=True, eq=False)
 class ClockSeries:
     """The clock of the database."""
 
-    __slots__ = ("behind_seconds", "step_count")
-
-    def __init__(self) -> None:
-        self.behind_seconds = 0.0
-        self.step_count = 0
+    behind_seconds: float = 0.0
+    step_count: int = 0
 
     def stands_behind(self, seconds: float) -> None:
         """It is so far behind what it was once; 0: it is not."""

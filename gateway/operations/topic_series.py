@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from protocol import arns
@@ -10,37 +11,22 @@ if TYPE_CHECKING:
     from storage.model import Topic
 
 
+@dataclass(slots=True, eq=False)
 class TopicSeries:
     """The numbers of one topic."""
 
-    __slots__ = (
-        "account_id",
-        "attempts_failed",
-        "attempts_succeeded",
-        "copies_dropped",
-        "copies_kept",
-        "deliveries_exhausted",
-        "name",
-        "outbox_copies",
-        "published",
-        "queue_copies",
-        "region",
-        "web_hook_copies",
-    )
-
-    def __init__(self, account_id: str, region: str, name: str) -> None:
-        self.account_id = account_id
-        self.region = region
-        self.name = name
-        self.published = 0
-        self.queue_copies = 0
-        self.web_hook_copies = 0
-        self.outbox_copies = 0
-        self.copies_kept = 0
-        self.copies_dropped = 0
-        self.attempts_succeeded = 0
-        self.attempts_failed = 0
-        self.deliveries_exhausted = 0
+    account_id: str
+    region: str
+    name: str
+    published: int = 0
+    queue_copies: int = 0
+    web_hook_copies: int = 0
+    outbox_copies: int = 0
+    copies_kept: int = 0
+    copies_dropped: int = 0
+    attempts_succeeded: int = 0
+    attempts_failed: int = 0
+    deliveries_exhausted: int = 0
 
     def labels(self) -> tuple[str, str, str]:
         """What tells it apart: account, region and name."""

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 
+
+@dataclass(slots=True, eq=False, kw_only=True)
 class Traffic:
     """Connections, and the bytes of requests that are not answered and of answers that are not
     read. What of it is on one connection has bounds of its own; these are for all of them.
@@ -10,32 +13,19 @@ class Traffic:
     ``is_full``: nobody's next request is taken until there is less.
     """
 
-    __slots__ = (
-        "connections",
-        "file_errors",
-        "held_bytes",
-        "is_full",
-        "most_bytes",
-        "most_clients",
-        "refused_clients",
-        "refused_requests",
-        "unread_closed",
-    )
-
-    def __init__(self, *, most_bytes: int = 1 << 40, most_clients: int = 1 << 40) -> None:
-        self.most_bytes = most_bytes
-        self.most_clients = most_clients
-        self.connections = 0
-        self.held_bytes = 0
-        self.is_full = False
-        self.refused_clients = 0
-        """Connections above ``most_clients``."""
-        self.refused_requests = 0
-        """Requests that met ``is_full``."""
-        self.unread_closed = 0
-        """Connections that were closed for an answer that nobody read."""
-        self.file_errors = 0
-        """Times that the process was found without a file descriptor to spare."""
+    most_bytes: int = 1 << 40
+    most_clients: int = 1 << 40
+    connections: int = 0
+    held_bytes: int = 0
+    is_full: bool = False
+    refused_clients: int = 0
+    """Connections above ``most_clients``."""
+    refused_requests: int = 0
+    """Requests that met ``is_full``."""
+    unread_closed: int = 0
+    """Connections that were closed for an answer that nobody read."""
+    file_errors: int = 0
+    """Times that the process was found without a file descriptor to spare."""
 
     def hold(self, size_bytes: int) -> None:
         """So many bytes more are under way; less when negative."""
