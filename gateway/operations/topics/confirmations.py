@@ -44,13 +44,13 @@ def new_token() -> str:
 class Confirmation:
     """A request to confirm, or the word that there is nothing more to confirm."""
 
-    kind: ConfirmationKind
     message_id: str
     envelope: str
 
 
-def make_confirmation(
+async def write_confirmation(
     engine: Engine,
+    tx: Transaction,
     kind: ConfirmationKind,
     *,
     topic: Topic,
@@ -58,64 +58,51 @@ def make_confirmation(
     token: str,
     base_url: str,
 ) -> Confirmation:
-    """What the endpoint gets; the signer is ready. The link in it leads to ``base_url``.
+    """Write what a web hook gets, or into the outbox what AWS would send elsewhere; queues are for
+    ``send_confirmation``, after the commit. The signer is ready; the link leads to ``base_url``.
 
     Deliveries to web hooks are signed when they are made, all others are signed here.
     """
-    message_id = new_id()
+    clock, message_id = engine.clock.of(topic.account_id), new_id()
     certificate = envelopes.cert_url(
         engine.rules.cert_url_base or base_url, engine.signer.fingerprint
     )
-    instant = engine.clock.of(topic.account_id).instant()
-    confirming = Confirming(kind, message_id, token, topic.arn, subscription.arn, instant)
+    confirming = Confirming(kind, message_id, token, topic.arn, subscription.arn, clock.instant())
     envelope = envelopes.confirmation(
         confirming, base_url=base_url, signing=Signing(topic.signature_version, certificate)
     )
     if subscription.protocol not in WEB:
         signature = engine.signer.sign(*envelopes.to_sign(envelope))
         envelope = envelopes.with_signature(envelope, signature, engine.signer.fingerprint)
-    return Confirmation(kind, message_id, envelope)
-
-
-async def write_confirmation(
-    tx: Transaction,
-    now: datetime | None,
-    topic: Topic,
-    subscription: Subscription,
-    confirmation: Confirmation,
-) -> None:
-    """Write the request to a web hook, or into the outbox what AWS would send elsewhere.
-
-    Queues are for ``send_confirmation``, after the commit.
-    """
     if subscription.protocol in WEB:
         delivery = NewDelivery(
             str(subscription.subscription_id),
-            confirmation.kind,
+            kind,
             False,
-            confirmation.message_id,
+            message_id,
             topic.account_id,
             topic.region,
             topic.name,
             subscription.endpoint,
-            confirmation.envelope,
+            envelope,
         )
-        await deliveries.insert(tx, now, [delivery])
+        await deliveries.insert(tx, clock.now(), [delivery])
     elif subscription.protocol != "sqs":
         message = NewOutboxMessage(
             topic.account_id,
             topic.region,
             subscription.protocol,
             subscription.endpoint,
-            confirmation.kind,
+            kind,
             topic.arn,
             subscription.arn,
-            confirmation.message_id,
-            _SUBJECTS[confirmation.kind],
-            confirmation.envelope,
+            message_id,
+            _SUBJECTS[kind],
+            envelope,
             None,
         )
-        await outbox.insert(tx, now, [message])
+        await outbox.insert(tx, clock.now(), [message])
+    return Confirmation(message_id, envelope)
 
 
 async def send_confirmation(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gateway.operations.topics.confirmations import make_confirmation, new_token, write_confirmation
+from gateway.operations.topics.confirmations import new_token, write_confirmation
 from gateway.operations.topics.live_subscriptions import current_subscription, locked_subscription
 from protocol.endpoint_urls import WEB
 from storage.errors import AuthorizationError, SubscriptionPending
@@ -66,12 +66,12 @@ async def _tell(
     await subscriptions.remember_ended(
         tx, now, subscription.subscription_id, token=token, token_seconds=seconds
     )
-    confirmation = make_confirmation(
+    await write_confirmation(
         engine,
+        tx,
         "UnsubscribeConfirmation",
         topic=topic,
         subscription=subscription,
         token=token,
         base_url=base_url,
     )
-    await write_confirmation(tx, now, topic, subscription, confirmation)

@@ -10,7 +10,6 @@ from uuid import uuid4
 
 from gateway.operations.topics.confirmations import (
     Confirmation,
-    make_confirmation,
     new_token,
     send_confirmation,
     write_confirmation,
@@ -149,16 +148,15 @@ async def _ask(
     token = await subscriptions.renew_token(
         tx, now, subscription.subscription_id, token_seconds=seconds
     )
-    confirmation = make_confirmation(
+    return await write_confirmation(
         engine,
+        tx,
         "SubscriptionConfirmation",
         topic=topic,
         subscription=subscription,
         token=token,
         base_url=base_url,
     )
-    await write_confirmation(tx, now, topic, subscription, confirmation)
-    return confirmation
 
 
 async def _check_filter_policies(
