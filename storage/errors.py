@@ -177,7 +177,95 @@ class InvalidAttributeValue(Rejected):
 
 
 class InvalidMessageContents(Rejected):
-    """The body holds characters that SQS does not take."""
+    """The body holds characters that not every wire can carry."""
+
+    def __init__(self, *, is_unicode: bool) -> None:
+        super().__init__(
+            "the message holds a character that XML, and so SQS, cannot express "
+            "(U+FFFE, U+FFFF or a control character). Escape it, as in \\uffff."
+            if is_unicode
+            else "the message is not valid Unicode."
+        )
+
+
+class MessageTooLarge(InvalidParameterValue):
+    """More bytes than the queue takes: a value out of the range that its owner has set."""
+
+    def __init__(self, size_bytes: int, most: int, queue_name: str) -> None:
+        super().__init__(
+            f"the message and its headers have {size_bytes} bytes; queue '{queue_name}' takes "
+            f"{most}."
+        )
+        self.most = most
+
+
+class MessageIncomplete(InvalidParameterValue):
+    """A message without a body, or without the group that it needs."""
+
+    def __init__(self, what: Literal["body", "group_id"]) -> None:
+        super().__init__(
+            "a message needs a body."
+            if what == "body"
+            else "a message for a FIFO queue needs a group_id."
+        )
+        self.what = what
+
+
+class DeduplicationIdMissing(InvalidParameterValue):
+    """A message without the id that is needed where nothing makes it of the content."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(
+            f"a message for '{name}', which makes none of the content, needs a deduplication_id."
+        )
+
+
+class DelayOutOfRange(InvalidParameterValue):
+    """A message cannot be delayed for so long."""
+
+    def __init__(self, seconds: int, most: int) -> None:
+        super().__init__(f"delay is {seconds}; allowed is 0 to {most}.")
+        self.seconds = seconds
+        self.most = most
+
+
+class DelayUnfit(InvalidParameterValue):
+    """A message of a FIFO queue with a delay of its own."""
+
+    def __init__(self, seconds: int) -> None:
+        super().__init__("messages of FIFO queues have no delay of their own; set the queue's.")
+        self.seconds = seconds
+
+
+class DeduplicationIdUnfit(InvalidParameterValue):
+    """A deduplication id where nothing is deduplicated."""
+
+    def __init__(self, value: str, name: str) -> None:
+        super().__init__(f"deduplication_id is for FIFO queues, '{name}' is none.")
+        self.value = value
+
+
+class IdInvalid(InvalidParameterValue):
+    """An id of 1 to 128 letters, digits and punctuation marks that is none."""
+
+    def __init__(
+        self, what: Literal["group_id", "deduplication_id", "attempt_id"], value: str
+    ) -> None:
+        super().__init__(
+            f"Value {value} for parameter {what} is invalid. Reason: {what} can only include "
+            "alphanumeric and punctuation characters. 1 to 128 in length."
+        )
+        self.what = what
+        self.value = value
+
+
+class VisibilityTimeoutOutOfRange(InvalidParameterValue):
+    """A message cannot be hidden for so long."""
+
+    def __init__(self, seconds: int, most: int) -> None:
+        super().__init__(f"The visibility timeout is {seconds}; allowed is 0 to {most}.")
+        self.seconds = seconds
+        self.most = most
 
 
 class ReceiptHandleIsInvalid(Rejected):

@@ -1,12 +1,10 @@
-"""Ids: new ones, and how a refused one is worded."""
+"""New ids."""
 
 from __future__ import annotations
 
 import os
 from itertools import count
 from uuid import uuid4
-
-from storage.errors import InvalidParameterValue
 
 STEP = 0x9E3779B97F4A7C15F39CC0605CEDC835
 """2^128 divided by the golden ratio: of all steps the one whose multiples, modulo 2^128, stay
@@ -27,11 +25,3 @@ def new_id() -> str:
     """
     digits = (_next_number() & _MASK).to_bytes(16, "big").hex()
     return f"{digits[:8]}{_MIDDLE}{digits[8:20]}"
-
-
-def bad_id(parameter: str, value: str) -> InvalidParameterValue:
-    """Refusal of a group, deduplication or attempt id that breaks the rules (sqs.md 2.1)."""
-    return InvalidParameterValue(
-        f"Value {value} for parameter {parameter} is invalid. Reason: {parameter} can only include "
-        "alphanumeric and punctuation characters. 1 to 128 in length."
-    )

@@ -6,6 +6,7 @@ import asyncio
 from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
+from gateway.faces.aws.scheduler import failures
 from gateway.faces.aws.sns import publish_checks
 from gateway.http.listening import links_url
 from gateway.operations.schedules.dispatch import Dispatcher
@@ -73,7 +74,7 @@ def workers_for(
 
 def _firing(engine: Engine, settings: Settings, tracing: Tracing | None) -> FireSchedules:
     base_url = links_url(settings) or f"http://localhost:{settings.port}"
-    dispatcher = Dispatcher(engine, base_url, publish_checks.check)
+    dispatcher = Dispatcher(engine, base_url, publish_checks.check, failures.words)
     fire = FireSchedules(
         engine.database,
         engine.clock,

@@ -6,6 +6,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
+from gateway.faces.aws.scheduler import failures
 from gateway.faces.aws.sns import publish_checks
 from gateway.operations.caller import Caller
 from gateway.operations.engine import Engine
@@ -67,7 +68,7 @@ class ScheduleStore:
         self.engine = engine
         self.caller = caller
         self.clock = clock
-        self.dispatcher = Dispatcher(engine, BASE_URL, publish_checks.check)
+        self.dispatcher = Dispatcher(engine, BASE_URL, publish_checks.check, failures.words)
 
     def new(self, name: str, target: dict[str, Any], **members: Any) -> NewSchedule:
         """A schedule that fires every minute, from a minute after noon on."""

@@ -8,12 +8,20 @@ from typing import Any
 
 import pytest
 
+from gateway.faces.aws.refusals import text_of
 from gateway.operations.caller import Caller
 from gateway.operations.engine import Engine
 from storage.errors import (
     BatchRequestTooLong,
+    DeduplicationIdMissing,
+    DeduplicationIdUnfit,
+    DelayOutOfRange,
+    DelayUnfit,
+    IdInvalid,
     InvalidMessageContents,
     InvalidParameterValue,
+    MessageIncomplete,
+    MessageTooLarge,
     MissingParameter,
     QueueDoesNotExist,
     ReceiptHandleIsInvalid,
@@ -104,7 +112,7 @@ async def test_a_receiver_sees_what_was_sent(
 
 @pytest.mark.parametrize("body", [None, ""])
 async def test_a_body_is_required(calls: Calls, queue: Queue, body: str | None) -> None:
-    with pytest.raises(MissingParameter):
+    with pytest.raises(MessageIncomplete):
         await calls.send(queue, body)
 
 
@@ -119,8 +127,11 @@ async def test_the_size_limit_counts_body_and_attributes(
 ) -> None:
     queue = await make_queue("small", MaximumMessageSize="1024")
     await calls.send(queue, "é" * 512)
-    with pytest.raises(InvalidParameterValue, match="shorter than 1024 bytes"):
+    with pytest.raises(MessageTooLarge) as refused:
         await calls.send(queue, "é" * 512 + "a")
+    assert text_of(refused.value, is_query=False) == (
+        "One or more parameters are invalid. Reason: Message must be shorter than 1024 bytes."
+    )
     # name, type and value: 1 + 6 + 3
     attributes = {"n": {"DataType": "String", "StringValue": "abc"}}
     await calls.send(queue, "a" * 1014, attributes=attributes)
@@ -138,8 +149,12 @@ async def test_a_megabyte_goes_through(calls: Calls, queue: Queue, receive: Rece
 
 @pytest.mark.parametrize("delay", [-1, 901])
 async def test_a_delay_has_its_range(calls: Calls, queue: Queue, delay: int) -> None:
-    with pytest.raises(InvalidParameterValue, match=f"Value {delay} for parameter DelaySeconds"):
+    with pytest.raises(DelayOutOfRange) as refused:
         await calls.send(queue, delay_seconds=delay)
+    assert text_of(refused.value, is_query=False) == (
+        f"Value {delay} for parameter DelaySeconds is invalid. Reason: DelaySeconds must be >= 0 "
+        "and <= 900."
+    )
 
 
 async def test_the_queues_delay_holds_unless_one_is_given(
@@ -183,17 +198,17 @@ async def test_a_batch_has_a_total(calls: Calls, queue: Queue, receive: ReceiveF
 
 
 async def test_fifo_ids_are_required_and_checked(calls: Calls, fifo: Queue, queue: Queue) -> None:
-    with pytest.raises(MissingParameter):
+    with pytest.raises(MessageIncomplete):
         await calls.send(fifo, deduplication_id="d")
-    with pytest.raises(InvalidParameterValue, match="ContentBasedDeduplication"):
+    with pytest.raises(DeduplicationIdMissing):
         await calls.send(fifo, group_id="g")
-    with pytest.raises(InvalidParameterValue):
+    with pytest.raises(IdInvalid):
         await calls.send(fifo, group_id="a b", deduplication_id="d")
-    with pytest.raises(InvalidParameterValue):
+    with pytest.raises(IdInvalid):
         await calls.send(fifo, group_id="g", deduplication_id="x" * 129)
-    with pytest.raises(InvalidParameterValue):
+    with pytest.raises(DelayUnfit):
         await calls.send(fifo, group_id="g", deduplication_id="d", delay_seconds=1)
-    with pytest.raises(InvalidParameterValue, match="MessageDeduplicationId"):
+    with pytest.raises(DeduplicationIdUnfit):
         await calls.send(queue, deduplication_id="d")
     good = SendMessage("a", group_id="g", deduplication_id="d")
     with pytest.raises(InvalidParameterValue, match="MessageGroupId"):

@@ -61,6 +61,7 @@ _INVALID = {
 """What the other kinds are."""
 _OTHERWISE: Mapping[str, Mapping[type[Rejected], str]] = {
     "sqs": {
+        errors.MessageIncomplete: "MissingRequiredParameterException",
         errors.MissingParameter: "MissingRequiredParameterException",
         errors.PriorEntryRefused: "PriorRequestNotComplete",
     },
@@ -89,7 +90,57 @@ _MOVES: Mapping[errors.MoveFault, str] = {
     "queue arn at a given time.",
     "not running": "Only tasks that are running can be cancelled.",
 }
-WORDS: Mapping[type[Rejected], Callable[[Any], str]] = {
+_MEMBERS = {
+    "body": "MessageBody",
+    "group_id": "MessageGroupId",
+    "deduplication_id": "MessageDeduplicationId",
+    "attempt_id": "ReceiveRequestAttemptId",
+}
+_CHARACTERS = (
+    "Invalid characters found. Valid unicode characters are #x9 | #xA | #xD | #x20 to #xD7FF | "
+    "#xE000 to #xFFFD | #x10000 to #x10FFFF"
+)
+_NO_DEDUPLICATION = (
+    "The queue should either have ContentBasedDeduplication enabled or MessageDeduplicationId "
+    "provided explicitly"
+)
+
+
+def _invalid(value: object, member: str, reason: str) -> str:
+    return f"Value {value} for parameter {member} is invalid. Reason: {reason}"
+
+
+def _bad_id(refusal: errors.IdInvalid) -> str:
+    member = _MEMBERS[refusal.what]
+    return _invalid(refusal.value, member, f"{member}{_ID_RULE}.")
+
+
+_Words = Mapping[type[Rejected], Callable[[Any], str]]
+_ID_RULE = " can only include alphanumeric and punctuation characters. 1 to 128 in length"
+WORDS: _Words = {
+    errors.DeduplicationIdMissing: lambda _: _NO_DEDUPLICATION,
+    errors.DeduplicationIdUnfit: lambda refusal: _invalid(
+        refusal.value,
+        "MessageDeduplicationId",
+        "The request includes a parameter that is not valid for this queue type.",
+    ),
+    errors.DelayOutOfRange: lambda refusal: _invalid(
+        refusal.seconds, "DelaySeconds", f"DelaySeconds must be >= 0 and <= {refusal.most}."
+    ),
+    errors.DelayUnfit: lambda refusal: _invalid(
+        refusal.seconds,
+        "DelaySeconds",
+        "The request include parameter that is not valid for this queue type.",
+    ),
+    errors.IdInvalid: _bad_id,
+    errors.InvalidMessageContents: lambda _: _CHARACTERS,
+    errors.MessageIncomplete: lambda refusal: (
+        f"The request must contain the parameter {_MEMBERS[refusal.what]}."
+    ),
+    errors.MessageTooLarge: lambda refusal: (
+        "One or more parameters are invalid. Reason: Message must be shorter than "
+        f"{refusal.most} bytes."
+    ),
     errors.MoveQueueAbsent: lambda refusal: (
         "The resource that you specified for the "
         f"{'SourceArn' if refusal.is_source else 'DestinationArn'} parameter doesn't exist."
@@ -100,12 +151,22 @@ WORDS: Mapping[type[Rejected], Callable[[Any], str]] = {
         f"{refusal.seconds} seconds."
     ),
     errors.QueueNameInvalid: lambda refusal: _FIFO_NAME if refusal.is_fifo else _STANDARD_NAME,
+    errors.VisibilityTimeoutOutOfRange: lambda refusal: _invalid(
+        refusal.seconds, "VisibilityTimeout", f"Must be >= 0 and <= {refusal.most}, if provided."
+    ),
 }
 """What AWS says of a refusal, where the refusal's own text is another."""
 _WORDS_OF_QUERY: Mapping[type[Rejected], str] = {
     errors.QueueDoesNotExist: "The specified queue does not exist for this wsdl version.",
 }
 """What AWS says differently on the Query wire (docs/contract/sqs.md 2.4)."""
+_WORDS_OF_ENTRIES: _Words = {
+    errors.MessageTooLarge: lambda refusal: (
+        "One or more parameters cannot be validated. Reason: Message must be shorter than "
+        f"{refusal.most} bytes."
+    ),
+}
+"""What AWS says differently of an entry of a batch."""
 _INTERNAL = {"sns": "InternalErrorException", "scheduler": "InternalServerException"}
 
 
@@ -137,10 +198,11 @@ def text_of(refusal: Rejected, *, is_query: bool) -> str:
 def failed_entry(service: str, entry_id: str, refusal: Rejected) -> dict[str, object]:
     """A Failed entry of a batch. Its code is the query code without its old prefix."""
     error = aws_error(service, refusal)
+    words = _WORDS_OF_ENTRIES.get(type(refusal))
     return {
         "Id": entry_id,
         "Code": error.query_code.removeprefix("AWS.SimpleQueueService."),
-        "Message": text_of(refusal, is_query=False),
+        "Message": text_of(refusal, is_query=False) if words is None else words(refusal),
         "SenderFault": error.fault == SENDER,
     }
 

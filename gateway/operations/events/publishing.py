@@ -19,7 +19,7 @@ from gateway.operations.topics.publishing import (
     outgoing,
     publish,
 )
-from storage.errors import InvalidParameterValue
+from storage.errors import DelayOutOfRange, InvalidParameterValue
 
 if TYPE_CHECKING:
     from gateway.operations.engine import Engine
@@ -42,7 +42,7 @@ async def publish_event(engine: Engine, publisher: Publisher, event: Event) -> P
     key = checked_key(event.routing_key)
     delay, most_delay = event.delay_seconds, engine.limits.delay_seconds
     if delay is not None and not 0 <= delay <= most_delay:
-        raise InvalidParameterValue(f"delay is {delay}; allowed is 0 to {most_delay}.")
+        raise DelayOutOfRange(delay, most_delay)
     body = json_messages.body_of(event.message)
     attributes, attribute_bytes = json_messages.attributes_of(event.headers)
     message_bytes = len(body.encode())

@@ -7,7 +7,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING
 
 from gateway.operations.replies import answered
-from storage.errors import InvalidParameterValue
+from storage.errors import VisibilityTimeoutOutOfRange
 from storage.queues import message_ids
 from storage.queues.message_entries import ChangeVisibility, Delete
 
@@ -56,6 +56,12 @@ class _Finished:
             if queue.kind.has_groups:
                 self._engine.wakeups.arrived(queue.queue_id, deleted)
         self._reply.done(outcomes)
+
+
+def check_visibility(seconds: int, most: int) -> None:
+    """Refuse seconds for which nothing can be hidden."""
+    if not 0 <= seconds <= most:
+        raise VisibilityTimeoutOutOfRange(seconds, most)
 
 
 def change(
@@ -161,14 +167,9 @@ async def change_by_number(
 
     Any message of a standard queue, whoever has it. On a FIFO queue only one that is in flight, as
     for ``finish_by_number``; its instant is exact to the time that two statements take. Raises
-    InvalidParameterValue for seconds beyond the limit.
+    VisibilityTimeoutOutOfRange.
     """
-    most = engine.limits.visibility_timeout_seconds
-    if not 0 <= seconds <= most:
-        raise InvalidParameterValue(
-            f"Value {seconds} for parameter VisibilityTimeout is invalid. Reason: Must be >= 0 and "
-            f"<= {most}, if provided."
-        )
+    check_visibility(seconds, engine.limits.visibility_timeout_seconds)
     if not 0 < number <= message_ids.LAST:
         return None
     if queue.kind.has_groups:

@@ -8,10 +8,20 @@ from __future__ import annotations
 from time import perf_counter
 from typing import TYPE_CHECKING, NamedTuple
 
-from gateway.operations.identifiers import bad_id, new_id
+from gateway.operations.identifiers import new_id
 from protocol import names
 from protocol.digests import md5_of_bytes
-from storage.errors import InvalidMessageContents, InvalidParameterValue
+from storage.errors import (
+    DeduplicationIdUnfit,
+    DelayOutOfRange,
+    DelayUnfit,
+    IdInvalid,
+    InvalidMessageContents,
+    InvalidParameterValue,
+    MessageIncomplete,
+    MessageTooLarge,
+    Rejected,
+)
 from storage.queues.message_entries import Send
 from storage.queues.rows import row_of
 
@@ -83,7 +93,7 @@ class _Sent:
 
 
 class Outgoing(NamedTuple):
-    """A message for ``check`` and ``send_all``."""
+    """A message for ``send_all``."""
 
     message: NewMessage
     attribute_bytes: int = 0
@@ -100,64 +110,59 @@ def send_all(
 ) -> None:
     """Check messages and send them in order, all or none; the reply tells their sequences.
 
-    Raises InvalidParameterValue and its like, with the place of the message when there are several.
+    Raises what ``utf8_of`` and ``check`` raise; when there are several, InvalidParameterValue with
+    the number of the message.
     """
     new: list[NewMessage] = []
     size = 0
-    for place, one in _placed(messages):
-        encoded = check(engine, queue, one, place)
-        size += len(encoded) + one.attribute_bytes
-        new.append(one.message._replace(digest=md5_of_bytes(encoded)))
+    for number, (message, attribute_bytes) in enumerate(messages, 1):
+        try:
+            encoded = utf8_of(message.body)
+            message_bytes = len(encoded) + attribute_bytes
+            check(engine, queue, message, message_bytes)
+        except Rejected as refusal:
+            if len(messages) == 1 or isinstance(refusal, IdInvalid):
+                # A bad id is quoted, and says itself which message it is of.
+                raise
+            raise InvalidParameterValue(f"Message {number}: {refusal}") from None
+        size += message_bytes
+        new.append(message._replace(digest=md5_of_bytes(encoded)))
     how = Sending(wants_sequences=True, is_async=is_async)
     send(engine, caller, queue, new, size, reply, how)
 
 
-def _placed(messages: list[Outgoing]) -> list[tuple[str, Outgoing]]:
-    if len(messages) == 1:
-        return [("", messages[0])]
-    return [(f"Message {number}: ", one) for number, one in enumerate(messages, 1)]
-
-
-def check(engine: Engine, queue: Queue, outgoing: Outgoing, place: str = "") -> bytes:
-    """The UTF-8 of a message that the queue takes. Refusals begin with ``place``."""
-    message, attribute_bytes = outgoing
+def utf8_of(body: str | None) -> bytes:
+    """The bytes of a body that any wire can carry (docs/contract/sqs.md 2.1). Raises
+    MessageIncomplete and InvalidMessageContents."""
+    if not body:
+        raise MessageIncomplete("body")
     try:
-        encoded = message.body.encode()
+        encoded = body.encode()
     except UnicodeEncodeError:
-        raise InvalidMessageContents(f"{place}the message is not valid Unicode.") from None
+        raise InvalidMessageContents(is_unicode=False) from None
     if names.invalid_utf8(encoded):
-        raise InvalidMessageContents(
-            f"{place}the message holds a character that XML, and so SQS, cannot express "
-            "(U+FFFE, U+FFFF or a control character). Escape it, as in \\uffff."
-        )
-    most = queue.maximum_message_size_bytes
-    if len(encoded) + attribute_bytes > most:
-        raise InvalidParameterValue(
-            f"{place}the message and its headers have {len(encoded) + attribute_bytes} "
-            f"bytes; queue '{queue.name}' takes {most}."
-        )
-    delay, most_delay = message.delay_seconds, engine.limits.delay_seconds
-    if delay is not None and not 0 <= delay <= most_delay:
-        raise InvalidParameterValue(f"{place}delay is {delay}; allowed is 0 to {most_delay}.")
-    _check_ids(queue, message, place)
+        raise InvalidMessageContents(is_unicode=True)
     return encoded
 
 
-def _check_ids(queue: Queue, message: NewMessage, place: str) -> None:
+def check(engine: Engine, queue: Queue, message: NewMessage, size_bytes: int) -> None:
+    """Refuse a message that the queue does not take: the size of its body with its attributes, its
+    delay, its ids. Raises leaves of InvalidParameterValue."""
+    if size_bytes > queue.maximum_message_size_bytes:
+        raise MessageTooLarge(size_bytes, queue.maximum_message_size_bytes, queue.name)
+    has_groups, delay_seconds = queue.kind.has_groups, message.delay_seconds
+    if delay_seconds:
+        if has_groups:
+            raise DelayUnfit(delay_seconds)
+        if not 0 < delay_seconds <= engine.limits.delay_seconds:
+            raise DelayOutOfRange(delay_seconds, engine.limits.delay_seconds)
     group_id, deduplication_id = message.group_id, message.deduplication_id
     if group_id is not None and not names.is_fifo_id(group_id):
-        raise bad_id("group_id", group_id)
-    if deduplication_id is not None and not names.is_fifo_id(deduplication_id):
-        raise bad_id("deduplication_id", deduplication_id)
-    if not queue.kind.has_groups:
-        if deduplication_id is not None:
-            raise InvalidParameterValue(
-                f"{place}deduplication_id is for FIFO queues, '{queue.name}' is none."
-            )
-        return
-    if group_id is None:
-        raise InvalidParameterValue(f"{place}a message for a FIFO queue needs a group_id.")
-    if message.delay_seconds:
-        raise InvalidParameterValue(
-            f"{place}messages of FIFO queues have no delay of their own; set the queue's."
-        )
+        raise IdInvalid("group_id", group_id)
+    if has_groups:
+        if group_id is None:
+            raise MessageIncomplete("group_id")
+        if deduplication_id is not None and not names.is_fifo_id(deduplication_id):
+            raise IdInvalid("deduplication_id", deduplication_id)
+    elif deduplication_id is not None:
+        raise DeduplicationIdUnfit(deduplication_id, queue.name)

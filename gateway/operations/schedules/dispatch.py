@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from storage.model import Queue, Topic
 
 Check = Callable[["Engine", "Topic", PublishMessage], Outgoing]
+Words = Callable[[Rejected], tuple[str, str]]
 TRIES = 3
 """Of whoever finds that a queue is gone that was there when the messages were prepared."""
 _MOST_LOCKS = 500
@@ -52,8 +53,6 @@ _MOST_COPIES = 100_000
 _MOST_TOGETHER = 1 << 30
 """Copies and their characters that a schedule which catches up sends at once. More would not get
 through in the time that a transaction has, and would be tried again for ever, before all others."""
-# AWS's own words for what it says most (docs/contract/sqs.md 2.9); the others go by their class.
-_CODES = {"QueueDoesNotExist": "AWS.SimpleQueueService.NonExistentQueue"}
 
 
 class Ready(NamedTuple):
@@ -113,12 +112,20 @@ class Written(NamedTuple):
 class Dispatcher:
     """Sends for one process. ``base_url``: where clients of this gateway reach it, for the links in
     envelopes of topics. ``check``: what may be published, and how it is refused, where schedules of
-    other APIs fire, too; those of the native API were checked when they were made."""
+    other APIs fire, too; those of the native API were checked when they were made. ``words``: the
+    code and the text of a failure, where they are kept."""
 
-    def __init__(self, engine: Engine, base_url: str, check: Check | None = None) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        base_url: str,
+        check: Check | None = None,
+        words: Words = lambda refusal: (type(refusal).__name__, str(refusal)),
+    ) -> None:
         self._engine = engine
         self._base_url = base_url
         self._check = check
+        self._words = words
 
     async def __call__(
         self, tx: Transaction, now: datetime | None, groups: Sequence[Sequence[Fire]]
@@ -210,8 +217,7 @@ class Dispatcher:
                 locks += sum([one.message.lock_count for one in ready[-1]])
             except Rejected as refusal:
                 ready.append([])
-                code = type(refusal).__name__
-                failures.append(Failure(_CODES.get(code, code), str(refusal)))
+                failures.append(Failure(*self._words(refusal)))
         return PreparedGroups(ready, failures)
 
     async def _all_ready(self, group: Sequence[Fire], queues: Queues, turns: _Turns) -> list[Ready]:
@@ -241,11 +247,7 @@ class Dispatcher:
             queue = queues[target["account_id"], target["region"], target["queue_name"]]
             if queue is None:
                 raise QueueDoesNotExist
-            return Ready(
-                message_for(fire, queue, self._engine.clock.of(queue.account_id).instant()),
-                queue,
-                None,
-            )
+            return Ready(message_for(self._engine, fire, queue), queue, None)
         if target["kind"] == "outbox":
             return Ready(kept_message(fire), None, None)
         audience = await self._audience(fire)

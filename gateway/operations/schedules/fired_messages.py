@@ -9,15 +9,17 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from gateway.operations.identifiers import bad_id, new_id
-from protocol import arns, names
+from gateway.operations.identifiers import new_id
+from gateway.operations.queues import sending
+from protocol import arns
 from protocol.digests import md5_of_bytes
-from storage.errors import InvalidMessageContents, InvalidParameterValue, MissingParameter
+from storage.errors import DeduplicationIdMissing
 from storage.model import NewMessage, NewOutboxMessage
 from storage.queues.rows import row_of
 from storage.topics.publishing import Copies, Message
 
 if TYPE_CHECKING:
+    from gateway.operations.engine import Engine
     from storage.model import Queue
     from storage.schedules.schedule_fires import Fire
 
@@ -113,27 +115,38 @@ def attribute_values(stored: str | None) -> dict[str, Mapping[str, Any]] | None:
     return dict(values)
 
 
-def message_for(fire: Fire, queue: Queue, now: datetime) -> Message:
+def message_for(engine: Engine, fire: Fire, queue: Queue) -> Message:
     """The message of a fire for its queue, sent now. Raises a refusal when the queue cannot take
     it: it was changed since the schedule was made."""
     text = text_of(fire)
     stored, attribute_bytes = attributes_of(fire)
-    digest = md5_of_bytes(_checked(text, attribute_bytes, queue))
+    encoded = sending.utf8_of(text)
     target = fire.target
     system, group_id = target.get("system"), target.get("group_id")
     deduplication_id = None
     if queue.kind.has_groups:
-        if group_id is None:
-            raise MissingParameter("MessageGroupId")
-        deduplication_id = _deduplication_id(fire, queue)
+        deduplication_id = target.get("deduplication_id")
+        if deduplication_id is None and fire.group_name is None:
+            # By content, all that a schedule fires within five minutes would be one message.
+            deduplication_id = own_deduplication_id(fire)
     elif system:
         # It has the group id that the target had when the queue was checked.
         group_id = None
     new = NewMessage(
-        text, stored, system, target.get("delay_seconds"), group_id, deduplication_id, digest
+        text,
+        stored,
+        system,
+        target.get("delay_seconds"),
+        group_id,
+        deduplication_id,
+        md5_of_bytes(encoded),
     )
+    sending.check(engine, queue, new, len(encoded) + attribute_bytes)
+    if queue.kind.has_groups and deduplication_id is None and not queue.content_based_deduplication:
+        raise DeduplicationIdMissing(queue.name)
     message_id = new_id()
-    row = row_of(queue, new, message_id, fire.account_id, lambda: now)
+    instant = engine.clock.of(queue.account_id).instant
+    row = row_of(queue, new, message_id, fire.account_id, instant)
     copies = Copies({queue.kind: [row]})
     return Message(message_id, None, lambda _: copies, _LOCKS if queue.kind.has_groups else 0)
 
@@ -157,44 +170,8 @@ def kept_message(fire: Fire) -> Message:
     return Message(message_id, None, lambda _: Copies(outbox=[row]))
 
 
-def _checked(text: str, attribute_bytes: int, queue: Queue) -> bytes:
-    """The text's UTF-8, with SQS's own refusals (docs/contract/sqs.md 2.1)."""
-    if not text:
-        raise MissingParameter("MessageBody")
-    try:
-        encoded = text.encode()
-    except UnicodeEncodeError:
-        encoded = b"\xff"
-    if names.invalid_utf8(encoded):
-        raise InvalidMessageContents("Invalid characters found in the message.")
-    most = queue.maximum_message_size_bytes
-    if len(encoded) + attribute_bytes > most:
-        raise InvalidParameterValue(
-            "One or more parameters are invalid. Reason: Message must be shorter than "
-            f"{most} bytes."
-        )
-    return encoded
-
-
 def own_deduplication_id(fire: Fire) -> str:
     """An id that is the same whoever fires a schedule for a time, and of no other fire."""
     if fire.out_of_band:
         return f"run-{fire.execution_id}"
     return f"schedule-{fire.schedule_id}-{fire.scheduled_for.astimezone(UTC):%Y%m%dT%H%M%S.%fZ}"
-
-
-def _deduplication_id(fire: Fire, queue: Queue) -> str | None:
-    given: str | None = fire.target.get("deduplication_id")
-    if given is not None:
-        if not names.is_fifo_id(given):
-            raise bad_id("MessageDeduplicationId", given)
-        return given
-    if fire.group_name is None:
-        # By content, all that a schedule fires within five minutes would be one message.
-        return own_deduplication_id(fire)
-    if queue.content_based_deduplication:
-        return None
-    raise InvalidParameterValue(
-        "The queue should either have ContentBasedDeduplication enabled or MessageDeduplicationId "
-        "provided explicitly"
-    )

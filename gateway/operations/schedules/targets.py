@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 from gateway.operations.access import SEND, find_own_queue
 from gateway.operations.limits import LIMITS
 from gateway.operations.queues import json_messages, sending
-from gateway.operations.queues.sending import Outgoing
 from gateway.operations.schedules.fired_messages import SCHEDULE_HEADER
 from gateway.operations.schedules.keeping import text_of
 from gateway.operations.schedules.specs import QueueTarget, Target, TopicTarget
@@ -94,7 +93,7 @@ async def _of_queue(engine: Engine, caller: Caller, name: str, target: QueueTarg
         group_id=target.group_id,
         deduplication_id=target.deduplication_id,
     )
-    sending.check(engine, queue, Outgoing(message, size))
+    sending.check(engine, queue, message, len(sending.utf8_of(message.body)) + size)
     place = {"account_id": queue.account_id, "region": queue.region, "queue_name": queue.name}
     return queue_target(
         place,

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from gateway.faces.aws import message_attributes
-from gateway.operations.identifiers import bad_id
+from gateway.faces.aws.refusals import text_of
 from gateway.operations.queues.message_attributes import stored
 from gateway.operations.schedules.targets import Kept, queue_target, topic_target
 from protocol import arns, json_wire, names
@@ -24,7 +24,13 @@ from protocol.queue_urls import queue_from_url
 from protocol.scheduler_target_shapes import PARAMETERS, SERVICES, UNIVERSAL
 from protocol.sns_shapes import SNS
 from protocol.sqs_shapes import SQS
-from storage.errors import InvalidParameterValue, Rejected, ScheduleInvalid, UnsupportedOperation
+from storage.errors import (
+    IdInvalid,
+    InvalidParameterValue,
+    Rejected,
+    ScheduleInvalid,
+    UnsupportedOperation,
+)
 
 if TYPE_CHECKING:
     from gateway.operations.caller import Caller
@@ -152,11 +158,12 @@ def _universal(engine: Engine, caller: Caller, arn: str, text: str | None) -> Ke
     try:
         target = make(engine, caller, text.encode())
     except (Rejected, Malformed) as error:
+        reason = text_of(error, is_query=False) if isinstance(error, Rejected) else str(error)
         place = {"account_id": caller.account_id, "region": caller.region}
         if arn == SEND_MESSAGE:
-            target = queue_target({**place, "queue_name": ""}, text, error=str(error))
+            target = queue_target({**place, "queue_name": ""}, text, error=reason)
         else:
-            target = topic_target({**place, "topic_name": ""}, text, error=str(error))
+            target = topic_target({**place, "topic_name": ""}, text, error=reason)
     return {**target, "arn": arn, "substitutes": True}
 
 
@@ -198,12 +205,10 @@ def _check_send(engine: Engine, members: Mapping[str, Any], *, is_fifo: bool) ->
         raise InvalidParameterValue("The Input has no MessageGroupId, which a FIFO queue needs.")
     if not is_fifo and deduplication_id is not None:
         raise InvalidParameterValue("MessageDeduplicationId is for FIFO queues only.")
-    for name, value in (
-        ("MessageGroupId", group_id),
-        ("MessageDeduplicationId", deduplication_id),
-    ):
-        if value is not None and not names.is_fifo_id(value):
-            raise bad_id(name, value)
+    if group_id is not None and not names.is_fifo_id(group_id):
+        raise IdInvalid("group_id", group_id)
+    if deduplication_id is not None and not names.is_fifo_id(deduplication_id):
+        raise IdInvalid("deduplication_id", deduplication_id)
 
 
 def _publish(_: Engine, __: Caller, encoded: bytes) -> Kept:

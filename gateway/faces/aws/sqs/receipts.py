@@ -155,7 +155,7 @@ def _changed(
         raise MissingParameter("VisibilityTimeout")
     receipt = _receipt(engine, queue, handle)
     most = engine.limits.visibility_timeout_seconds
-    check_visibility(seconds, most)
+    finishing.check_visibility(seconds, most)
     present = engine.clock.of(queue.account_id).seconds()
     if present + seconds > receipt.received_at + most + 1:
         raise InvalidParameterValue(
@@ -163,15 +163,6 @@ def _changed(
             f"VisibilityTimeout for the message is beyond the limit [{most} seconds]"
         )
     return receipt.handle, seconds
-
-
-def check_visibility(seconds: int, most: int) -> None:
-    """Refuse seconds for which nothing can be hidden."""
-    if not 0 <= seconds <= most:
-        raise InvalidParameterValue(
-            f"Value {seconds} for parameter VisibilityTimeout is invalid. Reason: Must be >= 0 and "
-            f"<= {most}, if provided."
-        )
 
 
 def _unavailable(handle: str, outcome: Outcome) -> Rejected | None:

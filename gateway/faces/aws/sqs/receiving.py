@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from gateway.faces.aws.limits import AWS
-from gateway.faces.aws.sqs.receipts import check_visibility
-from gateway.operations.identifiers import bad_id
+from gateway.operations.queues.finishing import check_visibility
 from gateway.operations.queues.receiving import Receiving
 from protocol import names
-from storage.errors import InvalidParameterValue
+from storage.errors import IdInvalid, InvalidParameterValue
 
 if TYPE_CHECKING:
     from gateway.operations.engine import Engine
@@ -56,7 +55,7 @@ def receive_message(
     else:
         check_visibility(visibility, limits.visibility_timeout_seconds)
     if request.attempt_id is not None and not names.is_fifo_id(request.attempt_id):
-        raise bad_id("ReceiveRequestAttemptId", request.attempt_id)
+        raise IdInvalid("attempt_id", request.attempt_id)
     receiving = Receiving(engine, queue, limit=maximum, visibility_seconds=visibility, reply=reply)
     receiving.attempt_id = request.attempt_id
     receiving.start(wait)

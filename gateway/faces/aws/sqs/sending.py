@@ -8,16 +8,15 @@ import orjson
 
 from gateway.faces.aws import message_attributes
 from gateway.faces.aws.limits import AWS
-from gateway.operations.identifiers import bad_id
 from gateway.operations.queues import sending
 from gateway.operations.queues.message_attributes import Values
-from protocol import names, sequence_numbers
+from protocol import sequence_numbers
 from protocol.digests import md5_of_bytes
 from storage.errors import (
     BatchRequestTooLong,
-    InvalidMessageContents,
+    DeduplicationIdMissing,
     InvalidParameterValue,
-    MissingParameter,
+    MessageIncomplete,
     PriorEntryRefused,
     Rejected,
 )
@@ -29,14 +28,6 @@ if TYPE_CHECKING:
     from gateway.operations.limits import Limits
     from gateway.operations.replies import Reply
 
-_CHARACTERS_TEXT = (
-    "Invalid characters found. Valid unicode characters are #x9 | #xA | #xD | #x20 to #xD7FF | "
-    "#xE000 to #xFFFD | #x10000 to #x10FFFF"
-)
-_DEDUPLICATION_TEXT = (
-    "The queue should either have ContentBasedDeduplication enabled or MessageDeduplicationId "
-    "provided explicitly"
-)
 _SYSTEM_ATTRIBUTES = frozenset({"AWSTraceHeader"})
 
 
@@ -121,9 +112,9 @@ def send_message(
     A duplicate of the last five minutes on a FIFO queue gets the first one's ids
     (docs/contract/sqs.md 2.7).
     """
-    if queue.kind.has_groups and not request.group_id and request.group_id != "":
-        raise MissingParameter("MessageGroupId")
-    sent, new, size = _checked(engine, queue, request, "are invalid")
+    if queue.kind.has_groups and request.group_id is None:
+        raise MessageIncomplete("group_id")
+    sent, new, size = _checked(engine, queue, request)
     sending.send(engine, caller, queue, [new], size, sent.answering(reply))
 
 
@@ -146,7 +137,7 @@ def send_messages(
     total = 0
     for request in requests:
         try:
-            sent, new, size = _checked(engine, queue, request, "cannot be validated")
+            sent, new, size = _checked(engine, queue, request)
         except Rejected as refusal:
             outcomes.append(refusal)
             total += _raw_size(request)
@@ -181,7 +172,7 @@ def check_batch_ids(queue: Queue, requests: list[SendMessage]) -> None:
         return
     for request in requests:
         if request.deduplication_id is None:
-            raise InvalidParameterValue(_DEDUPLICATION_TEXT)
+            raise DeduplicationIdMissing(queue.name)
 
 
 def _raw_size(request: SendMessage) -> int:
@@ -193,70 +184,25 @@ def _raw_size(request: SendMessage) -> int:
     return size
 
 
-def _checked(
-    engine: Engine, queue: Queue, request: SendMessage, verb: str
-) -> tuple[Sent, NewMessage, int]:
+def _checked(engine: Engine, queue: Queue, request: SendMessage) -> tuple[Sent, NewMessage, int]:
     """Check one message: what its sender is told, what is sent, and its size."""
     body, delay_seconds, values, system_values, group_id, deduplication_id = request
-    if not body:
-        raise MissingParameter("MessageBody")
-    try:
-        encoded = body.encode()
-    except UnicodeEncodeError:
-        raise InvalidMessageContents(_CHARACTERS_TEXT) from None
-    if names.invalid_utf8(encoded):
-        raise InvalidMessageContents(_CHARACTERS_TEXT)
-    stored = md5 = None
+    encoded = sending.utf8_of(body)
+    stored = md5 = system = system_md5 = None
     size = len(encoded)
     if values:
         stored, md5, attribute_bytes = message_attributes.check(values, engine.limits)
         size += attribute_bytes
-    if size > queue.maximum_message_size_bytes:
-        raise InvalidParameterValue(
-            f"One or more parameters {verb}. Reason: Message must be shorter than "
-            f"{queue.maximum_message_size_bytes} bytes."
-        )
-    if delay_seconds is not None:
-        _check_delay(engine, queue, delay_seconds)
-    if group_id is not None and not names.is_fifo_id(group_id):
-        raise bad_id("MessageGroupId", group_id)
-    _check_deduplication_id(queue, deduplication_id)
-    system = system_md5 = None
+    digest = md5_of_bytes(encoded)
+    assert body is not None
+    new = NewMessage(body, stored, None, delay_seconds, group_id, deduplication_id, digest)
+    sending.check(engine, queue, new, size)
+    if deduplication_id is None and queue.kind.has_groups and not queue.content_based_deduplication:
+        raise DeduplicationIdMissing(queue.name)
     if system_values:
         system, system_md5 = _system_attributes(system_values, engine.limits)
-    digest = md5_of_bytes(encoded)
-    new = NewMessage(body, stored, system, delay_seconds, group_id, deduplication_id, digest)
+        new = new._replace(system=system)
     return Sent(digest.hex(), md5, system_md5), new, size
-
-
-def _check_delay(engine: Engine, queue: Queue, delay_seconds: int) -> None:
-    if queue.kind.has_groups:
-        if delay_seconds != 0:
-            raise InvalidParameterValue(
-                f"Value {delay_seconds} for parameter DelaySeconds is invalid. Reason: The request "
-                "include parameter that is not valid for this queue type."
-            )
-        return
-    most = engine.limits.delay_seconds
-    if not 0 <= delay_seconds <= most:
-        raise InvalidParameterValue(
-            f"Value {delay_seconds} for parameter DelaySeconds is invalid. Reason: DelaySeconds "
-            f"must be >= 0 and <= {most}."
-        )
-
-
-def _check_deduplication_id(queue: Queue, given: str | None) -> None:
-    if not queue.kind.has_groups:
-        if given is not None:
-            raise InvalidParameterValue(
-                f"Value {given} for parameter MessageDeduplicationId is invalid. Reason: The "
-                "request includes a parameter that is not valid for this queue type."
-            )
-    elif given is None:
-        if not queue.content_based_deduplication:
-            raise InvalidParameterValue(_DEDUPLICATION_TEXT)
-    elif not names.is_fifo_id(given):
-        raise bad_id("MessageDeduplicationId", given)
 
 
 def _system_attributes(values: Values, limits: Limits) -> tuple[str, str | None]:
