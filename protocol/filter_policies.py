@@ -98,7 +98,11 @@ class _Compiler:
             elif isinstance(value, dict):
                 below = f"{prefix}{key}."
                 found, count = self.rules(value, below, depth=depth + 1, level=level + 1)
-                self._check_nesting()
+                if self._scope == "MessageAttributes":
+                    raise Malformed(
+                        "Filter policy scope MessageAttributes does not support nested filter "
+                        "policy"
+                    )
             elif isinstance(value, list):
                 count = len(value) * depth
                 _check_combinations(count)
@@ -138,12 +142,6 @@ class _Compiler:
             _refuse_keys()
         test = compile_conditions(conditions)
         return lambda subject: test(subject[path])
-
-    def _check_nesting(self) -> None:
-        if self._scope == "MessageAttributes":
-            raise Malformed(
-                "Filter policy scope MessageAttributes does not support nested filter policy"
-            )
 
 
 def _check_combinations(count: int) -> None:

@@ -32,7 +32,9 @@ def is_key(text: str) -> bool:
 
 def is_pattern(text: str) -> bool:
     """Whether a subscription may have this pattern; every key is one."""
-    return len(text) <= LONGEST and all(map(_is_pattern_segment, text.split(".")))
+    return len(text) <= LONGEST and all(
+        segment in (_ONE, _ANY) or _SEGMENT.fullmatch(segment) for segment in text.split(".")
+    )
 
 
 def check_key(text: str) -> None:
@@ -165,10 +167,6 @@ def _taking(rests: Mapping[str | None, list[_Rest[Value]]], segments: list[str])
     there = set(segments)
     found = [rest for name in (None, *there) for rest in rests.get(name, ())]
     return [rest.value for rest in found if rest.literals <= there and rest.takes(segments)]
-
-
-def _is_pattern_segment(segment: str) -> bool:
-    return segment in (_ONE, _ANY) or _SEGMENT.fullmatch(segment) is not None
 
 
 def _refusal(noun: str, text: str, segments: str) -> Malformed:

@@ -176,7 +176,8 @@ def canonical_request(request: SignedRequest, credential: Credential) -> str:
     for name in credential.signed_headers.split(";"):
         value = _SPACES.sub(" ", request.headers.get(name, "").strip())
         lines.append(f"{name}:{value}")
-    lines += ["", credential.signed_headers, _payload_hash(request)]
+    payload = request.headers.get("x-amz-content-sha256") or sha256(request.body).hexdigest()
+    lines += ["", credential.signed_headers, payload]
     return "\n".join(lines)
 
 
@@ -209,10 +210,6 @@ def _canonical_query(query: str) -> str:
 
 def _encoded_once(text: str) -> str:
     return quote(unquote_to_bytes(text), safe="~")
-
-
-def _payload_hash(request: SignedRequest) -> str:
-    return request.headers.get("x-amz-content-sha256") or sha256(request.body).hexdigest()
 
 
 def string_to_sign(canonical: str, timestamp: str, scope: str) -> str:

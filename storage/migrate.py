@@ -135,12 +135,8 @@ async def migrate(
         # Another process may have been here while we waited.
         for step in await pending(connection, known, finish=finish):
             await _apply(connection, step)
-            done.append(_shown(step))
+            done.append(step.name if isinstance(step, Migration) else f"functions/{step.name}")
     return done
-
-
-def _shown(step: Step) -> str:
-    return step.name if isinstance(step, Migration) else f"functions/{step.name}"
 
 
 async def pending(

@@ -105,15 +105,11 @@ async def _opened(
     try:
         async with database.transaction() as tx:
             instant = (await stored_settings.clock(tx)).instant_of(
-                None if topic is None else topic[0], _present()
+                None if topic is None else topic[0], datetime.now(UTC).timestamp()
             )
         yield database, None if instant is None else datetime.fromtimestamp(instant, UTC)
     finally:
         await database.close()
-
-
-def _present() -> float:
-    return datetime.now(UTC).timestamp()
 
 
 def _topic(arn: str | None) -> TopicName | None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from opentelemetry.trace import StatusCode
 
 from storage.errors import Unavailable
-from storage.schedules.schedule_fires import Dispatched, Failure, Fire
+from storage.schedules.schedule_fires import Dispatched, Fire
 
 if TYPE_CHECKING:
     from gateway.tracing.spans import Tracing
@@ -45,7 +45,7 @@ class TracedDispatch:
         def committed() -> None:
             done.committed()
             for group, failure in zip(groups, done.failures, strict=False):
-                self._tell(began, instant, group, _code(failure))
+                self._tell(began, instant, group, None if failure is None else failure.code)
 
         return done._replace(committed=committed)
 
@@ -60,10 +60,6 @@ class TracedDispatch:
             span.set_attribute("error.type", error)
             span.set_status(StatusCode.ERROR)
         span.end()
-
-
-def _code(failure: Failure | None) -> str | None:
-    return None if failure is None else failure.code
 
 
 def _attributes(group: Sequence[Fire], instant: datetime) -> dict[str, Any]:

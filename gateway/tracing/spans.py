@@ -146,7 +146,9 @@ class Attempt:
         """``traceparent``, also where the answer to "is it sampled" is no: then none of what the
         web hook calls is sampled by chance, either."""
         if self._span is None:
-            return {"traceparent": _unsampled()}
+            # Never zero, which would not be valid.
+            trace_id, span_id = getrandbits(128) | 1, getrandbits(64) | 1
+            return {"traceparent": f"00-{format_trace_id(trace_id)}-{format_span_id(span_id)}-00"}
         context = self._span.get_span_context()
         return {
             "traceparent": f"00-{format_trace_id(context.trace_id)}"
@@ -164,12 +166,6 @@ class Attempt:
             span.set_attribute("error.type", str(status or "no_answer"))
             span.set_status(StatusCode.ERROR, error)
         span.end()
-
-
-def _unsampled() -> str:
-    # Never zero, which would not be valid.
-    trace_id, span_id = getrandbits(128) | 1, getrandbits(64) | 1
-    return f"00-{format_trace_id(trace_id)}-{format_span_id(span_id)}-00"
 
 
 def _below(parent: Parent) -> Context:

@@ -84,10 +84,7 @@ def _lease(letter: DeadLetter) -> deliveries.Lease:
 def _row(letter: DeadLetter, queue: Queue, attributes: str | None) -> Row:
     """What the web hook would have got, with nothing added (docs/contract/sns.md 3.6)."""
     # What could not be signed for want of the key is signed when it is received.
-    digest = UNSIGNED if _is_unsigned(letter) else None
+    is_unsigned = not letter.claimed.is_raw and envelopes.is_unsigned(letter.body)
+    digest = UNSIGNED if is_unsigned else None
     message = NewMessage(letter.body, attributes, digest=digest)
     return row_of(queue, message, str(uuid4()), letter.claimed.account_id)
-
-
-def _is_unsigned(letter: DeadLetter) -> bool:
-    return not letter.claimed.is_raw and envelopes.is_unsigned(letter.body)

@@ -63,7 +63,7 @@ def dead_letter(fire: Fire, queue: Mapping[str, str], failure: Failure, reason: 
         "EXECUTION_ID": fire.execution_id,
         "EXHAUSTED_RETRY_CONDITION": reason,
         "RETRY_ATTEMPTS": str(fire.attempt - 1),
-        "SCHEDULED_TIME": _written(fire),
+        "SCHEDULED_TIME": fire.scheduled_for.astimezone(UTC).isoformat().replace("+00:00", "Z"),
         "SCHEDULE_ARN": arns.schedule_arn(
             fire.region, fire.account_id, fire.group_name or "default", fire.name
         ),
@@ -83,10 +83,6 @@ def dead_letter(fire: Fire, queue: Mapping[str, str], failure: Failure, reason: 
             "substitutes": target.get("substitutes", False),
         }
     )
-
-
-def _written(fire: Fire) -> str:
-    return fire.scheduled_for.astimezone(UTC).isoformat().replace("+00:00", "Z")
 
 
 def _target_arn(target: Mapping[str, Any]) -> str:

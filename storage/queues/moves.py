@@ -152,7 +152,7 @@ async def move_fifo_batch(
     stuck: set[str] = set()
     without_source = without_queue = 0
     rows: list[tuple[str, int, int, str]] = []
-    for message in sorted(movable, key=_by_sequence):
+    for message in sorted(movable, key=lambda one: one.sequence):
         arn = message.dead_letter_source_arn
         home = homes.get(arn) if target is None else target
         if home is None or message.group_id in stuck:
@@ -170,10 +170,6 @@ async def move_fifo_batch(
     return MovedBatch(
         len(movable), last_sequence, list(arrived.items()), without_source, without_queue
     )
-
-
-def _by_sequence(message: fifo.Movable) -> int:
-    return message.sequence
 
 
 async def advance(

@@ -54,6 +54,7 @@ def openapi_document(endpoints: Iterable[Endpoint], about: About) -> dict[str, A
             endpoint, shown, components
         )
     used = {endpoint.tag for endpoint in described}
+    statuses = {*_ALWAYS, *(status for endpoint in described for status in endpoint.refusals)}
     return {
         "openapi": "3.1.0",
         "info": {
@@ -70,8 +71,7 @@ def openapi_document(endpoints: Iterable[Endpoint], about: About) -> dict[str, A
         "components": {
             "schemas": _without_parameters(components, described),
             "responses": {
-                str(status): _refusal(status, about.error)
-                for status in sorted(_statuses(described))
+                str(status): _refusal(status, about.error) for status in sorted(statuses)
             },
             "securitySchemes": {
                 "credentials": {
@@ -201,10 +201,6 @@ def _success(answer: Answered, schemas: Mapping[int, Any]) -> dict[str, Any]:
             for name, parameters in answer.links.items()
         }
     return response
-
-
-def _statuses(endpoints: Iterable[Endpoint]) -> set[int]:
-    return {*_ALWAYS, *(status for endpoint in endpoints for status in endpoint.refusals)}
 
 
 def _refusal(status: int, error: type[Struct]) -> dict[str, Any]:

@@ -86,10 +86,6 @@ def _boolean(text: str) -> bool | None:
     return _BOOLEANS.get(text)
 
 
-def _text(text: str) -> str:
-    return text
-
-
 Reader = Callable[[str], Any]
 _EXPECTED: Mapping[Reader, str] = {_integer: "a whole number", _boolean: "true or false"}
 
@@ -110,7 +106,7 @@ def _reader(kind: inspect.Type) -> Reader:
         return _reader(next(one for one in kind.types if not isinstance(one, inspect.NoneType)))
     if isinstance(kind, inspect.IntType):
         return _integer
-    return _boolean if isinstance(kind, inspect.BoolType) else _text
+    return _boolean if isinstance(kind, inspect.BoolType) else str
 
 
 def _shown(text: str) -> str:

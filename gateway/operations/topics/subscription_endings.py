@@ -33,7 +33,8 @@ async def end(engine: Engine, caller: Caller, arn: str, *, base_url: str) -> Non
         await engine.signer.ready()
     async with engine.database.transaction() as tx:
         subscription, topic = await locked_subscription(tx, arn, now)
-        is_owner = _owns(caller, subscription, topic)
+        owners = (subscription.account_id, topic.account_id)
+        is_owner = not caller.is_anonymous and caller.account_id in owners
         _check_may_end(subscription, is_owner=is_owner)
         is_told = not is_owner and subscription.protocol in _TOLD
         if is_told:
@@ -50,11 +51,6 @@ def _check_may_end(subscription: Subscription, *, is_owner: bool) -> None:
         raise SubscriptionPending("The subscription waits to be confirmed.")
     if subscription.authenticate_on_unsubscribe and not is_owner:
         raise AuthorizationError("Unsubscribe requires authentication for this subscription")
-
-
-def _owns(caller: Caller, subscription: Subscription, topic: Topic) -> bool:
-    owners = (subscription.account_id, topic.account_id)
-    return not caller.is_anonymous and caller.account_id in owners
 
 
 async def _tell(

@@ -57,7 +57,8 @@ def stored_target(engine: Engine, caller: Caller, target: Mapping[str, Any]) -> 
         )
     if parsed.service == "sqs":
         return _queue(parsed, text or _NO_INPUT, group_id)
-    _refuse_sqs_parameters(target)
+    if target.get("SqsParameters"):
+        raise ScheduleInvalid("SqsParameters go with a target that is the ARN of a queue only.")
     if arn in (SEND_MESSAGE, PUBLISH):
         return _universal(engine, caller, arn, text)
     if parsed.service == "sns":
@@ -118,11 +119,6 @@ def _checked_input(engine: Engine, text: str | None) -> str | None:
     if names.invalid_characters(text):
         raise ScheduleInvalid("Input has characters that no message may have.")
     return text
-
-
-def _refuse_sqs_parameters(target: Mapping[str, Any]) -> None:
-    if target.get("SqsParameters"):
-        raise ScheduleInvalid("SqsParameters go with a target that is the ARN of a queue only.")
 
 
 def _place(arn: arns.Arn, name: str) -> dict[str, str]:

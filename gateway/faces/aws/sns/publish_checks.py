@@ -174,8 +174,8 @@ def _check_value(name: str, value: Mapping[str, Any]) -> int:
             "supported type prefixes is Binary, Number, and String."
         )
     kind = names.base_type(data_type)
-    field = "Binary" if kind == "Binary" else "String"
-    payload, other = value.get(f"{field}Value"), _other(field)
+    field, other = ("Binary", "String") if kind == "Binary" else ("String", "Binary")
+    payload = value.get(f"{field}Value")
     if not payload:
         if value.get(f"{other}Value"):
             raise ParameterValueInvalid(
@@ -194,7 +194,3 @@ def _check_value(name: str, value: Mapping[str, Any]) -> int:
     if kind == "Number" and not names.is_number(payload):
         raise ParameterValueInvalid(f"Could not cast message attribute '{name}' value to number.")
     return len(data_type) + len(payload.encode())
-
-
-def _other(field: str) -> str:
-    return "String" if field == "Binary" else "Binary"

@@ -36,8 +36,8 @@ _REDRIVE = "RedrivePolicy"
 _ROLE = "SubscriptionRoleArn"
 _SCOPE = "FilterPolicyScope"
 
-_BY_ATTRIBUTES = "MessageAttributes"
-_BY_BODY = "MessageBody"
+_BY_ATTRIBUTES: Final = "MessageAttributes"
+_BY_BODY: Final = "MessageBody"
 _DEFAULTS = {_RAW_DELIVERY: "false", _SCOPE: _BY_ATTRIBUTES}
 _IN_JSON = frozenset({_DELIVERY, _FILTER, _REDRIVE, REPLAY})
 
@@ -75,7 +75,8 @@ def normalise(
             changes[name] = parse(subject, value)
         merged = {name: value for name, value in {**stored, **changes}.items() if value}
         if _FILTER in merged and (_FILTER in changes or _SCOPE in changes):
-            _check_filter_policy(merged)
+            is_of_body = merged.get(_SCOPE) == _BY_BODY
+            filter_policies.parse(merged[_FILTER], _BY_BODY if is_of_body else _BY_ATTRIBUTES)
         if subject.protocol == "firehose" and _ROLE not in merged:
             raise Malformed(f"{_ROLE}: firehose subscriptions need the ARN of a role")
     except Malformed as error:
@@ -148,13 +149,6 @@ def _compared(name: str, attributes: Mapping[str, str]) -> str | bytes | None:
     return comparable(value) if name in _IN_JSON else value
 
 
-def _check_filter_policy(attributes: Mapping[str, str]) -> None:
-    scope = attributes.get(_SCOPE, _BY_ATTRIBUTES)
-    filter_policies.parse(
-        attributes[_FILTER], "MessageBody" if scope == _BY_BODY else "MessageAttributes"
-    )
-
-
 def _raw_delivery(subject: Subject, value: str) -> str:
     lower = value.lower()
     if lower not in ("true", "false"):
@@ -202,10 +196,6 @@ def _redrive_policy(subject: Subject, value: str) -> str:
         endpoint=subject.endpoint,
     )
     return value
-
-
-def _delivery_policy(subject: Subject, value: str) -> str:
-    return check_delivery_policy(subject.protocol, value)
 
 
 def _role_arn(subject: Subject, value: str) -> str:
@@ -267,7 +257,7 @@ def _wrong(reason: str) -> Malformed:
 
 
 _PARSERS: dict[str, Callable[[Subject, str], str]] = {
-    _DELIVERY: _delivery_policy,
+    _DELIVERY: lambda subject, value: check_delivery_policy(subject.protocol, value),
     _FILTER: _filter_policy,
     _SCOPE: _scope,
     _RAW_DELIVERY: _raw_delivery,

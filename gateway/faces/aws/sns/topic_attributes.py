@@ -69,16 +69,13 @@ class _Fault(Exception):
 _Rule = Callable[[str, str], str]
 
 
-def _display_name(name: str, text: str) -> str:
-    if len(text) > AWS.display_name_length or names.invalid_characters(text):
-        raise _Fault(name)
-    return text
+def _text(most: int) -> _Rule:
+    def normalise(name: str, text: str) -> str:
+        if len(text) > most or names.invalid_characters(text):
+            raise _Fault(name)
+        return text
 
-
-def _key_id(name: str, text: str) -> str:
-    if len(text) > 2048 or names.invalid_characters(text):
-        raise _Fault(name)
-    return text
+    return normalise
 
 
 def _one_of(*values: str) -> _Rule:
@@ -107,17 +104,16 @@ def _loaded(text: str) -> dict[str, Any] | None:
     return document if isinstance(document, dict) else None
 
 
-def _statements(document: Mapping[str, Any]) -> list[Any]:
-    statements = document.get("Statement")
-    return statements if isinstance(statements, list) else [statements]
-
-
 def _policy(_: str, text: str) -> str:
     """A JSON object with statements, without the white space between its tokens."""
     document = _loaded(text)
     # What AWS says of every policy that it cannot read.
     unreadable = _Fault("Policy Error: null")
-    if document is None or not all(isinstance(each, dict) for each in _statements(document)):
+    if document is None:
+        raise unreadable
+    statements = document.get("Statement")
+    every = statements if isinstance(statements, list) else [statements]
+    if not all(isinstance(each, dict) for each in every):
         raise unreadable
     compact = orjson.dumps(document)
     if len(compact) > AWS.topic_policy_bytes or names.invalid_utf8(compact):
@@ -173,10 +169,10 @@ def _role_arn(name: str, text: str) -> str:
 
 
 _RULES: Mapping[str, _Rule] = {
-    "DisplayName": _display_name,
+    "DisplayName": _text(AWS.display_name_length),
     "Policy": _policy,
     _DELIVERY: _delivery_policy,
-    "KmsMasterKeyId": _key_id,
+    "KmsMasterKeyId": _text(2048),
     "SignatureVersion": _one_of("1", "2"),
     "TracingConfig": _one_of("PassThrough", "Active"),
     _DEDUPLICATION: _boolean,

@@ -116,14 +116,6 @@ def _key_id(name: str, text: str) -> str:
     return text
 
 
-def _redrive_policy(_: str, text: str) -> str:
-    return normalise_redrive_policy(text) if text else ""
-
-
-def _redrive_allow_policy(_: str, text: str) -> str:
-    return normalise_redrive_allow_policy(text) if text else ""
-
-
 def _fifo_queue(name: str, text: str) -> str:
     if _boolean(name, text) == "false":
         raise InvalidAttributeValue(
@@ -141,8 +133,8 @@ _NORMALISE: Mapping[str, Callable[[str, str], str]] = {
     "ReceiveMessageWaitTimeSeconds": _integer(0, LIMITS.receive_wait_seconds),
     _MANAGED: _boolean,
     "Policy": _policy,
-    "RedrivePolicy": _redrive_policy,
-    "RedriveAllowPolicy": _redrive_allow_policy,
+    "RedrivePolicy": lambda _, text: normalise_redrive_policy(text) if text else "",
+    "RedriveAllowPolicy": lambda _, text: normalise_redrive_allow_policy(text) if text else "",
     _KEY: _key_id,
     "KmsDataKeyReusePeriodSeconds": _integer(60, 86_400),
     "FifoQueue": _fifo_queue,
