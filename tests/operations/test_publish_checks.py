@@ -17,10 +17,9 @@ from gateway.faces.aws.sns.errors import (
     ValidationFailed,
 )
 from gateway.operations.queues import message_attributes
+from gateway.operations.topics import publishing
 from protocol import names
-from storage.errors import (
-    Rejected,
-)
+from storage.errors import InvalidParameterValue, Rejected
 from storage.model import Topic
 
 # Lone surrogates never come from a wire, but nothing here may break down over them.
@@ -145,8 +144,8 @@ def test_ids(
 ) -> None:
     kind = topic(fifo=is_fifo, content_based=content_based)
     try:
-        publish_checks.check_ids(kind, group_id, deduplication_id)
-    except InvalidParameter:
+        publishing.check_ids(kind, group_id, deduplication_id)
+    except InvalidParameterValue:
         assert not is_good
     else:
         assert is_good

@@ -396,7 +396,8 @@ def wrong_service(request: Request, name: str) -> Response:
 
 def refuse(request: Request, detected: Detected, refusal: Rejected) -> Response:
     """A refusal in the form of the wire that asked."""
-    text = refusals.text_of(refusal, is_query=detected.wire == "query")
+    service = detected.service
+    text = refusals.text_of(refusal, is_query=detected.wire == "query", service=service)
     return _error(request, detected, refusals.aws_error(detected.service, refusal), text)
 
 

@@ -167,6 +167,23 @@ _WORDS_OF_ENTRIES: _Words = {
     ),
 }
 """What AWS says differently of an entry of a batch."""
+_INVALID_OF_SNS = "Invalid parameter: "
+_WORDS_OF_SNS: _Words = {
+    errors.DeduplicationIdMissing: lambda _: (
+        _INVALID_OF_SNS + _NO_DEDUPLICATION.replace("queue", "topic")
+    ),
+    errors.DeduplicationIdUnfit: lambda _: (
+        f"{_INVALID_OF_SNS}MessageDeduplicationId Reason: The request includes "
+        "MessageDeduplicationId parameter that is not valid for this topic type"
+    ),
+    errors.IdInvalid: lambda refusal: (
+        f"{_INVALID_OF_SNS}{_MEMBERS[refusal.what]} Reason: {_MEMBERS[refusal.what]}{_ID_RULE}"
+    ),
+    errors.MessageIncomplete: lambda _: (
+        f"{_INVALID_OF_SNS}The MessageGroupId parameter is required for FIFO topics"
+    ),
+}
+"""What SNS says differently (docs/contract/sns.md 3.5)."""
 _INTERNAL = {"sns": "InternalErrorException", "scheduler": "InternalServerException"}
 
 
@@ -187,11 +204,12 @@ def aws_error(service: str, refusal: Rejected) -> AwsError:
     return ERRORS[service][shape_of(service, type(refusal))]
 
 
-def text_of(refusal: Rejected, *, is_query: bool) -> str:
+def text_of(refusal: Rejected, *, is_query: bool, service: str = "sqs") -> str:
     """What the service says of it."""
     if is_query and type(refusal) in _WORDS_OF_QUERY:
         return _WORDS_OF_QUERY[type(refusal)]
-    words = WORDS.get(type(refusal))
+    words = _WORDS_OF_SNS.get(type(refusal)) if service == "sns" else None
+    words = words or WORDS.get(type(refusal))
     return str(refusal) if words is None else words(refusal)
 
 
@@ -202,7 +220,9 @@ def failed_entry(service: str, entry_id: str, refusal: Rejected) -> dict[str, ob
     return {
         "Id": entry_id,
         "Code": error.query_code.removeprefix("AWS.SimpleQueueService."),
-        "Message": text_of(refusal, is_query=False) if words is None else words(refusal),
+        "Message": (
+            text_of(refusal, is_query=False, service=service) if words is None else words(refusal)
+        ),
         "SenderFault": error.fault == SENDER,
     }
 
@@ -221,7 +241,7 @@ def internal(service: str) -> AwsError:
 def what_to_say(service: str, error: BaseException) -> tuple[AwsError, str]:
     """The AWS error of whatever went wrong, and its text: bugs are not described."""
     if isinstance(error, Rejected):
-        return aws_error(service, error), text_of(error, is_query=False)
+        return aws_error(service, error), text_of(error, is_query=False, service=service)
     if isinstance(error, Unavailable):
         return unavailable(service), str(error)
     return internal(service), "We encountered an internal error. Please try again."

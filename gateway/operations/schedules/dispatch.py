@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from storage.model import Queue, Topic
 
 Check = Callable[["Engine", "Topic", PublishMessage], Outgoing]
-Words = Callable[[Rejected], tuple[str, str]]
+Words = Callable[[Rejected, str], tuple[str, str]]
 TRIES = 3
 """Of whoever finds that a queue is gone that was there when the messages were prepared."""
 _MOST_LOCKS = 500
@@ -113,14 +113,14 @@ class Dispatcher:
     """Sends for one process. ``base_url``: where clients of this gateway reach it, for the links in
     envelopes of topics. ``check``: what may be published, and how it is refused, where schedules of
     other APIs fire, too; those of the native API were checked when they were made. ``words``: the
-    code and the text of a failure, where they are kept."""
+    code and the text of a refusal by a kind of target, where they are kept."""
 
     def __init__(
         self,
         engine: Engine,
         base_url: str,
         check: Check | None = None,
-        words: Words = lambda refusal: (type(refusal).__name__, str(refusal)),
+        words: Words = lambda refusal, kind: (type(refusal).__name__, str(refusal)),
     ) -> None:
         self._engine = engine
         self._base_url = base_url
@@ -217,7 +217,7 @@ class Dispatcher:
                 locks += sum([one.message.lock_count for one in ready[-1]])
             except Rejected as refusal:
                 ready.append([])
-                failures.append(Failure(*self._words(refusal)))
+                failures.append(Failure(*self._words(refusal, group[0].target["kind"])))
         return PreparedGroups(ready, failures)
 
     async def _all_ready(self, group: Sequence[Fire], queues: Queues, turns: _Turns) -> list[Ready]:

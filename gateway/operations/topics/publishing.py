@@ -35,9 +35,15 @@ from gateway.operations.topics.preparing import (
     origin_of,
 )
 from gateway.operations.topics.topic_cache import Audience, Target
-from protocol import sequence_numbers
+from protocol import names, sequence_numbers
 from protocol.digests import content_based_id
 from protocol.endpoint_urls import WEB
+from storage.errors import (
+    DeduplicationIdMissing,
+    DeduplicationIdUnfit,
+    IdInvalid,
+    MessageIncomplete,
+)
 from storage.model import Queue, Topic
 from storage.queues.kinds import STANDARD
 from storage.queues.message_entries import FanOut
@@ -98,15 +104,17 @@ def outgoing(
     attribute_bytes: int,
     texts: dict[str, str] | None = None,
 ) -> Outgoing:
-    """A message that its face has checked, and everything about it that needs no database.
+    """A message whose text and attributes its face has checked, and everything about it that needs
+    no database. ``texts`` are those by protocol, with one for ``default``.
 
-    It has a group id if the topic is a FIFO topic, and a deduplication id unless the topic makes it
-    of the content. ``texts`` are those by protocol, with one for ``default``.
+    Raises leaves of InvalidParameterValue for ids that do not go with the topic.
     """
     message, subject, _, attributes, group_id, deduplication_id, delay_seconds = request
     assert message is not None
-    if topic.is_fifo and deduplication_id is None:
-        deduplication_id = content_based_id(message)
+    if topic.is_fifo or group_id is not None or deduplication_id is not None:
+        check_ids(topic, group_id, deduplication_id)
+        if topic.is_fifo and deduplication_id is None:
+            deduplication_id = content_based_id(message)
     return Outgoing(
         new_id(),
         message,
@@ -121,6 +129,21 @@ def outgoing(
         attribute_bytes,
         delay_seconds,
     )
+
+
+def check_ids(topic: Topic, group_id: str | None, deduplication_id: str | None) -> None:
+    """Refuse a message without the ids that a FIFO topic needs, and a standard one with those that
+    it has no use for."""
+    if topic.is_fifo and not group_id:
+        raise MessageIncomplete("group_id")
+    if not topic.is_fifo and deduplication_id is not None:
+        raise DeduplicationIdUnfit(deduplication_id, topic.name)
+    if group_id is not None and not names.is_fifo_id(group_id):
+        raise IdInvalid("group_id", group_id)
+    if deduplication_id is not None and not names.is_fifo_id(deduplication_id):
+        raise IdInvalid("deduplication_id", deduplication_id)
+    if topic.is_fifo and deduplication_id is None and not topic.content_based_deduplication:
+        raise DeduplicationIdMissing(topic.name)
 
 
 def publish(

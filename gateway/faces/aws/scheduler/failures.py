@@ -11,11 +11,16 @@ from storage.errors import (
 )
 
 
-def words(refusal: Rejected) -> tuple[str, str]:
-    """The code and the text. What queues refuse has SQS's; the others go by their class."""
+def words(refusal: Rejected, kind: str) -> tuple[str, str]:
+    """The code and the text, as the service of this kind of target has them; what it does not word
+    itself goes by its class."""
     if isinstance(refusal, InvalidMessageContents):
         return "InvalidMessageContents", "Invalid characters found in the message."
-    text = text_of(refusal, is_query=False)
-    if isinstance(refusal, (InvalidParameterValue, QueueDoesNotExist)):
+    is_of_topic = kind == "topic" and type(refusal) is not InvalidParameterValue
+    service = "sns" if is_of_topic else "sqs"
+    text = text_of(refusal, is_query=False, service=service)
+    if isinstance(refusal, InvalidParameterValue):
+        return aws_error(service, refusal).query_code, text
+    if isinstance(refusal, QueueDoesNotExist):
         return aws_error("sqs", refusal).query_code, text
     return type(refusal).__name__, text

@@ -27,10 +27,6 @@ _NAME_TEXT = (
     "underscores, or dots."
 )
 _PLAIN = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-.")
-_NO_DEDUPLICATION = (
-    "The topic should either have ContentBasedDeduplication enabled or MessageDeduplicationId "
-    "provided explicitly"
-)
 
 
 def check(
@@ -40,25 +36,23 @@ def check(
     most_bytes: int | None = LIMITS.published_bytes,
 ) -> Outgoing:
     """One message; ``most_bytes`` None: of a batch, which has a limit for all of them."""
-    message, subject, structure, attributes, group_id, deduplication_id, _ = request
+    message, subject, structure, attributes, _, _, _ = request
     encoded = check_message(message)
     if subject is not None:
         check_subject(subject)
     texts = check_structure(structure, message) if structure and message else None
     attribute_bytes = check_attributes(attributes) if attributes else 0
-    if topic.is_fifo or group_id is not None or deduplication_id is not None:
-        check_ids(topic, group_id, deduplication_id)
-    message_bytes = len(encoded)
-    if most_bytes is not None and message_bytes + attribute_bytes > most_bytes:
-        raise InvalidParameter("Message too long")
-    return outgoing(
+    new = outgoing(
         engine,
         topic,
         request,
-        message_bytes=message_bytes,
+        message_bytes=len(encoded),
         attribute_bytes=attribute_bytes,
         texts=texts,
     )
+    if most_bytes is not None and new.size_bytes > most_bytes:
+        raise InvalidParameter("Message too long")
+    return new
 
 
 def check_message(message: str | None) -> bytes:
@@ -106,34 +100,6 @@ def check_structure(structure: str | None, message: str) -> dict[str, str] | Non
     if any(names.invalid_characters(text) for text in texts.values()):
         raise InvalidParameter("Message Reason: the message has characters that XML cannot express")
     return texts
-
-
-def check_ids(topic: Topic, group_id: str | None, deduplication_id: str | None) -> None:
-    """The ids that a FIFO topic needs, and that a standard one refuses."""
-    if not topic.is_fifo:
-        if deduplication_id is not None:
-            raise InvalidParameter(
-                "MessageDeduplicationId Reason: The request includes MessageDeduplicationId "
-                "parameter that is not valid for this topic type"
-            )
-        if group_id is not None:
-            _check_id("MessageGroupId", group_id)
-        return
-    if not group_id:
-        raise InvalidParameter("The MessageGroupId parameter is required for FIFO topics")
-    _check_id("MessageGroupId", group_id)
-    if deduplication_id is not None:
-        _check_id("MessageDeduplicationId", deduplication_id)
-    elif not topic.content_based_deduplication:
-        raise InvalidParameter(_NO_DEDUPLICATION)
-
-
-def _check_id(parameter: str, value: str) -> None:
-    if not names.is_fifo_id(value):
-        raise InvalidParameter(
-            f"{parameter} Reason: {parameter} can only include alphanumeric and punctuation "
-            "characters. 1 to 128 in length"
-        )
 
 
 def check_attributes(values: Values | None) -> int:
