@@ -156,8 +156,8 @@ async def test_what_is_too_old_is_given_up(
 ) -> None:
     dead = await make_queue("dead")
     target = queue_target(missing, arn="arn:aws:scheduler:::aws-sdk:sqs:sendMessage")
-    await add(store, target, max_age_seconds=60, dead_letter=dead_letters(dead))
-    # The last one at 60 + 57 seconds or sooner: the next pause would end behind the minute.
+    await add(store, target, max_age_seconds=59, dead_letter=dead_letters(dead))
+    # The next pause, of at least 28.8 seconds, would end 59.8 seconds after the first attempt.
     for seconds in (60, 61, 63, 67, 75, 91):
         await store.fire(seconds)
     [letter] = await receive(dead)
