@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING
 
 from protocol import arns
@@ -34,17 +34,7 @@ class TopicSeries:
 
     def uses(self) -> int:
         """How much was counted, whatever it was."""
-        return (
-            self.published
-            + self.queue_copies
-            + self.web_hook_copies
-            + self.outbox_copies
-            + self.copies_kept
-            + self.copies_dropped
-            + self.attempts_succeeded
-            + self.attempts_failed
-            + self.deliveries_exhausted
-        )
+        return sum([getattr(self, counter.name) for counter in fields(self)[3:]])
 
 
 class TopicNumbers:

@@ -11,7 +11,7 @@ import pytest
 from gateway.operations.caller import Caller
 from gateway.operations.engine import Engine
 from gateway.operations.schedules.changes import create_schedule
-from gateway.operations.schedules.previews import PreviewSchedule, preview_schedule
+from gateway.operations.schedules.previews import preview_schedule
 from gateway.operations.schedules.reading import ListSchedules, SchedulePage, list_schedules
 from gateway.operations.schedules.specs import (
     Expression,
@@ -104,7 +104,7 @@ async def test_long_messages_make_a_list_shorter(engine: Engine, caller: Caller)
 
 
 async def test_a_preview_keeps_nothing(engine: Engine, caller: Caller) -> None:
-    preview = await preview_schedule(engine, caller, PreviewSchedule(HOURLY))
+    preview = await preview_schedule(engine, caller, HOURLY)
     assert preview.canonical == {"cron": "0 * * * *", "timezone": "UTC"}
     assert preview.next_fires == tuple(NOON + timedelta(hours=n) for n in range(1, 6))
     assert names(await list_schedules(engine, caller, ListSchedules())) == []
@@ -112,10 +112,9 @@ async def test_a_preview_keeps_nothing(engine: Engine, caller: Caller) -> None:
 
 async def test_a_preview_begins_where_it_is_told_to(engine: Engine, caller: Caller) -> None:
     start = datetime(2030, 1, 1, tzinfo=UTC)
-    request = PreviewSchedule(Expression("every", "7 minutes"), 2, start)
-    preview = await preview_schedule(engine, caller, request)
+    preview = await preview_schedule(engine, caller, Expression("every", "7 minutes"), 2, start)
     assert preview.next_fires == (start + timedelta(minutes=7), start + timedelta(minutes=14))
-    none = await preview_schedule(engine, caller, PreviewSchedule(HOURLY, 0))
+    none = await preview_schedule(engine, caller, HOURLY, 0)
     assert none.next_fires == ()
 
 
@@ -133,13 +132,12 @@ async def test_a_preview_ends_where_the_calendar_does(
     engine: Engine, caller: Caller, expression: Expression, year: int
 ) -> None:
     start = datetime(year, 12, 31, 23, 59, 59, tzinfo=UTC)
-    request = PreviewSchedule(expression, 100, start)
     if not 1970 <= year <= 9998:
         with pytest.raises(InvalidParameterValue) as refused:
-            await preview_schedule(engine, caller, request)
+            await preview_schedule(engine, caller, expression, 100, start)
         assert str(refused.value) == "from must be between the years 1970 and 9998."
         return
-    fires = (await preview_schedule(engine, caller, request)).next_fires
+    fires = (await preview_schedule(engine, caller, expression, 100, start)).next_fires
     assert all(fire > start for fire in fires)
     assert len(fires) == 100 or fires[-1].year >= 9998
 
@@ -153,5 +151,5 @@ async def test_a_preview_refuses_what_a_schedule_refuses(engine: Engine, caller:
         (Expression("cron", "0 9 * * *", "Mars/Olympus"), "Unknown timezone 'Mars/Olympus'"),
     ):
         with pytest.raises(InvalidParameterValue) as refused:
-            await preview_schedule(engine, caller, PreviewSchedule(expression))
+            await preview_schedule(engine, caller, expression)
         assert text in str(refused.value)

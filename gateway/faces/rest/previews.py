@@ -11,18 +11,15 @@ from gateway.faces.rest.schedule_shapes import (
     given_members,
     shown_canonical,
 )
-from gateway.operations.schedules.previews import PreviewSchedule, preview_schedule
+from gateway.operations.schedules.previews import preview_schedule
 from gateway.operations.schedules.specs import FORMS, Expression
 
 
 async def _preview(call: Call) -> Answer:
     body: NewPreview = call.body
     form, text = chosen_form(given_members(body, FORMS))
-    preview = await preview_schedule(
-        call.engine,
-        call.caller,
-        PreviewSchedule(Expression(form, text, body.timezone), body.count, body.start),
-    )
+    expression = Expression(form, text, body.timezone)
+    preview = await preview_schedule(call.engine, call.caller, expression, body.count, body.start)
     return Answer(
         200,
         PreviewShown(

@@ -114,13 +114,18 @@ class SchedulePath(Struct, forbid_unknown_fields=True):
     name: Name
 
 
-class _Body(Struct, forbid_unknown_fields=True, kw_only=True):
-    """What POST and PUT have in common. Exactly one of cron, every, when and fire_at."""
+class _Forms(Struct, kw_only=True):
+    """The ways to say when to fire."""
 
     cron: Cron | UnsetType = UNSET
     every: Every | UnsetType = UNSET
     when: When | UnsetType = UNSET
     fire_at: FireAt | UnsetType = UNSET
+
+
+class _Body(_Forms, forbid_unknown_fields=True, kw_only=True):
+    """What POST and PUT have in common. Exactly one of cron, every, when and fire_at."""
+
     timezone: Timezone = specs.DEFAULT_TIMEZONE
     target: AnyTarget
     catchup: Catchup = False
@@ -146,13 +151,9 @@ class PutSchedule(_Body, forbid_unknown_fields=True, kw_only=True):
     ] = UNSET
 
 
-class PatchSchedule(Struct, forbid_unknown_fields=True):
+class PatchSchedule(_Forms, forbid_unknown_fields=True, kw_only=True):
     """What to change. At most one of cron, every, when and fire_at."""
 
-    cron: Cron | UnsetType = UNSET
-    every: Every | UnsetType = UNSET
-    when: When | UnsetType = UNSET
-    fire_at: FireAt | UnsetType = UNSET
     timezone: Timezone | UnsetType = UNSET
     target: AnyTarget | UnsetType = UNSET
     catchup: Catchup | UnsetType = UNSET
@@ -253,13 +254,9 @@ class RunShown(Struct):
     out_of_band: Annotated[bool, Meta(description="Always true: it is none of its times.")]
 
 
-class NewPreview(Struct, forbid_unknown_fields=True):
+class NewPreview(_Forms, forbid_unknown_fields=True, kw_only=True):
     """An expression: exactly one of cron, every, when and fire_at."""
 
-    cron: Cron | UnsetType = UNSET
-    every: Every | UnsetType = UNSET
-    when: When | UnsetType = UNSET
-    fire_at: FireAt | UnsetType = UNSET
     timezone: Timezone = specs.DEFAULT_TIMEZONE
     count: (
         Annotated[

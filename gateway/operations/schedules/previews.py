@@ -24,15 +24,6 @@ _LAST = datetime(9998, 12, 31, tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
-class PreviewSchedule:
-    """``count`` times behind ``start``; None: as many as schedules show, and from now on."""
-
-    expression: Expression
-    count: int | None = None
-    start: datetime | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class Preview:
     """What was understood. ``next_fires`` ends early when no time is left."""
 
@@ -41,12 +32,22 @@ class Preview:
     next_fires: tuple[datetime, ...]
 
 
-async def preview_schedule(engine: Engine, caller: Caller, request: PreviewSchedule) -> Preview:
-    """Raises InvalidParameterValue with what would have been understood."""
-    start = engine.clock.of(caller.account_id).instant() if request.start is None else request.start
+async def preview_schedule(
+    engine: Engine,
+    caller: Caller,
+    expression: Expression,
+    count: int | None = None,
+    start: datetime | None = None,
+) -> Preview:
+    """``count`` times behind ``start``; None: as many as schedules show, and from now on.
+
+    Raises InvalidParameterValue with what would have been understood.
+    """
+    if start is None:
+        start = engine.clock.of(caller.account_id).instant()
     if not _FIRST <= start <= _LAST:
         raise InvalidParameterValue("from must be between the years 1970 and 9998.")
-    count = engine.rules.schedule_preview_count if request.count is None else request.count
-    timing = timing_of(request.expression, start)
+    count = engine.rules.schedule_preview_count if count is None else count
+    timing = timing_of(expression, start)
     fires = times_from(timing, timing.next_after(start), count)
     return Preview(expressions.canonical(timing), expressions.human_readable(timing), fires)
