@@ -76,13 +76,8 @@ def _subscription(row: asyncpg.Record) -> Subscription:
     )
 
 
-async def of_topic(tx: Transaction, topic_id: int) -> list[Subscription]:
-    """All subscriptions of the topic in order of creation, unconfirmed ones too."""
-    return [_subscription(row) for row in await tx.fetch(_SQL["of_topic"].text, topic_id)]
-
-
 async def of_topics(tx: Transaction, topic_ids: Iterable[int]) -> list[Subscription]:
-    """The same of several topics, together in order of creation."""
+    """All subscriptions of the topics, together in order of creation, unconfirmed ones too."""
     await probe_by_key(tx)
     return [_subscription(row) for row in await tx.fetch(_SQL["of_topics"].text, list(topic_ids))]
 

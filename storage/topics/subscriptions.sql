@@ -4,19 +4,9 @@
 -- worker has deleted its row. Every statement that needs the time takes `now`; NULL means the clock
 -- of the database.
 
--- name: of_topic
--- params: topic_id
--- All of them in order of creation, for the cache of publishing.
-SELECT s.subscription_id, s.position, s.topic_id, s.protocol, s.endpoint, s.account_id, s.region,
-  s.attributes, s.is_confirmed, s.was_authenticated, s.authenticate_on_unsubscribe, s.live_from,
-  s.is_native, s.created_at, s.user_name, t.account_id AS topic_account_id, t.topic_name, t.is_pattern
-FROM subscriptions AS s JOIN topics AS t ON t.topic_id = s.topic_id
-WHERE s.topic_id = $1
-ORDER BY s.position
-
 -- name: of_topics
 -- params: topic_ids
--- The same of several topics.
+-- All of these topics in order of creation, for the cache of publishing.
 SELECT s.subscription_id, s.position, s.topic_id, s.protocol, s.endpoint, s.account_id, s.region,
   s.attributes, s.is_confirmed, s.was_authenticated, s.authenticate_on_unsubscribe, s.live_from,
   s.is_native, s.created_at, s.user_name, t.account_id AS topic_account_id, t.topic_name, t.is_pattern

@@ -98,7 +98,7 @@ async def test_only_patterns_that_nobody_can_come_back_to_are_removed(database: 
     for pattern in (used, ended):
         await subscribe(database, pattern)
     async with database.transaction() as tx:
-        [one] = await subscriptions.of_topic(tx, ended.topic_id)
+        [one] = await subscriptions.of_topics(tx, [ended.topic_id])
         await subscriptions.remember_ended(
             tx, NOON, one.subscription_id, token="t", token_seconds=60
         )
@@ -110,7 +110,7 @@ async def test_only_patterns_that_nobody_can_come_back_to_are_removed(database: 
         assert await subscriptions.delete_expired(tx, NOON + timedelta(seconds=60), 9) == 1
     assert await left() == ["a", "s.*"]
     async with database.transaction() as tx:
-        [one] = await subscriptions.of_topic(tx, used.topic_id)
+        [one] = await subscriptions.of_topics(tx, [used.topic_id])
         assert await subscriptions.delete(tx, one)
     assert await left() == ["a"]
 
@@ -142,7 +142,7 @@ async def use(database: Database, topic: Topic) -> None:
     await subscribe(database, gone, "arn:aws:sqs:r:1:gone")
     async with database.transaction() as tx:
         await topics.lock(tx, gone.topic_id)
-        [one] = await subscriptions.of_topic(tx, gone.topic_id)
+        [one] = await subscriptions.of_topics(tx, [gone.topic_id])
         assert await subscriptions.delete(tx, one)
 
 

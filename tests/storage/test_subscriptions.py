@@ -64,7 +64,7 @@ async def test_created_subscription_reads_back(database: Database, topic_id: int
     assert created.authenticate_on_unsubscribe
     async with database.transaction() as tx:
         assert await subscriptions.find(tx, created.subscription_id) == created
-        assert await subscriptions.of_topic(tx, topic_id) == [created]
+        assert await subscriptions.of_topics(tx, [topic_id]) == [created]
         assert await subscriptions.find(tx, uuid4()) is None
 
 
@@ -77,7 +77,7 @@ async def test_all_of_a_topic_come_in_order_of_creation(database: Database, topi
         await make(database, other_id, endpoint=f"queue-{number}")
 
     async with database.transaction() as tx:
-        found = await subscriptions.of_topic(tx, topic_id)
+        found = await subscriptions.of_topics(tx, [topic_id])
         first = await subscriptions.page_of_topic(
             tx, NOON, topic_id=topic_id, after_position=0, limit=2
         )
@@ -117,7 +117,7 @@ async def test_token_confirms_until_it_ends_and_then_the_subscription_is_gone(
             assert page == []
         assert await subscriptions.delete_expired(tx, before, 10) == 0
         assert await subscriptions.delete_expired(tx, end, 10) == 1
-        assert await subscriptions.of_topic(tx, topic_id) == []
+        assert await subscriptions.of_topics(tx, [topic_id]) == []
 
 
 async def test_renewed_token_is_the_same_and_good_for_longer(
@@ -171,7 +171,7 @@ async def test_only_an_overdue_subscription_makes_room(database: Database, topic
         await subscriptions.delete_expired_of_endpoint(tx, end, *endpoint)
         assert await subscriptions.find_by_endpoint(tx, *endpoint) is None
         await subscriptions.delete_expired_of_endpoint(tx, end, topic_id, "sqs", "confirmed")
-        assert len(await subscriptions.of_topic(tx, topic_id)) == 1
+        assert len(await subscriptions.of_topics(tx, [topic_id])) == 1
 
 
 async def test_deleting_counts_at_the_topic_once(database: Database, topic_id: int) -> None:
@@ -238,7 +238,7 @@ async def test_endpoint_that_was_subscribed_again_keeps_the_new_subscription(
     assert await restore(database, "bb") == pending.subscription_id
 
     async with database.transaction() as tx:
-        [found] = await subscriptions.of_topic(tx, topic_id)
+        [found] = await subscriptions.of_topics(tx, [topic_id])
         assert await subscriptions.find_by_token(tx, "bb", NOON) == found
     assert found.is_confirmed
 

@@ -251,7 +251,7 @@ class TopicCache:
             others = (await self._patterns_of((account_id, region))).of_key(name)
         async with self._database.transaction() as tx:
             topic = await topics.find(tx, account_id, region, name)
-            found = [] if topic is None else await subscriptions.of_topic(tx, topic.topic_id)
+            found = [] if topic is None else await subscriptions.of_topics(tx, [topic.topic_id])
         if topic is None:
             if epoch == self._epoch:
                 self._keep_absence(arns.topic_arn(region, account_id, name))
