@@ -53,7 +53,7 @@ async def answered(call: Callable[..., Started[Any] | None], *arguments: Any) ->
     answer = _Answer(future)
     started = answer.started = call(*arguments, answer)
     try:
-        return await future
+        result = await future
     except asyncio.CancelledError:
         if started is not None:
             started.cancel()
@@ -61,3 +61,6 @@ async def answered(call: Callable[..., Started[Any] | None], *arguments: Any) ->
                 # It was answered in the same moment, but nobody got it.
                 started.give_back(future.result())
         raise
+    # A result may hold its reply: with the future in it, only the collector would find the three.
+    del answer.future
+    return result

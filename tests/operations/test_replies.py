@@ -1,0 +1,27 @@
+"""Replies that coroutines wait for."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+
+from gateway.faces.aws.sqs.sending import Sent
+from gateway.operations.replies import Reply, answered
+from storage.model import SentMessage
+
+
+async def test_what_was_answered_needs_no_collector() -> None:
+    def send(reply: Reply[Sent]) -> None:
+        sent = Sent("", None, None).answering(reply)
+        asyncio.get_running_loop().call_soon(sent.done, [SentMessage("m", None)])
+
+    await answered(send)
+    gc.collect()
+    gc.disable()
+    try:
+        for _ in range(100):
+            sent = await answered(send)
+        assert sent.message_id == "m"
+        assert gc.collect() < 100
+    finally:
+        gc.enable()
