@@ -11,8 +11,9 @@ import pytest
 from gateway.operations.caller import Caller
 from gateway.operations.engine import Engine
 from gateway.operations.schedules.changes import create_schedule
+from gateway.operations.schedules.keeping import Page, Wanted
 from gateway.operations.schedules.previews import preview_schedule
-from gateway.operations.schedules.reading import ListSchedules, SchedulePage, list_schedules
+from gateway.operations.schedules.reading import View, list_schedules
 from gateway.operations.schedules.specs import (
     Expression,
     Options,
@@ -40,19 +41,19 @@ async def add_with(
     await create_schedule(engine, caller, spec)
 
 
-def names(page: SchedulePage) -> list[str]:
-    return [view.schedule.name for view in page.schedules]
+def names(page: Page[View]) -> list[str]:
+    return [view.schedule.name for view in page.shown]
 
 
 async def test_a_list_is_in_byte_order_and_of_one_namespace(engine: Engine, caller: Caller) -> None:
     for name in ("b", "a", "B", "a.1", "_"):
         await add(engine, caller, name)
     await add(engine, dataclasses.replace(caller, region="us-east-1"), "elsewhere")
-    page = await list_schedules(engine, caller, ListSchedules())
+    page = await list_schedules(engine, caller, Wanted())
     assert names(page) == ["B", "_", "a", "a.1", "b"]
-    assert not page.is_cut_off
-    assert page.schedules[0].human_readable
-    assert page.schedules[0].next_fires == ()
+    assert page.last is None
+    assert page.shown[0].human_readable
+    assert page.shown[0].next_fires == ()
 
 
 async def test_filters_go_together(engine: Engine, caller: Caller, make_queue: MakeQueue) -> None:
@@ -64,7 +65,7 @@ async def test_filters_go_together(engine: Engine, caller: Caller, make_queue: M
     await create_schedule(engine, caller, ScheduleSpec("day-3", HOURLY, target))
 
     async def listed(**filters: Any) -> list[str]:
-        return names(await list_schedules(engine, caller, ListSchedules(**filters)))
+        return names(await list_schedules(engine, caller, Wanted(**filters)))
 
     assert await listed(name_prefix="day") == ["day-1", "day-2", "day-3"]
     assert await listed(is_active=False) == ["day-2", "night"]
@@ -81,33 +82,33 @@ async def test_all_pages_together_are_the_list(engine: Engine, caller: Caller, c
         await add(engine, caller, f"s{number:03}")
     engine.rules.schedule_list_max = 50
     found: list[str] = []
-    page = await list_schedules(engine, caller, ListSchedules())
-    while page.is_cut_off:
-        assert len(page.schedules) == 50
+    page = await list_schedules(engine, caller, Wanted())
+    while page.last is not None:
+        assert len(page.shown) == 50
         found += names(page)
-        page = await list_schedules(engine, caller, ListSchedules(after=found[-1]))
+        page = await list_schedules(engine, caller, Wanted(after=(0, found[-1])))
     assert found + names(page) == [f"s{number:03}" for number in range(count)]
-    asked = await list_schedules(engine, caller, ListSchedules(limit=3))
-    assert (names(asked), asked.is_cut_off) == (["s000", "s001", "s002"], True)
-    asked = await list_schedules(engine, caller, ListSchedules(limit=1_000))
-    assert len(asked.schedules) == min(count, 50)
+    asked = await list_schedules(engine, caller, Wanted(), 3)
+    assert (names(asked), asked.last) == (["s000", "s001", "s002"], (0, "s002"))
+    asked = await list_schedules(engine, caller, Wanted(), 1_000)
+    assert len(asked.shown) == min(count, 50)
 
 
 async def test_long_messages_make_a_list_shorter(engine: Engine, caller: Caller) -> None:
     long = b'"' + b"x" * 250_000 + b'"'
     for number in range(40):
         await add_with(engine, caller, f"s{number:02}", long)
-    page = await list_schedules(engine, caller, ListSchedules())
-    assert (len(page.schedules), page.is_cut_off) == (33, True)
-    page = await list_schedules(engine, caller, ListSchedules(after=names(page)[-1]))
-    assert (names(page), page.is_cut_off) == ([f"s{n}" for n in range(33, 40)], False)
+    page = await list_schedules(engine, caller, Wanted())
+    assert (len(page.shown), page.last) == (33, (0, "s32"))
+    page = await list_schedules(engine, caller, Wanted(after=(0, names(page)[-1])))
+    assert (names(page), page.last) == ([f"s{n}" for n in range(33, 40)], None)
 
 
 async def test_a_preview_keeps_nothing(engine: Engine, caller: Caller) -> None:
     preview = await preview_schedule(engine, caller, HOURLY)
     assert preview.canonical == {"cron": "0 * * * *", "timezone": "UTC"}
     assert preview.next_fires == tuple(NOON + timedelta(hours=n) for n in range(1, 6))
-    assert names(await list_schedules(engine, caller, ListSchedules())) == []
+    assert names(await list_schedules(engine, caller, Wanted())) == []
 
 
 async def test_a_preview_begins_where_it_is_told_to(engine: Engine, caller: Caller) -> None:

@@ -95,25 +95,24 @@ async def _get(call: Call) -> Answer:
 
 async def _list(call: Call) -> Answer:
     query: ScheduleQuery = call.query
-    request = reading.ListSchedules(
-        wanted_activity(query.status),
-        query.target_kind,
-        query.name_prefix,
-        query.after,
-        query.limit,
+    wanted = keeping.Wanted(
+        is_active=wanted_activity(query.status),
+        target_kind=query.target_kind,
+        name_prefix=query.name_prefix,
+        after=(0, query.after),
     )
-    page = await reading.list_schedules(call.engine, call.caller, request)
+    page = await reading.list_schedules(call.engine, call.caller, wanted, query.limit)
     headers = {}
-    if page.is_cut_off:
+    if page.last is not None:
         headers = next_page(
             "/v1/schedules",
             status=query.status,
             target_kind=query.target_kind,
             name_prefix=query.name_prefix or None,
             limit=query.limit,
-            after=page.schedules[-1].schedule.name,
+            after=page.shown[-1].schedule.name,
         )
-    return Answer(200, [listed(view) for view in page.schedules], headers)
+    return Answer(200, [listed(view) for view in page.shown], headers)
 
 
 async def _delete(call: Call) -> Answer:

@@ -58,37 +58,12 @@ async def get_schedule(engine: Engine, caller: Caller, name: str) -> View:
     return view(engine, await keeping.find(engine, caller, name))
 
 
-@dataclass(frozen=True, slots=True)
-class ListSchedules:
-    """Which schedules; None: whatever it is. ``after``: those whose names come behind it.
-    ``limit``: how many at most, below the gateway's cap."""
-
-    is_active: bool | None = None
-    target_kind: str | None = None
-    name_prefix: str = ""
-    after: str = ""
-    limit: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class SchedulePage:
-    """``is_cut_off``: there are more behind the last one."""
-
-    schedules: list[View]
-    is_cut_off: bool
-
-
-async def list_schedules(engine: Engine, caller: Caller, request: ListSchedules) -> SchedulePage:
-    """Schedules by name, in byte order: ``Rules.schedule_list_max`` at most, and fewer when their
-    messages are long (``Limits.outbox_page_bytes``).
+async def list_schedules(
+    engine: Engine, caller: Caller, wanted: keeping.Wanted, limit: int | None = None
+) -> keeping.Page[View]:
+    """Schedules by name, in byte order: ``limit`` and ``Rules.schedule_list_max`` at most, and
+    fewer when their messages are long (``Limits.outbox_page_bytes``).
     """
     cap, room = engine.rules.schedule_list_max, engine.limits.outbox_page_bytes
-    most = cap if request.limit is None else min(request.limit, cap)
-    wanted = keeping.Wanted(
-        name_prefix=request.name_prefix,
-        is_active=request.is_active,
-        target_kind=request.target_kind,
-        after=(0, request.after),
-    )
-    page = await keeping.page(engine, caller, wanted, summary, most=most, room=room)
-    return SchedulePage(page.shown, page.last is not None)
+    most = cap if limit is None else min(limit, cap)
+    return await keeping.page(engine, caller, wanted, summary, most=most, room=room)
