@@ -5,9 +5,13 @@ Members keep the rules of the model when they come here, so those that it requir
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+
 from gateway.faces.aws.face import Binding, Call, Members
 from gateway.faces.aws.scheduler import schedules, tags
 from gateway.faces.aws.scheduler.pages import last_of, page_size
+from gateway.operations.caller import Caller
+from gateway.operations.engine import Engine
 from gateway.operations.schedules import groups
 from gateway.operations.schedules.groups import DEFAULT
 from protocol.arns import schedule_group_arn
@@ -16,25 +20,8 @@ from storage.errors import ScheduleInvalid
 from storage.model import ScheduleGroup
 
 
-async def create_schedule(call: Call) -> Members:
-    return {"ScheduleArn": await schedules.create_schedule(call.engine, call.caller, call.members)}
-
-
-async def update_schedule(call: Call) -> Members:
-    return {"ScheduleArn": await schedules.update_schedule(call.engine, call.caller, call.members)}
-
-
-async def get_schedule(call: Call) -> Members:
-    found = await schedules.get_schedule(call.engine, call.caller, call.members)
-    return schedules.description(found)
-
-
-async def delete_schedule(call: Call) -> None:
-    await schedules.delete_schedule(call.engine, call.caller, call.members)
-
-
-async def list_schedules(call: Call) -> Members:
-    return await schedules.list_schedules(call.engine, call.caller, call.members)
+def _bound(action: Callable[[Engine, Caller, Members], Awaitable[Members | None]]) -> Binding:
+    return lambda call: action(call.engine, call.caller, call.members)
 
 
 def _arn_of(group: ScheduleGroup) -> str:
@@ -91,15 +78,15 @@ async def list_schedule_groups(call: Call) -> Members:
 
 
 BINDINGS: dict[str, Binding] = {
-    "CreateSchedule": create_schedule,
+    "CreateSchedule": _bound(schedules.create_schedule),
     "CreateScheduleGroup": create_schedule_group,
-    "DeleteSchedule": delete_schedule,
+    "DeleteSchedule": _bound(schedules.delete_schedule),
     "DeleteScheduleGroup": delete_schedule_group,
-    "GetSchedule": get_schedule,
+    "GetSchedule": _bound(schedules.get_schedule),
     "GetScheduleGroup": get_schedule_group,
     "ListScheduleGroups": list_schedule_groups,
-    "ListSchedules": list_schedules,
-    "UpdateSchedule": update_schedule,
+    "ListSchedules": _bound(schedules.list_schedules),
+    "UpdateSchedule": _bound(schedules.update_schedule),
     **tags.BINDINGS,
 }
 """Actions of EventBridge Scheduler."""

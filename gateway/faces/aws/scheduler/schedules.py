@@ -66,7 +66,7 @@ def _group_of(members: Members) -> str:
     return group
 
 
-async def create_schedule(engine: Engine, caller: Caller, members: Members) -> str:
+async def create_schedule(engine: Engine, caller: Caller, members: Members) -> dict[str, Any]:
     """Create a schedule, and return its ARN; also of the one that the same request with the same
     client token has made.
 
@@ -84,10 +84,10 @@ async def create_schedule(engine: Engine, caller: Caller, members: Members) -> s
     created = await keeping.create(
         engine, caller, plan, group=_group_of(members), client_token=members.get("ClientToken")
     )
-    return arn_of(created)
+    return {"ScheduleArn": arn_of(created)}
 
 
-async def update_schedule(engine: Engine, caller: Caller, members: Members) -> str:
+async def update_schedule(engine: Engine, caller: Caller, members: Members) -> dict[str, Any]:
     """Replace everything of a schedule, and return its ARN: what the request leaves out gets its
     default.
 
@@ -115,12 +115,13 @@ async def update_schedule(engine: Engine, caller: Caller, members: Members) -> s
         client_token=members.get("ClientToken"),
         always=True,
     )
-    return arn_of(changed)
+    return {"ScheduleArn": arn_of(changed)}
 
 
-async def get_schedule(engine: Engine, caller: Caller, members: Members) -> Schedule:
+async def get_schedule(engine: Engine, caller: Caller, members: Members) -> dict[str, Any]:
     """One schedule. Raises ScheduleDoesNotExist and ResourceNotFound."""
-    return await keeping.find(engine, caller, members["Name"], group=_group_of(members))
+    found = await keeping.find(engine, caller, members["Name"], group=_group_of(members))
+    return description(found)
 
 
 async def delete_schedule(engine: Engine, caller: Caller, members: Members) -> None:
