@@ -2,7 +2,10 @@
 
 import binascii
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
+
+MOST_OF_RAW_COPIES: Final = 10
+"""Attributes of a copy without an envelope, which has those of the message as its own."""
 
 
 def with_bytes(values: Mapping[str, Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
@@ -15,3 +18,14 @@ def with_bytes(values: Mapping[str, Mapping[str, Any]]) -> dict[str, Mapping[str
         )
         for name, value in values.items()
     }
+
+
+def counted_bytes(values: Mapping[str, Mapping[str, Any]]) -> int:
+    """What such attributes count towards the size of a message: names, types and values."""
+    size = 0
+    for name, value in values.items():
+        payload = value.get("BinaryValue")
+        if payload is None:
+            payload = value.get("StringValue", "").encode()
+        size += len(name.encode()) + len(value["DataType"].encode()) + len(payload)
+    return size

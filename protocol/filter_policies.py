@@ -46,6 +46,11 @@ def parse(text: str, scope: Scope) -> FilterPolicy:
     return FilterPolicy(scope, _all_of(rules))
 
 
+def stored(text: str | None, *, by_body: bool) -> FilterPolicy | None:
+    """The policy of a subscription, which was checked when it was set; None: it has none."""
+    return parse(text, "MessageBody" if by_body else "MessageAttributes") if text else None
+
+
 def _read(text: str) -> dict[str, Any]:
     if len(text) > _LARGEST_BYTES or len(text.encode(errors="replace")) > _LARGEST_BYTES:
         refuse(f"Filter policy can not be larger than {_LARGEST_BYTES} bytes")

@@ -11,9 +11,8 @@ from uuid import uuid4
 import orjson
 
 from protocol import envelopes, filter_policies, sequence_numbers
-from protocol.attribute_values import with_bytes
+from protocol.attribute_values import MOST_OF_RAW_COPIES, counted_bytes, with_bytes
 from protocol.envelopes import Published
-from protocol.filter_policies import FilterPolicy
 from scheduler.delivery.dead_letters import target_of
 from storage.model import NewMessage, Queue
 from storage.queues.rows import QUEUE_ID, Row, row_of
@@ -21,8 +20,6 @@ from storage.topics.replays import Kept, Replay
 
 if TYPE_CHECKING:
     from storage.database import Transaction
-
-_MOST_RAW_ATTRIBUTES = 10
 
 
 class Copy(NamedTuple):
@@ -43,7 +40,8 @@ class CopyMaker:
         self._queue = queue
         self._is_raw = attributes.get("RawMessageDelivery") == "true"
         self._by_body = attributes.get("FilterPolicyScope") == "MessageBody"
-        self._policy = _policy(attributes.get("FilterPolicy"), by_body=self._by_body)
+        policy = attributes.get("FilterPolicy")
+        self._policy = filter_policies.stored(policy, by_body=self._by_body)
         self._subscription_arn = f"{replay.topic_arn}:{replay.subscription_id}"
         self.dead_letter_arn = target_of(attributes.get("RedrivePolicy")) or ""
         self.dead_letter_queue: Queue | None = None
@@ -86,23 +84,10 @@ class CopyMaker:
         """Whether the queue takes the copy: as for what is published."""
         size = len(body.encode())
         if self._is_raw:
-            if len(values) > _MOST_RAW_ATTRIBUTES:
+            if len(values) > MOST_OF_RAW_COPIES:
                 return False
-            size += sum([_size(name, value) for name, value in values.items()])
+            size += counted_bytes(values)
         return size <= self._queue.maximum_message_size_bytes
-
-
-def _policy(text: str | None, *, by_body: bool) -> FilterPolicy | None:
-    if not text:
-        return None
-    return filter_policies.parse(text, "MessageBody" if by_body else "MessageAttributes")
-
-
-def _size(name: str, value: Mapping[str, Any]) -> int:
-    payload = value.get("BinaryValue")
-    if payload is None:
-        payload = value.get("StringValue", "").encode()
-    return len(name.encode()) + len(value["DataType"].encode()) + len(payload)
 
 
 async def send(tx: Transaction, now: datetime | None, copies: list[Copy]) -> dict[int, int]:

@@ -12,10 +12,11 @@ from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, NamedTuple
 
+import orjson
+
 from gateway.operations.caller import Caller
 from gateway.operations.queues.queue_cache import QueueName
 from gateway.operations.schedules.fired_messages import (
-    attribute_values,
     attributes_of,
     filled,
     kept_message,
@@ -28,6 +29,7 @@ from gateway.operations.topics.fan_out import Outgoing, Queues
 from gateway.operations.topics.preparing import Prepared, Publisher
 from gateway.operations.topics.publishing import PublishMessage
 from gateway.operations.turns import give_way
+from protocol.attribute_values import with_bytes
 from storage.errors import InvalidParameterValue, QueueDoesNotExist, Rejected
 from storage.schedules.schedule_fires import Dispatched, Failure, Fire, savepoint
 from storage.topics import publishing as stored
@@ -259,7 +261,7 @@ class Dispatcher:
             text,
             target.get("subject"),
             target.get("structure"),
-            attribute_values(attributes),
+            with_bytes(orjson.loads(attributes)) if attributes else None,
             target.get("group_id"),
             deduplication_id,
         )

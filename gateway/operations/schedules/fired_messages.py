@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import binascii
-from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import orjson
 
 from gateway.operations.identifiers import new_id
 from gateway.operations.queues import sending
 from protocol import arns
+from protocol.attribute_values import counted_bytes, with_bytes
 from protocol.digests import md5_of_bytes
 from storage.errors import DeduplicationIdMissing
 from storage.model import NewMessage, NewOutboxMessage
@@ -83,15 +82,7 @@ def attributes_of(fire: Fire) -> tuple[str | None, int]:
     if has_header:
         values[SCHEDULE_HEADER] = {"DataType": _JSON, "StringValue": _header(fire)}
         kept = orjson.dumps(values).decode()
-    return kept, sum([_attribute_bytes(name, value) for name, value in values.items()])
-
-
-def _attribute_bytes(name: str, value: Mapping[str, str]) -> int:
-    text = value.get("StringValue")
-    size = len(name.encode()) + len(value["DataType"])
-    if text is not None:
-        return size + len(text.encode())
-    return size + len(binascii.a2b_base64(value["BinaryValue"]))
+    return kept, counted_bytes(with_bytes(values))
 
 
 def _header(fire: Fire) -> str:
@@ -102,17 +93,6 @@ def _header(fire: Fire) -> str:
             "out_of_band": fire.out_of_band,
         }
     ).decode()
-
-
-def attribute_values(stored: str | None) -> dict[str, Mapping[str, Any]] | None:
-    """The same as a publish takes them: binary values are bytes."""
-    if not stored:
-        return None
-    values: dict[str, dict[str, Any]] = orjson.loads(stored)
-    for value in values.values():
-        if "BinaryValue" in value:
-            value["BinaryValue"] = binascii.a2b_base64(value["BinaryValue"])
-    return dict(values)
 
 
 def message_for(engine: Engine, fire: Fire, queue: Queue) -> Message:

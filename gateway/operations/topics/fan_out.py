@@ -13,6 +13,7 @@ from gateway.operations.queues.queue_cache import QueueName
 from gateway.operations.topics.topic_cache import Audience, Target
 from gateway.operations.turns import give_way
 from protocol import envelopes, filter_policies, sequence_numbers
+from protocol.attribute_values import MOST_OF_RAW_COPIES
 from protocol.digests import md5_of_bytes
 from protocol.endpoint_urls import WEB
 from protocol.envelopes import Notification, Published, Signing
@@ -24,7 +25,6 @@ from storage.topics.publishing import Archived, Copies
 if TYPE_CHECKING:
     from gateway.operations.queues.message_attributes import Values
 
-_SQS_ATTRIBUTES = 10
 # What JSON makes of a byte at most, and of everything else in an envelope but the message and its
 # attributes.
 _MOST_ESCAPED = 6
@@ -62,7 +62,7 @@ class Outgoing(NamedTuple):
     @property
     def has_many_attributes(self) -> bool:
         """More than a queue takes with raw delivery."""
-        return self.attributes is not None and len(self.attributes) > _SQS_ATTRIBUTES
+        return self.attributes is not None and len(self.attributes) > MOST_OF_RAW_COPIES
 
     def text_for(self, key: str) -> str:
         """What subscriptions of this protocol or push platform get."""

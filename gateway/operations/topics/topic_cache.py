@@ -87,10 +87,6 @@ def _text_key(protocol: str, endpoint: str) -> str:
 def target_of(subscription: Subscription) -> Target:
     """A subscription taken apart. Its attributes were checked when they were set."""
     settings = Settings.of(subscription.attributes)
-    text, by_body = settings.filter_policy, settings.filters_body
-    policy = None
-    if text:
-        policy = filter_policies.parse(text, "MessageBody" if by_body else "MessageAttributes")
     dead_letter, is_raw = settings.dead_letter_arn, settings.is_raw
     return Target(
         subscription_id=str(subscription.subscription_id),
@@ -99,8 +95,8 @@ def target_of(subscription: Subscription) -> Target:
         text_key=_text_key(subscription.protocol, subscription.endpoint),
         endpoint=subscription.endpoint,
         is_raw=is_raw,
-        policy=policy,
-        by_body=by_body,
+        policy=filter_policies.stored(settings.filter_policy, by_body=settings.filters_body),
+        by_body=settings.filters_body,
         queue=_queue_name(subscription.endpoint) if subscription.protocol == "sqs" else None,
         dead_letter=_queue_name(dead_letter) if dead_letter else None,
         has_few_attributes=is_raw and not subscription.is_native,
