@@ -24,11 +24,11 @@ MOST_RETRIES: Final = 100
 LONGEST_RETRYING_SECONDS: Final = 3600
 """The delays before the retries of one delivery add up to no more, whatever its policy says."""
 DEFAULT_CONTENT_TYPE: Final = "text/plain; charset=UTF-8"
-NATIVE_DELAYS_SECONDS: Final = (10.0, 30.0, 60.0, 300.0)
-"""Before the retries for a subscription of the native API that has no policy of its own, nor a
+EVENT_DELAYS_SECONDS: Final = (10.0, 30.0, 60.0, 300.0)
+"""Before the retries for a subscription that gets events and has no policy of its own, nor a
 topic with one (docs/seeds.md 1.3): five attempts in all."""
 JSON_CONTENT_TYPE: Final = "application/json"
-"""Of raw deliveries of the native API, whose messages are JSON."""
+"""Of raw deliveries of events, whose messages are JSON."""
 JITTER_FRACTION: Final = 0.1
 
 _LONGEST_TEXT = 10_000
@@ -112,28 +112,28 @@ def effective_subscription(
     topic_stored: str | None,
     subscription_stored: str | None,
     *,
-    is_native: bool = False,
+    gets_events: bool = False,
     is_raw: bool = False,
 ) -> str:
     """The EffectiveDeliveryPolicy of a subscription with this policy, or with none, to a topic with
     that one: section by section the subscription's, else the topic's, else the default. A topic may
     disable what its subscriptions say.
 
-    ``is_native``: the native API made it, with defaults of its own. Its delays are no function that
-    AWS has; what comes nearest is shown.
+    ``gets_events``: it was made to get events, with defaults of its own. Its delays are no function
+    that AWS has; what comes nearest is shown.
     """
     default = _DEFAULT
-    if is_native:
-        default = _Default(_NATIVE_RETRY, _JSON_REQUEST if is_raw else _DEFAULT_REQUEST)
+    if gets_events:
+        default = _Default(_EVENT_RETRY, _JSON_REQUEST if is_raw else _DEFAULT_REQUEST)
     return _written(_effective_subscription(topic_stored, subscription_stored, default))
 
 
 @lru_cache(maxsize=512)
 def plan(
-    topic_stored: str | None, subscription_stored: str | None, *, is_native: bool = False
+    topic_stored: str | None, subscription_stored: str | None, *, gets_events: bool = False
 ) -> DeliveryPlan:
-    """How to deliver to such a subscription; ``is_native`` as above."""
-    default = _Default(_NATIVE_RETRY, _DEFAULT_REQUEST) if is_native else _DEFAULT
+    """How to deliver to such a subscription; ``gets_events`` as above."""
+    default = _Default(_EVENT_RETRY, _DEFAULT_REQUEST) if gets_events else _DEFAULT
     effective = _effective_subscription(topic_stored, subscription_stored, default)
     throttle, request = effective["throttlePolicy"], effective["requestPolicy"]
     content_type = request["headerContentType"]
@@ -142,13 +142,13 @@ def plan(
         _delays(effective["healthyRetryPolicy"]),
         throttle["maxReceivesPerSecond"] if throttle else None,
         content_type,
-        JSON_CONTENT_TYPE if is_native and is_default else content_type,
+        JSON_CONTENT_TYPE if gets_events and is_default else content_type,
     )
 
 
 def _delays(section: _Section) -> tuple[float, ...]:
-    if section is _NATIVE_RETRY:
-        return NATIVE_DELAYS_SECONDS
+    if section is _EVENT_RETRY:
+        return EVENT_DELAYS_SECONDS
     retry = RetryPolicy(**{_FIELDS[key]: value for key, value in section.items()})
     delays: list[float] = []
     total = 0.0
@@ -363,7 +363,7 @@ def _as_section(policy: RetryPolicy) -> _Section:
 _DEFAULT_RETRY: Final = _as_section(RetryPolicy())
 _DEFAULT_REQUEST: Final = {"headerContentType": DEFAULT_CONTENT_TYPE}
 _DEFAULT: Final = _Default(_DEFAULT_RETRY, _DEFAULT_REQUEST)
-_NATIVE_RETRY: Final = _as_section(
-    RetryPolicy(10, 300, len(NATIVE_DELAYS_SECONDS), backoff_function="geometric")
+_EVENT_RETRY: Final = _as_section(
+    RetryPolicy(10, 300, len(EVENT_DELAYS_SECONDS), backoff_function="geometric")
 )
 _JSON_REQUEST: Final = {"headerContentType": JSON_CONTENT_TYPE}

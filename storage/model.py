@@ -284,8 +284,8 @@ class Subscription:
     """The order of creation, for pages of listings."""
     live_from: int
     """The order of confirmation among those of one topic."""
-    is_native: bool
-    """The native API made it: other delays before retries, and raw deliveries are JSON."""
+    gets_events: bool
+    """It was made to get events: other delays before retries, and raw deliveries are JSON."""
     is_pattern: bool
     """It is to a pattern of routing keys, which is the name in the ARNs."""
     created_at: datetime

@@ -24,7 +24,7 @@ class Query:
 
 def load(module: str) -> dict[str, Query]:
     """The statements of a file by name. ``module`` is its path below ``storage/``, without the
-    suffix: ``queues/messages``."""
+    suffix: ``queues/standard``."""
     source = resources.files("storage").joinpath(f"{module}.sql").read_text("utf-8")
     headers = list(_HEADER.finditer(source))
     queries = {}

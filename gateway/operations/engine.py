@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from storage.lanes import Lane
     from storage.queues.fifo_lanes import FifoLanes
     from storage.queues.message_entries import ChangeVisibility, Delete, Receive
-    from storage.queues.messages import StandardLanes
+    from storage.queues.standard_lanes import StandardLanes
     from storage.topics.publishing import PublishLane
 
 
@@ -45,7 +45,7 @@ class Rules:
     schedule_preview_count: int = 5
     """How many coming times of a schedule are shown."""
     schedule_list_max: int = 1000
-    """Most schedules of one listing of the native API."""
+    """Most schedules of one listing."""
     region: str = "us-east-1"
     """Of queues whose URL need not name one."""
     names_regions_by_host: bool = False

@@ -25,7 +25,7 @@ from storage.clocks import stored_clocks as stored_settings
 from storage.database import Database
 from storage.queues import receipt_secrets
 from storage.queues.fifo_lanes import FifoLanes
-from storage.queues.messages import StandardLanes
+from storage.queues.standard_lanes import StandardLanes
 from storage.topics.publishing import PublishLane
 
 if TYPE_CHECKING:

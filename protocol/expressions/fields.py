@@ -64,7 +64,7 @@ MONTHDAY, MONTH = Field("day of month", 1, 31), Field("month", 1, 12, _MONTHS)
 WEEKDAY = Field("day of week", 0, 7, {name: day for day, name in enumerate(_DAY_NAMES)})
 AWS_WEEKDAY = Field("day of week", 1, 7, {name: day for day, name in enumerate(_DAY_NAMES, 1)}, 1)
 AWS_YEAR = Field("year", FIRST_YEAR, _LAST_AWS_YEAR)
-NATIVE = (MINUTE, HOUR, MONTHDAY, MONTH, WEEKDAY)
+VIXIE = (MINUTE, HOUR, MONTHDAY, MONTH, WEEKDAY)
 
 
 def vixie_text(expression: str) -> str:
@@ -82,7 +82,7 @@ def vixie_fields(expression: str) -> Fields:
     texts = _split(vixie_text(expression))
     plain = [
         _plain(one, text, place, is_aws=False)
-        for place, (one, text) in enumerate(zip(NATIVE, texts, strict=True), 1)
+        for place, (one, text) in enumerate(zip(VIXIE, texts, strict=True), 1)
     ]
     minutes, hours, monthdays, months, weekdays = map(_numbers, range(5), plain)
     both = not (texts[2].startswith("*") or texts[4].startswith("*"))
@@ -216,7 +216,7 @@ def _numbers(position: int, plain: str) -> tuple[int, ...]:
     texts[position] = plain
     [found] = croniter.expand(" ".join(texts))[0][position : position + 1]
     if found == ["*"]:
-        return tuple(range(NATIVE[position].low, NATIVE[position].high + (position != 4)))
+        return tuple(range(VIXIE[position].low, VIXIE[position].high + (position != 4)))
     return tuple(sorted(int(number) for number in found))
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from protocol import arns, delivery_policies
 from protocol.delivery_policies import DEFAULT_CONTENT_TYPE, DeliveryPlan
-from scheduler.delivery.outcomes import DELIVERED, Outcome, native, no_answer
+from scheduler.delivery.outcomes import DELIVERED, Outcome, no_answer, of_event
 from storage.deliveries.deliveries import Claimed, Policies, Source
 from storage.errors import Unavailable
 
@@ -144,7 +144,7 @@ class Attempts:
         trace.ended(outcome.status, outcome.error)
         seconds = perf_counter() - started
         self._tally.attempted(claimed.source, seconds, succeeded=outcome.is_delivered)
-        return native(outcome) if policies is not None and policies.is_native else outcome
+        return of_event(outcome) if policies is not None and policies.gets_events else outcome
 
     async def _open(self) -> WebHooks:
         async with self._opening:
@@ -167,7 +167,7 @@ def plan_of(policies: Policies | None) -> DeliveryPlan:
     if policies is None:
         return delivery_policies.plan(None, None)
     return delivery_policies.plan(
-        policies.topic_delivery_policy, policies.delivery_policy, is_native=policies.is_native
+        policies.topic_delivery_policy, policies.delivery_policy, gets_events=policies.gets_events
     )
 
 

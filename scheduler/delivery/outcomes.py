@@ -39,8 +39,8 @@ def judge(status: int) -> Outcome:
     return Outcome(status, f"HTTP {status}: client errors are not tried again", is_permanent=True)
 
 
-def native(outcome: Outcome) -> Outcome:
-    """The same for a subscription of the native API: every answer but 2xx is tried again, client
+def of_event(outcome: Outcome) -> Outcome:
+    """The same for a subscription that gets events: every answer but 2xx is tried again, client
     errors and redirects too (docs/seeds.md 1.5)."""
     status = outcome.status
     if status is None or outcome.is_delivered:

@@ -37,8 +37,8 @@ class Policies(NamedTuple):
     topic_delivery_policy: str | None
     topic_name: str
     """In the ARN of the subscription: of a pattern it is not the name that was published to."""
-    is_native: bool
-    """The native API made it."""
+    gets_events: bool
+    """The subscription was made to get events."""
 
 
 Source = tuple[str, str, str]

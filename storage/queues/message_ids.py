@@ -1,4 +1,4 @@
-"""Messages by their number alone, as the native API names them."""
+"""Messages by their number alone."""
 
 from __future__ import annotations
 

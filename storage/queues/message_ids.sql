@@ -1,4 +1,4 @@
--- Messages by their number alone, as the native API names them.
+-- Messages by their number alone.
 -- Every statement that needs the time takes `now`; NULL means the clock of the database.
 
 -- name: set_visible_at

@@ -17,7 +17,7 @@ from storage.queues.sent import Sent
 if TYPE_CHECKING:
     from storage.database import Transaction
 
-_SQL = load("queues/messages")
+_SQL = load("queues/standard")
 _SEND = _SQL["insert"].text
 _RELEASE = _SQL["release"].text
 _MOVE_TO_DEAD_LETTER = _SQL["move_to_dead_letter"].text

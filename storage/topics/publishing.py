@@ -1,8 +1,9 @@
 """Publishing: all that one publish writes, in one transaction.
 
-Copies for standard queues alone ride on the send lane (``storage.queues.messages.FanOut``): one
-statement, together with everybody's sends. Whatever also goes to FIFO queues, web hooks or the
-outbox, comes from a FIFO topic, or is too large for that, takes this lane.
+Copies for standard queues alone ride on the send lane (``FanOut`` of
+``storage.queues.message_entries``): one statement, together with everybody's sends. Whatever also
+goes to FIFO queues, web hooks or the outbox, comes from a FIFO topic, or is too large for that,
+takes this lane.
 """
 
 from __future__ import annotations

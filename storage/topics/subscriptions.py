@@ -39,7 +39,7 @@ class NewSubscription:
     region: str
     attributes: Mapping[str, str]
     token: str | None
-    is_native: bool = False
+    gets_events: bool = False
     user_name: str | None = None
 
 
@@ -69,7 +69,7 @@ def _subscription(row: asyncpg.Record) -> Subscription:
         authenticate_on_unsubscribe=row["authenticate_on_unsubscribe"],
         position=row["position"],
         live_from=row["live_from"],
-        is_native=row["is_native"],
+        gets_events=row["is_native"],
         is_pattern=row["is_pattern"],
         created_at=row["created_at"],
         user_name=row["user_name"] or row["account_id"],
@@ -128,7 +128,7 @@ async def create(
         new.region,
         json.dumps(dict(new.attributes)),
         new.token is None,
-        new.is_native,
+        new.gets_events,
         new.token,
         None if new.token is None else token_seconds,
         new.user_name,

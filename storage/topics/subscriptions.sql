@@ -54,7 +54,7 @@ WHERE topic_id = $2 AND protocol = $3 AND endpoint = $4 AND NOT is_confirmed
 -- name: create
 -- params: now, subscription_id, topic_id, protocol, endpoint, account_id, region, attributes, is_confirmed, is_native, token, token_seconds, user_name
 -- Confirmed at once, and then nobody without credentials can end it; or pending for so many seconds.
--- Of those that the native API makes, whoever got an envelope can: they lead to no page of AWS's
+-- Of those that are made to get events, whoever got an envelope can: they lead to no page of AWS's
 -- where one could sign in.
 INSERT INTO subscriptions (subscription_id, topic_id, protocol, endpoint, account_id, region,
   attributes, is_confirmed, was_authenticated, authenticate_on_unsubscribe, is_native, token,

@@ -23,7 +23,7 @@ from gateway.operations.wakeups import Wakeups
 from storage.database import Database
 from storage.model import Queue, Received
 from storage.queues.fifo_lanes import FifoLanes
-from storage.queues.messages import StandardLanes
+from storage.queues.standard_lanes import StandardLanes
 from storage.topics.publishing import PublishLane
 from tests.operations.sqs import CreateQueue, create_queue
 from tests.sqs_calls import ReceiveMessage, SendMessage, answered, receive_message, send_message

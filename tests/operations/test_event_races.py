@@ -193,7 +193,7 @@ async def test_a_pattern_that_somebody_joins_meanwhile_stays(
         region=REGION,
         attributes={},
         token=None,
-        is_native=True,
+        gets_events=True,
     )
     async with engine.database.transaction() as tx:
         await topics.lock(tx, leaving.topic_id)

@@ -383,7 +383,7 @@ async def test_web_hooks_are_confirmed_at_once_and_know_their_origin(
     events: Events, subscriber: Subscriber
 ) -> None:
     made = await events.subscribe("a.b", delivery_policy='{"healthyRetryPolicy":{"numRetries":1}}')
-    assert (made.is_confirmed, made.is_native, made.protocol) == (True, True, "https")
+    assert (made.is_confirmed, made.gets_events, made.protocol) == (True, True, "https")
     assert json.loads(made.attributes["DeliveryPolicy"])["healthyRetryPolicy"]["numRetries"] == 1
     assert await subscriber.rows("deliveries") == []
     plain = await events.subscribe("c")
@@ -486,7 +486,7 @@ async def test_whoever_has_an_envelope_can_end_it_and_come_back(
     assert "&TopicArn=arn:aws:sns:eu-west-1:111122223333:order.%23&" in told["SubscribeURL"]
     assert await subscriber.confirm(told["TopicArn"], told["Token"]) == made.arn
     [restored] = await events.of_pattern("order.#")
-    assert (restored.subscription_id, restored.is_native) == (made.subscription_id, True)
+    assert (restored.subscription_id, restored.gets_events) == (made.subscription_id, True)
     assert await events.reached("order.x") == ([], 1)
     queue = await make_queue()
     wrapped = await events.subscribe("order.#", queue.name, wants_envelope=True)

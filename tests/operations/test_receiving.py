@@ -25,7 +25,7 @@ from storage.database import Database
 from storage.errors import OverLimit, QueueDoesNotExist, Unavailable
 from storage.model import Queue, Received
 from storage.queues.fifo_lanes import FifoLanes
-from storage.queues.messages import StandardLanes
+from storage.queues.standard_lanes import StandardLanes
 from storage.topics.publishing import PublishLane
 from tests.operations.conftest import MakeQueue, ReceiveFrom, SendTo, TestClock
 from tests.operations.sqs import (

@@ -262,7 +262,7 @@ def test_the_effective_policy_of_a_subscription_goes_section_by_section() -> Non
 
 def test_a_native_subscription_has_defaults_of_its_own() -> None:
     """10, 30, 60, 300 seconds, five attempts (docs/seeds.md 1.3)."""
-    native = delivery_policies.plan(None, None, is_native=True)
+    native = delivery_policies.plan(None, None, gets_events=True)
     assert native.delays == (10.0, 30.0, 60.0, 300.0)
     assert (native.content_type, native.raw_content_type) == (
         "text/plain; charset=UTF-8",
@@ -271,19 +271,19 @@ def test_a_native_subscription_has_defaults_of_its_own() -> None:
     sns = plan(None, None)
     assert (sns.delays, sns.raw_content_type) == ((20.0, 20.0, 20.0), sns.content_type)
     own = of_subscription(healthyRetryPolicy={"numRetries": 1}, requestPolicy=None)
-    assert delivery_policies.plan(None, own, is_native=True).delays == (20.0,)
+    assert delivery_policies.plan(None, own, gets_events=True).delays == (20.0,)
     request = {"headerContentType": "text/plain; charset=UTF-8"}
-    same = delivery_policies.plan(None, of_subscription(requestPolicy=request), is_native=True)
+    same = delivery_policies.plan(None, of_subscription(requestPolicy=request), gets_events=True)
     assert same.raw_content_type == "text/plain; charset=UTF-8"
     assert same.delays == native.delays
     of_a_topic = of_topic(defaultHealthyRetryPolicy={"minDelayTarget": 60, "numRetries": 2})
-    assert delivery_policies.plan(of_a_topic, None, is_native=True).delays == (60.0, 60.0)
+    assert delivery_policies.plan(of_a_topic, None, gets_events=True).delays == (60.0, 60.0)
 
 
 def test_the_effective_policy_of_a_native_subscription_comes_near() -> None:
     """AWS's form has no function with these delays: the geometric one is off by a few seconds."""
     for is_raw, content_type in ((True, "application/json"), (False, "text/plain; charset=UTF-8")):
-        text = delivery_policies.effective_subscription(None, None, is_native=True, is_raw=is_raw)
+        text = delivery_policies.effective_subscription(None, None, gets_events=True, is_raw=is_raw)
         shown = json.loads(text)
         assert shown["requestPolicy"] == {"headerContentType": content_type}
         section = {"healthyRetryPolicy": shown["healthyRetryPolicy"]}

@@ -13,8 +13,8 @@ from storage.database import Database
 from storage.model import Counts, Queue, Received
 from storage.queues import queues
 from storage.queues.message_entries import Delete, Receive, Send
-from storage.queues.messages import StandardLanes
 from storage.queues.rows import Row
+from storage.queues.standard_lanes import StandardLanes
 from tests.storage.fifo_queue import Heard
 from tests.storage.standard_queue import handle_of
 

@@ -13,7 +13,7 @@ from uuid import UUID
 
 import pytest
 
-from protocol.delivery_policies import NATIVE_DELAYS_SECONDS
+from protocol.delivery_policies import EVENT_DELAYS_SECONDS
 from storage.database import Database
 from tests.scheduler.conftest import ACCOUNT, REGION, StillClock
 from tests.scheduler.endpoints import Behaviour, Endpoint, answer, close_at_once
@@ -82,7 +82,7 @@ async def test_whatever_is_no_2xx_is_tried_five_times_and_then_kept(
     endpoint.behaviour = behaviour
     await hooks.add(await native(hooks, endpoint.url), endpoint.url, "{}")
     found = await delays(hooks)
-    assert len(found) == len(NATIVE_DELAYS_SECONDS) == 4
+    assert len(found) == len(EVENT_DELAYS_SECONDS) == 4
     for seconds, expected in zip(found, (10, 30, 60, 300), strict=True):
         assert expected <= seconds <= expected * 1.1
     assert len(endpoint.requests) == 5

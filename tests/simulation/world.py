@@ -23,7 +23,7 @@ from gateway.operations.wakeups import Wakeups
 from storage.database import Database
 from storage.model import Queue
 from storage.queues.fifo_lanes import FifoLanes
-from storage.queues.messages import StandardLanes
+from storage.queues.standard_lanes import StandardLanes
 from storage.topics.publishing import PublishLane
 from tests.sqs_calls import answered
 from tests.waiting import take_turns

@@ -12,8 +12,8 @@ from storage.model import Handle, Received
 from storage.queues import standard
 from storage.queues.kinds import STANDARD, Asked, NextVisible
 from storage.queues.message_entries import ChangeVisibility, Delete, Receive, Send
-from storage.queues.messages import StandardLanes
 from storage.queues.rows import Row
+from storage.queues.standard_lanes import StandardLanes
 from tests.storage.fifo_queue import RETENTION, START, call
 
 

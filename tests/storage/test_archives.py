@@ -16,7 +16,7 @@ from storage.queues import standard as standard_storage
 from storage.queues.archives import Wanted
 from storage.queues.fifo_lanes import FifoLanes
 from storage.queues.message_entries import Delete
-from storage.queues.messages import StandardLanes
+from storage.queues.standard_lanes import StandardLanes
 from tests.storage.fifo_queue import START, FifoQueue, call
 from tests.storage.fifo_queue import make_message as make_fifo_message
 from tests.storage.standard_queue import StandardQueue, handle_of, make_queue

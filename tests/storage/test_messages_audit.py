@@ -17,7 +17,7 @@ from storage.database import Database
 from storage.errors import Unavailable
 from storage.model import Received
 from storage.queues.message_entries import ChangeVisibility, Delete, Receive, Send
-from storage.queues.messages import StandardLanes
+from storage.queues.standard_lanes import StandardLanes
 from tests.storage.fifo_queue import RETENTION, call
 from tests.storage.standard_queue import handle_of, make_message, make_queue
 from tests.waiting import until_async

@@ -13,8 +13,8 @@ from storage.database import Database
 from storage.errors import QueueDoesNotExist
 from storage.lanes import Entry
 from storage.queues.message_entries import FanOut, Send
-from storage.queues.messages import StandardLanes
 from storage.queues.rows import Row
+from storage.queues.standard_lanes import StandardLanes
 from tests.storage.fifo_queue import Heard
 from tests.storage.standard_queue import make_queue
 

@@ -32,7 +32,7 @@ async def subscribe(
     database: Database, topic: Topic, endpoint: str = QUEUE, protocol: str = "sqs"
 ) -> None:
     new = NewSubscription(
-        uuid4(), topic.topic_id, protocol, endpoint, ACCOUNT, REGION, {}, None, is_native=True
+        uuid4(), topic.topic_id, protocol, endpoint, ACCOUNT, REGION, {}, None, gets_events=True
     )
     async with database.transaction() as tx:
         await subscriptions.create(tx, NOON, new, token_seconds=0)
@@ -63,7 +63,7 @@ async def test_a_subscription_says_where_it_belongs(database: Database) -> None:
         await subscribe(database, one)
     async with database.transaction() as tx:
         found = await subscriptions.of_topics(tx, [pattern.topic_id, topic.topic_id])
-        assert [(one.is_pattern, one.is_native) for one in found] == [(True, True), (False, True)]
+        assert [(one.is_pattern, one.gets_events) for one in found] == [(True, True), (False, True)]
         assert found[0].arn == f"{pattern.arn}:{found[0].subscription_id}"
         assert found[0].created_at == NOON
         # Links in what the native API delivers need no credentials.

@@ -103,7 +103,7 @@ async def fill(connection: Transaction) -> None:
 
 
 def test_a_statement_without_a_header_is_not_loaded() -> None:
-    queries = load("queues/messages")
+    queries = load("queues/standard")
     assert queries["release"].params == ("now", "queue_id", "sequences", "receive_counts")
     assert queries["release"].text.startswith("-- Undoes receives")
     assert "-- name:" not in "".join(query.text for query in queries.values())
@@ -134,7 +134,7 @@ def test_every_statement_on_messages_names_its_queue() -> None:
 async def test_hot_statements_go_by_index(database: Database, name: str) -> None:
     """Also when they were planned while the tables were empty, and after they were analysed."""
     arguments, settings, indexes = HOT[name]
-    hot = load("queues/messages") | load("queues/deletes")
+    hot = load("queues/standard") | load("queues/deletes")
     connection = await database.connect(settings)
     await connection.execute(f"PREPARE hot AS {hot[name].text}")
     await make_queue(database)

@@ -164,7 +164,7 @@ def test_no_module_is_a_drawer() -> None:
 def test_the_checks_can_fail() -> None:
     faces, operations = "gateway/faces/planted.py", "gateway/operations/planted.py"
     assert [*wrong_arrows(planted("import gateway.operations", "storage/planted.py"))]
-    assert [*wrong_arrows(planted("from storage.queues import messages", faces))]
+    assert [*wrong_arrows(planted("from storage.queues import standard_lanes", faces))]
     assert not [*wrong_arrows(planted("from storage import model", faces))]
     assert [*wrong_arrows(planted("from gateway.faces import aws", operations))]
     assert [*wrong_arrows(planted("from gateway.configuration import settings", operations))]

@@ -72,11 +72,11 @@ async def subscribe(engine: Engine, caller: Caller, request: SubscribeToEvents) 
 
     def fits(existing: Subscription) -> bool:
         # A queue does not care which API made it; a web hook does, for its retries.
-        if not existing.is_confirmed or (protocol in WEB and not existing.is_native):
+        if not existing.is_confirmed or (protocol in WEB and not existing.gets_events):
             return False
         return settings.is_same(Settings.of(existing.attributes))
 
-    new = Subscribe(protocol, endpoint, settings.stored(), fits, is_native=True)
+    new = Subscribe(protocol, endpoint, settings.stored(), fits, gets_events=True)
     # A topic or pattern that goes away between the look at it and its lock is created anew.
     for _ in range(_ATTEMPTS):
         async with engine.database.transaction() as tx:

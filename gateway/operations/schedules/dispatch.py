@@ -114,7 +114,7 @@ class Written(NamedTuple):
 class Dispatcher:
     """Sends for one process. ``base_url``: where clients of this gateway reach it, for the links in
     envelopes of topics. ``check``: what may be published, and how it is refused, where schedules of
-    other APIs fire, too; those of the native API were checked when they were made. ``words``: the
+    other APIs fire, too; those in our own form were checked when they were made. ``words``: the
     code and the text of a refusal by a kind of target, where they are kept."""
 
     def __init__(

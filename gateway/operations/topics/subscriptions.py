@@ -56,7 +56,7 @@ class Subscribe:
     attributes: Mapping[str, str]
     fits: Callable[[Subscription], bool]
     is_own: bool = True
-    is_native: bool = False
+    gets_events: bool = False
     base_url: str = ""
     replay: Replay | None = None
 
@@ -132,7 +132,7 @@ async def _create(
         region=topic.region,
         attributes=request.attributes,
         token=None if request.is_own else new_token(),
-        is_native=request.is_native,
+        gets_events=request.gets_events,
         user_name=caller.user_name,
     )
     now = engine.clock.of(topic.account_id).now()

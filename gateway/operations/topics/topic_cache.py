@@ -99,7 +99,7 @@ def target_of(subscription: Subscription) -> Target:
         by_body=settings.filters_body,
         queue=_queue_name(subscription.endpoint) if subscription.protocol == "sqs" else None,
         dead_letter=_queue_name(dead_letter) if dead_letter else None,
-        has_few_attributes=is_raw and not subscription.is_native,
+        has_few_attributes=is_raw and not subscription.gets_events,
     )
 
 

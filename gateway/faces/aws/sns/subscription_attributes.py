@@ -138,7 +138,7 @@ def _effective(topic: Topic, subscription: Subscription) -> str:
     return delivery_policies.effective_subscription(
         topic.attributes.get(_DELIVERY),
         own.get(_DELIVERY),
-        is_native=subscription.is_native,
+        gets_events=subscription.gets_events,
         is_raw=own.get(_RAW_DELIVERY) == "true",
     )
 

@@ -23,7 +23,7 @@ from storage.queues.standard import send_rows
 if TYPE_CHECKING:
     from storage.database import Connection
 
-_SQL = load("queues/messages")
+_SQL = load("queues/standard")
 _RECEIVE = _SQL["receive"].text
 _CHANGE_VISIBILITY = _SQL["change_visibility"].text
 
