@@ -207,8 +207,8 @@ def _system_attributes(message: Browsed) -> dict[str, str]:
 async def _ranges(call: Call) -> Answer:
     queue = await queue_of(call)
     query: RangesQuery = call.query
-    done = await browsing.split(call.engine, call.caller, queue, query.parts, query.as_of)
-    return Answer(200, Ranges(done.as_of, [Range(*one) for one in done.stretches]))
+    as_of, found = await browsing.split(call.engine, call.caller, queue, query.parts, query.as_of)
+    return Answer(200, Ranges(as_of, [Range(*one) for one in found]))
 
 
 _PAGE = {

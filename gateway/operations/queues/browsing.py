@@ -53,18 +53,8 @@ class BrowsedPage(NamedTuple):
     as_of: str
 
 
-class Stretch(NamedTuple):
-    """Messages behind ``after``, up to and with ``until``; None: from the first, to the last."""
-
-    after: str | None
-    until: str | None
-
-
-class Split(NamedTuple):
-    """Stretches that have no message in common and together all, read ``as_of`` the same moment."""
-
-    as_of: str
-    stretches: list[Stretch]
+Stretch = tuple[str | None, str | None]
+"""Messages behind the first place, up to and with the second; None: from the first, to the last."""
 
 
 async def browse(engine: Engine, caller: Caller, queue: Queue, request: Browse) -> BrowsedPage:
@@ -109,17 +99,17 @@ async def browse(engine: Engine, caller: Caller, queue: Queue, request: Browse) 
 
 async def split(
     engine: Engine, caller: Caller, queue: Queue, parts: int, as_of: str | None = None
-) -> Split:
+) -> tuple[str, list[Stretch]]:
     """Cut the queue into at most ``parts`` stretches with about as many messages each, at least
-    one, to be browsed in parallel. Raises InvalidParameterValue for ``as_of`` that is none."""
+    one, to be browsed in parallel: they have no message in common and together all of the moment
+    that comes first. Raises InvalidParameterValue for ``as_of`` that is none."""
     number = _number(as_of)
     async with engine.database.transaction() as tx:
         if number is None:
             number = await queue.kind.last_number(tx)
         ends = await queue.kind.find_ends(tx, queue.queue_id, number, parts)
     texts = [None, *[_text(end) for end in ends], None]
-    stretches = [Stretch(*pair) for pair in pairwise(texts)]
-    return Split(str(number), stretches)
+    return str(number), list(pairwise(texts))
 
 
 def _text(place: Place) -> str:

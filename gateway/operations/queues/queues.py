@@ -131,33 +131,27 @@ async def _create(
     return await queues.create(tx, now, new)
 
 
-class NamePage(NamedTuple):
-    """Names of queues in byte order, and whether there are more."""
-
-    names: list[str]
-    has_more: bool
-
-
 async def list_names(
     engine: Engine, caller: Caller, *, prefix: str, after: str, limit: int
-) -> NamePage:
-    """The caller's live queues in the caller's region, behind ``after``."""
+) -> tuple[list[str], bool]:
+    """Names of the caller's live queues in the caller's region, behind ``after`` in byte order, and
+    whether there are more."""
     async with engine.database.transaction() as tx:
         found = await queues.list_names(
             tx, caller.account_id, caller.region, prefix=prefix, after_name=after, limit=limit + 1
         )
-    return NamePage(found[:limit], len(found) > limit)
+    return found[:limit], len(found) > limit
 
 
 async def list_queues(
     engine: Engine, caller: Caller, *, prefix: str, after: str, limit: int
 ) -> tuple[list[Queue], bool]:
     """The queues of ``list_names``, and whether there are more."""
-    page = await list_names(engine, caller, prefix=prefix, after=after, limit=limit)
-    keys = [(caller.account_id, caller.region, name) for name in page.names]
+    found, has_more = await list_names(engine, caller, prefix=prefix, after=after, limit=limit)
+    keys = [(caller.account_id, caller.region, name) for name in found]
     known = await engine.queues.find_many(keys)
     # One that was deleted meanwhile is left out.
-    return [queue for key in keys if (queue := known[key]) is not None], page.has_more
+    return [queue for key in keys if (queue := known[key]) is not None], has_more
 
 
 async def list_dead_letter_sources(
@@ -178,19 +172,13 @@ async def look(engine: Engine, caller: Caller, queue: Queue) -> Queue:
         return await current(tx, queue)
 
 
-class Counted(NamedTuple):
-    """A queue and what it holds."""
-
-    queue: Queue
-    counts: Counts
-
-
-async def count(engine: Engine, caller: Caller, queue: Queue) -> Counted:
-    """How many messages it holds, in a time that does not depend on how many these are."""
+async def count(engine: Engine, caller: Caller, queue: Queue) -> tuple[Queue, Counts]:
+    """The queue as it is now, and how many messages it holds, in a time that does not depend on how
+    many these are."""
     now = engine.clock.of(queue.account_id).now()
     async with engine.database.transaction() as tx:
         queue = await current(tx, queue)
-        return Counted(queue, await queue.kind.count(tx, now, queue.queue_id))
+        return queue, await queue.kind.count(tx, now, queue.queue_id)
 
 
 class Metrics(NamedTuple):

@@ -90,12 +90,14 @@ async def list_queues(call: Call) -> Members:
     prefix = call.members.get("QueueNamePrefix") or ""
     if _PREFIX.fullmatch(prefix) is None:
         return {"QueueUrls": None, "NextToken": None}
-    page = await queues.list_names(call.engine, caller, prefix=prefix, after=after, limit=size)
+    found, has_more = await queues.list_names(
+        call.engine, caller, prefix=prefix, after=after, limit=size
+    )
     token = None
-    if max_results is not None and page.has_more:
-        token = token_behind("queues", page.names[-1])
+    if max_results is not None and has_more:
+        token = token_behind("queues", found[-1])
     return {
-        "QueueUrls": _urls(call, caller.region, caller.account_id, page.names),
+        "QueueUrls": _urls(call, caller.region, caller.account_id, found),
         "NextToken": token,
     }
 
