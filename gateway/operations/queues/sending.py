@@ -110,22 +110,20 @@ def send_all(
 ) -> None:
     """Check messages and send them in order, all or none; the reply tells their sequences.
 
-    Raises what ``utf8_of`` and ``check`` raise; when there are several, InvalidParameterValue with
-    the number of the message.
+    Raises what ``checked`` raises; when there are several, InvalidParameterValue with the number of
+    the message.
     """
     new: list[NewMessage] = []
     size = 0
     for number, (message, attribute_bytes) in enumerate(messages, 1):
         try:
-            encoded = utf8_of(message.body)
-            message_bytes = len(encoded) + attribute_bytes
-            check(engine, queue, message, message_bytes)
+            encoded = checked(engine, queue, message, attribute_bytes)
         except Rejected as refusal:
             if len(messages) == 1 or isinstance(refusal, IdInvalid):
                 # A bad id is quoted, and says itself which message it is of.
                 raise
             raise InvalidParameterValue(f"Message {number}: {refusal}") from None
-        size += message_bytes
+        size += len(encoded) + attribute_bytes
         new.append(message._replace(digest=md5_of_bytes(encoded)))
     how = Sending(wants_sequences=True, is_async=is_async)
     send(engine, caller, queue, new, size, reply, how)
@@ -145,23 +143,40 @@ def utf8_of(body: str | None) -> bytes:
     return encoded
 
 
+def checked(engine: Engine, queue: Queue, message: NewMessage, attribute_bytes: int) -> bytes:
+    """The bytes of the body of a message that the queue takes.
+
+    Raises what ``utf8_of`` and ``check`` raise: of several faults the size first, then ids, then
+    what does not go with the queue.
+    """
+    encoded = utf8_of(message.body)
+    size_bytes = len(encoded) + attribute_bytes
+    if size_bytes <= queue.maximum_message_size_bytes:
+        for what in ("group_id", "deduplication_id"):
+            given = getattr(message, what)
+            if given is not None and not names.is_fifo_id(given):
+                raise IdInvalid(what, given)
+    check(engine, queue, message, size_bytes)
+    return encoded
+
+
 def check(engine: Engine, queue: Queue, message: NewMessage, size_bytes: int) -> None:
     """Refuse a message that the queue does not take: the size of its body with its attributes, its
     delay, its ids. Raises leaves of InvalidParameterValue."""
     if size_bytes > queue.maximum_message_size_bytes:
         raise MessageTooLarge(size_bytes, queue.maximum_message_size_bytes, queue.name)
     has_groups, delay_seconds = queue.kind.has_groups, message.delay_seconds
+    group_id, deduplication_id = message.group_id, message.deduplication_id
+    if has_groups and group_id is None:
+        raise MessageIncomplete("group_id")
     if delay_seconds:
         if has_groups:
             raise DelayUnfit(delay_seconds)
         if not 0 < delay_seconds <= engine.limits.delay_seconds:
             raise DelayOutOfRange(delay_seconds, engine.limits.delay_seconds)
-    group_id, deduplication_id = message.group_id, message.deduplication_id
     if group_id is not None and not names.is_fifo_id(group_id):
         raise IdInvalid("group_id", group_id)
     if has_groups:
-        if group_id is None:
-            raise MessageIncomplete("group_id")
         if deduplication_id is not None and not names.is_fifo_id(deduplication_id):
             raise IdInvalid("deduplication_id", deduplication_id)
     elif deduplication_id is not None:

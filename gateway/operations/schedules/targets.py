@@ -93,7 +93,7 @@ async def _of_queue(engine: Engine, caller: Caller, name: str, target: QueueTarg
         group_id=target.group_id,
         deduplication_id=target.deduplication_id,
     )
-    sending.check(engine, queue, message, len(sending.utf8_of(message.body)) + size)
+    sending.checked(engine, queue, message, size)
     place = {"account_id": queue.account_id, "region": queue.region, "queue_name": queue.name}
     return queue_target(
         place,

@@ -99,6 +99,7 @@ def test_one_bad_message_refuses_the_array(rest: Rest, bad: object, expected: st
         ({"message": 1, "delay": 1.5}, "`delay` is refused: expected a whole number"),
         ({"message": 1, "delay": "5"}, "`delay` is refused: expected a whole number"),
         ({"message": 1, "Delay": 5}, "`Delay` is not known. Known are `message`, `headers`"),
+        ({"message": 1, "deduplication_id": "ż"}, "for parameter deduplication_id is invalid"),
     ],
 )
 def test_bad_messages_are_refused(rest: Rest, body: object, expected: str) -> None:
@@ -109,7 +110,13 @@ def test_bad_messages_are_refused(rest: Rest, body: object, expected: str) -> No
 
 @pytest.mark.parametrize(
     ("members", "expected"),
-    [({}, "needs a group_id"), ({"group_id": "g", "delay": 3}, "no delay of their own")],
+    [
+        ({}, "needs a group_id"),
+        ({"delay": 3}, "needs a group_id"),
+        ({"group_id": "g", "delay": 3}, "no delay of their own"),
+        ({"group_id": "ż", "delay": 3}, "for parameter group_id"),
+        ({"deduplication_id": "ż"}, "for parameter deduplication_id"),
+    ],
 )
 def test_bad_messages_of_fifo_queues(rest: Rest, members: dict[str, object], expected: str) -> None:
     rest.create(fifo=True)
