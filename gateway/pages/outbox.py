@@ -89,9 +89,10 @@ class _Pages:
         after_id = _number(params, "after_id", 0, (0, 10**18))
         limit = _number(params, "limit", _DEFAULT_MESSAGES, (1, _MOST_MESSAGES))
         wanted = _filter(params, caller)
-        found = await outbox.list_outbox(self._engine, wanted, after_id=after_id, limit=limit)
-        messages = [_message(message) for message in found.messages]
-        return json_answer({"messages": messages, "next": found.next_id})
+        found, next_id = await outbox.list_outbox(
+            self._engine, wanted, after_id=after_id, limit=limit
+        )
+        return json_answer({"messages": [_message(one) for one in found], "next": next_id})
 
     async def clear(self, request: Request, caller: Caller) -> Response:
         """DELETE /_admin/outbox"""

@@ -55,13 +55,6 @@ class OutdatedPage(NamedTuple):
     last_topic_id: int | None
 
 
-class SubscriptionCounts(NamedTuple):
-    """Of one topic."""
-
-    confirmed: int
-    pending: int
-
-
 def _topic(row: asyncpg.Record) -> Topic:
     attributes: dict[str, str] = json.loads(row["attributes"])
 
@@ -231,11 +224,12 @@ async def set_data_protection_policy(tx: Transaction, topic_id: int, policy: str
 
 async def count_subscriptions(
     tx: Transaction, now: datetime | None, topic_id: int
-) -> SubscriptionCounts:
-    """The topic's subscriptions; those that nobody confirmed in time are left out."""
+) -> tuple[int, int]:
+    """The topic's subscriptions: (confirmed, pending). Those that nobody confirmed in time are left
+    out."""
     row = await tx.fetchrow(_SQL["count_subscriptions"].text, now, topic_id)
     assert row is not None
-    return SubscriptionCounts(*row)
+    return row[0], row[1]
 
 
 async def oldest_archived_at(tx: Transaction, topic_id: int) -> datetime | None:

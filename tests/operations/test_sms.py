@@ -185,8 +185,8 @@ async def verify(
 async def passwords(engine: Engine) -> list[str]:
     """What the outbox has, oldest first."""
     wanted = OutboxFilter(ACCOUNT, REGION, "sms", NUMBER, None, "VerificationCode")
-    found = await list_outbox(engine, wanted, after_id=0, limit=100)
-    return [re.findall(r"[0-9]{6}", message.body)[0] for message in found.messages]
+    found, _ = await list_outbox(engine, wanted, after_id=0, limit=100)
+    return [re.findall(r"[0-9]{6}", message.body)[0] for message in found]
 
 
 async def listed(engine: Engine, caller: Caller) -> list[tuple[str, bool]]:
@@ -278,7 +278,7 @@ async def test_outbox_is_cleared_of_what_was_written_before(engine: Engine, call
         await add(engine, caller)
     await add(engine, caller, "+15550199")
     everything = OutboxFilter(ACCOUNT)
-    [message, *_] = (await list_outbox(engine, everything, after_id=0, limit=1)).messages
+    [message, *_], _ = await list_outbox(engine, everything, after_id=0, limit=1)
     assert await find_in_outbox(engine, ACCOUNT, message.outbox_id) == message
     assert await clear_outbox(engine, everything._replace(destination=NUMBER)) == 3
     assert await find_in_outbox(engine, ACCOUNT, message.outbox_id) is None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from gateway.operations.identifiers import new_id
 from gateway.operations.queues import message_attributes
@@ -16,13 +16,6 @@ if TYPE_CHECKING:
     from gateway.operations.topics.publishing import PublishMessage
 
 _CLEARED_AT_ONCE = 2_000
-
-
-class Listing(NamedTuple):
-    """Messages in order of writing. ``next_id``: there are more behind it; None: there are not."""
-
-    messages: list[OutboxMessage]
-    next_id: int | None
 
 
 async def keep(
@@ -54,8 +47,9 @@ async def keep(
 
 async def list_outbox(
     engine: Engine, wanted: OutboxFilter, *, after_id: int, limit: int
-) -> Listing:
-    """Messages behind ``after_id``, up to ``limit``; fewer when they are large."""
+) -> tuple[list[OutboxMessage], int | None]:
+    """Messages behind ``after_id`` in order of writing, up to ``limit``, fewer when they are large;
+    and behind which id there are more, None: there are not."""
     async with engine.database.transaction() as tx:
         messages, is_last = await outbox.page(
             tx,
@@ -64,7 +58,7 @@ async def list_outbox(
             limit=limit,
             most_bytes=engine.limits.outbox_page_bytes,
         )
-    return Listing(messages, None if is_last else messages[-1].outbox_id)
+    return messages, None if is_last else messages[-1].outbox_id
 
 
 async def find_in_outbox(engine: Engine, account_id: str, outbox_id: int) -> OutboxMessage | None:
