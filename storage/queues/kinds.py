@@ -7,7 +7,7 @@ and asks no further. Every method is part of its caller's transaction. The lanes
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Iterable
 from datetime import datetime
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
@@ -15,7 +15,7 @@ from storage.clocks.whose import EVERYBODYS, Whose
 from storage.model import Counts, Queue, Received
 from storage.queues import browsing, fifo, moves, queue_ages, retention, standard
 from storage.queues.browsing import Page, Place, Wanted
-from storage.queues.moves import ClaimedTask, MovedBatch
+from storage.queues.moves import ClaimedTask, FindQueue, MovedBatch
 from storage.queues.queue_ages import Ages
 from storage.queues.retention import ExpiredPage, ExpiredQueue
 from storage.queues.rows import Row
@@ -23,9 +23,6 @@ from storage.queues.sent import Sent
 
 if TYPE_CHECKING:
     from storage.database import Transaction
-
-FindQueue = Callable[["Transaction", str], Awaitable[Queue | None]]
-"""The live queue of an ARN."""
 
 
 class Asked(NamedTuple):
@@ -200,6 +197,7 @@ class Standard:
     read_page = staticmethod(browsing.standard_page)
     find_ends = staticmethod(browsing.standard_ends)
     ages = staticmethod(queue_ages.standard_ages)
+    move_batch = staticmethod(moves.move_standard_batch)
 
     async def bury(
         self,
@@ -240,23 +238,6 @@ class Standard:
         )
         return PurgeStep(looked_at, last if looked_at == limit else None)
 
-    async def move_batch(
-        self,
-        tx: Transaction,
-        now: datetime | None,
-        task: ClaimedTask,
-        *,
-        source: Queue,
-        target: Queue | None,
-        find: FindQueue,
-        limit: int,
-    ) -> MovedBatch:
-        """See ``QueueKind``."""
-        target_id = None if target is None else target.queue_id
-        return await moves.move_standard_batch(
-            tx, now, task, destination_queue_id=target_id, limit=limit
-        )
-
 
 class Fifo:
     """Groups in order, one at a time; a deduplication id is new once in five minutes."""
@@ -274,6 +255,7 @@ class Fifo:
     read_page = staticmethod(browsing.fifo_page)
     find_ends = staticmethod(browsing.fifo_ends)
     ages = staticmethod(queue_ages.fifo_ages)
+    move_batch = staticmethod(moves.move_fifo_batch)
 
     async def bury(
         self,
@@ -318,27 +300,6 @@ class Fifo:
         first, *others = expired
         gone = await fifo.expire(tx, now, first.queue_id, first.retention_seconds, limit)
         return gone, others
-
-    async def move_batch(
-        self,
-        tx: Transaction,
-        now: datetime | None,
-        task: ClaimedTask,
-        *,
-        source: Queue,
-        target: Queue | None,
-        find: FindQueue,
-        limit: int,
-    ) -> MovedBatch:
-        """See ``QueueKind``. What is behind a message that stays in its group stays, too."""
-        movable = await fifo.take_for_move(
-            tx, now, source.queue_id, retention_seconds=source.retention_seconds, limit=limit
-        )
-        movable = [one for one in movable if one.sequence <= task.end_sequence]
-        homes: dict[str | None, Queue | None] = {}
-        for arn in {one.dead_letter_source_arn for one in movable} if target is None else ():
-            homes[arn] = None if arn is None else await find(tx, arn)
-        return await moves.move_fifo_batch(tx, now, source, movable, target, homes)
 
 
 STANDARD: QueueKind = Standard()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID, uuid4
@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from storage.database import Transaction
 
 _SQL = load("queues/moves")
+
+FindQueue = Callable[["Transaction", str], Awaitable[Queue | None]]
+"""The live queue of an ARN."""
 
 # Longer than the pause that any batch earns: at least one message a second is moved.
 _LONGEST_PAUSE_SECONDS = 10.0
@@ -116,10 +119,13 @@ async def move_standard_batch(
     now: datetime | None,
     task: ClaimedTask,
     *,
-    destination_queue_id: int | None,
+    source: Queue,
+    target: Queue | None,
+    find: FindQueue,
     limit: int,
 ) -> MovedBatch:
-    """Move the next messages of a standard queue that are not in flight."""
+    """Move the next messages of a standard queue that are not in flight. Without a target the
+    statement finds the queues that they came from."""
     await probe_by_key(tx)
     row = await tx.fetchrow(
         _SQL["move_standard_batch"].text,
@@ -128,7 +134,7 @@ async def move_standard_batch(
         task.last_sequence,
         task.end_sequence,
         limit,
-        destination_queue_id,
+        None if target is None else target.queue_id,
     )
     assert row is not None
     looked_at, last_sequence, queue_ids, moved_counts, without_source, without_queue = row
@@ -139,16 +145,25 @@ async def move_standard_batch(
 async def move_fifo_batch(
     tx: Transaction,
     now: datetime | None,
+    task: ClaimedTask,
+    *,
     source: Queue,
-    movable: list[fifo.Movable],
     target: Queue | None,
-    homes: Mapping[str | None, Queue | None],
+    find: FindQueue,
+    limit: int,
 ) -> MovedBatch:
-    """Move messages of a FIFO queue in the order of their groups.
+    """Move the next messages of a FIFO queue in the order of their groups.
 
     Without a target each goes to the queue that it came from; one whose queue is unknown or gone
     stays, and so does what is behind it in its group.
     """
+    movable = await fifo.take_for_move(
+        tx, now, source.queue_id, retention_seconds=source.retention_seconds, limit=limit
+    )
+    movable = [one for one in movable if one.sequence <= task.end_sequence]
+    homes: dict[str | None, Queue | None] = {}
+    for arn in {one.dead_letter_source_arn for one in movable} if target is None else ():
+        homes[arn] = None if arn is None else await find(tx, arn)
     stuck: set[str] = set()
     without_source = without_queue = 0
     rows: list[tuple[str, int, int, str]] = []
