@@ -50,13 +50,6 @@ class Outdated(NamedTuple):
     before: datetime | None
 
 
-class OutdatedPage(NamedTuple):
-    """``last_queue_id`` None: that was the last page."""
-
-    archives: list[Outdated]
-    last_queue_id: int | None
-
-
 async def find(
     tx: Transaction, queue_id: int, wanted: Wanted, *, limit: int, most_bytes: int
 ) -> Found:
@@ -148,15 +141,16 @@ async def find_outdated(
     after_queue_id: int,
     limit: int,
     whose: Whose = EVERYBODYS,
-) -> OutdatedPage:
+) -> tuple[list[Outdated], int | None]:
     """Queues behind ``after_queue_id`` whose archives have something that is to go: it is older
-    than they keep it, or they were deleted. Looks at ``limit`` queues that have an archive."""
+    than they keep it, or they were deleted. Looks at ``limit`` queues that have an archive, and
+    says which one was the last; None: there are no more."""
     await probe_by_key(tx)
     row = await tx.fetchrow(_SQL["find_outdated"].text, now, after_queue_id, limit, *whose)
     assert row is not None
     last_queue_id, looked_at, queue_ids, befores = row
     found = [Outdated(*pair) for pair in zip(queue_ids, befores, strict=True)]
-    return OutdatedPage(found, last_queue_id if looked_at == limit else None)
+    return found, last_queue_id if looked_at == limit else None
 
 
 async def remove_outdated(tx: Transaction, outdated: Outdated, limit: int) -> int:

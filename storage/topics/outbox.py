@@ -57,13 +57,6 @@ class OutboxPage(NamedTuple):
     is_last: bool
 
 
-class Cleared(NamedTuple):
-    """One batch of a clearing. ``last_id`` is None when nothing was left."""
-
-    deleted: int
-    last_id: int | None
-
-
 class Excess(NamedTuple):
     """An account and the last of its messages that are too many; None: none is."""
 
@@ -105,12 +98,13 @@ async def last_id(tx: Transaction, account_id: str) -> int:
 
 async def clear(
     tx: Transaction, wanted: OutboxFilter, *, after_id: int, last_id: int, limit: int
-) -> Cleared:
-    """Delete the next ``limit`` messages behind ``after_id`` and up to ``last_id``."""
+) -> tuple[int, int | None]:
+    """Delete the next ``limit`` messages behind ``after_id`` and up to ``last_id``: how many, and
+    the last one's id, None when nothing was left."""
     await probe_by_key(tx)
     row = await tx.fetchrow(_SQL["clear"].text, *wanted, after_id, last_id, limit)
     assert row is not None
-    return Cleared(*row)
+    return row[0], row[1]
 
 
 async def remove_old(

@@ -48,13 +48,6 @@ class OutdatedArchive(NamedTuple):
     upto: datetime | None
 
 
-class OutdatedPage(NamedTuple):
-    """``last_topic_id`` None: that was the last page."""
-
-    archives: list[OutdatedArchive]
-    last_topic_id: int | None
-
-
 def _topic(row: asyncpg.Record) -> Topic:
     attributes: dict[str, str] = json.loads(row["attributes"])
 
@@ -245,17 +238,18 @@ async def find_outdated_archives(
     after_topic_id: int,
     limit: int,
     whose: Whose = EVERYBODYS,
-) -> OutdatedPage:
+) -> tuple[list[OutdatedArchive], int | None]:
     """Archives of topics behind ``after_topic_id``, deleted ones too, with something to remove.
 
-    Looks at ``limit`` archives that are not empty.
+    Looks at ``limit`` archives that are not empty, and says whose was the last; None: there are no
+    more.
     """
     await probe_by_key(tx)
     row = await tx.fetchrow(_SQL["find_outdated_archives"].text, now, after_topic_id, limit, *whose)
     assert row is not None
     last_topic_id, looked_at, topic_ids, instants = row
     found = [OutdatedArchive(*pair) for pair in zip(topic_ids, instants, strict=True)]
-    return OutdatedPage(found, last_topic_id if looked_at == limit else None)
+    return found, last_topic_id if looked_at == limit else None
 
 
 async def remove_archived(tx: Transaction, archive: OutdatedArchive, limit: int) -> int:

@@ -115,8 +115,8 @@ async def test_each_filter_chooses(database: Database, name: str) -> None:
     assert bodies(await look(database, wanted)) == ["b"]
     async with database.transaction() as tx:
         last_id = await outbox.last_id(tx, ACCOUNT)
-        cleared = await outbox.clear(tx, wanted, after_id=0, last_id=last_id, limit=10)
-    assert cleared.deleted == 1
+        deleted, _ = await outbox.clear(tx, wanted, after_id=0, last_id=last_id, limit=10)
+    assert deleted == 1
     assert bodies(await look(database)) == ["a"]
 
 
@@ -131,9 +131,10 @@ async def test_clearing_goes_on_where_it_stopped(database: Database) -> None:
     after_id: int | None = 0
     while after_id is not None:
         async with database.transaction() as tx:
-            step = await outbox.clear(tx, wanted, after_id=after_id, last_id=last_id, limit=2)
-        steps.append(step.deleted)
-        after_id = step.last_id
+            deleted, after_id = await outbox.clear(
+                tx, wanted, after_id=after_id, last_id=last_id, limit=2
+            )
+        steps.append(deleted)
     assert steps == [2, 2, 1, 0]
     assert bodies(await look(database)) == ["later"]
     assert bodies(await look(database, OutboxFilter(OTHER))) == ["not ours"]

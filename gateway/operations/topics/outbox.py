@@ -75,9 +75,8 @@ async def clear_outbox(engine: Engine, wanted: OutboxFilter) -> int:
     deleted = 0
     while after_id is not None and after_id < last_id:
         async with engine.database.transaction() as tx:
-            batch = await outbox.clear(
+            count, after_id = await outbox.clear(
                 tx, wanted, after_id=after_id, last_id=last_id, limit=_CLEARED_AT_ONCE
             )
-        deleted += batch.deleted
-        after_id = batch.last_id
+        deleted += count
     return deleted
