@@ -12,6 +12,7 @@ from gateway.operations.identifiers import new_id
 from protocol import names
 from protocol.digests import md5_of_bytes
 from storage.errors import (
+    DeduplicationIdMissing,
     DeduplicationIdUnfit,
     DelayOutOfRange,
     DelayUnfit,
@@ -156,28 +157,37 @@ def checked(engine: Engine, queue: Queue, message: NewMessage, attribute_bytes: 
             given = getattr(message, what)
             if given is not None and not names.is_fifo_id(given):
                 raise IdInvalid(what, given)
-    check(engine, queue, message, size_bytes)
+    check(engine, queue, message, size_bytes, makes_id=True)
     return encoded
 
 
-def check(engine: Engine, queue: Queue, message: NewMessage, size_bytes: int) -> None:
+def check(
+    engine: Engine, queue: Queue, message: NewMessage, size_bytes: int, *, makes_id: bool = False
+) -> None:
     """Refuse a message that the queue does not take: the size of its body with its attributes, its
-    delay, its ids. Raises leaves of InvalidParameterValue."""
+    delay, its ids. ``makes_id``: on a FIFO queue that makes no deduplication id of the content, one
+    is made of it all the same. Raises leaves of InvalidParameterValue."""
+    _, _, _, delay_seconds, group_id, deduplication_id, _, _ = message
     if size_bytes > queue.maximum_message_size_bytes:
         raise MessageTooLarge(size_bytes, queue.maximum_message_size_bytes, queue.name)
-    has_groups, delay_seconds = queue.kind.has_groups, message.delay_seconds
-    group_id, deduplication_id = message.group_id, message.deduplication_id
+    has_groups = queue.kind.has_groups
     if has_groups and group_id is None:
         raise MessageIncomplete("group_id")
     if delay_seconds:
-        if has_groups:
-            raise DelayUnfit(delay_seconds)
-        if not 0 < delay_seconds <= engine.limits.delay_seconds:
-            raise DelayOutOfRange(delay_seconds, engine.limits.delay_seconds)
+        _check_delay(engine, queue, delay_seconds)
     if group_id is not None and not names.is_fifo_id(group_id):
         raise IdInvalid("group_id", group_id)
-    if has_groups:
-        if deduplication_id is not None and not names.is_fifo_id(deduplication_id):
-            raise IdInvalid("deduplication_id", deduplication_id)
-    elif deduplication_id is not None:
+    if deduplication_id is None:
+        if has_groups and not (makes_id or queue.content_based_deduplication):
+            raise DeduplicationIdMissing(queue.name)
+    elif not has_groups:
         raise DeduplicationIdUnfit(deduplication_id, queue.name)
+    elif not names.is_fifo_id(deduplication_id):
+        raise IdInvalid("deduplication_id", deduplication_id)
+
+
+def _check_delay(engine: Engine, queue: Queue, seconds: int) -> None:
+    if queue.kind.has_groups:
+        raise DelayUnfit(seconds)
+    if not 0 < seconds <= engine.limits.delay_seconds:
+        raise DelayOutOfRange(seconds, engine.limits.delay_seconds)

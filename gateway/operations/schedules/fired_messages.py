@@ -12,7 +12,6 @@ from gateway.operations.queues import sending
 from protocol import arns
 from protocol.attribute_values import counted_bytes, with_bytes
 from protocol.digests import md5_of_bytes
-from storage.errors import DeduplicationIdMissing
 from storage.model import NewMessage, NewOutboxMessage
 from storage.queues.rows import row_of
 from storage.topics.publishing import Copies, Message
@@ -122,8 +121,6 @@ def message_for(engine: Engine, fire: Fire, queue: Queue) -> Message:
         md5_of_bytes(encoded),
     )
     sending.check(engine, queue, new, len(encoded) + attribute_bytes)
-    if queue.kind.has_groups and deduplication_id is None and not queue.content_based_deduplication:
-        raise DeduplicationIdMissing(queue.name)
     message_id = new_id()
     instant = engine.clock.of(queue.account_id).instant
     row = row_of(queue, new, message_id, fire.account_id, instant)

@@ -197,8 +197,6 @@ def _checked(engine: Engine, queue: Queue, request: SendMessage) -> tuple[Sent, 
     assert body is not None
     new = NewMessage(body, stored, None, delay_seconds, group_id, deduplication_id, digest)
     sending.check(engine, queue, new, size)
-    if deduplication_id is None and queue.kind.has_groups and not queue.content_based_deduplication:
-        raise DeduplicationIdMissing(queue.name)
     if system_values:
         system, system_md5 = _system_attributes(system_values, engine.limits)
         new = new._replace(system=system)
