@@ -12,7 +12,7 @@ from scheduler import collect
 from scheduler.clocks import ClockNow, Clocks, EachClock, WhoseNow
 from scheduler.expire import EXPIRE
 from scheduler.move import MoveMessages
-from scheduler.replay import ReplayArchives
+from scheduler.replay import Needs, ReplayArchives
 from scheduler.worker import Worker
 from storage.database import Database
 
@@ -23,15 +23,15 @@ def all_workers(
     database: Database,
     clocks: Clocks,
     on_moved: Callable[[int, int], None],
+    replays: Needs,
     *,
     queue_recreate_seconds: int = 60,
     outbox_days: int = 14,
-    has_room: Callable[[], bool] = lambda: True,
 ) -> list[Worker]:
     """Every worker but those for web hooks and schedules, not started.
 
     ``on_moved(queue_id, count)`` is called after the commit of messages that a move task or a
-    replay brought. While ``has_room()`` says no, replays wait: move tasks add nothing.
+    replay brought. Without room on the disk replays wait: move tasks add nothing.
     """
     keep_seconds = max(queue_recreate_seconds, _TOMBSTONE_SECONDS)
 
@@ -39,7 +39,7 @@ def all_workers(
         return MoveMessages(database, now, on_moved, whose)
 
     def replaying(now: ClockNow, whose: WhoseNow) -> ReplayArchives:
-        return ReplayArchives(database, now, on_moved, whose, has_room)
+        return ReplayArchives(database, now, on_moved, replays, whose)
 
     sweeps = (
         EXPIRE,

@@ -20,27 +20,43 @@ to a number, a line, of which it is known that nobody who has drawn a lower one 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from scheduler.clocks import ClockNow, WhoseNow
-from scheduler.replay_copies import CopyMaker, send
+from scheduler.delivery.dead_letters import target_of
 from storage.clocks.whose import Whose
 from storage.database import Database
 from storage.queues.queues import find_by_arn
-from storage.topics import replays
+from storage.queues.rows import QUEUE_ID, Row
+from storage.topics import replays, topics
+from storage.topics.replays import Kept, Replay
 
 if TYPE_CHECKING:
     from storage.database import Transaction
+    from storage.model import Queue, Topic
 
 OnMoved = Callable[[int, int], None]
+Copier = Callable[[Replay, "Topic", "Queue", "Queue | None"], Callable[[Kept], "Copy | None"]]
+"""How the copies of a replay are made, for its queue and the one for dead letters, if there is
+one."""
+Copy = tuple["Queue", Row]
 
 _NO_QUEUE = "The queue of the subscription does not exist."
 _BATCH_ROWS = 200
 """Each message takes the lock of its group in the queue, and those live in shared memory."""
 _BATCH_BYTES = 4 << 20
+
+
+class Needs(NamedTuple):
+    """What replays need of the gateway."""
+
+    copier: Copier
+    has_room: Callable[[], bool] = lambda: True
+    """Whether the disk has room for what they send."""
 
 
 @dataclass
@@ -60,8 +76,8 @@ class ReplayArchives:
     database: Database
     now: ClockNow
     on_moved: OnMoved
+    needs: Needs
     whose: WhoseNow = Whose
-    has_room: Callable[[], bool] = lambda: True
     name = "replay"
     pause_seconds = 1.0
 
@@ -69,7 +85,7 @@ class ReplayArchives:
         """Go through about ``rows`` archived messages; fewer: no replay is due any more, or there
         is no room on the disk for what they send."""
         handled = 0
-        if not self.has_room():
+        if not self.needs.has_room():
             return handled
         while handled < rows:
             looked_at = await self._run_batch(min(rows - handled, _BATCH_ROWS))
@@ -88,7 +104,7 @@ class ReplayArchives:
                 return None
             batch = None
             if replay.last_sequence < replay.upto_sequence:
-                batch = await _Batch.run(tx, now, replay, limit)
+                batch = await self._send(tx, now, replay, limit)
         if batch is None:
             batch = await self._go_further(replay, limit)
         if batch is None:
@@ -97,43 +113,50 @@ class ReplayArchives:
             self.on_moved(queue_id, count)
         return batch.looked_at
 
-    async def _go_further(self, replay: replays.Replay, limit: int) -> _Batch | None:
+    async def _go_further(self, replay: Replay, limit: int) -> _Batch | None:
         """Draw a new line and send a batch up to it; None when somebody else was faster."""
         now = self.now()
         async with self.database.transaction() as tx:
             line = await replays.draw_line(tx, now, replay.topic_id)
         async with self.database.transaction() as tx:
             extended = await replays.extend(tx, replay, line)
-            return None if extended is None else await _Batch.run(tx, now, extended, limit)
+            return None if extended is None else await self._send(tx, now, extended, limit)
 
-
-class _Batch:
-    """What one batch did."""
-
-    def __init__(self) -> None:
-        self.looked_at = 0
-        self.arrived: dict[int, int] = {}
-
-    @classmethod
-    async def run(
-        cls, tx: Transaction, now: datetime | None, replay: replays.Replay, limit: int
+    async def _send(
+        self, tx: Transaction, now: datetime | None, replay: Replay, limit: int
     ) -> _Batch:
         """Send the next messages and note how far the replay is. The replay's row is held."""
-        batch = cls()
         queue = await find_by_arn(tx, replay.endpoint)
-        if queue is None:
+        topic = await topics.find_by_id(tx, replay.topic_id)
+        if queue is None or topic is None:
             await replays.end(tx, now, replay, _NO_QUEUE)
-            return batch
+            return _Batch(0, {})
         page = await replays.read(tx, replay, limit=limit, most_bytes=_BATCH_BYTES)
-        maker = CopyMaker(replay, queue)
-        maker.dead_letter_queue = await find_by_arn(tx, maker.dead_letter_arn)
-        copies = [copy for kept in page.messages if (copy := maker.copy(kept)) is not None]
-        batch.looked_at = page.looked_at
-        batch.arrived = await send(tx, now, copies)
-        if queue.queue_id not in batch.arrived and any(c.queue is queue for c in copies):
+        dead_letters = target_of(replay.attributes.get("RedrivePolicy")) or ""
+        copy = self.needs.copier(replay, topic, queue, await find_by_arn(tx, dead_letters))
+        copies = [made for kept in page.messages if (made := copy(kept)) is not None]
+        arrived = await _write(tx, now, copies)
+        if queue.queue_id not in arrived and any(taker is queue for taker, _ in copies):
             # It was deleted since we looked.
             await replays.end(tx, now, replay, _NO_QUEUE)
-            return batch
-        count = batch.arrived.get(queue.queue_id, 0)
-        await replays.advance(tx, now, replay, page, replayed_count=count)
-        return batch
+        else:
+            count = arrived.get(queue.queue_id, 0)
+            await replays.advance(tx, now, replay, page, replayed_count=count)
+        return _Batch(page.looked_at, arrived)
+
+
+class _Batch(NamedTuple):
+    """What one batch did."""
+
+    looked_at: int
+    arrived: Mapping[int, int]
+
+
+async def _write(tx: Transaction, now: datetime | None, copies: list[Copy]) -> Counter[int]:
+    """Write the copies in their order; how many each queue got. Queues that are gone are absent."""
+    arrived: Counter[int] = Counter()
+    for kind in {queue.kind for queue, _ in copies}:
+        rows = [row for queue, row in copies if queue.kind is kind]
+        sent = await kind.send(tx, now, rows)
+        arrived.update([row[QUEUE_ID] for row in rows if row[QUEUE_ID] not in sent.gone])
+    return arrived

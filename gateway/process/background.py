@@ -10,6 +10,7 @@ from gateway.faces.aws.scheduler import failures
 from gateway.faces.aws.sns import publish_checks
 from gateway.http.listening import links_url
 from gateway.operations.schedules.dispatch import Dispatcher
+from gateway.operations.topics import replaying
 from gateway.process.assembly import open_engine
 from gateway.tracing.opening import open_tracing
 from protocol import envelopes
@@ -18,6 +19,7 @@ from scheduler.delivery.attempts import DeliveryOptions, Sign
 from scheduler.delivery.deliver import Deliver
 from scheduler.fire import FireOptions, FireSchedules
 from scheduler.keep_time import KeepTime
+from scheduler.replay import Needs
 from scheduler.worker import Worker
 
 if TYPE_CHECKING:
@@ -51,9 +53,9 @@ def workers_for(
             engine.database,
             engine.clock,
             engine.wakeups.arrived,
+            Needs(replaying.copier, has_room=lambda: not engine.refuses_sends),
             queue_recreate_seconds=engine.rules.queue_recreate_seconds,
             outbox_days=engine.rules.outbox_days,
-            has_room=lambda: not engine.refuses_sends,
         ),
     ]
     if settings.delivery_enabled:

@@ -9,8 +9,9 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 from uuid import UUID, uuid4
 
+from gateway.operations.topics.replaying import copier
 from protocol.digests import md5_of_bytes
-from scheduler.replay import ReplayArchives
+from scheduler.replay import Needs, ReplayArchives
 from storage.model import NewMessage, Queue, Subscription, Topic
 from storage.queues.kinds import FIFO
 from storage.queues.rows import Row, dedup_key, row_of
@@ -70,7 +71,7 @@ class ArchiveStore:
             self.database,
             self.clock.now,
             lambda queue_id, count: self.moved.append((queue_id, count)),
-            has_room=has_room,
+            Needs(copier, has_room),
         )
 
     async def subscribe(

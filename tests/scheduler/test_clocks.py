@@ -6,10 +6,12 @@ from datetime import datetime, timedelta
 from functools import partial
 from uuid import uuid4
 
+from gateway.operations.topics.replaying import copier
 from scheduler import all_workers
 from scheduler.clocks import EachClock, OneClock, earliest
 from scheduler.collect import COLLECT_ARCHIVES
 from scheduler.expire import EXPIRE
+from scheduler.replay import Needs
 from storage.model import NewOutboxMessage, Queue
 from storage.queues import queues
 from storage.topics import outbox, topics
@@ -91,7 +93,7 @@ async def test_every_worker_sees_to_accounts_apart(store: Store, clock: StillClo
         kept = (None, None, str(uuid4()), None, "body", None)
         sms = NewOutboxMessage(MOVED, REGION, "sms", "+15550100", "Notification", *kept)
         await outbox.insert(tx, NOON, [sms])
-    workers = all_workers(store.database, clocks(clock, days=15), lambda *_: None)
+    workers = all_workers(store.database, clocks(clock, days=15), lambda *_: None, Needs(copier))
     handled = {worker.job.name: await worker.run_once() for worker in workers}
     assert {name for name, count in handled.items() if count} == {"collect outbox"}
 

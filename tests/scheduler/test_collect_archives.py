@@ -7,9 +7,11 @@ from datetime import timedelta
 
 import pytest
 
+from gateway.operations.topics.replaying import copier
 from scheduler import all_workers, collect
 from scheduler.clocks import OneClock
 from scheduler.collect import COLLECT_ARCHIVES
+from scheduler.replay import Needs
 from scheduler.worker import Worker
 from storage.model import Queue
 from storage.queues import archives, queues
@@ -40,7 +42,9 @@ async def test_what_is_older_than_its_queue_keeps_it_goes(store: Store, clock: S
 
 
 async def test_it_is_among_the_workers(store: Store, clock: StillClock) -> None:
-    workers = all_workers(store.database, OneClock(clock.now), lambda _queue_id, _count: None)
+    workers = all_workers(
+        store.database, OneClock(clock.now), lambda _queue_id, _count: None, Needs(copier)
+    )
     assert COLLECT_ARCHIVES.name in {one.job.name for one in workers}
 
 

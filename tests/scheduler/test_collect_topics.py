@@ -6,9 +6,11 @@ from datetime import timedelta
 
 import pytest
 
+from gateway.operations.topics.replaying import copier
 from scheduler import all_workers, collect
 from scheduler.clocks import OneClock
 from scheduler.collect import FORGET_TOPIC_DEDUPLICATION, REMOVE_UNCONFIRMED, TRIM_ARCHIVES
+from scheduler.replay import Needs
 from storage.model import Topic
 from storage.topics import topics
 from tests.scheduler.conftest import ACCOUNT, NOON, REGION, StillClock, Store
@@ -121,7 +123,9 @@ async def test_subscriptions_nobody_confirmed_in_time_are_removed(
 def test_the_jobs_are_among_all_workers(store: Store, clock: StillClock) -> None:
     names = {
         worker.job.name
-        for worker in all_workers(store.database, OneClock(clock.now), lambda *_: None)
+        for worker in all_workers(
+            store.database, OneClock(clock.now), lambda *_: None, Needs(copier)
+        )
     }
     jobs = (REMOVE_UNCONFIRMED, FORGET_TOPIC_DEDUPLICATION, TRIM_ARCHIVES)
     assert {job.name for job in jobs} <= names

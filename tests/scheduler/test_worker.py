@@ -8,8 +8,10 @@ from collections.abc import Callable
 
 import pytest
 
+from gateway.operations.topics.replaying import copier
 from scheduler import all_workers
 from scheduler.clocks import OneClock
+from scheduler.replay import Needs
 from scheduler.worker import Worker
 from storage.database import Database
 from storage.errors import Unavailable
@@ -112,7 +114,9 @@ async def test_every_worker_runs_on_an_empty_database(
     database: Database, clock: StillClock
 ) -> None:
     moved: list[tuple[int, int]] = []
-    workers = all_workers(database, OneClock(clock.now), lambda *told: moved.append(told))
+    workers = all_workers(
+        database, OneClock(clock.now), lambda *told: moved.append(told), Needs(copier)
+    )
 
     assert [await worker.run_once() for worker in workers] == [0] * len(workers)
     assert moved == []

@@ -10,14 +10,14 @@ import orjson
 
 from gateway.operations.identifiers import new_id
 from gateway.operations.queues.queue_cache import QueueName
-from gateway.operations.topics.topic_cache import Audience, Target
+from gateway.operations.topics.topic_cache import Target
 from gateway.operations.turns import give_way
 from protocol import envelopes, filter_policies, sequence_numbers
 from protocol.attribute_values import MOST_OF_RAW_COPIES
 from protocol.digests import md5_of_bytes
 from protocol.endpoint_urls import WEB
 from protocol.envelopes import Notification, Published, Signing
-from storage.model import UNSIGNED, NewDelivery, NewMessage, NewOutboxMessage, Queue
+from storage.model import UNSIGNED, NewDelivery, NewMessage, NewOutboxMessage, Queue, Topic
 from storage.queues.kinds import KINDS, QueueKind
 from storage.queues.rows import Row, row_of
 from storage.topics.publishing import Archived, Copies
@@ -83,7 +83,9 @@ class Chosen(NamedTuple):
 class Origin(NamedTuple):
     """What all copies of a publish share."""
 
-    audience: Audience
+    topic: Topic
+    known_live: int
+    """Of its audience."""
     sender_id: str
     trace_header: str | None
     base_url: str
@@ -149,7 +151,7 @@ class CopyMaker:
         self._raw_digest = b""
         self._system = _system(origin.trace_header)
         # Standard queues take a group id for a tenant's; those behind FIFO topics get none.
-        self._tenant = None if origin.audience.topic.is_fifo else outgoing.group_id
+        self._tenant = None if origin.topic.is_fifo else outgoing.group_id
 
     def body_for(self, target: Target) -> str:
         """What the subscription gets: the text, or its envelope."""
@@ -177,7 +179,7 @@ class CopyMaker:
             outgoing, origin = self.outgoing, self._origin
             published = Published(
                 outgoing.message_id,
-                origin.audience.topic.arn,
+                origin.topic.arn,
                 text,
                 outgoing.published_at,
                 outgoing.subject,
@@ -190,9 +192,9 @@ class CopyMaker:
             )
         return envelope
 
-    def row(self, target: Target, queue: Queue) -> Row:
+    def row(self, target: Target, queue: Queue, dedup_key: str | None = None) -> Row:
         """The copy for a queue. Behind a FIFO topic group and deduplication id are passed on, to
-        FIFO queues; otherwise a group id is a tenant's."""
+        FIFO queues; otherwise a group id is a tenant's. ``dedup_key``: see ``NewMessage``."""
         outgoing, origin = self.outgoing, self._origin
         body = self.body_for(target)
         attributes = digest = None
@@ -212,6 +214,7 @@ class CopyMaker:
             outgoing.group_id if queue.kind.has_groups else self._tenant,
             outgoing.deduplication_id,
             digest,
+            dedup_key,
         )
         return row_of(queue, message, new_id(), origin.sender_id, self._published_at)
 
@@ -220,7 +223,7 @@ class CopyMaker:
 
     def delivery(self, target: Target) -> NewDelivery:
         """The request to a web hook."""
-        topic = self._origin.audience.topic
+        topic = self._origin.topic
         return NewDelivery(
             target.subscription_id,
             "Notification",
@@ -236,7 +239,7 @@ class CopyMaker:
 
     def outbox(self, target: Target) -> NewOutboxMessage:
         """What AWS would send elsewhere."""
-        outgoing, topic = self.outgoing, self._origin.audience.topic
+        outgoing, topic = self.outgoing, self._origin.topic
         return NewOutboxMessage(
             topic.account_id,
             topic.region,
@@ -254,7 +257,7 @@ class CopyMaker:
 
 def archived(origin: Origin, outgoing: Outgoing, sequence: int | None) -> Archived | None:
     """What the topic's archive keeps of the message; None: it has no archive."""
-    topic = origin.audience.topic
+    topic = origin.topic
     if not topic.archive_days or sequence is None:
         return None
     return Archived(
@@ -268,7 +271,7 @@ def archived(origin: Origin, outgoing: Outgoing, sequence: int | None) -> Archiv
         outgoing.stored_attributes,
         origin.sender_id,
         outgoing.published_at,
-        origin.audience.known_live,
+        origin.known_live,
     )
 
 

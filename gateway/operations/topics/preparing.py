@@ -63,7 +63,8 @@ def origin_of(engine: Engine, publisher: Publisher, audience: Audience) -> Origi
         base_url = engine.rules.cert_url_base or publisher.base_url
         signing = Signing(topic.signature_version, envelopes.cert_url(base_url, fingerprint))
     return Origin(
-        audience,
+        topic,
+        audience.known_live,
         publisher.caller.principal,
         publisher.trace_header,
         publisher.base_url,
@@ -106,7 +107,7 @@ def message_for(
     origin: Origin, one: Chosen, queues: Queues, sequence_before: int | None = None
 ) -> Message:
     """What the database must know of a message; ``sequence_before`` if it was numbered before."""
-    outgoing, topic = one.outgoing, origin.audience.topic
+    outgoing, topic = one.outgoing, origin.topic
 
     def make(sequence: int | None) -> Copies:
         made = copies(origin, one, queues, sequence_before or sequence)
