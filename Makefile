@@ -11,6 +11,8 @@ PARALLEL := -n auto --dist worksteal
 BOUND_TESTS := tests/protocol tests/operations tests/scheduler tests/tracing tests/cli/test_command.py \
 	tests/faces/test_http.py tests/faces/test_http_edges.py tests/faces/test_pages.py \
 	tests/faces/test_webhooks.py tests/faces/rest
+# What dies, hangs or races on purpose, and random clients against a model.
+FAULT_TESTS := tests/faults tests/simulation tests/seed/test_failure_rows.py
 # They build wheels and install them: deploy-check runs them.
 PACKAGE_TESTS := tests/cli/test_packages.py
 # Where it is set, as in many images, each process compiles all that it imports, which takes longer
@@ -30,7 +32,7 @@ serve: $(VENV)/.ready-run ## Start the gateway with its own PostgreSQL (ARGS="--
 	@exec $(VENV)/bin/queuegate serve $(ARGS)
 
 test: $(VENV)/.ready-dev ## Run the tests (ARGS="tests/faces -k batch"); check, faults and deploy-check have the others
-	@exec $(PY) -m pytest $(PARALLEL) --durations 50 --durations-min 1 $(or $(ARGS),-m "not faults" --ignore tests/tidy --ignore $(PACKAGE_TESTS))
+	@exec $(PY) -m pytest $(PARALLEL) --durations 50 --durations-min 1 $(or $(ARGS),--ignore tests/tidy $(patsubst %,--ignore %,$(FAULT_TESTS) $(PACKAGE_TESTS)))
 
 check: $(VENV)/.ready-dev ## Format, lint, types and the tests of the code's own rules
 	$(VENV)/bin/ruff format --check .
@@ -61,8 +63,8 @@ browser-check: $(VENV)/.ready-dev ## Ask from web pages in Chromium, with the SD
 simulate: $(VENV)/.ready-dev ## Random clients, crashes and clock jumps against a model (SEED=n STEPS=m)
 	@exec $(PY) -m tests.simulation $(if $(SEED),--seed $(SEED)) $(if $(STEPS),--steps $(STEPS)) $(ARGS)
 
-faults: $(VENV)/.ready-dev ## kill -9 under load, lost connections; then count what is there
-	@exec $(PY) -m pytest $(PARALLEL) tests/faults $(ARGS)
+faults: $(VENV)/.ready-dev ## kill -9 under load, lost connections, random clients; then count what is there
+	@exec $(PY) -m pytest $(PARALLEL) $(FAULT_TESTS) $(ARGS)
 
 soak-faults: $(VENV)/.ready-dev ## The same with long loads, again and again
 	@QUEUEGATE_TEST_FAULTS=long exec $(PY) -m pytest tests/faults tests/storage/test_fifo_audit.py $(ARGS)
