@@ -12,7 +12,7 @@ BOUND_TESTS := tests/protocol tests/operations tests/scheduler tests/tracing tes
 	tests/faces/test_http.py tests/faces/test_http_edges.py tests/faces/test_pages.py \
 	tests/faces/test_webhooks.py tests/faces/rest
 # What dies, hangs or races on purpose, and random clients against a model.
-FAULT_TESTS := tests/faults tests/simulation tests/seed/test_failure_rows.py
+FAULT_TESTS := tests/faults tests/simulation tests/seed/test_failure_rows.py tests/faces/test_publish_races.py
 # They build wheels and install them: deploy-check runs them.
 PACKAGE_TESTS := tests/cli/test_packages.py
 # Where it is set, as in many images, each process compiles all that it imports, which takes longer
