@@ -63,6 +63,18 @@ class Queue:
     """For how many days it is kept; None: until somebody deletes it."""
     grouped_from: datetime | None = None
     """From when on ``deduplication_per_group`` counts; None: it always did."""
+    title: str = ""
+    """As its owner calls it: its name, unless that could not be one."""
+    is_serial: bool = False
+    """Of a queue with groups: one message of a group is out at a time, and a deduplication id is
+    new when its message is deleted. Such a queue is no FIFO queue for those who see it."""
+    has_priorities: bool = False
+    """Whether a message with a priority was ever sent to it."""
+    most_messages: int | None = None
+    """How many messages it may hold; None: any number."""
+    max_deliveries: int | None = None
+    """After how many deliveries a message moves to the dead-letter queue of its own that is made
+    for the first of them; None: only a redrive policy says so."""
 
     def deduplicates_per_group(self, at: datetime) -> bool:
         """Whether an id that comes at that instant is new unless its own group has had it. After a
@@ -90,6 +102,10 @@ class NewMessage(NamedTuple):
     """The MD5 of the body, or UNSIGNED; None: nobody has worked it out yet."""
     dedup_key: str | None = None
     """In place of the key that the deduplication id makes: this one comes again on purpose."""
+    priority: int | None = None
+    """1 to 10, the most urgent; None: 0, the least. Standard queues only."""
+    ttl_seconds: int | None = None
+    """After how long nobody may get it any more; None: only the queue's retention ends it."""
 
 
 UNSIGNED = bytes(16)

@@ -39,6 +39,12 @@ class NewQueue:
     archive_days: int | None = None
     visibility_timeout_seconds: int = 30
     """Unless an attribute says otherwise."""
+    title: str | None = None
+    """The rest is as in ``Queue``."""
+    is_serial: bool = False
+    has_priorities: bool = False
+    most_messages: int | None = None
+    max_deliveries: int | None = None
 
 
 class SourceQueue(NamedTuple):
@@ -57,7 +63,7 @@ def _queue(row: asyncpg.Record) -> Queue:
         region=region,
         name=name,
         arn=f"arn:aws:sqs:{region}:{account_id}:{name}",
-        is_fifo=row["is_fifo"],
+        is_fifo=row["is_fifo"] and not row["is_serial"],
         kind=kind_of(is_fifo=row["is_fifo"]),
         tags=json.loads(row["tags"]),
         created_at=row["created_at"],
@@ -65,6 +71,11 @@ def _queue(row: asyncpg.Record) -> Queue:
         is_archiving=row["is_archiving"],
         archive_days=row["archive_days"],
         grouped_from=row["grouped_from"],
+        title=row["title"] or name,
+        is_serial=row["is_serial"],
+        has_priorities=row["has_priorities"],
+        most_messages=row["most_messages"],
+        max_deliveries=row["max_deliveries"],
         **_typed(attributes),
     )
 
@@ -170,12 +181,17 @@ async def create(tx: Transaction, now: datetime | None, new: NewQueue) -> Queue 
         new.account_id,
         new.region,
         new.name,
-        new.is_fifo,
+        new.is_fifo or new.is_serial,
         json.dumps(_stored({_VISIBILITY_TIMEOUT: timeout, **new.attributes})),
         json.dumps(dict(new.tags)),
         _redrive(new.attributes)[0],
         new.is_archiving,
         new.archive_days,
+        new.title,
+        new.is_serial,
+        new.has_priorities,
+        new.most_messages,
+        new.max_deliveries,
     )
     return None if row is None else _queue(row)
 

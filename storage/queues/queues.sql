@@ -6,7 +6,8 @@
 -- params: account_id, region, queue_name
 -- The live queue of that name, or no row.
 SELECT queue_id, account_id, region, queue_name, is_fifo, attributes, tags, created_at, modified_at,
-  is_archiving, archive_days, grouped_from
+  is_archiving, archive_days, grouped_from,
+  title, is_serial, has_priorities, most_messages, max_deliveries
 FROM queues
 WHERE account_id = $1 AND region = $2 AND queue_name = $3 AND deleted_at IS NULL
 
@@ -14,7 +15,8 @@ WHERE account_id = $1 AND region = $2 AND queue_name = $3 AND deleted_at IS NULL
 -- params: account_id, region, queue_names
 -- The live queues of these names; names of none are missing.
 SELECT queue_id, account_id, region, queue_name, is_fifo, attributes, tags, created_at, modified_at,
-  is_archiving, archive_days, grouped_from
+  is_archiving, archive_days, grouped_from,
+  title, is_serial, has_priorities, most_messages, max_deliveries
 FROM queues
 WHERE account_id = $1 AND region = $2 AND queue_name = ANY($3::text[]) AND deleted_at IS NULL
 
@@ -22,7 +24,8 @@ WHERE account_id = $1 AND region = $2 AND queue_name = ANY($3::text[]) AND delet
 -- params: queue_id
 -- The live queue of that id, or no row: for workers, whose rows name queues by id.
 SELECT queue_id, account_id, region, queue_name, is_fifo, attributes, tags, created_at, modified_at,
-  is_archiving, archive_days, grouped_from
+  is_archiving, archive_days, grouped_from,
+  title, is_serial, has_priorities, most_messages, max_deliveries
 FROM queues
 WHERE queue_id = $1 AND deleted_at IS NULL
 
@@ -31,21 +34,24 @@ WHERE queue_id = $1 AND deleted_at IS NULL
 -- The live queue, its row held to the end of the transaction: changes of one queue take turns. Sends
 -- and receives only read the row, so they never wait for this.
 SELECT queue_id, account_id, region, queue_name, is_fifo, attributes, tags, created_at, modified_at,
-  is_archiving, archive_days, grouped_from
+  is_archiving, archive_days, grouped_from,
+  title, is_serial, has_priorities, most_messages, max_deliveries
 FROM queues
 WHERE queue_id = $1 AND deleted_at IS NULL
 FOR NO KEY UPDATE
 
 -- name: create
--- params: now, account_id, region, queue_name, is_fifo, attributes, tags, dead_letter_arn, is_archiving, archive_days
+-- params: now, account_id, region, queue_name, is_fifo, attributes, tags, dead_letter_arn, is_archiving, archive_days, title, is_serial, has_priorities, most_messages, max_deliveries
 -- The new queue, or no row when a live one has the name: of many creators at once one succeeds.
 INSERT INTO queues (account_id, region, queue_name, is_fifo, attributes, tags, dead_letter_arn,
-  created_at, modified_at, is_archiving, archive_days)
-SELECT $2, $3, $4, $5, $6::jsonb, $7::jsonb, $8, clock.now, clock.now, $9, $10
+  created_at, modified_at, is_archiving, archive_days,
+  title, is_serial, has_priorities, most_messages, max_deliveries)
+SELECT $2, $3, $4, $5, $6::jsonb, $7::jsonb, $8, clock.now, clock.now, $9, $10, $11, $12, $13, $14, $15
 FROM (SELECT coalesce($1::timestamptz, present()) AS now) AS clock
 ON CONFLICT (account_id, region, queue_name) WHERE deleted_at IS NULL DO NOTHING
 RETURNING queue_id, account_id, region, queue_name, is_fifo, attributes, tags,
-  created_at, modified_at, is_archiving, archive_days, grouped_from
+  created_at, modified_at, is_archiving, archive_days, grouped_from,
+  title, is_serial, has_priorities, most_messages, max_deliveries
 
 -- name: deleted_recently
 -- params: now, account_id, region, queue_name, seconds

@@ -56,7 +56,7 @@ def row_of(
     only where the scope of the queue's deduplication was changed; it may be missing where the
     deduplication id is new.
     """
-    body, attributes, system, delay, group_id, deduplication_id, digest, key = message
+    body, attributes, system, delay, group_id, deduplication_id, digest, key, *_ = message
     if not queue.kind.has_groups:
         if group_id is not None:
             system = with_group(system, group_id)

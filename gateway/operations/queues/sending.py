@@ -167,7 +167,7 @@ def check(
     """Refuse a message that the queue does not take: the size of its body with its attributes, its
     delay, its ids. ``makes_id``: on a FIFO queue that makes no deduplication id of the content, one
     is made of it all the same. Raises leaves of InvalidParameterValue."""
-    _, _, _, delay_seconds, group_id, deduplication_id, _, _ = message
+    _, _, _, delay_seconds, group_id, deduplication_id, *_ = message
     if size_bytes > queue.maximum_message_size_bytes:
         raise MessageTooLarge(size_bytes, queue.maximum_message_size_bytes, queue.name)
     has_groups = queue.kind.has_groups
