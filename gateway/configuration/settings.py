@@ -66,6 +66,11 @@ class Settings:
         "Where queue URLs name a region. path: /queue/<region>/… unless it is that of "
         "QUEUEGATE_REGION; host: sqs.<region>.<host>, as on AWS.",
     )
+    faces: tuple[str, ...] = setting(
+        texts.FACE_NAMES,
+        Kind(f"some of {', '.join(texts.FACE_NAMES)}", texts.face_names, texts.format_list),
+        "The APIs that are there, separated by commas. Pages for operators always are.",
+    )
     allowed_hosts: tuple[str, ...] = setting(
         (),
         Kind("host names, separated by commas", texts.parse_hosts, texts.format_list),

@@ -11,6 +11,9 @@ from ipaddress import ip_address
 from pathlib import Path
 from urllib.parse import urlsplit
 
+FACE_NAMES = ("aws", "rest", "simple", "text", "channels")
+"""The faces that can be switched off (``gateway.process.faces``)."""
+
 
 class BadValue(Exception):
     """The text of a setting is not allowed."""
@@ -64,6 +67,14 @@ def choice(*allowed: str) -> Callable[[str], str]:
         return word
 
     return parse
+
+
+def face_names(text: str) -> tuple[str, ...]:
+    """Names of faces, separated by commas; in the order of all."""
+    named = {part.strip().lower() for part in text.split(",")}
+    if not named <= set(FACE_NAMES):
+        raise BadValue
+    return tuple(name for name in FACE_NAMES if name in named)
 
 
 def host_name(text: str) -> str:

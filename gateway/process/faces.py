@@ -1,4 +1,7 @@
-"""The faces of a process, in the order in which they are asked: the one list of them."""
+"""The faces of a process, in the order in which they are asked: the one list of them.
+
+Each has its name in QUEUEGATE_FACES (``gateway.configuration.values.FACE_NAMES``).
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from gateway.faces.aws.face import AwsFace, is_link_of_sns
 from gateway.faces.face import Entrance, is_navigation
+from gateway.faces.switched_off import SwitchedOff
 from gateway.pages import paths
 
 if TYPE_CHECKING:
@@ -15,7 +19,10 @@ if TYPE_CHECKING:
 
 
 def entrances(aws: AwsFace, settings: Settings, metrics: Metrics) -> tuple[Entrance, ...]:
-    """Pages for operators, the native API, and AWS, which has every other path."""
+    """Pages for operators, the native API, and AWS, which has every other path.
+
+    Who asks a face that is off is told so; the pages are always there.
+    """
     engine, callers = aws.engine, aws.callers
 
     def make_pages() -> AsgiFace:
@@ -28,15 +35,19 @@ def entrances(aws: AwsFace, settings: Settings, metrics: Metrics) -> tuple[Entra
 
         return rest_face(engine, callers)
 
-    return (
-        Entrance(
-            make_pages,
-            prefixes=paths.PREFIXES,
-            also=paths.is_page,
-            label=paths.page_label,
-            is_visit=is_navigation,
-            is_operators=True,
-        ),
-        Entrance.below("/v1", make_rest),
-        Entrance(lambda: aws, prefixes=("",), label=lambda _: "/", is_visit=is_link_of_sns),
+    page_entrance = Entrance(
+        make_pages,
+        prefixes=paths.PREFIXES,
+        also=paths.is_page,
+        label=paths.page_label,
+        is_visit=is_navigation,
+        is_operators=True,
     )
+    faces = {
+        "rest": Entrance.below("/v1", make_rest),
+        "aws": Entrance(lambda: aws, prefixes=("",), label=lambda _: "/", is_visit=is_link_of_sns),
+    }
+    for name, entrance in faces.items():
+        if name not in settings.faces:
+            entrance.face = SwitchedOff(name, aws)
+    return page_entrance, *faces.values()

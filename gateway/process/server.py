@@ -114,7 +114,12 @@ async def run(
         admission = _admission(settings)
         links = links_url(settings)
         fast_path = FastPath(
-            aws, authenticator, admission, access_log=settings.access_log, links_url=links
+            aws,
+            authenticator,
+            admission,
+            access_log=settings.access_log,
+            links_url=links,
+            is_open="aws" in settings.faces,
         )
         options = Options(settings.base_url, links, settings.max_body_bytes, settings.access_log)
         doors = (entrances(aws, settings, metrics), engine.series, admission, options)
