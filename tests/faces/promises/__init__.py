@@ -1,0 +1,1 @@
+"""What every face promises, kept by each of them and between any two."""

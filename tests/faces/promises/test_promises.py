@@ -1,0 +1,108 @@
+"""What every face promises, whichever of them sent a message and whichever receives it."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.faces.promises.conftest import Pair
+from tests.faces.promises.drivers import VISIBILITY_SECONDS, Absent
+
+CONTENTS = (
+    "hello",
+    " ",
+    "a line\r\n\tand \"another\" \\ <b>&amp;</b> 'quoted'",
+    "ÄÖÜ ß \u4f60\u597d \u0645\u0631\u062d\u0628\u0627 \u1e9e e\u0301 \U0001f9ea\ufe0f \ufffd",
+    '{"order": [1, 2.5, null, true], "of": "JSON"}',
+    "ten bytes " * 20_000,
+)
+
+
+def test_what_is_sent_is_received_as_it_was(pair: Pair) -> None:
+    for number, content in enumerate(CONTENTS):
+        pair.send(content, f"g{number}")
+    assert sorted(pair.drain()) == sorted(map(pair.expected, CONTENTS))
+
+
+def test_what_is_finished_never_comes_again(pair: Pair) -> None:
+    pair.send("first", "a")
+    pair.send("second", "b")
+    given = pair.take()
+    pair.finish(given)
+    pair.server.advance(VISIBILITY_SECONDS + 1)
+    sent = [pair.expected("first"), pair.expected("second")]
+    sent.remove(given.content)
+    assert pair.drain() == sent
+    pair.server.advance(VISIBILITY_SECONDS + 1)
+    assert pair.receive() is None
+
+
+def test_what_is_received_is_hidden_until_it_is_given_back(pair: Pair) -> None:
+    pair.send("work")
+    given = pair.take()
+    assert pair.receive() is None
+    pair.receiver.give_back(pair.made, given)
+    assert pair.drain() == [pair.expected("work")]
+
+
+def test_what_is_not_finished_in_time_comes_again(pair: Pair) -> None:
+    pair.send("work")
+    first = pair.take()
+    pair.server.advance(VISIBILITY_SECONDS - 1)
+    assert pair.receive() is None
+    pair.server.advance(2)
+    second = pair.take()
+    assert second.content == first.content
+    pair.finish(second)
+    pair.server.advance(VISIBILITY_SECONDS + 1)
+    assert pair.receive() is None
+
+
+def test_both_count_what_is_there(pair: Pair) -> None:
+    both = (pair.sender, pair.receiver)
+    assert [driver.count(pair.made) for driver in both] == [0, 0]
+    for number in range(3):
+        pair.send(f"work {number}", f"g{number}")
+    assert [driver.count(pair.made) for driver in both] == [3, 3]
+    given = pair.take()
+    assert [driver.count(pair.made) for driver in both] == [3, 3]
+    pair.finish(given)
+    assert [driver.count(pair.made) for driver in both] == [2, 2]
+
+
+def test_a_queue_that_one_removes_is_gone_for_the_other(pair: Pair) -> None:
+    pair.send("work")
+    pair.receiver.remove(pair.made)
+    with pytest.raises(Absent):
+        pair.send("more work")
+
+
+def test_a_group_comes_in_order_and_others_go_on_beside_it(pair: Pair) -> None:
+    """Plain queues have no groups, and promise no order."""
+    if not pair.made.kind.has_groups:
+        for number in range(3):
+            pair.send(f"{number}")
+        assert sorted(pair.drain()) == [pair.expected(f"{number}") for number in range(3)]
+        return
+    for number in range(3):
+        pair.send(f"a{number}", "a")
+        pair.send(f"b{number}", "b")
+    held = pair.take()
+    group, other = "ab" if held.content == pair.expected("a0") else "ba"
+    assert held.content == pair.expected(f"{group}0")
+    assert pair.drain() == [pair.expected(f"{other}{number}") for number in range(3)]
+    pair.finish(held)
+    assert pair.drain() == [pair.expected(f"{group}{number}") for number in (1, 2)]
+
+
+REFUSES_AN_EMPTY_TEXT = {"aws": "SQS takes no empty body (docs/contract/sqs.md)"}
+
+
+def test_an_empty_text_is_a_text(pair: Pair) -> None:
+    """But for those that say so, and then nothing is there."""
+    if pair.sender.face in REFUSES_AN_EMPTY_TEXT:
+        with pytest.raises(Exception, match="MessageBody"):
+            pair.send("")
+        assert pair.sender.count(pair.made) == 0
+        return
+    pair.send("")
+    assert pair.drain() == [pair.expected("")]
