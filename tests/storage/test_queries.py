@@ -22,7 +22,13 @@ from tests.storage.standard_queue import MovingClock, StandardQueue, make_queue
 if TYPE_CHECKING:
     from storage.database import Connection, Transaction
 
-FILES = sorted(path.stem for path in (Path(storage.__file__).parent / "sql").glob("*.sql"))
+ROOT = Path(storage.__file__).parent
+NO_STATEMENTS = {"functions", "migrations"}
+FILES = sorted(
+    str(path.relative_to(ROOT).with_suffix(""))
+    for path in ROOT.rglob("*.sql")
+    if path.parent.name not in NO_STATEMENTS
+)
 FILLED = 20_000
 TABLES = ("messages", "fifo_messages", "fifo_groups", "fifo_dedup", "message_archive")
 SEND_PLANNER = {"plan_cache_mode": "force_generic_plan", "enable_seqscan": "off"}
@@ -112,6 +118,7 @@ def test_a_statement_without_a_header_is_not_loaded() -> None:
 async def test_every_statement_prepares_with_the_parameters_of_its_header(
     connection: Connection,
 ) -> None:
+    assert "queues/standard" in FILES
     for file, query in statements():
         prepared = await connection.prepare(query.text)
         found = len(prepared.get_parameters())
