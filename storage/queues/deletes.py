@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 
 from storage.model import Outcome
 from storage.queries import load
-from storage.queues.message_entries import Delete
+from storage.queues import last_receives
+from storage.queues.message_entries import Delete, DeleteLast
 
 if TYPE_CHECKING:
     from storage.database import Connection
@@ -36,7 +37,7 @@ async def flush(
     if plain:
         await _delete(connection, plain)
     if len(plain) < len(batch):
-        await _delete_and_archive(connection, now, [entry for entry in batch if entry.archives])
+        await _delete_and_tell(connection, now, [entry for entry in batch if entry.archives])
 
 
 async def _delete(connection: Connection, batch: list[Delete]) -> None:
@@ -55,6 +56,17 @@ async def _delete(connection: Connection, batch: list[Delete]) -> None:
             found += await connection.fetchval(_DELETE, queue_ids, sequences)
     for entry in batch:
         entry.done(["ok"] * len(entry.handles))
+
+
+async def _delete_and_tell(
+    connection: Connection, now: Callable[[], datetime | None], batch: list[Delete]
+) -> None:
+    last = [entry for entry in batch if isinstance(entry, DeleteLast)]
+    if last:
+        await last_receives.flush(connection, now, last)
+    if len(last) < len(batch):
+        others = [entry for entry in batch if not isinstance(entry, DeleteLast)]
+        await _delete_and_archive(connection, now, others)
 
 
 async def _delete_and_archive(

@@ -139,6 +139,25 @@ class Delete(Entry[list[Outcome]]):
         return self.handles[0][0]
 
 
+class DeleteLast(Delete):
+    """Handles of one call, all of one standard queue, of which only those of the last receives
+    count: "expired" is said of a message that somebody has received since.
+
+    ``keeps``: their queue archives them.
+    """
+
+    __slots__ = ("keeps",)
+    found: set[tuple[int, int]]
+
+    def __init__(
+        self, handles: Sequence[Handle], reply: Reply[list[Outcome]], *, keeps: bool
+    ) -> None:
+        # They go with those that archive, apart from the deletes that ask nothing.
+        super().__init__(handles, reply, archives=True)
+        self.keeps = keeps
+        self.found = set()
+
+
 class ChangeVisibility(Entry[list[Outcome]]):
     """(*handle, visibility_ms) rows of one call, all of one queue."""
 

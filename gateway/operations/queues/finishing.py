@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from gateway.operations.replies import answered
 from storage.errors import VisibilityTimeoutOutOfRange
-from storage.queues import message_ids
-from storage.queues.message_entries import ChangeVisibility, Delete
+from storage.queues import last_receives, message_ids
+from storage.queues.message_entries import ChangeVisibility, Delete, DeleteLast
 
 if TYPE_CHECKING:
     from gateway.operations.caller import Caller
@@ -35,6 +35,22 @@ def finish(
     engine.lanes_of[queue.kind].delete.submit(entry)
 
 
+def finish_last(
+    engine: Engine, queue: Queue, handles: list[Handle], reply: Reply[list[Outcome]]
+) -> None:
+    """The same for receivers who have a message only while nobody else has received it: of one that
+    somebody has, the outcome is "expired", and it stays; "gone" of one that is not there any more,
+    whoever deleted it. A late delete counts as long as nobody has received the message since.
+
+    On a FIFO queue it is what ``finish`` does.
+    """
+    if queue.kind.has_groups:
+        finish(engine, queue, handles, reply)
+        return
+    entry = DeleteLast(handles, _FinishedLast(engine, queue, reply), keeps=queue.is_archiving)
+    engine.lanes_of[queue.kind].delete.submit(entry)
+
+
 class _Finished:
     """Waits for a delete: counts, and wakes who waited behind the messages in their groups."""
 
@@ -48,14 +64,26 @@ class _Finished:
         self.failed = reply.failed
 
     def done(self, outcomes: list[Outcome]) -> None:
-        queue = self._queue
         # Who asks a standard queue is not told what was gone: it is deleted, as it was asked.
-        deleted = outcomes.count("ok") if queue.kind.has_groups else len(outcomes)
+        has_groups = self._queue.kind.has_groups
+        self._tell(outcomes, outcomes.count("ok") if has_groups else len(outcomes))
+
+    def _tell(self, outcomes: list[Outcome], deleted: int) -> None:
+        queue = self._queue
         if deleted:
             self._engine.series.deleted(queue, deleted, self._started)
             if queue.kind.has_groups:
                 self._engine.wakeups.arrived(queue.queue_id, deleted)
         self._reply.done(outcomes)
+
+
+class _FinishedLast(_Finished):
+    """The same for those who are told."""
+
+    __slots__ = ()
+
+    def done(self, outcomes: list[Outcome]) -> None:
+        self._tell(outcomes, outcomes.count("ok"))
 
 
 def check_visibility(seconds: int, most: int) -> None:
@@ -100,6 +128,24 @@ class _Changed:
         if shown:
             self._engine.wakeups.arrived(self._queue.queue_id, shown)
         self._reply.done(outcomes)
+
+
+async def change_last(
+    engine: Engine, queue: Queue, handles: list[Handle], seconds: int
+) -> list[Outcome]:
+    """Hide messages for so many seconds from now, 0 to show them, for whoever received them last;
+    outcomes as of ``finish_last``. Raises VisibilityTimeoutOutOfRange."""
+    check_visibility(seconds, engine.limits.visibility_timeout_seconds)
+    if queue.kind.has_groups:
+        changes = [(handle, seconds) for handle in handles]
+        outcomes: list[Outcome] = await answered(change, engine, queue, changes)
+        return outcomes
+    async with engine.database.transaction() as tx:
+        now = engine.clock.of(queue.account_id).now()
+        outcomes = await last_receives.hide(tx, now, handles, seconds)
+    if seconds == 0 and "ok" in outcomes:
+        engine.wakeups.arrived(queue.queue_id, outcomes.count("ok"))
+    return outcomes
 
 
 async def finish_by_number(
