@@ -50,6 +50,8 @@ class Rules:
     """Of queues whose URL need not name one."""
     names_regions_by_host: bool = False
     """Whether URLs of queues do it as AWS's do, in the host; else in the path."""
+    channel_max_deliveries: int = 5
+    """Of a channel that is made when it is first used (``Queue.max_deliveries``)."""
 
 
 class QueueLanes(Protocol):

@@ -55,6 +55,8 @@ class CreateQueue:
     """None: off for a new queue, and not compared with what an existing one does."""
     blocked_seconds: int = 0
     """How long the name of a deleted queue cannot be used again."""
+    has_priorities: bool = False
+    max_deliveries: int | None = None
 
 
 class Created(NamedTuple):
@@ -91,6 +93,8 @@ async def create_queue(engine: Engine, caller: Caller, request: CreateQueue) -> 
         archiving.is_archiving,
         archiving.archive_days,
         engine.rules.default_visibility_timeout_seconds,
+        has_priorities=request.has_priorities,
+        max_deliveries=request.max_deliveries,
     )
     # A queue that is deleted between a refused insert and the look at it is created after all.
     for _ in range(_CREATE_ATTEMPTS):

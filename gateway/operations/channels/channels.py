@@ -1,0 +1,48 @@
+"""Channels: a channel is a queue of that name, made when somebody first uses it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gateway.operations.access import check_right, find_queue
+from gateway.operations.queues.queues import CreateQueue, create_queue
+from protocol import arns, names
+from storage.errors import QueueDoesNotExist, QueueNameInvalid
+
+if TYPE_CHECKING:
+    from gateway.operations.caller import Caller
+    from gateway.operations.engine import Engine
+    from storage.model import Queue
+
+CREATE = "sqs:CreateQueue"
+"""What whoever uses a channel first needs beside the right to use it."""
+
+
+async def find_channel(engine: Engine, caller: Caller, right: str, name: str) -> Queue:
+    """The caller's queue of that name; if there is none, a standard queue with priorities is made,
+    whose messages are dead after as many deliveries as the gateway is set to.
+
+    Raises QueueNameInvalid, AccessDenied, and QueueDoesNotExist for the name of a FIFO queue: these
+    are not made so.
+    """
+    try:
+        return await find_existing_channel(engine, caller, right, name)
+    except QueueDoesNotExist:
+        if not names.is_standard_queue_name(name):
+            raise
+    check_right(engine, caller, CREATE, arns.queue_arn(caller.region, caller.account_id, name))
+    request = CreateQueue(
+        name, has_priorities=True, max_deliveries=engine.rules.channel_max_deliveries
+    )
+    return (await create_queue(engine, caller, request)).queue
+
+
+async def find_existing_channel(engine: Engine, caller: Caller, right: str, name: str) -> Queue:
+    """The caller's queue of exactly that name. Raises QueueNameInvalid, AccessDenied,
+    QueueDoesNotExist."""
+    if not (names.is_standard_queue_name(name) or names.is_fifo_queue_name(name)):
+        raise QueueNameInvalid(name, is_fifo=False)
+    try:
+        return await find_queue(engine, caller, right, caller.account_id, caller.region, name)
+    except QueueDoesNotExist:
+        raise QueueDoesNotExist(name) from None

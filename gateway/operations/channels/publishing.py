@@ -1,0 +1,132 @@
+"""Publishing to channels: one message, or many over several channels."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from gateway.operations.access import SEND
+from gateway.operations.channels.channels import find_channel
+from gateway.operations.queues.json_messages import attributes_of, body_of
+from gateway.operations.queues.sending import Sending, checked, send
+from gateway.operations.replies import answered
+from gateway.operations.turns import give_way
+from protocol.digests import md5_of_bytes
+from storage.errors import Rejected, Unavailable
+from storage.model import NewMessage
+
+if TYPE_CHECKING:
+    from gateway.operations.caller import Caller
+    from gateway.operations.engine import Engine
+    from storage.lanes import Reply
+    from storage.model import Queue, SentMessage
+
+_HOW = Sending(wants_sequences=True)
+_MESSAGES_AT_ONCE = 16
+
+
+class Publication(NamedTuple):
+    """A message for a channel. ``payload`` and headers are texts of JSON."""
+
+    channel: str
+    payload: bytes
+    headers: Mapping[str, bytes] | None = None
+    priority: int = 0
+    ttl_seconds: int | None = None
+    delay_seconds: int | None = None
+    group_id: str | None = None
+    deduplication_id: str | None = None
+
+
+class Published(NamedTuple):
+    """A message that is on disk. Its number is what tells it apart in its channel."""
+
+    number: int
+    message_id: str
+
+
+Outcome = Published | Rejected | Unavailable
+
+
+class _Part:
+    """What goes to one channel."""
+
+    def __init__(self) -> None:
+        self.places: list[int] = []
+        self.messages: list[NewMessage] = []
+        self.size_bytes = 0
+
+
+async def publish_one(engine: Engine, caller: Caller, publication: Publication) -> Published:
+    """Publish a message. Raises what is wrong with it."""
+    [outcome] = await publish(engine, caller, [publication])
+    if isinstance(outcome, Published):
+        return outcome
+    raise outcome
+
+
+async def publish(
+    engine: Engine, caller: Caller, publications: Sequence[Publication]
+) -> list[Outcome]:
+    """Publish messages; each has an outcome of its own, in their order.
+
+    Nothing at all is published when the caller may not publish to one of the channels, or one
+    cannot be called so: that is raised. A message that cannot be sent is left out; all others for
+    its channel are sent together or not at all.
+    """
+    names = dict.fromkeys([one.channel for one in publications])
+    channels = {name: await find_channel(engine, caller, SEND, name) for name in names}
+    outcomes: dict[int, Outcome] = {}
+    parts: dict[str, _Part] = {}
+    for place, publication in enumerate(publications):
+        try:
+            part = parts.setdefault(publication.channel, _Part())
+            _add(engine, part, place, channels[publication.channel], publication)
+        except Rejected as refusal:
+            outcomes[place] = refusal
+        if place % _MESSAGES_AT_ONCE == _MESSAGES_AT_ONCE - 1:
+            await give_way()
+    sent = [
+        _send(engine, caller, channels[name], part) for name, part in parts.items() if part.places
+    ]
+    for some in await asyncio.gather(*sent):
+        outcomes.update(some)
+    return [outcomes[place] for place in range(len(publications))]
+
+
+def _add(engine: Engine, part: _Part, place: int, channel: Queue, new: Publication) -> None:
+    """Check a message, and put it with those for its channel."""
+    attributes, attribute_bytes = attributes_of(new.headers)
+    message = NewMessage(
+        body_of(new.payload),
+        attributes,
+        delay_seconds=new.delay_seconds,
+        group_id=new.group_id,
+        deduplication_id=new.deduplication_id,
+        priority=new.priority or None,
+        ttl_seconds=new.ttl_seconds,
+    )
+    encoded = checked(engine, channel, message, attribute_bytes)
+    part.messages.append(message._replace(digest=md5_of_bytes(encoded)))
+    part.places.append(place)
+    part.size_bytes += len(encoded) + attribute_bytes
+
+
+async def _send(
+    engine: Engine, caller: Caller, channel: Queue, part: _Part
+) -> list[tuple[int, Outcome]]:
+    try:
+        sent: list[SentMessage] = await answered(_submit, engine, caller, channel, part)
+    except (Rejected, Unavailable) as error:
+        return [(place, error) for place in part.places]
+    return [
+        (place, Published(one.sequence or 0, one.message_id))
+        for place, one in zip(part.places, sent, strict=True)
+    ]
+
+
+def _submit(
+    engine: Engine, caller: Caller, channel: Queue, part: _Part, reply: Reply[list[SentMessage]]
+) -> None:
+    send(engine, caller, channel, part.messages, part.size_bytes, reply, _HOW)
