@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from time import perf_counter
-from typing import Any
+from typing import Any, Protocol
 
 Headers = list[tuple[bytes, bytes]]
 
@@ -40,15 +40,74 @@ class Request:
     """All headers in their order; ``headers`` has the last of each name."""
 
 
+class Line(Protocol):
+    """A connection as its taker sees it."""
+
+    def write(self, data: bytes) -> None:
+        """Send; what the client does not read lies here (``Taker.pause``)."""
+
+    def unsent_bytes(self) -> int:
+        """How much of what was written, the end of it, is still here."""
+
+    def pause_reading(self) -> None:
+        """Let what the client sends wait."""
+
+    def resume_reading(self) -> None:
+        """Hand on again what it sends."""
+
+    def end(self) -> None:
+        """Close behind what was written; what still comes is dropped."""
+
+    def abort(self) -> None:
+        """Close at once."""
+
+
+class Taker:
+    """Takes a connection over behind the head of its answer, and keeps it: a stream of events, a
+    WebSocket. Called back, so that a connection that waits costs no task.
+    """
+
+    __slots__ = ()
+
+    def begin(self, line: Line) -> None:
+        """The head of the answer is written."""
+        raise NotImplementedError
+
+    def data_received(self, data: bytes) -> None:
+        """The client sent this."""
+        raise NotImplementedError
+
+    def pause(self) -> None:
+        """The client reads slower than we write: write nothing more that can wait."""
+        raise NotImplementedError
+
+    def resume(self) -> None:
+        """It has read nearly all."""
+        raise NotImplementedError
+
+    def unread(self) -> None:
+        """It has not read a byte for long; the connection is lost next."""
+        raise NotImplementedError
+
+    def shutdown(self) -> None:
+        """The server drains: end the line."""
+        raise NotImplementedError
+
+    def lost(self) -> None:
+        """The connection is no more, or was gone before it was taken. The last call."""
+        raise NotImplementedError
+
+
 @dataclass(slots=True)
 class Response:
     """One HTTP response. Who counts requests goes by ``route`` and ``action``."""
 
     status: int
     headers: Headers
-    body: bytes | AsyncIterator[bytes]
+    body: bytes | AsyncIterator[bytes] | Taker
     """All of it, or its parts as they come: each is sent at once, and when the client goes away
-    the iterator is cancelled where it waits."""
+    the iterator is cancelled where it waits. Or whoever takes the connection over; no request
+    follows on it."""
     action: str = ""
     """What was asked for, where the path does not say it."""
     route: str = ""

@@ -9,14 +9,23 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, MutableMapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, MutableMapping, Sequence
 from time import perf_counter
 from typing import Any, NamedTuple, TypeVar
 
 from gateway.faces.face import AsgiFace, Entrance, Face
-from gateway.faces.requests import REQUEST, Headers, Receive, Request, Response, Scope, Send
+from gateway.faces.requests import (
+    REQUEST,
+    Headers,
+    Receive,
+    Request,
+    Response,
+    Scope,
+    Send,
+    Taker,
+)
 from gateway.http.admission import Admission
-from gateway.http.connections import WAITS
+from gateway.http.connections import CONNECTION
 from gateway.http.request_heads import url_asked
 from gateway.log_lines import Seldom
 from gateway.operations.identifiers import new_id
@@ -62,9 +71,7 @@ class App:
         self._series = series
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """One request, or a WebSocket, which begins as a GET."""
-        if scope["type"] == "websocket":
-            scope = {**scope, "method": "GET"}
+        """One request."""
         path = scope["raw_path"].decode("latin-1")
         for entrance in self._entrances:
             if entrance.is_for(path, scope):
@@ -81,7 +88,7 @@ class App:
         if verdict.headers is not None:
             send = _with_headers(send, verdict.headers)
             if verdict.is_preflight:
-                await _send(send, Response(204, [], b""), False)
+                await _send(send, Response(204, [], b""), b"", scope)
                 return
         started = perf_counter()
         face = entrance.face or await entrance.open()
@@ -109,8 +116,6 @@ class App:
         try:
             if reason:
                 raise AccessDenied(reason)
-            if scope["type"] == "websocket":
-                raise AccessDenied("There is no WebSocket here.")
             most = face.most_bytes(request)
             if most is not None:
                 reader.most = min(reader.most, most)
@@ -126,17 +131,14 @@ class App:
     ) -> None:
         answer.action = response.action
         answer.route = response.route or answer.route
-        if scope["type"] == "websocket":
-            # Before it is accepted that is a 403.
-            answer.status = 403
-            await answer.send({"type": "websocket.close"})
-            return
         answer.status = response.status
-        writing = _send(answer.send, response, scope["method"] == "HEAD")
-        if isinstance(response.body, bytes):
-            await writing
+        body = response.body
+        if isinstance(body, Taker):
+            await _give_away(answer.send, response, body, scope)
+        elif isinstance(body, bytes):
+            await _send(answer.send, response, body, scope)
         else:
-            await _unless_gone(writing, scope, receive)
+            await _unless_gone(_send(answer.send, response, body, scope), scope, receive)
 
     async def _hand_over(
         self,
@@ -254,16 +256,13 @@ class _Answer:
         if message["type"] == "http.response.start":
             self.status = message["status"]
             self.has_begun = True
-        elif message["type"] == "websocket.accept":
-            self.status = 101
-            self.has_begun = True
         await self.send(message)
 
 
 async def _unless_gone(work: Awaitable[Result], scope: Scope, receive: Receive) -> Result:
     """The result, unless the client goes away first: then the work is cancelled."""
-    if WAITS in scope:
-        scope[WAITS]()
+    if CONNECTION in scope:
+        scope[CONNECTION].wait()
     doing = asyncio.ensure_future(work)
     watch = asyncio.ensure_future(receive())
     try:
@@ -287,17 +286,29 @@ def _with_headers(send: Send, more: Headers) -> Send:
     return sending
 
 
-async def _send(send: Send, response: Response, head_only: bool) -> None:
-    body, headers = response.body, response.headers
+async def _give_away(send: Send, response: Response, taker: Taker, scope: Scope) -> None:
+    """Write the head of the answer and let the taker have the connection."""
+    connection = scope[CONNECTION]
+    connection.leave_unframed()
+    head = {"type": "http.response.start", "status": response.status, "headers": response.headers}
+    await send(head)
+    connection.take_over(taker)
+
+
+async def _send(
+    send: Send, response: Response, body: bytes | AsyncIterator[bytes], scope: Scope
+) -> None:
+    headers = response.headers
     if response.status != 204 and isinstance(body, bytes):
         headers = [*headers, (b"content-length", str(len(body)).encode())]
     await send({"type": "http.response.start", "status": response.status, "headers": headers})
+    is_to_head = scope["method"] == "HEAD"
     if not isinstance(body, bytes):
-        if not head_only:
+        if not is_to_head:
             async for part in body:
                 await send({"type": "http.response.body", "body": part, "more_body": True})
         body = b""
-    await send({"type": "http.response.body", "body": b"" if head_only else body})
+    await send({"type": "http.response.body", "body": b"" if is_to_head else body})
 
 
 def log_access(request_id: str, method: str, action: str, status: int, started: float) -> None:

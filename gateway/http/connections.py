@@ -17,6 +17,7 @@ from typing import Any
 import httptools
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 
+from gateway.faces.requests import Taker
 from gateway.http.counted_connections import CountedProtocol
 from gateway.http.request_bodies import Body
 from gateway.http.request_heads import (
@@ -30,13 +31,13 @@ from gateway.log_lines import Seldom
 
 _log = logging.getLogger("queuegate.http")
 
-WAITS = "queuegate.waits"
-"""In the scope of a request: what to call before waiting for messages. If its client has ended its
-stream, or does so later, the connection is closed: nobody can tell it from one that has gone."""
+CONNECTION = "queuegate.connection"
+"""In the scope of a request: the ``HttpConnection`` that it came on."""
 
 _MOST_HEAD_BYTES = 65_536
 _MOST_HELD_BYTES = 1_048_576
 _MOST_DROPPED_BYTES = 134_217_728
+_LINGERING_AT_THE_END_SECONDS = 2.0
 
 _bad_messages = Seldom(10.0)
 
@@ -77,6 +78,34 @@ class _AnswerTransport:
         return self._connection.transport.is_closing()
 
 
+class _TakenLine:
+    """The connection as its taker sees it (``gateway.faces.requests.Line``)."""
+
+    __slots__ = ("_connection",)
+
+    def __init__(self, connection: HttpConnection) -> None:
+        self._connection = connection
+
+    def write(self, data: bytes) -> None:
+        if not self._connection.is_dropping():
+            self._connection.transport.write(data)
+
+    def unsent_bytes(self) -> int:
+        return self._connection.transport.get_write_buffer_size()
+
+    def pause_reading(self) -> None:
+        self._connection.flow.pause_reading()
+
+    def resume_reading(self) -> None:
+        self._connection.flow.resume_reading()
+
+    def end(self) -> None:
+        self._connection.end_line()
+
+    def abort(self) -> None:
+        self._connection.transport.abort()
+
+
 class HttpConnection(CountedProtocol):
     """One connection. ``heads`` is shared by those of a process."""
 
@@ -103,6 +132,9 @@ class HttpConnection(CountedProtocol):
         self._held_bytes = 0
         self._reading_since = 0.0
         self._reading_timer: TimerHandle | None = None
+        self._taker: Taker | None = None
+        """Whose the connection is now. The request before stays unanswered: what comes is held, so
+        it costs other connections nothing."""
 
     # From the transport
 
@@ -139,13 +171,36 @@ class HttpConnection(CountedProtocol):
             self._reading_timer.cancel()
             self._reading_timer = None
         super().connection_lost(exc)
+        if self._taker is not None:
+            self._taker.lost()
 
     def shutdown(self) -> None:
         """The server drains: finish what is in flight, then close."""
         if self.is_dropping():
             self.transport.close()
+        elif self._taker is not None:
+            self.lingering_seconds = _LINGERING_AT_THE_END_SECONDS
+            self._taker.shutdown()
         else:
             super().shutdown()
+
+    def pause_writing(self) -> None:
+        """The client reads slower than we write."""
+        super().pause_writing()
+        if self._taker is not None:
+            self._taker.pause()
+
+    def resume_writing(self) -> None:
+        """It has read nearly all."""
+        super().resume_writing()
+        if self._taker is not None and not self.is_dropping():
+            self._taker.resume()
+
+    def hang_up_unread(self) -> None:
+        """The taker hears why."""
+        if self._taker is not None:
+            self._taker.unread()
+        super().hang_up_unread()
 
     # What is being answered
 
@@ -161,10 +216,38 @@ class HttpConnection(CountedProtocol):
         """Nothing comes behind the request that is being answered."""
         self.cycle.keep_alive = False
 
-    def _wait(self) -> None:
+    def wait(self) -> None:
+        """The request waits for messages. If its client has ended its stream, or does so later, the
+        connection is closed: nobody can tell it from one that has gone."""
         self._waits = True
         if self._client_ended:
             self.transport.close()
+
+    def leave_unframed(self) -> None:
+        """The head of the answer says nothing of a body: a taker writes what is behind it."""
+        self.cycle.chunked_encoding = False
+
+    def take_over(self, taker: Taker) -> None:
+        """The connection is the taker's; the head of the answer is written."""
+        self.cycle.response_complete = True
+        # It may stay for days, and there are many: nothing of the request is kept.
+        self.cycle = self.scope = self.headers = None  # type: ignore[assignment]
+        self.wait()
+        if self.transport.is_closing():
+            taker.lost()
+            return
+        self._taker = taker
+        taker.begin(_TakenLine(self))
+        if self._held:
+            data = b"".join(self._held)
+            self._drop_held()
+            self.flow.resume_reading()
+            self._hold(data)
+
+    def end_line(self) -> None:
+        """Close behind what the taker wrote."""
+        if not self.is_dropping() and not self.transport.is_closing():
+            self._drop_rest()
 
     def on_response_complete(self) -> None:
         """Uvicorn has answered: what was held behind it is read."""
@@ -188,6 +271,9 @@ class HttpConnection(CountedProtocol):
         """
         if self.is_dropping():
             self._drop(data)
+            return
+        if self._taker is not None:
+            self._taker.data_received(data)
             return
         self._held.append(data)
         self._held_bytes += len(data)
@@ -266,7 +352,7 @@ class HttpConnection(CountedProtocol):
         """Let uvicorn begin with the answer."""
         self.parser.head = head
         self.on_message_begin()
-        self.scope[WAITS] = self._wait  # type: ignore[literal-required]
+        self.scope[CONNECTION] = self  # type: ignore[literal-required]
         self.url = head.target
         for name, value in head.headers:
             self.on_header(name, value)

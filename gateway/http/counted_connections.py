@@ -89,10 +89,14 @@ class CountedProtocol(HttpToolsProtocol):
         if now >= before:
             self.traffic.unread_closed += 1
             _unread.warn(_log, "an answer was not read in %g s: closed", self.unread_seconds)
-            self.transport.abort()
+            self.hang_up_unread()
             return
         self._count_unread(now)
         self._unread_timer = self.loop.call_later(self.unread_seconds, self._check_unread)
+
+    def hang_up_unread(self) -> None:
+        """Close on a client that does not read."""
+        self.transport.abort()
 
 
 def room_for_clients(wanted: int | None, own_files: int) -> int:

@@ -196,8 +196,8 @@ def _uvicorn_config(settings: Settings, app: Asgi, protocol: type[FastProtocol])
         http=protocol,
         loop="none",
         lifespan="off",
-        # Our connections ignore Upgrade, for no face speaks WebSocket: the bytes behind such a
-        # head are the next request. The app takes WebSockets to faces of ASGI all the same.
+        # Our connections ignore Upgrade, so the bytes behind such a head are the next request,
+        # unless a face takes the connection over, as WebSockets of channels do.
         ws="none",
         access_log=False,
         log_config=None,

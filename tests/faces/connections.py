@@ -78,6 +78,10 @@ class Connection:
         body = self._exactly(length) if length >= 0 else self._chunks()
         return Answer(status, headers, body)
 
+    def head(self) -> str:
+        """The head of an answer, without its last line end: what is behind it is ``some`` bytes."""
+        return self._until(b"\r\n\r\n").decode("latin-1")
+
     def some(self, wanted: bytes) -> bool:
         """Read until these bytes have come, of an answer that goes on; Closed when they do not."""
         self._until(wanted)

@@ -16,12 +16,16 @@ from tests.faces.connections import Answer, Connection, request_bytes
 
 
 @contextlib.asynccontextmanager
-async def listening(app: App, fast_path: FastPath) -> AsyncIterator[str]:
-    """The URL of this app while it listens."""
+async def listening(
+    app: App, fast_path: FastPath, connections: set[Any] | None = None
+) -> AsyncIterator[str]:
+    """The URL of this app while it listens; ``connections`` has those that are open."""
     config = uvicorn.Config(cast(Any, app), ws="none", lifespan="off", log_config=None)
     config.load()
     protocol: Any = protocol_class(fast_path)
     state = ServerState()
+    if connections is not None:
+        state.connections = connections
     loop = asyncio.get_running_loop()
     server = await loop.create_server(lambda: protocol(config, state, {}), "127.0.0.1", 0)
     try:

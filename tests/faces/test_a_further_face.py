@@ -22,7 +22,7 @@ from gateway.faces.face import AsgiFace, Entrance, Face
 from gateway.faces.json.documenting import About
 from gateway.faces.json.endpoints import Answer, Answered, Call, Endpoint
 from gateway.faces.json.face import JsonFace, Manner
-from gateway.faces.requests import Request, Response
+from gateway.faces.requests import Line, Request, Response, Taker
 from gateway.http.admission import Admission
 from gateway.http.app import App, Options
 from gateway.http.auth import Authenticator
@@ -132,12 +132,64 @@ class Parts:
         return Response(413, [], type(refusal).__name__.encode())
 
 
+class Echo(Taker):
+    """Says what it hears, in capitals."""
+
+    def __init__(self) -> None:
+        self.line: Line | None = None
+        self.heard: list[str] = []
+
+    def begin(self, line: Line) -> None:
+        self.line = line
+        line.write(b"Hello.")
+
+    def data_received(self, data: bytes) -> None:
+        assert self.line is not None
+        self.line.write(data.upper())
+        if data.endswith(b"bye"):
+            self.line.end()
+
+    def pause(self) -> None:
+        self.heard.append("pause")
+
+    def resume(self) -> None:
+        self.heard.append("resume")
+
+    def unread(self) -> None:
+        self.heard.append("unread")
+
+    def shutdown(self) -> None:
+        assert self.line is not None
+        self.line.write(b"closing")
+        self.line.end()
+
+    def lost(self) -> None:
+        self.heard.append("lost")
+
+
+class Takers:
+    """Gives each connection away."""
+
+    def __init__(self) -> None:
+        self.echoes: list[Echo] = []
+
+    def most_bytes(self, _: Request) -> int:
+        return 10
+
+    def may_wait(self, _: Request) -> bool:
+        return False
+
+    async def answer(self, _: Request) -> Response:
+        self.echoes.append(Echo())
+        headers = [(b"connection", b"Upgrade"), (b"upgrade", b"echo")]
+        return Response(101, headers, self.echoes[-1])
+
+    def turned_away(self, _: Request, refusal: Rejected | Unavailable) -> Response:
+        return Response(403, [], type(refusal).__name__.encode())
+
+
 async def _asgi(scope: Any, receive: Callable[[], Awaitable[Any]], send: Any) -> None:
-    """Reads as much as there is, or takes part in a conversation."""
-    if scope["type"] == "websocket":
-        await receive()
-        await send({"type": "websocket.accept"})
-        return
+    """Reads as much as there is."""
     size = 0
     while True:
         message = await receive()
@@ -158,7 +210,9 @@ class House:
     def __init__(self) -> None:
         self.series = Series()
         self.parts: Parts | None = None
+        self.takers = Takers()
         self.made_in: list[threading.Thread] = []
+        self.connections: set[Any] = set()
         engine: Any = SimpleNamespace(series=self.series, queues=SimpleNamespace(by_url={}))
         callers = Authenticator(mode="presence", accounts={}, account_id="7", region="r")
         self.admission = Admission(listens_on=["127.0.0.1"])
@@ -167,6 +221,7 @@ class House:
             (
                 Entrance.below("/made", lambda: self._made(JsonFace(engine, callers, *MADE))),
                 self._entrance(self._make_parts, "/parts"),
+                self._entrance(lambda: self.takers, "/taken"),
                 self._entrance(lambda: AsgiFace(_asgi, _turned_away), "/asgi"),
                 self._entrance(lambda: aws, ""),
             ),
@@ -191,7 +246,7 @@ class House:
 
     def open(self) -> AbstractAsyncContextManager[str]:
         """Listen; the URL."""
-        return listening(self.app, self._fast_path)
+        return listening(self.app, self._fast_path, self.connections)
 
 
 async def _ask(
@@ -335,38 +390,72 @@ async def test_the_limits_of_the_gateway_hold_for_asgi_too() -> None:
     assert house.series.traffic.held_bytes == 0
 
 
-def _websocket(path: str, host: bytes) -> dict[str, Any]:
-    return {
-        "type": "websocket",
-        "path": path,
-        "raw_path": path.encode(),
-        "query_string": b"",
-        "scheme": "ws",
-        "headers": [(b"host", host)],
-    }
+TAKING = {"Connection": "Upgrade", "Upgrade": "echo"}
 
 
-@pytest.mark.parametrize(
-    ("path", "host", "sent", "status"),
-    [
-        ("/asgi", b"localhost", "websocket.accept", 101),
-        ("/asgi", b"elsewhere.example", "websocket.close", 403),
-        ("/made/up/x", b"localhost", "websocket.close", 403),
-    ],
-)
-async def test_only_faces_of_asgi_speak_websocket(
-    path: str, host: bytes, sent: str, status: int
-) -> None:
-    """Nothing hands these on to the app so far: uvicorn's ``ws`` is off."""
+def _take(connection: Connection, behind: bytes = b"", **headers: str) -> str:
+    """The head of an answer that gives the connection away, and its first words."""
+    named = {"Host": connection.host, **TAKING, **headers}
+    connection.send(request_bytes("GET", "/taken", named) + behind)
+    head = connection.head()
+    assert connection.some(b"Hello.")
+    return head
+
+
+async def test_a_face_may_give_the_connection_away() -> None:
     house = House()
-    messages: list[Any] = []
+    async with house.open() as url:
+        with Connection(url) as connection:
+            head = await asyncio.to_thread(_take, connection, b"already")
+            assert head.startswith("HTTP/1.1 101 ")
+            assert "upgrade: echo" in head
+            assert "transfer-encoding" not in head
+            assert "content-length" not in head
+            assert await asyncio.to_thread(connection.some, b"ALREADY")
+            assert house.series.active_requests == 0
+            connection.send(b"POST / HTTP/1.1")
+            assert await asyncio.to_thread(connection.some, b"POST / HTTP/1.1")
+            connection.send(b"bye")
+            assert await asyncio.to_thread(connection.some, b"BYE")
+            assert await asyncio.to_thread(connection.ends)
+        await until_so(lambda: house.takers.echoes[0].heard == ["lost"])
+    assert house.series.requests["GET", "/taken", "", 101] == 1
+    assert house.series.traffic.held_bytes == house.series.traffic.connections == 0
 
-    async def receive() -> dict[str, Any]:
-        return {"type": "websocket.connect"}
 
-    async def send(message: Any) -> None:
-        messages.append(message)
+async def test_a_draining_server_tells_the_taker() -> None:
+    house = House()
+    async with house.open() as url:
+        with Connection(url) as connection:
+            await asyncio.to_thread(_take, connection)
+            [one] = house.connections
+            one.shutdown()
+            assert await asyncio.to_thread(connection.some, b"closing")
+            assert await asyncio.to_thread(connection.ends)
+        await until_so(lambda: house.takers.echoes[0].heard == ["lost"])
 
-    await house.app(_websocket(path, host), receive, send)
-    assert [message["type"] for message in messages] == [sent]
-    assert [key[3] for key in house.series.requests] == [status]
+
+async def test_a_taker_hears_that_nobody_reads() -> None:
+    house = House()
+    async with house.open() as url:
+        with Connection(url) as connection:
+            await asyncio.to_thread(_take, connection)
+            [one] = house.connections
+            one.unread_seconds = 0.05
+            [echo] = house.takers.echoes
+            assert echo.line is not None
+            echo.line.write(b"x" * 50_000_000)
+            assert echo.line.unsent_bytes() > 1_000_000
+            await until_so(lambda: echo.heard == ["pause", "unread", "lost"])
+    assert house.series.traffic.unread_closed == 1
+    assert house.series.traffic.held_bytes == 0
+
+
+async def test_a_page_of_another_site_is_given_nothing() -> None:
+    house = House()
+    async with house.open() as url:
+        with Connection(url) as connection:
+            named = {"Host": connection.host, **TAKING, "Origin": "https://elsewhere.example"}
+            connection.send(request_bytes("GET", "/taken", named))
+            assert (await asyncio.to_thread(connection.answer)).status == 403
+    assert not house.takers.echoes
