@@ -11,10 +11,12 @@ from typing import Any
 from gateway.faces.aws.face import wrong_service
 from gateway.faces.callers import Callers
 from gateway.faces.json import documenting
+from gateway.faces.json.counting import check_parts
 from gateway.faces.json.documenting import About
 from gateway.faces.json.endpoints import Endpoint
 from gateway.faces.json.face import JsonFace, Manner
 from gateway.faces.json.parameters import unquoted
+from gateway.faces.json.refusals import Error
 from gateway.faces.requests import Request, Response
 from gateway.faces.rest import (
     archives,
@@ -26,8 +28,6 @@ from gateway.faces.rest import (
     refusals,
     schedules,
 )
-from gateway.faces.rest.counting import check_parts
-from gateway.faces.rest.words import Error
 from gateway.operations.engine import Engine
 from protocol import other_services
 from protocol.routing import Found

@@ -8,9 +8,10 @@ from typing import Annotated
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
 from gateway.faces.json.endpoints import PAGED, Answer, Answered, Call, Endpoint, next_page
-from gateway.faces.rest.messages import JsonMessage, MessageId, MessagePath
+from gateway.faces.json.message_members import BIGGEST_ID, JsonMessage, MessageId
+from gateway.faces.rest.messages import MessagePath
 from gateway.faces.rest.queues import EXAMPLE, ArchiveDays, QueuePath, QueueShown, queue_of, shown
-from gateway.faces.rest.words import BIGGEST_ID, QueueName
+from gateway.faces.rest.words import QueueName
 from gateway.operations.access import SEND, find_own_queue
 from gateway.operations.limits import LIMITS
 from gateway.operations.queues import archives

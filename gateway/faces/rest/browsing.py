@@ -10,7 +10,7 @@ import orjson
 from msgspec import Meta, Raw, Struct, structs
 
 from gateway.faces.json.endpoints import PAGED, Answer, Answered, Call, Endpoint, next_page
-from gateway.faces.rest.messages import MessageId
+from gateway.faces.json.message_members import MessageId
 from gateway.faces.rest.queues import QueuePath, queue_of
 from gateway.operations.limits import LIMITS
 from gateway.operations.queues import browsing

@@ -9,9 +9,9 @@ from urllib.parse import quote
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
 from gateway.faces.json.endpoints import PAGED, Answer, Answered, Call, Endpoint, next_page
-from gateway.faces.rest.messages import Delay, Headers, JsonMessage, MessageId
+from gateway.faces.json.message_members import BIGGEST_ID, Delay, Headers, JsonMessage, MessageId
 from gateway.faces.rest.queues import QueuePath, queue_of
-from gateway.faces.rest.words import BIGGEST_ID, QueueName
+from gateway.faces.rest.words import QueueName
 from gateway.operations.events import publishing, subscriptions
 from gateway.operations.events.publishing import Event
 from gateway.operations.events.subscriptions import SubscribeToEvents

@@ -7,10 +7,18 @@ from typing import Annotated, Any
 
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
+from gateway.faces.json.counting import SHORT
 from gateway.faces.json.endpoints import Answer, Answered, Call, Endpoint
-from gateway.faces.rest.counting import SHORT
+from gateway.faces.json.message_members import (
+    Delay,
+    FifoId,
+    Headers,
+    JsonMessage,
+    MessageId,
+    Timeout,
+)
 from gateway.faces.rest.queues import QueuePath, queue_of
-from gateway.faces.rest.words import BIGGEST_ID, QueueName
+from gateway.faces.rest.words import QueueName
 from gateway.operations.limits import LIMITS
 from gateway.operations.queues.finishing import change_by_number, finish_by_number
 from gateway.operations.queues.json_messages import (
@@ -30,51 +38,6 @@ from storage.model import Queue, Received, SentMessage
 _TAG = "messages"
 _MOST_SENT = LIMITS.sent_messages
 _ENTRIES_AT_ONCE = 16
-_HEADER_NAME = (
-    r"^(?!([Aa][Ww][Ss]|[Aa][Mm][Aa][Zz][Oo][Nn])\.)"
-    r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*$"
-)
-_FIFO_ID = "^[!-~]{1,128}$"
-
-HeaderName = Annotated[str, Meta(extra_json_schema={"pattern": _HEADER_NAME, "maxLength": 256})]
-Headers = Annotated[
-    dict[HeaderName, Raw],
-    Meta(
-        description="Anything about the message, as JSON. SQS receivers see each header as a "
-        "message attribute: strings as String, numbers as Number, the rest as String.boolean, "
-        "String.null and String.json.",
-        extra_json_schema={"maxProperties": LIMITS.headers},
-    ),
-]
-JsonMessage = Annotated[
-    Raw, Meta(description="Any JSON value. SQS receivers get its text, as you wrote it.")
-]
-MessageId = Annotated[
-    int,
-    Meta(
-        ge=1,
-        le=BIGGEST_ID,
-        description="Of a message; unique in its queue.",
-        examples=[1042],
-    ),
-]
-Delay = Annotated[
-    int,
-    Meta(
-        ge=0,
-        le=LIMITS.delay_seconds,
-        description="Seconds until the message becomes visible. Absent or null: the queue's.",
-    ),
-]
-FifoId = Annotated[str, Meta(extra_json_schema={"pattern": _FIFO_ID, "maxLength": 128})]
-Timeout = Annotated[
-    int,
-    Meta(
-        ge=0,
-        le=LIMITS.visibility_timeout_seconds,
-        description="Seconds for which others do not see what you receive.",
-    ),
-]
 
 
 class NewMessage(Struct, forbid_unknown_fields=True):

@@ -9,8 +9,8 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType, field
 
+from gateway.faces.json.message_members import Delay, FifoId, Headers, JsonMessage, MessageId
 from gateway.faces.rest.events import Copy, RoutingKey
-from gateway.faces.rest.messages import Delay, FifoId, Headers, JsonMessage, MessageId
 from gateway.faces.rest.words import QueueName
 from gateway.operations.schedules import specs, targets
 from gateway.operations.schedules.reading import View

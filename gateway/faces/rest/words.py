@@ -1,10 +1,10 @@
-"""What is said all over the native API: names of queues, and refusals."""
+"""What is said all over the native API: names of queues."""
 
 from __future__ import annotations
 
 from typing import Annotated
 
-from msgspec import Meta, Struct
+from msgspec import Meta
 
 QUEUE_NAME_PATTERN = r"^([A-Za-z0-9_-]{1,80}|[A-Za-z0-9_-]{1,75}\.fifo)$"
 """What a queue may be called (docs/contract/sqs.md 2.1)."""
@@ -18,13 +18,3 @@ QueueName = Annotated[
     ),
 ]
 """A queue in a path or a body. Documented, not checked: what none can be called does not exist."""
-
-
-BIGGEST_ID = (1 << 63) - 1
-"""Ids of messages, archived ones and positions are bigints."""
-
-
-class Error(Struct):
-    """Why a request was refused. The text says what to change."""
-
-    error: str

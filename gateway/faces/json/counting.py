@@ -24,6 +24,7 @@ class _Part(Struct):
     """What of an entry may be long: these are skipped, not decoded."""
 
     message: Raw = Raw(b"")
+    payload: Raw = Raw(b"")
     headers: Raw = Raw(b"")
     target: Raw = Raw(b"")
 
@@ -82,7 +83,7 @@ def _note(part: bytes, headers: list[bytes], *, is_target: bool = False) -> int:
     if part[:SHORT].lstrip()[:1] != b"{":
         return 0
     found = _part.decode(part)
-    size = memoryview(found.message).nbytes
+    size = memoryview(found.message).nbytes + memoryview(found.payload).nbytes
     if found.headers:
         headers.append(bytes(found.headers))
         size += len(headers[-1])

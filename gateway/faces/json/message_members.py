@@ -1,0 +1,57 @@
+"""What a message is made of, on faces of JSON: the same members mean the same on all of them."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from msgspec import Meta, Raw
+
+from gateway.operations.limits import LIMITS
+
+BIGGEST_ID = (1 << 63) - 1
+"""Ids of messages, archived ones and positions are bigints."""
+_HEADER_NAME = (
+    r"^(?!([Aa][Ww][Ss]|[Aa][Mm][Aa][Zz][Oo][Nn])\.)"
+    r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*$"
+)
+_FIFO_ID = "^[!-~]{1,128}$"
+
+HeaderName = Annotated[str, Meta(extra_json_schema={"pattern": _HEADER_NAME, "maxLength": 256})]
+Headers = Annotated[
+    dict[HeaderName, Raw],
+    Meta(
+        description="Anything about the message, as JSON. SQS receivers see each header as a "
+        "message attribute: strings as String, numbers as Number, the rest as String.boolean, "
+        "String.null and String.json.",
+        extra_json_schema={"maxProperties": LIMITS.headers},
+    ),
+]
+JsonMessage = Annotated[
+    Raw, Meta(description="Any JSON value. SQS receivers get its text, as you wrote it.")
+]
+MessageId = Annotated[
+    int,
+    Meta(
+        ge=1,
+        le=BIGGEST_ID,
+        description="Of a message; unique in its queue.",
+        examples=[1042],
+    ),
+]
+Delay = Annotated[
+    int,
+    Meta(
+        ge=0,
+        le=LIMITS.delay_seconds,
+        description="Seconds until the message becomes visible. Absent or null: the queue's.",
+    ),
+]
+FifoId = Annotated[str, Meta(extra_json_schema={"pattern": _FIFO_ID, "maxLength": 128})]
+Timeout = Annotated[
+    int,
+    Meta(
+        ge=0,
+        le=LIMITS.visibility_timeout_seconds,
+        description="Seconds for which others do not see what you receive.",
+    ),
+]
