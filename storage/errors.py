@@ -342,6 +342,15 @@ class UnknownAction(Rejected):
     kind = Kind.UNKNOWN
 
 
+class UnrecognizedClient(Rejected):
+    """What looks like a key of ours and is none: it is wrong, or revoked, or has expired."""
+
+    kind = Kind.FORBIDDEN
+
+    def __init__(self) -> None:
+        super().__init__("The key is none of this gateway's: it is wrong, revoked or expired.")
+
+
 class AccessDenied(Rejected):
     """No credentials where some are needed, or not this caller's."""
 

@@ -127,6 +127,13 @@ class Settings:
         ),
         "Which account an access key belongs to.",
     )
+    api_key: str | None = setting(
+        None,
+        Kind("printable text that does not begin with qg_", texts.parse_api_key),
+        "The simple queue and the text face want it, or a key of `queuegate keys`. Unset: nothing.",
+        names="QUEUEGATE_API_KEY API_KEY",
+        secret=True,
+    )
     default_visibility_timeout_seconds: int = setting(
         30,
         number(0, 43_200),

@@ -212,6 +212,14 @@ def format_accounts(accounts: Mapping[str, str]) -> str:
     return ",".join(f"{key}={account}" for key, account in accounts.items())
 
 
+def parse_api_key(text: str) -> str:
+    """A key that can be sent in a header, and is none of those that the database has."""
+    key = text.strip()
+    if not key or len(key) > 4096 or not key.isprintable() or key.startswith("qg_"):
+        raise BadValue
+    return key
+
+
 def parse_auth(text: str) -> str:
     """none or presence; sigv4 is refused by name, for quietly checking less would be a hole."""
     word = text.strip().lower()

@@ -3,10 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from enum import Enum, auto
 from typing import Protocol
 
 from gateway.faces.requests import Request
 from gateway.operations.caller import Caller
+
+
+class Wants(Enum):
+    """What a face wants of those who ask it.
+
+    A key comes in X-Api-Key, api-key, Authorization: Bearer, or the parameter ``api_key`` where a
+    face hands that on, for browsers, whose EventSource sends no headers. One that looks like ours
+    must be ours, on every face: its account is theirs.
+    """
+
+    CREDENTIALS = auto()
+    """What QUEUEGATE_AUTH says: as AWS, with a signature or anything in its place."""
+    KEY = auto()
+    """QUEUEGATE_API_KEY, where it is set, or a key of ours. Otherwise nothing."""
+    NAME = auto()
+    """Nothing. Whatever is shown names the producer, whose rate may be limited."""
 
 
 class Callers(Protocol):
@@ -23,12 +40,14 @@ class Callers(Protocol):
         resource: str = "",
         *,
         may_be_anonymous: bool = False,
+        wants: Wants = Wants.CREDENTIALS,
     ) -> Caller:
         """The caller of a request that was read to its end, or of a page's before its body.
 
         ``params`` are where a presigned request has its credentials: its query, with its form where
-        there is one. Raises AccessDenied when credentials are needed and absent, with the name of
-        the resource, and IncompleteSignature for those that cannot be read.
+        there is one. Raises AccessDenied when credentials are needed and absent or not the ones
+        that are wanted, with the name of the resource, UnrecognizedClient for a key that is none of
+        ours, and IncompleteSignature for what cannot be read.
         """
 
     def fast_caller(

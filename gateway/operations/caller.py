@@ -3,6 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
+
+
+class Producer(NamedTuple):
+    """Whose requests count together where their rate is limited (``operations.rates``)."""
+
+    producer_id: str
+    """Of a key of ours its number; of others a hash of what they call themselves, which nobody can
+    read it from."""
+    name: str = ""
+    """Of a key of ours, for people and metrics."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +30,8 @@ class Caller:
     is_anonymous: bool = False
     """The request carried no credentials: SNS asks for some on a few actions."""
     access_key: str = ""
+    producer: Producer | None = None
+    """None: its rate is not limited."""
 
     @property
     def user_name(self) -> str:

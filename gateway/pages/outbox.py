@@ -23,7 +23,7 @@ from gateway.operations.topics import outbox, sms
 from gateway.pages.answers import json_answer
 from protocol.names import invalid_characters
 from protocol.scheduler_target_shapes import SERVICES, UNIVERSAL
-from storage.errors import AccessDenied, Rejected, Unavailable
+from storage.errors import AccessDenied, Rejected, Unavailable, UnrecognizedClient
 from storage.topics.outbox import OutboxFilter, OutboxMessage
 
 if TYPE_CHECKING:
@@ -74,6 +74,8 @@ class _Pages:
                 return await handler(request, caller)
             except AccessDenied:
                 return _error(_SIGN_IN, 403)
+            except UnrecognizedClient as refusal:
+                return _error(str(refusal), 403)
             except (_BadRequest, Rejected) as bad:
                 return _error(str(bad), 400)
             except Unavailable as error:

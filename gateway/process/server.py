@@ -106,6 +106,7 @@ async def run(
             accounts=settings.accounts,
             account_id=settings.account_id,
             region=settings.region,
+            api_key=settings.api_key,
         )
         aws = AwsFace(engine, authenticator, _bindings(tracing))
         engine.series.traffic = _traffic(settings)

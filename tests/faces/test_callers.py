@@ -6,10 +6,11 @@ from collections.abc import Mapping
 
 import pytest
 
+from gateway.faces.callers import Wants
 from gateway.faces.requests import Request
 from gateway.http.auth import Authenticator
 from gateway.operations.caller import Caller
-from storage.errors import AccessDenied, IncompleteSignature
+from storage.errors import AccessDenied, IncompleteSignature, UnrecognizedClient
 from tests.faces.clients import authorization
 
 
@@ -78,3 +79,90 @@ def test_a_presigned_query_needs_all_its_parts(name: str) -> None:
         _caller("", params)
     with pytest.raises((AccessDenied, IncompleteSignature)):
         _caller("", {name: PRESIGNED[name]})
+
+
+def _shown(
+    wants: Wants,
+    headers: Mapping[str, str],
+    *,
+    api_key: str | None = None,
+    public: bool = False,
+) -> Caller:
+    """The caller with these headers, on a face that wants that."""
+    callers = Authenticator(mode="none", accounts={}, account_id="7", region="r", api_key=api_key)
+    request = Request("GET", "/", b"", headers, b"", "", "", "1")
+    return callers.caller(request, {}, may_be_anonymous=public, wants=wants)
+
+
+@pytest.mark.parametrize("wants", Wants)
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"authorization": "Bearer qg_1_x"},
+        {"authorization": "bEARER  qg_1_x"},
+        {"x-api-key": "qg_1_x"},
+        {"api-key": "qg_"},
+        {"x-api-key": "other", "authorization": "Bearer qg_1_x"},
+    ],
+)
+def test_what_looks_like_a_key_of_ours_must_be_one(wants: Wants, headers: dict[str, str]) -> None:
+    with pytest.raises(UnrecognizedClient):
+        _shown(wants, headers)
+    with pytest.raises(UnrecognizedClient):
+        _shown(wants, headers, public=True)
+
+
+KEY = "the key é"
+"""As it is configured."""
+SENT = KEY.encode().decode("latin-1")
+"""As its bytes read in a header."""
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [{"api-key": SENT}, {"x-api-key": SENT}, {"authorization": f"Bearer {SENT}"}],
+)
+def test_the_key_of_the_gateway_opens_faces_that_want_it(headers: dict[str, str]) -> None:
+    assert _shown(Wants.KEY, headers, api_key=KEY) == Caller("7", "r", "7")
+
+
+@pytest.mark.parametrize("shown", ["", "x", KEY, SENT + "x", SENT[:-1], SENT * 1000, "\x00\xff"])
+def test_nothing_else_does(shown: str) -> None:
+    for name in ("api-key", "x-api-key", "authorization"):
+        with pytest.raises(AccessDenied):
+            _shown(Wants.KEY, {name: shown}, api_key=KEY)
+        _shown(Wants.KEY, {name: shown})
+        _shown(Wants.KEY, {name: shown}, api_key=KEY, public=True)
+
+
+def test_a_signature_is_no_key() -> None:
+    signed = {"authorization": authorization("222222222222")}
+    with pytest.raises(AccessDenied):
+        _shown(Wants.KEY, signed, api_key=KEY)
+    assert _shown(Wants.KEY, signed).account_id == "222222222222"
+
+
+def test_whatever_is_shown_names_a_producer() -> None:
+    def named(name: str = "other", value: str = "") -> str:
+        producer = _shown(Wants.NAME, {name: value}).producer
+        assert producer is not None
+        return producer.producer_id
+
+    one = named("x-api-key", "one")
+    assert one == named("api-key", "one") == named("authorization", "Bearer one")
+    others = {named(), named("x-api-key", "two"), named("authorization", "Basic one")}
+    assert len({one, *others}) == 4
+    assert "one" not in one
+    signed = authorization("222222222222")
+    other_signature = signed.replace("Signature=0", "Signature=1")
+    assert named("authorization", signed) == named("authorization", other_signature)
+
+
+def test_a_browser_names_one_in_its_query() -> None:
+    callers = Authenticator(mode="none", accounts={}, account_id="7", region="r")
+    request = Request("GET", "/", b"", {}, b"", "", "", "1")
+    for text in ("one", "é\ud800"):
+        named = callers.caller(request, {"api_key": text}, wants=Wants.NAME).producer
+        assert named is not None
+    with pytest.raises(UnrecognizedClient):
+        callers.caller(request, {"api_key": "qg_1_x"}, wants=Wants.NAME)

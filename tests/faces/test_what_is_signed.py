@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, cast
 import pytest
 
 from gateway.faces.aws.face import AwsFace
+from gateway.faces.callers import Wants
 from gateway.faces.requests import Request
 from gateway.http.admission import Admission
 from gateway.http.app import App, Options
@@ -52,11 +53,12 @@ class Recorder:
         resource: str = "",
         *,
         may_be_anonymous: bool = False,
+        wants: Wants = Wants.CREDENTIALS,
     ) -> Caller:
         headers = list(request.raw_headers)
         query = request.query.decode()
         self.asked.append(Signed(request.method, request.raw_path, query, headers, request.body))
-        raise AccessDenied(f"{len(params)} {resource} {may_be_anonymous}")
+        raise AccessDenied(f"{len(params)} {resource} {may_be_anonymous} {wants}")
 
     def fast_caller(self, authorization: bytes, service: str, data: bytes, end: int) -> None:
         head = RequestHeads().parse(data[:end])
@@ -77,7 +79,7 @@ class Door:
         )
         admission = Admission(listens_on=["127.0.0.1"])
         aws = AwsFace(engine, self.recorder, {})
-        settings = SimpleNamespace(base_url=None, region="r")
+        settings = SimpleNamespace(base_url=None, region="r", faces=("rest", "aws"))
         faces = entrances(aws, cast(Any, settings), cast(Any, None))
         self._app = App(faces, series, admission, Options(None, None, 10_000, access_log=False))
         self._fast_path = FastPath(aws, self.recorder, admission, access_log=False)

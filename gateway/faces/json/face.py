@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct, structs
 
-from gateway.faces.callers import Callers
+from gateway.faces.callers import Callers, Wants
 from gateway.faces.face import DOCUMENT
 from gateway.faces.json import whole_numbers
 from gateway.faces.json.documenting import About, openapi_document
@@ -62,6 +62,7 @@ class Manner:
     """The body with that text, of ``about.error``."""
     sign_in: str
     """What is said to who has no credentials."""
+    wants: Wants = Wants.CREDENTIALS
     check_body: Callable[[bytes], Generator[None, None, None]] = json_wire.count_values
     """Refuses a body that holds more than anybody means, before an object is made for each part of
     it: Rejected, or Malformed. Others have their turn where it yields."""
@@ -171,7 +172,9 @@ class JsonFace:
 
     def _caller(self, request: Request, *, is_public: bool) -> Caller:
         try:
-            return self._callers.caller(request, {}, may_be_anonymous=is_public)
+            return self._callers.caller(
+                request, {}, may_be_anonymous=is_public, wants=self._manner.wants
+            )
         except AccessDenied:
             raise AccessDenied(self._manner.sign_in) from None
 
