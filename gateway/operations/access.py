@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NewType, Protocol
 
+from gateway.operations.queues.public_ids import number_of, public_id
 from protocol import arns, names
 from protocol.arns import Arn
 from storage.errors import AccessDenied, QueueDoesNotExist
@@ -93,6 +94,20 @@ async def find_own_queue(engine: Engine, caller: Caller, right: str, name: str) 
     check_right(engine, caller, right, arns.queue_arn(region, account_id, found_name))
     if queue is None:
         raise QueueDoesNotExist(name)
+    return queue
+
+
+async def find_queue_by_id(engine: Engine, caller: Caller, right: str, queue_id: str) -> Queue:
+    """The caller's queue with that public id, in whatever region.
+
+    Raises QueueDoesNotExist and AccessDenied.
+    """
+    number = number_of(queue_id)
+    queue = None if number is None else await engine.queues.find_by_id(number)
+    if queue is None or queue.account_id != caller.account_id or public_id(queue) != queue_id:
+        check_right(engine, caller, right, own_arn(caller, right, "*"))
+        raise QueueDoesNotExist
+    check_right(engine, caller, right, queue.arn)
     return queue
 
 

@@ -23,6 +23,13 @@ class Limits:
     listed: int = 1_000
     """Things on one page."""
 
+    # Queues
+    title_length: int = 200
+    """Characters of what an owner calls a queue."""
+    queue_size: int = 2_147_483_647
+    deliveries: int = 1_000
+    """Before a message goes to a dead-letter queue."""
+
     # Messages
     message_bytes: int = 1_048_576
     nesting_levels: int = 500

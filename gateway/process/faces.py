@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def entrances(aws: AwsFace, settings: Settings, metrics: Metrics) -> tuple[Entrance, ...]:
-    """Pages for operators, the native API, and AWS, which has every other path.
+    """Pages for operators, faces below a prefix, and AWS, which has every other path.
 
     Who asks a face that is off is told so; the pages are always there.
     """
@@ -35,6 +35,11 @@ def entrances(aws: AwsFace, settings: Settings, metrics: Metrics) -> tuple[Entra
 
         return rest_face(engine, callers)
 
+    def make_simple() -> Face:
+        from gateway.faces.simple.api import simple_face
+
+        return simple_face(engine, callers)
+
     page_entrance = Entrance(
         make_pages,
         prefixes=paths.PREFIXES,
@@ -45,6 +50,7 @@ def entrances(aws: AwsFace, settings: Settings, metrics: Metrics) -> tuple[Entra
     )
     faces = {
         "rest": Entrance.below("/v1", make_rest),
+        "simple": Entrance.below("/api", make_simple),
         "aws": Entrance(lambda: aws, prefixes=("",), label=lambda _: "/", is_visit=is_link_of_sns),
     }
     for name, entrance in faces.items():

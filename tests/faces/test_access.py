@@ -1,5 +1,5 @@
 """No operation is reached by somebody who may not: every action of every service, every endpoint of
-the native API."""
+every face of JSON."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ import pytest
 
 from gateway.faces.json.endpoints import Endpoint
 from gateway.faces.rest.api import ENDPOINTS
+from gateway.faces.simple.api import ENDPOINTS as SIMPLE
 from protocol.scheduler_shapes import SCHEDULER
 from protocol.sns_shapes import SNS
 from protocol.sqs_shapes import SQS
@@ -243,7 +244,10 @@ def _things(server: Denying, account: str) -> dict[str, str]:
     ask("POST", "/v1/queues/kept/messages", {"message": 2})
     made = ask("POST", "/v1/events/a.%23/subscriptions", {"queue_name": "kept"})
     ask("POST", "/v1/schedules", {"name": "nightly", **_YEARLY})
-    return {"archived": str(sent), "subscription": made["id"]}
+    [kept] = ask("GET", "/api/queues?prefix=kept")["queues"]
+    queue_id = kept["queue_id"]
+    held = ask("POST", f"/api/queues/{queue_id}/messages", {"data": "3"})["message_id"]
+    return {"archived": str(sent), "subscription": made["id"], "queue": queue_id, "held": held}
 
 
 _YEARLY = {"cron": "0 0 1 1 *", "target": {"kind": "queue", "queue_name": "kept", "message": 1}}
@@ -322,8 +326,8 @@ def test_no_action_of_the_scheduler_is_reached(world: World, action: str) -> Non
 
 @pytest.mark.parametrize(
     "endpoint",
-    [one for one in ENDPOINTS if one.name not in _NOBODYS],
-    ids=lambda endpoint: endpoint.name,
+    [one for one in (*ENDPOINTS, *SIMPLE) if one.name not in _NOBODYS],
+    ids=lambda endpoint: f"{endpoint.path.split('/')[1]}-{endpoint.name}",
 )
 def test_no_endpoint_is_reached(world: World, endpoint: Endpoint) -> None:
     things = world.things
@@ -332,6 +336,8 @@ def test_no_endpoint_is_reached(world: World, endpoint: Endpoint) -> None:
         "id": things["subscription" if "events" in endpoint.path else "archived"],
         "pattern": "a.%23",
         "routing_key": "a.b",
+        "queue_id": things["queue"],
+        "message_id": things["held"],
     }
     body = endpoint.example
     if isinstance(body, dict) and "examples" in body:
@@ -339,7 +345,7 @@ def test_no_endpoint_is_reached(world: World, endpoint: Endpoint) -> None:
     with Refused(world, endpoint.right):
         target = endpoint.path.format(**named)
         status, told = _ask(world.server.url, DENIED, endpoint.method, target, body)
-    assert (status, [*told]) == (403, ["error"])
+    assert (status, "error" in told) == (403, True)
 
 
 def test_what_follows_a_link_needs_its_token_alone(world: World) -> None:

@@ -11,13 +11,14 @@ _ACCESS = "gateway/operations/access.py"
 # What the caches of queues and topics are asked. `live_queues` looks again at a queue that was
 # found; storage is nobody's to import but for operations (test_imports.py).
 _FINDS = {
-    "queues": {"find", "find_many", "cached", "by_url"},
+    "queues": {"find", "find_many", "find_by_id", "cached", "by_url"},
     "topics": {"find", "by_arn", "event_audience"},
 }
 # Where nobody asks for a queue or topic by name: what has it is what the caller was asked about.
 WITHOUT_A_CALLER = {
+    "gateway/operations/queues/dead_letters.py": "the dead-letter queue of a queue",
     "gateway/operations/queues/queues.py": "lists, whose right is another's",
-    "gateway/operations/queues/receiving.py": "the same queue again, and its dead-letter queue",
+    "gateway/operations/queues/receiving.py": "the same queue again",
     "gateway/operations/schedules/dispatch.py": "schedules that fire",
     "gateway/operations/topics/confirmations.py": "deliveries of a topic",
     "gateway/operations/topics/preparing.py": "copies for the queues of a topic",

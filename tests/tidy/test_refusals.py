@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from gateway.faces.aws import refusals as aws
-from gateway.faces.rest import refusals as rest
+from gateway.faces.json.refusals import status_of
 from storage.errors import Rejected
 from tests.tidy.source import product, suite
 
@@ -29,7 +29,7 @@ ALL = sorted(
 
 @pytest.mark.parametrize("refusal", ALL, ids=lambda refusal: refusal.__name__)
 def test_each_refusal_has_its_form_on_each_face(refusal: type[Rejected]) -> None:
-    assert 400 <= rest.status_of(refusal.__new__(refusal)) < 500
+    assert 400 <= status_of(refusal.__new__(refusal)) < 500
     for service, known in aws.ERRORS.items():
         assert aws.shape_of(service, refusal) in known
 

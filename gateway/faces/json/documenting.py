@@ -37,6 +37,8 @@ class About(NamedTuple):
     """What the header Authorization has to hold."""
     error: type[Struct]
     """The body of every refusal; its docstring is the description."""
+    needs_credentials: bool = True
+    """False: who has none is somebody, too."""
 
 
 def openapi_document(endpoints: Iterable[Endpoint], about: About) -> dict[str, Any]:
@@ -66,7 +68,7 @@ def openapi_document(endpoints: Iterable[Endpoint], about: About) -> dict[str, A
         "tags": [
             {"name": name, "description": text} for name, text in about.tags.items() if name in used
         ],
-        "security": [{"credentials": []}],
+        "security": [{"credentials": []}, *([] if about.needs_credentials else [{}])],
         "paths": paths,
         "components": {
             "schemas": _without_parameters(components, described),

@@ -16,7 +16,7 @@ from gateway.faces.json.documenting import About
 from gateway.faces.json.endpoints import Endpoint
 from gateway.faces.json.face import JsonFace, Manner
 from gateway.faces.json.parameters import unquoted
-from gateway.faces.json.refusals import Error
+from gateway.faces.json.refusals import Error, status_of
 from gateway.faces.requests import Request, Response
 from gateway.faces.rest import (
     archives,
@@ -87,7 +87,7 @@ def _refused(refusal: Rejected, found: Found[Endpoint] | None) -> tuple[int, str
     if isinstance(refusal, QueueDoesNotExist) and refusal.queue_name is None:
         # It was there a moment ago, under the name in the path.
         refusal.queue_name = _queue_asked(found)
-    return refusals.status_of(refusal), refusals.text_of(refusal)
+    return status_of(refusal), refusals.text_of(refusal)
 
 
 def _queue_asked(found: Found[Endpoint] | None) -> str | None:

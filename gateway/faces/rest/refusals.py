@@ -1,36 +1,8 @@
-"""The status of refusals on the native API, by kind. The text is the refusal's own."""
+"""What the native API says of refusals."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
-from storage.errors import (
-    Kind,
-    OverLimit,
-    QueueDoesNotExist,
-    Rejected,
-    ScheduleDoesNotExist,
-    ScheduleExists,
-)
-
-_STATUSES: Mapping[Kind, int] = {
-    Kind.ABSENT: 404,
-    Kind.BUSY: 409,
-    Kind.DISABLED: 409,
-    Kind.EXISTS: 409,
-    Kind.FORBIDDEN: 403,
-    Kind.INVALID: 400,
-    Kind.LIMIT: 409,
-    Kind.MALFORMED: 400,
-    Kind.TOO_LARGE: 413,
-    Kind.UNKNOWN: 404,
-    Kind.UNSUPPORTED: 400,
-}
-
-
-def status_of(refusal: Rejected) -> int:
-    """The status of a refusal. Of messages in flight there may be fewer in a moment."""
-    return 429 if isinstance(refusal, OverLimit) else _STATUSES[refusal.kind]
+from storage.errors import QueueDoesNotExist, Rejected, ScheduleDoesNotExist, ScheduleExists
 
 
 def text_of(refusal: Rejected) -> str:

@@ -1,15 +1,18 @@
-"""Which queue may be the dead-letter queue of which (docs/contract/sqs.md 2.10)."""
+"""Dead-letter queues: which queue may be whose (docs/contract/sqs.md 2.10), and which is."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from protocol import arns
-from storage.errors import DeadLetterQueueUnfit
+from protocol.errors import Malformed
+from storage.errors import DeadLetterQueueUnfit, QueueDoesNotExist
 from storage.queues import queues
 
 if TYPE_CHECKING:
+    from gateway.operations.engine import Engine
     from storage.database import Transaction
+    from storage.model import Queue
 
 
 async def check_dead_letter_queue(
@@ -32,3 +35,12 @@ async def check_dead_letter_queue(
         raise DeadLetterQueueUnfit("kind")
     if not queues.takes_dead_letters_of(queue, source_arn):
         raise DeadLetterQueueUnfit("forbidden")
+
+
+async def dead_letter_queue(engine: Engine, queue: Queue) -> Queue | None:
+    """The target of the queue's redrive policy, if it is (still) there."""
+    try:
+        arn = arns.parse_queue(queue.dead_letter_arn or "")
+        return await engine.queues.find(arn.account_id, arn.region, arn.resource)
+    except (Malformed, QueueDoesNotExist):
+        return None

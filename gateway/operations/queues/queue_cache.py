@@ -16,6 +16,8 @@ _LONGEST_URL = 512
 
 QueueName = tuple[str, str, str]
 """(account, region, name)."""
+_Key = QueueName | int
+"""A queue by its name, or by its number."""
 
 
 class QueueCache:
@@ -30,7 +32,7 @@ class QueueCache:
         self._by_name: dict[tuple[str, str, str], Queue] = {}
         self._by_id: dict[int, Queue] = {}
         self._accounts: dict[int, str] = {}
-        self._loading: dict[tuple[int, tuple[str, str, str]], asyncio.Future[Queue | None]] = {}
+        self._loading: dict[tuple[int, _Key], asyncio.Future[Queue | None]] = {}
         self.by_url: dict[tuple[str, str, str], Queue] = {}
         """(caller's account, caller's region, queue URL as written) -> queue, for the hot path."""
 
@@ -48,7 +50,12 @@ class QueueCache:
             raise QueueDoesNotExist
         return queue
 
-    async def _load(self, key: tuple[str, str, str]) -> Queue | None:
+    async def find_by_id(self, queue_id: int) -> Queue | None:
+        """The queue with that number; None: there is none."""
+        queue = self._by_id.get(queue_id)
+        return queue if queue is not None else await self._load(queue_id)
+
+    async def _load(self, key: _Key) -> Queue | None:
         """One load for all who ask at once, but never one that began before the last change."""
         loading = self._loading.get((self._epoch, key))
         if loading is not None:
@@ -75,10 +82,13 @@ class QueueCache:
         finally:
             del self._loading[place]
 
-    async def _fetch(self, key: tuple[str, str, str]) -> Queue | None:
+    async def _fetch(self, key: _Key) -> Queue | None:
         epoch = self._epoch
         async with self._database.transaction() as tx:
-            queue = await queues.find(tx, *key)
+            if isinstance(key, int):
+                queue = await queues.find_by_id(tx, key)
+            else:
+                queue = await queues.find(tx, *key)
         if queue is not None and epoch == self._epoch:
             self.keep(queue)
         return queue

@@ -55,8 +55,12 @@ class CreateQueue:
     """None: off for a new queue, and not compared with what an existing one does."""
     blocked_seconds: int = 0
     """How long the name of a deleted queue cannot be used again."""
-    has_priorities: bool = False
+    title: str | None = None
+    """As its owner calls it, where that is not its name."""
+    most_messages: int | None = None
     max_deliveries: int | None = None
+    has_priorities: bool = False
+    """These as in ``Queue``; an existing one is not compared with them."""
 
 
 class Created(NamedTuple):
@@ -93,6 +97,8 @@ async def create_queue(engine: Engine, caller: Caller, request: CreateQueue) -> 
         archiving.is_archiving,
         archiving.archive_days,
         engine.rules.default_visibility_timeout_seconds,
+        request.title,
+        most_messages=request.most_messages,
         has_priorities=request.has_priorities,
         max_deliveries=request.max_deliveries,
     )

@@ -11,8 +11,8 @@ from collections.abc import Coroutine
 from time import perf_counter
 from typing import TYPE_CHECKING
 
-from protocol import arns, envelopes
-from protocol.errors import Malformed
+from gateway.operations.queues.dead_letters import dead_letter_queue
+from protocol import envelopes
 from storage.errors import OverLimit, QueueDoesNotExist, Unavailable
 from storage.lanes import NOBODY, Reply
 from storage.model import UNSIGNED, Queue, Received
@@ -318,7 +318,7 @@ async def _move_to_dead_letter(
     shows. Not where the target would send it back: such queues hand it round (docs/contract/sqs.md
     2.10).
     """
-    target = await _dead_letter_queue(engine, queue)
+    target = await dead_letter_queue(engine, queue)
     if target is None:
         return []
     now = engine.clock.of(queue.account_id).now()
@@ -338,17 +338,8 @@ async def _move_to_dead_letter(
     else:
         # Its own notification may be on the way: ask the database whether the target is there.
         engine.queues.forget(target.queue_id)
-        return dead if await _dead_letter_queue(engine, queue) is not None else []
+        return dead if await dead_letter_queue(engine, queue) is not None else []
     return dead
-
-
-async def _dead_letter_queue(engine: Engine, queue: Queue) -> Queue | None:
-    """The target of the queue's redrive policy, if it is (still) there."""
-    try:
-        arn = arns.parse_queue(queue.dead_letter_arn or "")
-        return await engine.queues.find(arn.account_id, arn.region, arn.resource)
-    except (Malformed, QueueDoesNotExist):
-        return None
 
 
 async def release(engine: Engine, queue: Queue, received: list[Received]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Self
 
 from tests.faces.clients import authorization, new_account
 from tests.faces.connections import Answer, Connection, request_bytes
@@ -23,7 +23,7 @@ class Rest:
         self._local = threading.local()
         self._connections: list[Connection] = []
 
-    def __enter__(self) -> Rest:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:

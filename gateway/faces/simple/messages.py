@@ -1,0 +1,236 @@
+"""Messages of the simple face: enqueue, dequeue, acknowledge."""
+
+from __future__ import annotations
+
+import re
+from datetime import datetime, timedelta
+from typing import Annotated
+
+from msgspec import Meta, Struct
+
+from gateway.faces.json.endpoints import Answer, Answered, Call, Endpoint
+from gateway.faces.simple.queues import QueueId, QueuePath, queue_of
+from gateway.operations.limits import LIMITS
+from gateway.operations.queues.finishing import finish_by_number
+from gateway.operations.queues.receiving_many import ReceiveMany, receive_many
+from gateway.operations.queues.sending import Outgoing, send_all
+from gateway.operations.replies import answered
+from storage import model
+from storage.errors import ResourceNotFound
+from storage.model import Received, SentMessage
+
+_TAG = "messages"
+_NUMBER = re.compile("[1-9][0-9]{0,18}").fullmatch
+
+MessageId = Annotated[str, Meta(description="Of a message, in its queue.", examples=["1042"])]
+
+
+class NewMessage(Struct, forbid_unknown_fields=True):
+    """A message to enqueue."""
+
+    data: Annotated[str, Meta(description="Any text: nobody looks into it.")]
+
+
+class Enqueued(Struct):
+    """The id of the message."""
+
+    message_id: MessageId
+
+
+class DequeueQuery(Struct, forbid_unknown_fields=True):
+    """How many messages, and how patiently."""
+
+    limit: (
+        Annotated[
+            int,
+            Meta(
+                ge=1,
+                le=LIMITS.received_messages,
+                description="Answer up to so many messages, as a list.",
+            ),
+        ]
+        | None
+    ) = None
+    wait: (
+        Annotated[
+            int,
+            Meta(
+                ge=0,
+                le=LIMITS.receive_wait_seconds,
+                description="Seconds to wait for a message. Absent: as the queue is set, normally "
+                "0.",
+            ),
+        ]
+        | None
+    ) = None
+
+
+class Message(Struct):
+    """The next message."""
+
+    message_id: MessageId
+    data: str
+    invisible_until: Annotated[
+        datetime, Meta(description="Then others get it, unless you acknowledge it.")
+    ]
+
+
+class Nothing(Struct):
+    """There is no message."""
+
+    message: None = None
+
+
+class BatchMessage(Message):
+    """One of several messages."""
+
+    delivery_count: Annotated[int, Meta(ge=1, description="How often it was delivered.")]
+
+
+class Batch(Struct):
+    """The next messages, maybe none."""
+
+    messages: list[BatchMessage]
+
+
+class MessagePath(Struct, forbid_unknown_fields=True):
+    """Which message."""
+
+    queue_id: QueueId
+    message_id: MessageId
+
+
+class Acknowledged(Struct):
+    """The id of the message that was there."""
+
+    message_id: MessageId
+    deleted: bool
+
+
+async def _enqueue(call: Call) -> Answer:
+    queue = await queue_of(call)
+    new: NewMessage = call.body
+    outgoing = [Outgoing(model.NewMessage(new.data))]
+    sent: list[SentMessage] = await answered(
+        send_all, call.engine, call.caller, queue, outgoing, False
+    )
+    return Answer(201, Enqueued(str(sent[0].sequence)))
+
+
+async def _dequeue(call: Call) -> Answer:
+    queue = await queue_of(call)
+    query: DequeueQuery = call.query
+    request = ReceiveMany(query.limit or 1, None, query.wait)
+    received = await receive_many(call.engine, call.caller, queue, request)
+    hidden = timedelta(seconds=request.visibility_of(queue))
+    present = call.engine.clock.of(queue.account_id).instant()
+
+    def until(message: Received) -> datetime:
+        return (message.leased_at or present) + hidden
+
+    if query.limit is not None:
+        found = [
+            BatchMessage(str(one.sequence), one.body, until(one), one.receive_count)
+            for one in received
+        ]
+        return Answer(200, Batch(found))
+    if not received:
+        return Answer(200, Nothing())
+    [one] = received
+    return Answer(200, Message(str(one.sequence), one.body, until(one)))
+
+
+async def _acknowledge(call: Call) -> Answer:
+    queue = await queue_of(call)
+    message_id: str = call.path.message_id
+    numbers = [int(message_id)] if _NUMBER(message_id) else []
+    if not await finish_by_number(call.engine, call.caller, queue, numbers):
+        raise no_message(message_id)
+    return Answer(200, Acknowledged(message_id, True))
+
+
+def no_message(message_id: str) -> ResourceNotFound:
+    """The refusal of an id that the queue does not know (any more)."""
+    return ResourceNotFound(
+        f"The queue holds no message '{message_id[:_MOST_SHOWN]}': it was never there, was "
+        "acknowledged, or went to the dead-letter queue."
+    )
+
+
+_MOST_SHOWN = 60
+
+_THIS = {"queue_id": "$request.path.queue_id", "message_id": "$response.body#/message_id"}
+_FOUND = {"message_id": "1042", "data": "hello", "invisible_until": "2030-01-31T09:00:30Z"}
+
+ENDPOINTS: tuple[Endpoint, ...] = (
+    Endpoint(
+        "POST",
+        "/api/queues/{queue_id}/messages",
+        "enqueue",
+        "Enqueue a message",
+        "It is on disk when the answer comes. 429: the queue is full; try again later.",
+        _TAG,
+        _enqueue,
+        (
+            Answered(
+                201,
+                Enqueued,
+                "The message is enqueued.",
+                {"message_id": "1042"},
+                links={"acknowledge": _THIS},
+            ),
+        ),
+        refusals=(404, 429),
+        path_params=QueuePath,
+        carries_messages=True,
+        body=NewMessage,
+        example={"data": "hello"},
+        right="sqs:SendMessage",
+    ),
+    Endpoint(
+        "GET",
+        "/api/queues/{queue_id}/messages",
+        "dequeue",
+        "Dequeue the next message",
+        "Others do not see it until `invisible_until`; acknowledge it before. Without a message "
+        'the answer is `{"message": null}`. With `limit` the answer is a list, and says how '
+        "often each message was delivered. With `wait` the answer comes as soon as there is a "
+        "message. HEAD is not possible: asking hides messages.",
+        _TAG,
+        _dequeue,
+        (
+            Answered(
+                200,
+                (Message, Nothing, Batch),
+                "The message, or `message` null; `messages` of a batch.",
+                _FOUND,
+                links={"acknowledge": _THIS},
+            ),
+        ),
+        refusals=(404, 429),
+        path_params=QueuePath,
+        query=DequeueQuery,
+        is_safe=False,
+        may_wait=True,
+        right="sqs:ReceiveMessage",
+    ),
+    Endpoint(
+        "DELETE",
+        "/api/queues/{queue_id}/messages/{message_id}",
+        "acknowledge",
+        "Acknowledge a message",
+        "It is deleted. 404 when it is not there (any more).",
+        _TAG,
+        _acknowledge,
+        (
+            Answered(
+                200,
+                Acknowledged,
+                "The message is deleted.",
+                {"message_id": "1042", "deleted": True},
+            ),
+        ),
+        path_params=MessagePath,
+        right="sqs:DeleteMessage",
+    ),
+)

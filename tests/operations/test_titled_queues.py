@@ -1,0 +1,53 @@
+"""Queues that are called what their owners like, and their ids."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from gateway.operations import access
+from gateway.operations.queues.public_ids import number_of, public_id
+from gateway.operations.queues.queues import delete_queue
+from gateway.operations.queues.titled_queues import QueueTitleInvalid, TitledQueue, create_titled
+from storage.errors import QueueDoesNotExist
+from storage.model import Queue
+from tests.operations.conftest import World
+
+RIGHT = "sqs:GetQueueAttributes"
+
+
+async def _create(world: World, title: str = "orders") -> Queue:
+    request = TitledQueue(title, 30, most_messages=None, max_deliveries=None)
+    return await create_titled(world.engine, world.caller, request)
+
+
+async def test_creators_of_one_title_get_a_queue_each(world: World) -> None:
+    made = await asyncio.gather(*[_create(world) for _ in range(20)])
+    assert {queue.title for queue in made} == {"orders"}
+    assert len({queue.name for queue in made}) == len({queue.queue_id for queue in made}) == 20
+    assert sum(queue.name == "orders" for queue in made) == 1
+
+
+@pytest.mark.parametrize("title", ["", " ", "\t", "a\0", "\ud800", "x" * 201])
+async def test_titles_that_nobody_can_read(world: World, title: str) -> None:
+    with pytest.raises(QueueTitleInvalid):
+        await _create(world, title)
+
+
+async def test_an_id_finds_its_queue_and_no_other(world: World) -> None:
+    engine, caller = world.engine, world.caller
+    first, second = await _create(world), await _create(world)
+    for queue in (first, second):
+        # Once from the database, once from memory.
+        for _ in range(2):
+            found = await access.find_queue_by_id(engine, caller, RIGHT, public_id(queue))
+            assert found.queue_id == queue.queue_id
+    swapped = public_id(first)[:8] + public_id(second)[8:]
+    assert number_of(swapped) == first.queue_id
+    for queue_id in (swapped, public_id(first).upper(), public_id(first) + "\n", "7"):
+        with pytest.raises(QueueDoesNotExist):
+            await access.find_queue_by_id(engine, caller, RIGHT, queue_id)
+    await delete_queue(engine, caller, first)
+    with pytest.raises(QueueDoesNotExist):
+        await access.find_queue_by_id(engine, caller, RIGHT, public_id(first))
