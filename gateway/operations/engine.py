@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
+from gateway.operations.channels.consumers import Consumers
 from gateway.operations.limits import LIMITS, Limits
 from gateway.operations.queues.receipt_handles import ReceiptHandles
 from storage.errors import Unavailable
@@ -90,6 +91,8 @@ class Engine:
     lanes_of: dict[QueueKind, QueueLanes] = field(init=False)
     """By the kind of a queue."""
     receipts: ReceiptHandles = field(default_factory=ReceiptHandles)
+    consumers: Consumers = field(default_factory=Consumers)
+    """To whom this process pushes messages of channels."""
     limits: Limits = LIMITS
     authority: Authority | None = None
     """Who may do what (``operations.access``); None: everybody everything."""

@@ -52,6 +52,8 @@ def connect(engine: Engine) -> None:
     engine.wakeups.look = look
     engine.wakeups.on_queue_changed = queue_changed
     engine.wakeups.on_clock_moved = clock_moved
+    engine.wakeups.on_resumed = engine.consumers.resume
+    engine.wakeups.on_finished = engine.consumers.finished
     engine.wakeups.on_arrival_elsewhere = lambda queue_id: engine.standard.look_near((queue_id,))
 
 
@@ -62,6 +64,7 @@ def move_clocks(engine: Engine, stored: settings.StoredClock) -> None:
         engine.wakeups.on_schedules()
         engine.wakeups.on_deliveries()
         engine.wakeups.wake_all()
+        engine.consumers.go_on()
 
 
 async def _read_clock(engine: Engine) -> None:

@@ -19,7 +19,7 @@ import contextlib
 import logging
 import os
 import secrets
-from collections import deque
+from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from typing import Protocol
 
@@ -56,9 +56,10 @@ class Wakeups:
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        self._parked: dict[int, deque[Waiter]] = {}
+        self._parked: dict[int, OrderedDict[Waiter, None]] = {}
         self._arrivals: dict[int, int] = {}
-        self._process = f"{os.getpid():x}.{secrets.token_hex(4)}"
+        self.process = f"{os.getpid():x}.{secrets.token_hex(4)}"
+        """This process, as others know it."""
         self._peers: dict[str, float] = {}
         self._wanted_elsewhere: dict[int, float] = {}
         self._recent: dict[int, float] = {}
@@ -83,6 +84,10 @@ class Wakeups:
         """Told that a clock was moved, and which of all moves that was."""
         self._moves_known: dict[str, int] = {}
         self._clock_known = asyncio.Event()
+        self.on_resumed: Callable[[int, int], None] = lambda *_: None
+        """Told elsewhere: this consumer came back there, and which event it saw last."""
+        self.on_finished: Callable[[list[int]], object] = lambda _: None
+        """Told elsewhere: messages that this process may have pushed were acknowledged there."""
         self.on_arrival_elsewhere: Callable[[int], None] = lambda _: None
         self.look: Looker | None = None
 
@@ -96,21 +101,21 @@ class Wakeups:
         """Call ``waiter.wake()`` once when something may have become visible on the queue."""
         parked = self._parked.get(queue_id)
         if parked is None:
-            self._parked[queue_id] = deque((waiter,))
+            self._parked[queue_id] = parked = OrderedDict()
+            parked[waiter] = None
             if self._peers:
                 self._hint("W", queue_id, 1)
             loop = asyncio.get_running_loop()
             if self._looked_at.get(queue_id, 0.0) < loop.time() - _LOOK_SECONDS:
                 loop.call_later(_FIRST_LOOK_SECONDS, self._first_look, queue_id)
         else:
-            parked.append(waiter)
+            parked[waiter] = None
 
     def leave(self, queue_id: int, waiter: Waiter) -> None:
         """Take a waiter back that was not woken."""
         parked = self._parked.get(queue_id)
         if parked is not None:
-            with contextlib.suppress(ValueError):
-                parked.remove(waiter)
+            parked.pop(waiter, None)
             if not parked:
                 del self._parked[queue_id]
 
@@ -127,7 +132,7 @@ class Wakeups:
         parked = self._parked.get(queue_id)
         woken = 0
         while parked and woken < count:
-            parked.popleft().wake()
+            parked.popitem(last=False)[0].wake()
             woken += 1
         if parked is not None and not parked and self._parked.get(queue_id) is parked:
             del self._parked[queue_id]
@@ -172,6 +177,17 @@ class Wakeups:
         if self._peers:
             self._hint("D", 0, 1)
 
+    def resumed_here(self, consumer: int, last: int) -> None:
+        """A consumer of another process came back here, and saw its events up to ``last``."""
+        if self._peers:
+            self._hints.setdefault("R", {})[consumer] = last
+            self._send_soon()
+
+    def finished_here(self, sequence: int, process: str) -> None:
+        """A message that the other process pushed is no longer with its consumer."""
+        if process in self._peers:
+            self._hint("F", sequence, 1)
+
     def clock_known(self, moves: int) -> None:
         """We know where the clocks stand after so many moves."""
         if self._peers:
@@ -191,6 +207,9 @@ class Wakeups:
     def _hint(self, kind: str, number: int, count: int) -> None:
         hints = self._hints.setdefault(kind, {})
         hints[number] = hints.get(number, 0) + count
+        self._send_soon()
+
+    def _send_soon(self) -> None:
         if self._sending is None or self._sending.done():
             self._sending = asyncio.get_running_loop().create_task(self._send_hints())
 
@@ -216,18 +235,18 @@ class Wakeups:
             for number, count in numbers.items():
                 word = f"{number}:{count}"
                 if size + len(word) > PAYLOAD_BYTES:
-                    payloads.append(f"{self._process} {kind} {','.join(words)}")
+                    payloads.append(f"{self.process} {kind} {','.join(words)}")
                     words, size = [], 0
                 words.append(word)
                 size += len(word) + 1
-            payloads.append(f"{self._process} {kind} {','.join(words)}")
+            payloads.append(f"{self.process} {kind} {','.join(words)}")
         return payloads
 
     # Hearing
 
     def _heard(self, payload: str) -> None:
         sender, kind, rest = payload.split(" ", 2)
-        if sender == self._process:
+        if sender == self.process:
             return
         time = asyncio.get_running_loop().time()
         if sender != EVERYBODY:
@@ -259,12 +278,20 @@ class Wakeups:
             self.queue_changed(number)
         elif kind == "T":
             self.topic_changed(number)
-        elif kind == "D":
+        else:
+            self._tell(kind, number, count)
+
+    def _tell(self, kind: str, number: int, count: int) -> None:
+        if kind == "D":
             self.on_deliveries()
         elif kind == "S":
             self.on_schedules()
         elif kind == "C":
             self.on_clock_moved(count)
+        elif kind == "R":
+            self.on_resumed(number, count)
+        elif kind == "F":
+            self.on_finished([number])
 
     # Running
 
@@ -290,7 +317,7 @@ class Wakeups:
         self._lost.clear()
         notifications = await Notifications.open(self._database, self._heard, self._lost.set)
         try:
-            await notifications.send(f"{self._process} P 0:1")
+            await notifications.send(f"{self.process} P 0:1")
         except Unavailable:
             notifications.drop()
             raise

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from gateway.operations.channels.pushed_tokens import process_of, receipt_of
 from gateway.operations.queues.finishing import change_last, finish_last
 from gateway.operations.replies import answered
 from storage.errors import ReceiptHandleIsInvalid
@@ -15,6 +16,7 @@ from storage.errors import ReceiptHandleIsInvalid
 if TYPE_CHECKING:
     from gateway.operations.caller import Caller
     from gateway.operations.engine import Engine
+    from gateway.operations.replies import Reply
     from storage.model import Handle, Outcome, Queue, Received
 
 
@@ -23,15 +25,22 @@ def token_of(engine: Engine, channel: Queue, message: Received) -> str:
     return engine.receipts.handle_of(message, engine.clock.of(channel.account_id).seconds())
 
 
-async def acknowledge(
-    engine: Engine, caller: Caller, channel: Queue, tokens: Sequence[str]
-) -> list[Outcome]:
+def start_acknowledging(
+    engine: Engine, channel: Queue, tokens: Sequence[str], reply: Reply[list[Outcome]]
+) -> None:
     """Delete messages that were received; the outcomes of ``finish_last``.
 
     Raises ReceiptHandleIsInvalid, and then has changed nothing.
     """
     handles = _handles(engine, channel, tokens)
-    outcomes: list[Outcome] = await answered(finish_last, engine, channel, handles)
+    finish_last(engine, channel, handles, _Acknowledged(engine, tokens, handles, reply))
+
+
+async def acknowledge(
+    engine: Engine, caller: Caller, channel: Queue, tokens: Sequence[str]
+) -> list[Outcome]:
+    """The same, awaited."""
+    outcomes: list[Outcome] = await answered(start_acknowledging, engine, channel, tokens)
     return outcomes
 
 
@@ -40,14 +49,51 @@ async def give_back(
 ) -> list[Outcome]:
     """Let messages that were received be received again in so many seconds, 0: at once. That they
     were received still counts. Outcomes and what it raises are as of ``acknowledge``."""
-    return await change_last(engine, channel, _handles(engine, channel, tokens), delay_seconds)
+    handles = _handles(engine, channel, tokens)
+    outcomes = await change_last(engine, channel, handles, delay_seconds)
+    _tell(engine, tokens, handles)
+    return outcomes
+
+
+class _Acknowledged:
+    """Waits for a delete: whoever had the messages may get others."""
+
+    __slots__ = ("_engine", "_handles", "_reply", "_tokens", "failed")
+
+    def __init__(
+        self,
+        engine: Engine,
+        tokens: Sequence[str],
+        handles: list[Handle],
+        reply: Reply[list[Outcome]],
+    ) -> None:
+        self._engine = engine
+        self._tokens = tokens
+        self._handles = handles
+        self._reply = reply
+        self.failed = reply.failed
+
+    def done(self, outcomes: list[Outcome]) -> None:
+        self._reply.done(outcomes)
+        _tell(self._engine, self._tokens, self._handles)
+
+
+def _tell(engine: Engine, tokens: Sequence[str], handles: list[Handle]) -> None:
+    """Whatever became of the messages, who named them has them no longer: tell those that had them
+    pushed, here or in the process that a token names."""
+    processes = {
+        handle[2]: process_of(token) for handle, token in zip(handles, tokens, strict=True)
+    }
+    pushed = [sequence for sequence, process in processes.items() if process]
+    for sequence in engine.consumers.finished(pushed) if pushed else ():
+        engine.wakeups.finished_here(sequence, processes[sequence])
 
 
 def _handles(engine: Engine, channel: Queue, tokens: Sequence[str]) -> list[Handle]:
     now = engine.clock.of(channel.account_id).seconds()
     handles = []
     for token in tokens:
-        receipt = engine.receipts.read(channel, token, now)
+        receipt = engine.receipts.read(channel, receipt_of(token), now)
         if receipt is None:
             raise ReceiptHandleIsInvalid(token)
         handles.append(receipt.handle)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections.abc import Coroutine
 from time import perf_counter
 from typing import TYPE_CHECKING
@@ -84,6 +85,27 @@ class Receiving:
             self._deadline = asyncio.get_running_loop().time() + wait_seconds
         self._look()
 
+    def listen(self, seen: int | None = None) -> None:
+        """Wait for as long as it takes. ``seen``: nothing was left after so many arrivals
+        (``arrivals``); there is a look when there were more."""
+        self._deadline = math.inf
+        if seen is None:
+            self.wake()
+        else:
+            self._looked = perf_counter()
+            self._arrivals = seen
+            self._nothing()
+
+    @property
+    def queue(self) -> Queue:
+        """As it was at the last look."""
+        return self._queue
+
+    @property
+    def arrivals(self) -> int:
+        """How many arrivals the queue had seen before the last look."""
+        return self._arrivals
+
     def cancel(self) -> None:
         """The caller has gone: stop, and give back what a flush under way may still lease."""
         if self._done:
@@ -109,7 +131,9 @@ class Receiving:
         if self._done:
             return
         queue = self._queue
-        if self._engine.stopping or self._engine.queues.by_id(queue.queue_id) is queue:
+        if self._engine.stopping and self._deadline == math.inf:
+            self._finish([])
+        elif self._engine.stopping or self._engine.queues.by_id(queue.queue_id) is queue:
             self._look()
         else:
             spawn(self._look_anew())
@@ -234,7 +258,8 @@ class Receiving:
             return
         self._parked = True
         self._engine.wakeups.park(self._queue.queue_id, self)
-        self._timer = loop.call_at(self._deadline, self._expired)
+        if self._deadline < math.inf:
+            self._timer = loop.call_at(self._deadline, self._expired)
 
     def _expired(self) -> None:
         self._unpark()

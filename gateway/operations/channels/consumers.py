@@ -1,0 +1,424 @@
+"""Consumers to whom messages of a channel are pushed: how many each may hold, and what becomes of
+them when it goes.
+
+A consumer that waits is a parked receive and nothing else: no task, no timer, no statement. It has
+as many messages as its credit that it has not acknowledged and whose windows have not ended. The
+process that pushed a message hears of its acknowledgement, wherever that was, because the token
+names the process (``pushed_tokens``); a hint that is lost costs credit until the window ends.
+
+What was sent to a consumer that has gone is remembered until then: who resumes behind an event gets
+at once what was sent after it. Where the process that remembers has gone, too, the window decides.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import secrets
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from enum import Enum, auto
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from gateway.operations.channels.acknowledging import token_of
+from gateway.operations.channels.pushed_tokens import Event, event_id, pushed_token
+from gateway.operations.queues.receiving import Receiving, release, spawn
+from storage.errors import OverLimit, QueueDoesNotExist, Unavailable
+
+if TYPE_CHECKING:
+    from asyncio import TimerHandle
+
+    from gateway.operations.engine import Engine
+    from storage.model import Queue, Received
+
+_log = logging.getLogger("queuegate.channels")
+
+_MESSAGES_AT_ONCE = 10
+_BYTES_AT_ONCE = 1_048_576
+_AGAIN_SECONDS = 1.0
+_MOST_GONE = 10_000
+_NUMBER_BITS = 63
+
+
+class Pushed(NamedTuple):
+    """One message as it goes to a consumer."""
+
+    message: Received
+    event_id: str
+    token: str
+    """What it is acknowledged by."""
+
+
+class Ending(Enum):
+    """Why a consumer gets no more."""
+
+    DRAINING = auto()
+    """This gateway stops; another has the rest."""
+    RESUMED = auto()
+    """It came back on another connection."""
+    CHANNEL_GONE = auto()
+    FAILED = auto()
+
+
+class Outlet(Protocol):
+    """The wire to a consumer."""
+
+    def push(self, messages: list[Pushed]) -> list[int]:
+        """Write messages; how many bytes were written at the end of each, since the beginning."""
+
+    def sent_bytes(self) -> float:
+        """How many of these have left the process."""
+
+    def beat(self) -> None:
+        """Show the peer that we are there, and hang up if it is not."""
+
+    def end(self, ending: Ending) -> None:
+        """Write a last word and close; the consumer has ended."""
+
+
+class _Nowhere:
+    """The outlet of who has gone."""
+
+    def push(self, messages: list[Pushed]) -> list[int]:
+        raise NotImplementedError
+
+    def sent_bytes(self) -> float:
+        return math.inf
+
+    def beat(self) -> None:
+        pass
+
+    def end(self, ending: Ending) -> None:
+        pass
+
+
+_NOWHERE = _Nowhere()
+
+
+class _Out(NamedTuple):
+    """A message that was sent and not acknowledged."""
+
+    consumer: Consumer
+    number: int
+    """Of its event."""
+    message: Received
+    """Without its body."""
+    until: datetime
+    """When the window ends, by the clock of the channel's account."""
+    end_bytes: int
+
+
+class Consumers:
+    """Those of one process, and those that have gone of whom something is still out."""
+
+    def __init__(self) -> None:
+        self._by_number: dict[int, Consumer] = {}
+        self._by_message: dict[int, _Out] = {}
+        self._gone: dict[Consumer, None] = {}
+        self._beats: list[dict[Consumer, None]] = [{}]
+        self._tick_seconds = 1.0
+        self._turn = 0
+        self._next = 0
+        self._timer: TimerHandle | None = None
+        self.pushed_count = 0
+
+    def beat_every(self, ticks: int, tick_seconds: float = 1.0) -> None:
+        """How far the beats of one heart are apart. Before the first begins."""
+        self._beats = [{} for _ in range(ticks)]
+        self._tick_seconds = tick_seconds
+
+    def find(self, number: int) -> Consumer | None:
+        """A consumer of this process; None also for one that has gone with nothing out."""
+        return self._by_number.get(number)
+
+    def add(self, consumer: Consumer) -> None:
+        """A consumer begins."""
+        self._by_number[consumer.number] = consumer
+        # They take turns, so that not all hearts beat in the same second.
+        consumer.bucket = self._next
+        self._beats[self._next][consumer] = None
+        self._next = (self._next + 1) % len(self._beats)
+        if self._timer is None:
+            self._start()
+
+    def remove(self, consumer: Consumer) -> None:
+        """It has ended; it can be resumed for as long as something is out."""
+        self._beats[consumer.bucket].pop(consumer, None)
+        self._gone[consumer] = None
+        self._forget(consumer)
+        if len(self._gone) > _MOST_GONE:
+            oldest = next(iter(self._gone))
+            oldest.forget_all()
+            self._forget(oldest)
+
+    def _forget(self, consumer: Consumer) -> None:
+        if not consumer.out:
+            self._gone.pop(consumer, None)
+            self._by_number.pop(consumer.number, None)
+
+    def sent(self, out: _Out) -> None:
+        """A message went out to one of them."""
+        sequence = out.message.sequence
+        before = self._by_message.get(sequence)
+        if before is not None:
+            # Its window ended, and so it was received again.
+            before.consumer.out.pop(sequence, None)
+        self._by_message[sequence] = out
+        self.pushed_count += 1
+
+    def finished(self, sequences: list[int]) -> list[int]:
+        """These messages are no longer with who had them: acknowledged, given back, or received by
+        somebody else; those that none of this process had."""
+        elsewhere = []
+        for sequence in sequences:
+            out = self._by_message.pop(sequence, None)
+            if out is None:
+                elsewhere.append(sequence)
+                continue
+            out.consumer.out.pop(sequence, None)
+            out.consumer.go_on()
+        return elsewhere
+
+    def drop(self, out: _Out) -> None:
+        """The same of one message, by whoever sent it out."""
+        sequence = out.message.sequence
+        if self._by_message.get(sequence) is out:
+            del self._by_message[sequence]
+
+    def resume(self, number: int, last: int) -> None:
+        """A consumer came back that has seen events up to ``last``: what was sent to it after that
+        is there again at once."""
+        consumer = self._by_number.get(number)
+        if consumer is not None:
+            consumer.end(Ending.RESUMED, last)
+
+    def go_on(self) -> None:
+        """The clock was moved: windows may have ended."""
+        for consumer in [*self._by_number.values()]:
+            consumer.go_on()
+
+    def _start(self) -> None:
+        self._timer = asyncio.get_running_loop().call_later(self._tick_seconds, self._tick)
+
+    def _tick(self) -> None:
+        """A part of the hearts beats; the others have their seconds."""
+        self._timer = None
+        self._turn = (self._turn + 1) % len(self._beats)
+        for consumer in [*self._beats[self._turn]]:
+            consumer.outlet.beat()
+        for consumer in [*self._gone]:
+            consumer.forget_ended()
+            self._forget(consumer)
+        if self._by_number:
+            self._start()
+
+
+class Consumer:
+    """One connection to which messages of a channel go. It is what its receives reply to."""
+
+    __slots__ = (
+        "_at_once",
+        "_channel",
+        "_engine",
+        "_events",
+        "_has_ended",
+        "_is_paused",
+        "_limit",
+        "_receiving",
+        "_seen",
+        "_timer",
+        "bucket",
+        "credit",
+        "number",
+        "out",
+        "outlet",
+    )
+
+    def __init__(self, engine: Engine, channel: Queue, outlet: Outlet, credit: int) -> None:
+        self._engine = engine
+        self._channel = channel
+        self.outlet = outlet
+        self.credit = credit
+        """How many messages may be out: sent, not acknowledged, and within their windows."""
+        self.number = secrets.randbits(_NUMBER_BITS)
+        self.bucket = 0
+        self.out: dict[int, _Out] = {}
+        """By the number of the message, the oldest event first."""
+        self._events = 0
+        self._at_once = _MESSAGES_AT_ONCE
+        self._limit = 0
+        self._receiving: Receiving | None = None
+        self._seen: int | None = None
+        self._timer: TimerHandle | None = None
+        self._is_paused = False
+        self._has_ended = False
+
+    @property
+    def channel(self) -> Queue:
+        """As it was at the last look."""
+        return self._channel
+
+    def open(self, resumed: Event | None = None) -> None:
+        """Begin; behind that event, if it had one before."""
+        self._engine.consumers.add(self)
+        if resumed is not None:
+            self._resume(resumed)
+        self.go_on()
+
+    def _resume(self, event: Event) -> None:
+        if event.process != self._engine.wakeups.process:
+            self._engine.wakeups.resumed_here(event.consumer, event.number)
+            return
+        before = self._engine.consumers.find(event.consumer)
+        if before is not None and before.channel.queue_id == self._channel.queue_id:
+            before.end(Ending.RESUMED, event.number)
+
+    def pause(self) -> None:
+        """The consumer does not read: receive nothing more for it."""
+        self._is_paused = True
+        self._stop_receiving()
+
+    def resume(self) -> None:
+        """It reads again."""
+        self._is_paused = False
+        self.go_on()
+
+    def set_credit(self, credit: int) -> None:
+        """So many messages may be out from now on; 0: no more come."""
+        self.credit = credit
+        if credit <= len(self.out):
+            self._stop_receiving()
+        self.go_on()
+
+    def go_on(self) -> None:
+        """Receive, if there is room and nothing is being received."""
+        if self._has_ended or self._is_paused or self._receiving is not None:
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if len(self.out) >= self.credit:
+            self.forget_ended()
+        room = self.credit - len(self.out)
+        if room <= 0:
+            self._wait_for_windows()
+        elif self._engine.series.traffic.is_full:
+            self._go_on_in(_AGAIN_SECONDS)
+        else:
+            self._receive(min(room, self._at_once))
+
+    def _receive(self, limit: int) -> None:
+        seconds = self._channel.visibility_timeout_seconds
+        self._limit = limit
+        self._receiving = receiving = Receiving(
+            self._engine, self._channel, limit=limit, visibility_seconds=seconds, reply=self
+        )
+        seen, self._seen = self._seen, None
+        receiving.listen(seen)
+
+    def _stop_receiving(self) -> None:
+        receiving, self._receiving = self._receiving, None
+        if receiving is not None:
+            receiving.cancel()
+
+    def _wait_for_windows(self) -> None:
+        """Nothing may be sent until something is acknowledged, or a window ends."""
+        if self.out:
+            left = min(out.until for out in self.out.values()) - self._now()
+            self._go_on_in(max(left.total_seconds(), 0.0) + 0.001)
+
+    def _now(self) -> datetime:
+        return self._engine.clock.of(self._channel.account_id).instant()
+
+    def _go_on_in(self, seconds: float) -> None:
+        self._timer = asyncio.get_running_loop().call_later(seconds, self.go_on)
+
+    # What a receive replies
+
+    def done(self, received: list[Received]) -> None:
+        """Send them. None: the gateway stops."""
+        receiving, self._receiving = self._receiving, None
+        if not received or receiving is None:
+            return
+        self._channel = channel = receiving.queue
+        if len(received) < self._limit:
+            self._seen = receiving.arrivals
+        biggest = max([len(one.body) for one in received])
+        self._at_once = max(1, min(_MESSAGES_AT_ONCE, _BYTES_AT_ONCE // (biggest + 1)))
+        pushed = [self._pushed(one) for one in received]
+        ends = self.outlet.push(pushed)
+        window = timedelta(seconds=channel.visibility_timeout_seconds)
+        first = self._events - len(received) + 1
+        for place, (message, end_bytes) in enumerate(zip(received, ends, strict=True)):
+            until = (message.leased_at or self._now()) + window
+            kept = message._replace(body="", attributes=None, system=None)
+            out = _Out(self, first + place, kept, until, end_bytes)
+            self._engine.consumers.sent(out)
+            self.out[message.sequence] = out
+        self.go_on()
+
+    def _pushed(self, message: Received) -> Pushed:
+        self._events += 1
+        process = self._engine.wakeups.process
+        token = pushed_token(token_of(self._engine, self._channel, message), process)
+        return Pushed(message, event_id(Event(process, self.number, self._events)), token)
+
+    def failed(self, error: BaseException) -> None:
+        """Nothing came of it."""
+        self._receiving = None
+        if isinstance(error, Unavailable | OverLimit):
+            # The database comes back, and who waits need not connect anew for that.
+            self._go_on_in(_AGAIN_SECONDS)
+        elif isinstance(error, QueueDoesNotExist):
+            self.end(Ending.CHANNEL_GONE)
+        else:
+            _log.error("a receive of a consumer failed", exc_info=error)
+            self.end(Ending.FAILED)
+
+    # The end
+
+    def lost(self, sent_bytes: int) -> None:
+        """The connection is gone, and so much of what was written has left us: the rest is there
+        again at once."""
+        self._close(lambda out: out.end_bytes > sent_bytes)
+
+    def end(self, ending: Ending, last: int | None = None) -> None:
+        """End it from here. ``last``: the last event that the consumer has seen."""
+        outlet = self.outlet
+        sent_bytes = outlet.sent_bytes()
+        self._close(
+            lambda out: out.end_bytes > sent_bytes or (last is not None and out.number > last)
+        )
+        outlet.end(ending)
+
+    def _close(self, comes_back: Callable[[_Out], bool]) -> None:
+        """Receive no more, and give back what the consumer cannot have seen."""
+        self._stop_receiving()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        back = [out for out in self.out.values() if comes_back(out)]
+        for out in back:
+            self._drop(out)
+        if back:
+            spawn(release(self._engine, self._channel, [out.message for out in back]))
+        if not self._has_ended:
+            self._has_ended = True
+            self.outlet = _NOWHERE
+            self._engine.consumers.remove(self)
+
+    def forget_ended(self) -> None:
+        """Messages whose windows have ended are not with this consumer any more."""
+        now = self._now()
+        for out in [out for out in self.out.values() if out.until <= now]:
+            self._drop(out)
+
+    def forget_all(self) -> None:
+        """Nothing can be resumed of it."""
+        for out in [*self.out.values()]:
+            self._drop(out)
+
+    def _drop(self, out: _Out) -> None:
+        self.out.pop(out.message.sequence, None)
+        self._engine.consumers.drop(out)

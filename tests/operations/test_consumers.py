@@ -1,0 +1,274 @@
+"""Messages pushed to consumers: credit, windows, and what becomes of what a consumer had."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from gateway.operations.channels.acknowledging import acknowledge, give_back
+from gateway.operations.channels.channels import find_channel
+from gateway.operations.channels.consumers import Consumer, Ending, Pushed
+from gateway.operations.channels.publishing import Publication, publish
+from gateway.operations.channels.pushed_tokens import process_of, read_event_id
+from gateway.operations.queues.queues import delete_queue
+from gateway.operations.queues.receiving import settle
+from storage.model import Queue
+from tests.operations.conftest import World
+from tests.waiting import take_turns, until_so
+
+RECEIVE = "sqs:ReceiveMessage"
+SIZE = 100
+
+
+class Wire:
+    """Notes what was pushed; each message is so many bytes."""
+
+    def __init__(self) -> None:
+        self.pushed: list[Pushed] = []
+        self.endings: list[Ending] = []
+        self.beats = 0
+        self.unsent = 0
+        self._written = 0
+
+    def push(self, messages: list[Pushed]) -> list[int]:
+        self.pushed += messages
+        ends = [self._written + SIZE * (place + 1) for place in range(len(messages))]
+        self._written = ends[-1]
+        return ends
+
+    def sent_bytes(self) -> float:
+        return self._written - self.unsent
+
+    def beat(self) -> None:
+        self.beats += 1
+
+    def end(self, ending: Ending) -> None:
+        self.endings.append(ending)
+
+    def texts(self) -> list[str]:
+        return [one.message.body for one in self.pushed]
+
+    def counts(self) -> list[int]:
+        return [one.message.receive_count for one in self.pushed]
+
+    async def until(self, *texts: str) -> None:
+        await until_so(lambda: self.texts() == list(texts))
+
+
+class Channel:
+    """A channel and its consumers."""
+
+    def __init__(self, world: World, queue: Queue) -> None:
+        self.world = world
+        self.queue = queue
+        self.engine = world.engine
+
+    def consumer(self, credit: int = 10, event: str = "") -> tuple[Consumer, Wire]:
+        wire = Wire()
+        consumer = Consumer(self.engine, self.queue, wire, credit)
+        consumer.open(read_event_id(event))
+        return consumer, wire
+
+    async def publish(self, *texts: str, **more: Any) -> None:
+        new = [Publication(self.queue.name, text.encode(), **more) for text in texts]
+        await publish(self.engine, self.world.caller, new)
+
+    async def acknowledge(self, pushed: Sequence[Pushed]) -> list[str]:
+        tokens = [one.token for one in pushed]
+        return [*await acknowledge(self.engine, self.world.caller, self.queue, tokens)]
+
+    def advance(self, seconds: float) -> None:
+        assert self.world.clock.fixed is not None
+        self.world.clock.fixed += timedelta(seconds=seconds)
+        self.engine.wakeups.wake_all()
+        self.engine.consumers.go_on()
+
+
+@pytest.fixture
+async def channel(world: World) -> Channel:
+    return Channel(world, await find_channel(world.engine, world.caller, RECEIVE, "alerts"))
+
+
+async def test_messages_come_as_they_are_published(channel: Channel) -> None:
+    _, wire = channel.consumer()
+    await channel.publish("1")
+    await channel.publish("2", "3")
+    await wire.until("1", "2", "3")
+    assert wire.counts() == [1, 1, 1]
+    assert channel.engine.wakeups.parked_count() == 1
+    assert await channel.acknowledge(wire.pushed) == ["ok"] * 3
+    assert await channel.acknowledge(wire.pushed) == ["gone"] * 3
+
+
+async def test_what_is_there_already_comes_first(channel: Channel) -> None:
+    await channel.publish("1", "2")
+    _, wire = channel.consumer()
+    await wire.until("1", "2")
+
+
+async def test_no_more_than_the_credit_is_out(channel: Channel) -> None:
+    await channel.publish(*"1234567")
+    consumer, wire = channel.consumer(credit=2)
+    await wire.until("1", "2")
+    assert channel.engine.wakeups.parked_count() == 0
+    await channel.acknowledge(wire.pushed[:1])
+    await wire.until("1", "2", "3")
+    await give_back(
+        channel.engine, channel.world.caller, channel.queue, [wire.pushed[1].token], 900
+    )
+    await wire.until("1", "2", "3", "4")
+    consumer.set_credit(3)
+    await wire.until(*"12345")
+    consumer.set_credit(0)
+    await channel.acknowledge(wire.pushed)
+    await take_turns(20)
+    assert len(wire.pushed) == 5
+    consumer.set_credit(100)
+    await wire.until(*"1234567")
+
+
+async def test_a_window_that_ends_gives_the_credit_back(channel: Channel) -> None:
+    await channel.publish("1", "2")
+    _, wire = channel.consumer(credit=1)
+    await wire.until("1")
+    channel.advance(31)
+    await wire.until("1", "1")
+    assert wire.counts() == [1, 2]
+    assert await channel.acknowledge(wire.pushed[:1]) == ["expired"]
+    assert await channel.acknowledge(wire.pushed[1:]) == ["ok"]
+    await wire.until("1", "1", "2")
+
+
+async def test_who_does_not_read_gets_nothing_more(channel: Channel) -> None:
+    consumer, wire = channel.consumer()
+    await until_so(lambda: channel.engine.wakeups.parked_count() == 1)
+    consumer.pause()
+    await channel.publish("1")
+    _, other = channel.consumer()
+    await other.until("1")
+    await channel.acknowledge(other.pushed)
+    other_consumer = channel.engine.consumers
+    consumer.resume()
+    await channel.publish("2", "3")
+    await until_so(lambda: len(wire.pushed) + len(other.pushed) == 3)
+    assert other_consumer.pushed_count == 3
+
+
+async def test_large_messages_come_a_few_at_a_time(channel: Channel) -> None:
+    large = '"' + "x" * 600_000 + '"'
+    await channel.publish(*[large] * 3)
+    consumer, wire = channel.consumer()
+    await until_so(lambda: len(wire.pushed) == 3)
+    consumer.pause()
+    await channel.publish(*[large] * 3)
+    consumer.resume()
+    await until_so(lambda: len(wire.pushed) == 4)
+    consumer.pause()
+    await take_turns(5)
+    assert len(wire.pushed) < 6
+
+
+async def test_what_did_not_leave_the_process_comes_back_uncounted(channel: Channel) -> None:
+    await channel.publish("1", "2", "3")
+    consumer, wire = channel.consumer()
+    await wire.until("1", "2", "3")
+    consumer.lost(sent_bytes=SIZE + SIZE // 2)
+    _, other = channel.consumer()
+    await other.until("2", "3")
+    assert other.counts() == [1, 1]
+    channel.advance(31)
+    await until_so(lambda: len(other.pushed) == 5)
+    assert sorted(other.counts()) == [1, 1, 2, 2, 2]
+
+
+async def test_who_resumes_gets_at_once_what_came_after(channel: Channel) -> None:
+    await channel.publish("1", "2", "3", "4")
+    consumer, wire = channel.consumer()
+    await wire.until("1", "2", "3", "4")
+    await channel.acknowledge(wire.pushed[3:])
+    consumer.lost(sent_bytes=1000)
+    _, again = channel.consumer(event=wire.pushed[0].event_id)
+    await again.until("2", "3")
+    assert again.counts() == [1, 1]
+    assert not wire.endings
+
+
+async def test_who_resumes_ends_the_connection_that_it_left(channel: Channel) -> None:
+    await channel.publish("1", "2")
+    _, wire = channel.consumer()
+    await wire.until("1", "2")
+    _, again = channel.consumer(event=wire.pushed[0].event_id)
+    await again.until("2")
+    assert wire.endings == [Ending.RESUMED]
+    await channel.publish("3")
+    await again.until("2", "3")
+
+
+@pytest.mark.parametrize("event", ["", "x", "12.ab~1~1", "~~", "a" * 5000, "1.a~g~1", "ü~1~1"])
+async def test_an_event_of_nobody_resumes_nothing(channel: Channel, event: str) -> None:
+    await channel.publish("1")
+    _, wire = channel.consumer(event=event)
+    await wire.until("1")
+
+
+async def test_an_event_of_another_channel_resumes_nothing(channel: Channel) -> None:
+    other = Channel(
+        channel.world,
+        await find_channel(channel.engine, channel.world.caller, RECEIVE, "others"),
+    )
+    await channel.publish("1")
+    _, wire = channel.consumer()
+    await wire.until("1")
+    event = wire.pushed[0].event_id
+    other.consumer(event=event.rpartition("~")[0] + "~0")
+    assert not wire.endings
+
+
+async def test_a_consumer_that_drains_keeps_what_it_was_sent(channel: Channel) -> None:
+    await channel.publish("1", "2")
+    consumer, wire = channel.consumer()
+    await wire.until("1", "2")
+    wire.unsent = SIZE
+    consumer.end(Ending.DRAINING)
+    assert wire.endings == [Ending.DRAINING]
+    await settle()
+    _, other = channel.consumer()
+    await other.until("2")
+
+
+async def test_a_channel_that_is_deleted_ends_its_consumers(channel: Channel) -> None:
+    _, wire = channel.consumer()
+    await until_so(lambda: channel.engine.wakeups.parked_count() == 1)
+    await delete_queue(channel.engine, channel.world.caller, channel.queue)
+    await until_so(lambda: wire.endings == [Ending.CHANNEL_GONE])
+
+
+async def test_tokens_name_the_process_that_hears_of_them(channel: Channel) -> None:
+    await channel.publish("1")
+    _, wire = channel.consumer()
+    await wire.until("1")
+    assert process_of(wire.pushed[0].token) == channel.engine.wakeups.process
+
+
+async def test_of_who_has_gone_nothing_is_kept_but_what_is_out(channel: Channel) -> None:
+    consumers = channel.engine.consumers
+    consumers.beat_every(1, tick_seconds=0.001)
+    await channel.publish("1")
+    consumer, wire = channel.consumer()
+    idle, _ = channel.consumer()
+    await wire.until("1")
+    idle.lost(sent_bytes=0)
+    assert consumers.find(idle.number) is None
+    consumer.lost(sent_bytes=SIZE)
+    assert consumers.find(consumer.number) is consumer
+    channel.advance(31)
+    await until_so(lambda: consumers.find(consumer.number) is None)
+
+
+async def test_hearts_beat(channel: Channel) -> None:
+    channel.engine.consumers.beat_every(2, tick_seconds=0.001)
+    _, wire = channel.consumer()
+    await until_so(lambda: wire.beats)
