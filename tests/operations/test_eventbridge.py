@@ -14,15 +14,15 @@ from gateway.operations.caller import Caller
 from gateway.operations.engine import Engine
 from gateway.operations.limits import LIMITS
 from gateway.operations.schedules import groups, keeping
-from storage.errors import (
-    ResourceNotFound,
+from storage.errors import ResourceNotFound
+from storage.model import Schedule
+from storage.schedule_errors import (
     ScheduleConflict,
     ScheduleDoesNotExist,
     ScheduleExists,
     ScheduleInvalid,
     ScheduleQuotaExceeded,
 )
-from storage.model import Schedule
 from storage.schedules import schedule_groups
 from tests.operations.conftest import ACCOUNT, REGION, HostAhead, TestClock
 

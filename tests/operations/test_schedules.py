@@ -35,9 +35,8 @@ from storage.errors import (
     InvalidParameterValue,
     QueueDoesNotExist,
     Rejected,
-    ScheduleDoesNotExist,
-    ScheduleExists,
 )
+from storage.schedule_errors import ScheduleDoesNotExist, ScheduleExists
 from storage.schedules import schedules
 from tests.operations.conftest import HostAhead, MakeQueue, TestClock
 

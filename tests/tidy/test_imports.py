@@ -20,6 +20,7 @@ OURS = {
         "protocol.",
         "storage.model",
         "storage.errors",
+        "storage.schedule_errors",
     ),
     "gateway": ("gateway.", "protocol.", "storage."),
     "scheduler": ("scheduler.", "storage.", "protocol."),

@@ -38,11 +38,11 @@ from storage.errors import (
     QueueDoesNotExist,
     Rejected,
     RequestTooLarge,
-    ScheduleInvalid,
     Unavailable,
     UnknownAction,
 )
 from storage.model import Queue
+from storage.schedule_errors import ScheduleInvalid
 
 _log = logging.getLogger("queuegate.aws")
 

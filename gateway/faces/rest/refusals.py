@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from storage.errors import QueueDoesNotExist, Rejected, ScheduleDoesNotExist, ScheduleExists
+from storage.errors import QueueDoesNotExist, Rejected
+from storage.schedule_errors import ScheduleDoesNotExist, ScheduleExists
 
 
 def text_of(refusal: Rejected) -> str:

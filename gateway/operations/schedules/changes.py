@@ -27,8 +27,9 @@ from gateway.operations.schedules.specs import (
 )
 from gateway.operations.schedules.timings import first_time, timing_of
 from protocol.expressions import Timing
-from storage.errors import InvalidParameterValue, ScheduleDoesNotExist
+from storage.errors import InvalidParameterValue
 from storage.model import NewSchedule, Schedule
+from storage.schedule_errors import ScheduleDoesNotExist
 
 if TYPE_CHECKING:
     from gateway.operations.caller import Caller

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
-from storage.errors import ResourceNotFound, ScheduleConflict, ScheduleQuotaExceeded, Unavailable
+from storage.errors import ResourceNotFound, Unavailable
 from storage.model import ScheduleGroup
+from storage.schedule_errors import ScheduleConflict, ScheduleQuotaExceeded
 from storage.schedules import schedule_groups
 
 if TYPE_CHECKING:

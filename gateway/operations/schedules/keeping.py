@@ -15,13 +15,9 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 
 from gateway.operations.schedules.groups import existing_group, group_for_new
 from gateway.operations.schedules.present import present_second
-from storage.errors import (
-    ScheduleConflict,
-    ScheduleDoesNotExist,
-    ScheduleExists,
-    Unavailable,
-)
+from storage.errors import Unavailable
 from storage.model import NewSchedule, Schedule
+from storage.schedule_errors import ScheduleConflict, ScheduleDoesNotExist, ScheduleExists
 from storage.schedules import schedules
 from storage.schedules.schedules import ScheduleFilter
 

@@ -16,8 +16,8 @@ from gateway.operations.schedules import groups
 from gateway.operations.schedules.groups import DEFAULT
 from protocol.arns import schedule_group_arn
 from protocol.page_tokens import token_behind
-from storage.errors import ScheduleInvalid
 from storage.model import ScheduleGroup
+from storage.schedule_errors import ScheduleInvalid
 
 
 def _bound(action: Callable[[Engine, Caller, Members], Awaitable[Members | None]]) -> Binding:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from gateway.faces.aws.limits import AWS
 from protocol import page_tokens
 from protocol.errors import Malformed
-from storage.errors import ScheduleInvalid
+from storage.schedule_errors import ScheduleInvalid
 
 _INVALID = "Invalid NextToken."
 _LARGEST_ID = (1 << 31) - 1

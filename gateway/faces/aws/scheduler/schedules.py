@@ -15,8 +15,8 @@ from gateway.operations.schedules import keeping
 from gateway.operations.schedules.groups import DEFAULT
 from protocol import names
 from protocol.arns import schedule_arn
-from storage.errors import ScheduleInvalid
 from storage.model import NewSchedule, Schedule
+from storage.schedule_errors import ScheduleInvalid
 
 if TYPE_CHECKING:
     from gateway.faces.aws.scheduler.times import Times

@@ -10,7 +10,7 @@ from gateway.faces.aws.tags import Rules, removing
 from gateway.operations.schedules import groups
 from protocol import arns
 from protocol.errors import Malformed
-from storage.errors import ScheduleInvalid
+from storage.schedule_errors import ScheduleInvalid
 
 
 def _bad_characters() -> ScheduleInvalid:

@@ -28,9 +28,9 @@ from storage.errors import (
     IdInvalid,
     InvalidParameterValue,
     Rejected,
-    ScheduleInvalid,
     UnsupportedOperation,
 )
+from storage.schedule_errors import ScheduleInvalid
 
 if TYPE_CHECKING:
     from gateway.operations.caller import Caller

@@ -14,8 +14,8 @@ from typing import Any
 
 from protocol.expressions import Timing, Unparsable, parse_aws
 from protocol.expressions.bounds import drawn_due_at, next_within
-from storage.errors import ScheduleInvalid
 from storage.model import Schedule
+from storage.schedule_errors import ScheduleInvalid
 
 Members = Mapping[str, Any]
 _LATEST_START = timedelta(minutes=5)
