@@ -12,7 +12,10 @@ from __future__ import annotations
 
 import logging
 from enum import Enum, auto
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from storage.model import Queue
 
 
 class Unavailable(Exception):
@@ -44,6 +47,8 @@ class Kind(Enum):
     """There is one already, of another make."""
     FORBIDDEN = auto()
     """Not for this caller."""
+    FULL = auto()
+    """What it goes to holds as much as it may: there may be room later."""
     INVALID = auto()
     """A value is absent, out of its range, or does not fit what it is for."""
     LIMIT = auto()
@@ -62,6 +67,8 @@ class Rejected(Exception):
     """Base of every refusal. ``str(error)`` is the text that the caller reads."""
 
     kind = Kind.INVALID
+    retry_after_seconds: int | None = None
+    """When it may go well; None: never, as it is, or nobody knows."""
 
 
 class QueueDoesNotExist(Rejected):
@@ -281,6 +288,20 @@ class OverLimit(Rejected):
     """More than a limit allows: actions in a permission, messages in flight."""
 
     kind = Kind.LIMIT
+
+
+class QueueFull(Rejected):
+    """The queue holds as many messages as it may."""
+
+    kind = Kind.FULL
+    retry_after_seconds = 1
+
+    def __init__(self, queue: Queue) -> None:
+        self.most = queue.most_messages
+        super().__init__(
+            f"Queue '{queue.title}' is full: it may hold {self.most} messages. Send this again "
+            "when some of them were deleted."
+        )
 
 
 class EmptyBatchRequest(Rejected):

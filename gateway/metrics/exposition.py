@@ -186,6 +186,12 @@ def _queues(all_series: list[QueueSeries], wants: Wants) -> Iterator[Metric]:
         # What is not asked for is not added up either: there may be a thousand queues.
         if wants(name):
             yield _counter(name, text, _OF_QUEUES, _by_labels(all_series, attribute))
+    yield _counter(
+        "queuegate_queue_full",
+        "Messages that were refused because the queue holds as many as it may.",
+        _OF_QUEUES,
+        [(labels, number) for labels, number in _by_labels(all_series, "was_full") if number],
+    )
     for attribute, name, text in (
         ("send_seconds", "queue_message_send_duration_seconds", "Time to commit a send."),
         ("receive_seconds", "queue_message_receive_duration_seconds", "Time of one look."),

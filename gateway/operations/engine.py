@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from gateway.operations.wakeups import Wakeups
     from storage.database import Database
     from storage.lanes import Lane
+    from storage.queues.bounded_lane import BoundedLane
     from storage.queues.fifo_lanes import FifoLanes
     from storage.queues.message_entries import ChangeVisibility, Delete, Receive
     from storage.queues.standard_lanes import StandardLanes
@@ -80,6 +81,8 @@ class Engine:
     queues: QueueCache
     standard: StandardLanes
     fifo: FifoLanes
+    bounded: BoundedLane
+    """Sends to queues that hold only so many messages."""
     wakeups: Wakeups
     clock: Clock
     series: Series
@@ -107,12 +110,12 @@ class Engine:
     @property
     def lanes(self) -> tuple[Lane[Any], ...]:
         """All lanes, for observing them."""
-        return *self.standard.lanes, *self.fifo.lanes, self.publish.lane
+        return *self.standard.lanes, *self.fifo.lanes, self.bounded.send, self.publish.lane
 
     def refuse_sends(self, reason: str) -> None:
         """Refuse what adds messages from now on, and nothing else; empty: take it again."""
         self.refuses_sends = reason
-        for lane in (self.standard.send, self.fifo.send, self.publish.lane):
+        for lane in (self.standard.send, self.fifo.send, self.bounded.send, self.publish.lane):
             lane.refuse(reason)
 
     def check_room(self) -> None:

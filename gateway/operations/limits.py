@@ -49,6 +49,8 @@ class Limits:
     delay_seconds: int = 900
     in_flight_messages: int = 120_000
     """Of a queue."""
+    queue_messages: int = 1_000_000_000
+    """What the size of a queue may be at most."""
 
     # Move tasks
     move_tasks_listed: int = 10

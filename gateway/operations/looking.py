@@ -48,7 +48,7 @@ def connect(engine: Engine) -> None:
         else:
             engine.wakeups.clock_known(moves)
 
-    engine.standard.on_gone = engine.fifo.on_gone = queue_gone
+    engine.standard.on_gone = engine.fifo.on_gone = engine.bounded.on_gone = queue_gone
     engine.wakeups.look = look
     engine.wakeups.on_queue_changed = queue_changed
     engine.wakeups.on_clock_moved = clock_moved

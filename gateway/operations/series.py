@@ -61,6 +61,7 @@ class QueueSeries:
     received: int = 0
     redelivered: int = 0
     deleted: int = 0
+    was_full: int = 0
     send_seconds: Histogram = field(default_factory=lambda: Histogram(DATABASE_SECONDS))
     receive_seconds: Histogram = field(default_factory=lambda: Histogram(DATABASE_SECONDS))
     delete_seconds: Histogram = field(default_factory=lambda: Histogram(DATABASE_SECONDS))
@@ -71,9 +72,10 @@ class QueueSeries:
         return self.account_id, self.region, self.name
 
     def uses(self) -> int:
-        """How many sends, receives and deletes were counted, those of nothing too."""
+        """How many sends, receives and deletes were counted, those of nothing and refused ones
+        too."""
         operations = (self.send_seconds, self.receive_seconds, self.delete_seconds)
-        return sum([sum(histogram.counts) for histogram in operations])
+        return sum([sum(histogram.counts) for histogram in operations]) + self.was_full
 
 
 class DeliverySeries:
@@ -210,6 +212,10 @@ class Series:
         series = self._of(queue)
         series.sent += count
         series.send_seconds.observe(perf_counter() - started)
+
+    def was_full(self, queue: Queue, count: int) -> None:
+        """``count`` messages found no room in the queue."""
+        self._of(queue).was_full += count
 
     def copied(self, queue: Queue, count: int) -> None:
         """``count`` messages of topics were committed to the queue."""

@@ -24,6 +24,7 @@ from protocol.receipts import SECRET_BYTES
 from storage.clocks import stored_clocks as stored_settings
 from storage.database import Database
 from storage.queues import receipt_secrets
+from storage.queues.bounded_lane import BoundedLane
 from storage.queues.fifo_lanes import FifoLanes
 from storage.queues.standard_lanes import StandardLanes
 from storage.topics.publishing import PublishLane
@@ -56,6 +57,7 @@ async def open_engine(
         await receiving.settle()
         await engine.standard.close()
         await engine.fifo.close()
+        await engine.bounded.close()
         await engine.publish.close()
         # What the last flushes leased for callers who have gone is given back, too.
         await receiving.settle()
@@ -82,6 +84,7 @@ def build_engine(settings: Settings, database: Database, tracing: Tracing | None
         queues=QueueCache(database),
         standard=standard,
         fifo=FifoLanes(database, now),
+        bounded=BoundedLane(database, now, standard.lower_marks),
         wakeups=_wakeups(database, tracing),
         clock=clock,
         series=series,

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 _SQL = load("queues/fifo")
 _SEND = _SQL["send"].text
+_FIND_REPEATS = _SQL["find_repeats"].text
 _RELEASE = _SQL["release"].text
 _PRIOR_COUNTS = _SQL["prior_counts"].text
 _COUNTS = _SQL["counts"].text
@@ -53,7 +54,21 @@ async def send(
     rows = list(rows)
     sent = await send_rows(tx, now, rows) if rows else []
     gone = [row[QUEUE_ID] for row, one in zip(rows, sent, strict=True) if one is None]
-    return Sent(frozenset(gone), [None if one is None else one.sequence for one in sent], {})
+    repeats = {
+        place: one.message_id
+        for place, one in enumerate(sent)
+        if one is not None and one.is_duplicate
+    }
+    sequences = [None if one is None else one.sequence for one in sent]
+    return Sent(frozenset(gone), sequences, {}, repeats)
+
+
+async def find_repeats(tx: Transaction, now: datetime | None, rows: list[Row]) -> set[str]:
+    """The deduplication keys among those of these rows, all of one queue, that were sent already
+    and still count."""
+    keys = [row[DEDUP_KEY] or "" for row in rows]
+    found = await tx.fetch(_FIND_REPEATS, now, rows[0][QUEUE_ID], "{" + ",".join(keys) + "}")
+    return {one["dedup_key"].hex for one in found}
 
 
 async def send_rows(

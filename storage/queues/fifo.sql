@@ -13,6 +13,15 @@
 SELECT positions, sequences, originals
 FROM fifo_send($1, $2, $3, ($4::text)::uuid[], $5, ($6::text)::uuid[], $7, $8, $9, $10, $11, $12)
 
+-- name: find_repeats
+-- params: now, queue_id, dedup_keys
+-- Which of these deduplication keys still count. dedup_keys is the text of an array. While senders
+-- are kept out of the queue that changes only when its keys are forgotten.
+SELECT k.dedup_key FROM unnest(($3::text)::uuid[]) AS i (dedup_key), LATERAL (
+  SELECT f.dedup_key FROM fifo_dedup AS f
+  WHERE f.queue_id = $2::int AND f.dedup_key = i.dedup_key
+    AND f.expires_at > coalesce($1::timestamptz, present()) OFFSET 0) AS k
+
 -- name: receive
 -- params: now, queue_ids, callers, retentions, visibilities_ms, limit
 -- One flush of receivers that all take up to `limit` messages; visibilities stand in the order of

@@ -20,8 +20,13 @@ from storage.model import QUEUE_DEFAULTS, Handle, Outcome, Received
 from storage.queries import load
 from storage.queues.fifo import send_rows
 from storage.queues.fifo_attempts import receive_attempt
-from storage.queues.message_entries import ChangeVisibility, Delete, Receive, Send
-from storage.queues.rows import GROUP_ID, QUEUE_ID
+from storage.queues.message_entries import (
+    ChangeVisibility,
+    Delete,
+    Receive,
+    Send,
+    within_groups,
+)
 
 if TYPE_CHECKING:
     from storage.database import Connection
@@ -39,8 +44,6 @@ _PAST_RETENTION = _SQL["past_retention"].text
 _CHANGE_VISIBILITY = _SQL["change_visibility"].text
 _COUNT_IN_FLIGHT = _SQL["count_in_flight"].text
 
-_GROUPS_PER_SEND = 500
-"""Each group of a flush takes an advisory lock, and those live in shared memory."""
 _RECEIVED_PER_FLUSH = 500
 _TRIES = 10
 MAX_IN_FLIGHT = 120_000
@@ -101,7 +104,7 @@ class FifoLanes:
     # Send
 
     async def _flush_sends(self, connection: Connection, batch: list[Send]) -> list[Send]:
-        batch, left = _split_by_groups(batch)
+        batch, left = within_groups(batch)
         rows = [row for entry in batch for row in entry.messages]
         now = self.send.now_of(batch[0].party(), self._now)
         sent = iter(await send_rows(connection, now, rows))
@@ -345,16 +348,6 @@ class FifoLanes:
 
 def _nothing(_: int) -> None:
     """Nobody wants to know."""
-
-
-def _split_by_groups(batch: list[Send]) -> tuple[list[Send], list[Send]]:
-    """As many entries as stay within the limit of groups, and the rest."""
-    groups: set[tuple[int, str | None]] = set()
-    for number, entry in enumerate(batch):
-        groups.update([(row[QUEUE_ID], row[GROUP_ID]) for row in entry.messages])
-        if len(groups) > _GROUPS_PER_SEND and number:
-            return batch[:number], batch[number:]
-    return batch, []
 
 
 def _one_class(batch: list[Receive]) -> tuple[list[Receive], list[Receive]]:

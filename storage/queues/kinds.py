@@ -67,6 +67,12 @@ class QueueKind(Protocol):
     ) -> Sent:
         """Write messages, for any queues of this kind; those for queues that are gone are not."""
 
+    async def find_repeats(
+        self, tx: Transaction, now: datetime | None, rows: list[Row]
+    ) -> set[str]:
+        """The deduplication keys of these rows, all for one queue, whose messages would be folded
+        if they were sent now. Exact while nobody else sends to the queue, and none is forgotten."""
+
     async def release(
         self, tx: Transaction, now: datetime | None, messages: list[Received]
     ) -> None:
@@ -199,6 +205,12 @@ class Standard:
     ages = staticmethod(queue_ages.standard_ages)
     move_batch = staticmethod(moves.move_standard_batch)
 
+    async def find_repeats(
+        self, tx: Transaction, now: datetime | None, rows: list[Row]
+    ) -> set[str]:
+        """Every message is a new one."""
+        return set()
+
     async def bury(
         self,
         tx: Transaction,
@@ -245,6 +257,7 @@ class Fifo:
     has_groups = True
     counts_in_flight = True
     send = staticmethod(fifo.send)
+    find_repeats = staticmethod(fifo.find_repeats)
     release = staticmethod(fifo.release)
     prior_counts = staticmethod(fifo.prior_counts)
     count = staticmethod(fifo.counts)

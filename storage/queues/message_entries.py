@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
-from storage.errors import QueueDoesNotExist
+from storage.errors import QueueDoesNotExist, QueueFull
 from storage.lanes import Entry, Reply
-from storage.model import Handle, Outcome, Received, SentMessage
-from storage.queues.rows import MESSAGE_ID, QUEUE_ID, Row
+from storage.model import Handle, Outcome, Queue, Received, SentMessage
+from storage.queues.rows import GROUP_ID, MESSAGE_ID, QUEUE_ID, Row
 from storage.queues.sent import Sent
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+
+_GROUPS_PER_SEND = 500
+"""Each group of a flush takes an advisory lock, and those live in shared memory."""
 
 
 class Send(Entry[list[SentMessage]]):
@@ -51,6 +55,33 @@ class Send(Entry[list[SentMessage]]):
             self.done([SentMessage(row[MESSAGE_ID], one) for row, one in pairs])
         else:
             self.done([SentMessage(row[MESSAGE_ID], None) for row in self.messages])
+
+
+class BoundedSend(Entry[list[SentMessage | QueueFull]]):
+    """The messages of one call, in order, all for one queue that holds only so many.
+
+    Refused with QueueFull and QueueDoesNotExist. ``is_partial``: those that fit are sent, and the
+    reply has the refusal in place of each other one. Otherwise as ``Send``.
+    """
+
+    __slots__ = ("is_partial", "messages", "queue", "wants_sequences")
+
+    def __init__(
+        self,
+        queue: Queue,
+        messages: list[Row],
+        reply: Reply[list[SentMessage | QueueFull]],
+        size_bytes: int,
+    ) -> None:
+        super().__init__(reply, size_bytes)
+        self.queue = queue
+        self.messages = messages
+        self.wants_sequences = False
+        self.is_partial = False
+
+    def party(self) -> int:
+        """The queue."""
+        return self.queue.queue_id
 
 
 class FanOut(Entry[Sent]):
@@ -174,3 +205,16 @@ class ChangeVisibility(Entry[list[Outcome]]):
     def party(self) -> int:
         """The queue."""
         return self.rows[0][0]
+
+
+S = TypeVar("S", Send, BoundedSend)
+
+
+def within_groups(batch: list[S]) -> tuple[list[S], list[S]]:
+    """As many entries as stay within the limit of groups of a flush, at least one, and the rest."""
+    groups: set[tuple[int, str | None]] = set()
+    for number, entry in enumerate(batch):
+        groups.update([(row[QUEUE_ID], row[GROUP_ID]) for row in entry.messages])
+        if len(groups) > _GROUPS_PER_SEND and number:
+            return batch[:number], batch[number:]
+    return batch, []

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import NamedTuple
+
+from storage.model import SentMessage
+from storage.queues.rows import MESSAGE_ID, Row
 
 
 class Sent(NamedTuple):
@@ -16,3 +19,18 @@ class Sent(NamedTuple):
     """One for each row, None where the queue is gone; may be empty when nobody wanted them."""
     sent_at: dict[int, datetime]
     """Queues that receives look at from a mark on, and when the first was written there."""
+    repeats: Mapping[int, str] = {}
+    """By place, from 0: rows that deduplication folded, and the ids of the messages that they
+    repeat."""
+
+    def messages(self, rows: Sequence[Row]) -> list[SentMessage | None]:
+        """One for each of these rows, which were sent for their sequences; None where the queue is
+        gone."""
+        return [
+            None
+            if sequence is None
+            else SentMessage(
+                self.repeats.get(place, row[MESSAGE_ID]), sequence, place in self.repeats
+            )
+            for place, (row, sequence) in enumerate(zip(rows, self.sequences, strict=True))
+        ]

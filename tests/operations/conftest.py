@@ -22,6 +22,7 @@ from gateway.operations.topics.topic_cache import TopicCache
 from gateway.operations.wakeups import Wakeups
 from storage.database import Database
 from storage.model import Queue, Received
+from storage.queues.bounded_lane import BoundedLane
 from storage.queues.fifo_lanes import FifoLanes
 from storage.queues.standard_lanes import StandardLanes
 from storage.topics.publishing import PublishLane
@@ -104,6 +105,7 @@ async def engine(
         queues=QueueCache(database),
         standard=standard,
         fifo=FifoLanes(database, clock.now),
+        bounded=BoundedLane(database, clock.now, standard.lower_marks),
         wakeups=wakeups,
         clock=clock,
         series=Series(),
@@ -119,6 +121,7 @@ async def engine(
     await engine.publish.close()
     await engine.standard.close()
     await engine.fifo.close()
+    await engine.bounded.close()
     await engine.signer.close()
 
 

@@ -24,6 +24,7 @@ from storage.clocks.stored_clocks import Standing, StoredClock
 from storage.database import Database
 from storage.errors import OverLimit, QueueDoesNotExist, Unavailable
 from storage.model import Queue, Received
+from storage.queues.bounded_lane import BoundedLane
 from storage.queues.fifo_lanes import FifoLanes
 from storage.queues.standard_lanes import StandardLanes
 from storage.topics.publishing import PublishLane
@@ -82,6 +83,7 @@ async def elsewhere(database_dsn: str, clock: TestClock) -> AsyncIterator[Engine
         queues=QueueCache(database),
         standard=standard,
         fifo=FifoLanes(database, clock.now),
+        bounded=BoundedLane(database, clock.now, standard.lower_marks),
         wakeups=Wakeups(database),
         clock=clock,
         series=Series(),
@@ -99,6 +101,7 @@ async def elsewhere(database_dsn: str, clock: TestClock) -> AsyncIterator[Engine
     await engine.publish.close()
     await engine.standard.close()
     await engine.fifo.close()
+    await engine.bounded.close()
     await database.close()
 
 

@@ -22,6 +22,7 @@ from gateway.operations.topics.topic_cache import TopicCache
 from gateway.operations.wakeups import Wakeups
 from storage.database import Database
 from storage.model import Queue
+from storage.queues.bounded_lane import BoundedLane
 from storage.queues.fifo_lanes import FifoLanes
 from storage.queues.standard_lanes import StandardLanes
 from storage.topics.publishing import PublishLane
@@ -76,6 +77,7 @@ class World:
             queues=QueueCache(database),
             standard=standard,
             fifo=FifoLanes(database, self.clock.now),
+            bounded=BoundedLane(database, self.clock.now, standard.lower_marks),
             wakeups=Wakeups(database),
             clock=self.clock,
             series=Series(),
@@ -95,6 +97,7 @@ class World:
             await engine.publish.close()
             await engine.standard.close()
             await engine.fifo.close()
+            await engine.bounded.close()
             await engine.signer.close()
             await engine.database.close()
         await self.observer.close()
@@ -129,6 +132,7 @@ class World:
             await engine.publish.close()
             await engine.standard.close()
             await engine.fifo.close()
+            await engine.bounded.close()
             await receiving.settle()
             await engine.signer.close()
             await engine.database.close()

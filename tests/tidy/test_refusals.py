@@ -8,7 +8,8 @@ import pytest
 
 from gateway.faces.aws import refusals as aws
 from gateway.faces.json.refusals import status_of
-from storage.errors import Rejected
+from storage.errors import QueueFull, Rejected
+from storage.schedule_errors import ScheduleConflict
 from tests.tidy.source import product, suite
 
 
@@ -25,6 +26,11 @@ ALL = sorted(
     (leaf for leaf in leaves(Rejected) if leaf.__module__.startswith(("storage.", "gateway."))),
     key=lambda leaf: leaf.__name__,
 )
+
+
+def test_the_files_of_refusals_are_known() -> None:
+    """A class of a file that nobody has imported is not found."""
+    assert {QueueFull, ScheduleConflict} <= {*ALL}
 
 
 @pytest.mark.parametrize("refusal", ALL, ids=lambda refusal: refusal.__name__)

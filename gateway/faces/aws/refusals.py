@@ -39,6 +39,7 @@ _BY_KIND: Mapping[str, Mapping[Kind, str]] = {
     | {
         Kind.ABSENT: "ResourceNotFoundException",
         Kind.FORBIDDEN: "AccessDeniedException",
+        Kind.FULL: "OverLimit",
         Kind.LIMIT: "OverLimit",
         Kind.UNSUPPORTED: "UnsupportedOperation",
     },

@@ -109,7 +109,7 @@ class JsonFace:
         try:
             response = await self._answer(request, found)
         except Rejected as refusal:
-            response = self._refused(*self._manner.refused(refusal, found))
+            response = self._rejected(refusal, found)
         except Unavailable as error:
             self._log.log(error.log_level, "%s %s: %s", request.request_id, request.raw_path, error)
             response = self._unavailable(error)
@@ -126,7 +126,7 @@ class JsonFace:
         if isinstance(refusal, Unavailable):
             response = self._unavailable(refusal)
         else:
-            response = self._refused(*self._manner.refused(refusal, found))
+            response = self._rejected(refusal, found)
         if isinstance(refusal, RequestTooLarge | Unavailable):
             # What the client still sends is dropped: the connection cannot be used again.
             response.headers.append((b"connection", b"close"))
@@ -217,6 +217,13 @@ class JsonFace:
         for name, value in (answer.headers or {}).items():
             headers.append((name.lower().encode("latin-1"), value.encode("latin-1")))
         return Response(answer.status, headers, body)
+
+    def _rejected(self, refusal: Rejected, found: Found[Endpoint] | None) -> Response:
+        response = self._refused(*self._manner.refused(refusal, found))
+        seconds = refusal.retry_after_seconds
+        if seconds is not None:
+            response.headers.append((b"retry-after", str(seconds).encode()))
+        return response
 
     def _refused(self, status: int, text: str) -> Response:
         body = self._encoder.encode(self._manner.worded(status, text)) + b"\n"

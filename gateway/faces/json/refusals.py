@@ -14,6 +14,7 @@ _STATUSES: Mapping[Kind, int] = {
     Kind.DISABLED: 409,
     Kind.EXISTS: 409,
     Kind.FORBIDDEN: 403,
+    Kind.FULL: 429,
     Kind.INVALID: 400,
     Kind.LIMIT: 409,
     Kind.MALFORMED: 400,

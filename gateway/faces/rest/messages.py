@@ -269,9 +269,10 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         "/v1/queues/{name}/messages",
         "sendMessages",
         "Send one message or many",
-        f"An object is one message, an array up to {_MOST_SENT}, of which all are sent or none. On "
-        "a FIFO queue a message whose `deduplication_id` was used in the last five minutes is not "
-        "sent again: you get the id of the first.",
+        f"An object is one message, an array up to {_MOST_SENT}, of which all are sent or none: "
+        "429 when the queue has no room for them. On a FIFO queue a message whose "
+        "`deduplication_id` was used in the last five minutes is not sent again: you get the id of "
+        "the first.",
         _TAG,
         _send,
         (
@@ -284,6 +285,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
             ),
         ),
         path_params=QueuePath,
+        refusals=(404, 429),
         carries_messages=True,
         body=NewMessage | Annotated[list[NewMessage], Meta(min_length=1, max_length=_MOST_SENT)],
         example={"examples": {"one": _NEW, "many": [_NEW, {"message": "as simple as that"}]}},

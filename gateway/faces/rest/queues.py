@@ -23,6 +23,21 @@ ArchiveDays = Annotated[
     Meta(ge=1, le=3_650, description="For how many days. Absent or null: until you delete them."),
 ]
 
+MaxMessages = Annotated[
+    int,
+    Meta(
+        ge=1,
+        le=LIMITS.queue_messages,
+        description="How many messages the queue may hold. Absent or null: any number. It cannot "
+        "be changed.",
+    ),
+]
+
+
+MaxShown = Annotated[
+    int | UnsetType, Meta(description="How many messages it may hold; absent: any number.")
+]
+
 
 class QueuePath(Struct, forbid_unknown_fields=True):
     """Which queue."""
@@ -50,6 +65,7 @@ class NewQueue(Struct, forbid_unknown_fields=True):
         Meta(description="Whether messages that consumers delete are kept. Absent: no."),
     ] = UNSET
     archive_days: ArchiveDays | None = None
+    max_messages: MaxMessages | None = None
 
 
 class QueueShown(Struct):
@@ -62,6 +78,7 @@ class QueueShown(Struct):
     fifo: bool
     archive: bool
     archive_days: int | None
+    max_messages: MaxShown = UNSET
 
 
 class QueueMetrics(Struct):
@@ -77,6 +94,7 @@ class QueueMetrics(Struct):
     fifo: bool
     archive: bool
     archive_days: int | None
+    max_messages: MaxShown = UNSET
 
 
 class ListQuery(Struct, forbid_unknown_fields=True):
@@ -109,7 +127,12 @@ def shown(queue: Queue) -> QueueShown:
         queue.is_fifo,
         queue.is_archiving,
         queue.archive_days,
+        _max_of(queue),
     )
+
+
+def _max_of(queue: Queue) -> int | UnsetType:
+    return UNSET if queue.most_messages is None else queue.most_messages
 
 
 async def queue_of(call: Call) -> Queue:
@@ -125,7 +148,7 @@ async def _create(call: Call) -> Answer:
         archiving = Archiving(new.archive is not False, new.archive_days)
     has_suffix = not new.fifo or new.name.endswith(names.FIFO_SUFFIX)
     name = new.name if has_suffix else new.name + names.FIFO_SUFFIX
-    request = queues.CreateQueue(name, archiving=archiving)
+    request = queues.CreateQueue(name, archiving=archiving, most_messages=new.max_messages)
     queue, _ = await queues.create_queue(call.engine, call.caller, request)
     return Answer(201, shown(queue), {"location": f"/v1/queues/{queue.name}"})
 
@@ -163,6 +186,7 @@ async def _metrics(call: Call) -> Answer:
             found.queue.is_fifo,
             found.queue.is_archiving,
             found.queue.archive_days,
+            _max_of(found.queue),
         ),
     )
 
@@ -208,7 +232,8 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         "createQueue",
         "Create a queue",
         "To create a queue that is there already changes nothing and answers the same. 409 when it "
-        "archives otherwise than asked.",
+        "archives otherwise than asked, or is of another size. A queue with `max_messages` takes "
+        "no more than that from anybody: sends get 429 until some were deleted.",
         _TAG,
         _create,
         (

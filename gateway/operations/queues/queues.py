@@ -53,11 +53,13 @@ class CreateQueue:
     """The queue that the attributes name for dead letters."""
     archiving: Archiving | None = None
     """None: off for a new queue, and not compared with what an existing one does."""
+    most_messages: int | None = None
+    """How many messages it may hold: it stays with that. None: any number, and not compared with
+    that of an existing one."""
     blocked_seconds: int = 0
     """How long the name of a deleted queue cannot be used again."""
     title: str | None = None
     """As its owner calls it, where that is not its name."""
-    most_messages: int | None = None
     max_deliveries: int | None = None
     has_priorities: bool = False
     """These as in ``Queue``; an existing one is not compared with them."""
@@ -84,7 +86,7 @@ async def create_queue(engine: Engine, caller: Caller, request: CreateQueue) -> 
 
     Any number of creators of one name get the same queue. Raises QueueNameInvalid,
     QueueDeletedRecently, DeadLetterQueueUnfit, and QueueNameExists when the existing one archives
-    otherwise than asked.
+    otherwise than asked, or is of another size.
     """
     archiving = request.archiving or Archiving(False, None)
     new = queues.NewQueue(
@@ -108,6 +110,8 @@ async def create_queue(engine: Engine, caller: Caller, request: CreateQueue) -> 
             queue = await queues.find(tx, new.account_id, new.region, new.name)
             if queue is not None:
                 _check_archiving(queue, request.archiving)
+                if request.most_messages not in (None, queue.most_messages):
+                    raise QueueNameExists("max_messages")
                 return Created(queue, False)
             queue = await _create(engine, tx, new, request)
         if queue is not None:

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from time import perf_counter
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gateway.operations.identifiers import new_id
 from protocol import names
@@ -21,9 +21,10 @@ from storage.errors import (
     InvalidParameterValue,
     MessageIncomplete,
     MessageTooLarge,
+    QueueFull,
     Rejected,
 )
-from storage.queues.message_entries import Send
+from storage.queues.message_entries import BoundedSend, Send
 from storage.queues.rows import row_of
 
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from gateway.operations.engine import Engine
     from storage.lanes import Reply
     from storage.model import NewMessage, Queue, SentMessage
+    from storage.queues.rows import Row
 
 
 class Sending(NamedTuple):
@@ -40,6 +42,9 @@ class Sending(NamedTuple):
     """Whether the reply is to tell the sequences of standard queues, too."""
     is_async: bool = False
     """The reply need not wait for the disk, if all of its flush agree. Standard queues."""
+    is_partial: bool = False
+    """To a queue that holds only so many, as many as fit: the reply has a QueueFull for each other
+    one. To any other queue it makes no difference."""
 
 
 _PLAIN = Sending()
@@ -57,16 +62,19 @@ def send(
     """Send messages in order, all or none of them. They were checked.
 
     A duplicate of the last five minutes on a FIFO queue gets the first one's ids
-    (docs/contract/sqs.md 2.7). Refused with QueueDoesNotExist.
+    (docs/contract/sqs.md 2.7). Refused with QueueDoesNotExist and QueueFull.
     """
     instant = None
     if queue.grouped_from is not None:
         instant = engine.clock.of(queue.account_id).instant
     sender_id = caller.principal
     rows = [row_of(queue, one, new_id(), sender_id, instant) for one in messages]
+    if queue.most_messages is not None:
+        _send_bounded(engine, queue, rows, size_bytes, reply, how)
+        return
     entry = Send(rows, _Sent(engine, queue, reply), size_bytes)
     if how is not _PLAIN:
-        entry.wants_sequences, entry.is_async = how
+        entry.wants_sequences, entry.is_async, _ = how
     engine.lanes_of[queue.kind].send.submit(entry)
 
 
@@ -91,6 +99,48 @@ class _Sent:
             engine.wakeups.arrived(queue.queue_id, fresh)
             engine.series.sent(queue, fresh, self._started)
         self._reply.done(sent)
+
+
+def _send_bounded(
+    engine: Engine,
+    queue: Queue,
+    rows: list[Row],
+    size_bytes: int,
+    reply: Reply[list[Any]],
+    how: Sending,
+) -> None:
+    entry = BoundedSend(queue, rows, _SentBounded(engine, queue, reply, len(rows)), size_bytes)
+    entry.wants_sequences, _, entry.is_partial = how
+    engine.bounded.send.submit(entry)
+
+
+class _SentBounded:
+    """``_Sent`` of a queue that may be full: refusals are counted, too."""
+
+    __slots__ = ("_count", "_engine", "_queue", "_reply", "_started")
+
+    def __init__(self, engine: Engine, queue: Queue, reply: Reply[list[Any]], count: int) -> None:
+        self._engine = engine
+        self._queue = queue
+        self._reply = reply
+        self._count = count
+        self._started = perf_counter()
+
+    def done(self, sent: list[SentMessage | QueueFull]) -> None:
+        engine, queue = self._engine, self._queue
+        written = [one for one in sent if not isinstance(one, QueueFull)]
+        fresh = sum([not one.is_duplicate for one in written])
+        if fresh:
+            engine.wakeups.arrived(queue.queue_id, fresh)
+            engine.series.sent(queue, fresh, self._started)
+        if len(written) < len(sent):
+            engine.series.was_full(queue, len(sent) - len(written))
+        self._reply.done(sent)
+
+    def failed(self, error: BaseException) -> None:
+        if isinstance(error, QueueFull):
+            self._engine.series.was_full(self._queue, self._count)
+        self._reply.failed(error)
 
 
 class Outgoing(NamedTuple):

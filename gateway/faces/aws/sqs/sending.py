@@ -10,6 +10,7 @@ from gateway.faces.aws import message_attributes
 from gateway.faces.aws.limits import AWS
 from gateway.operations.queues import sending
 from gateway.operations.queues.message_attributes import Values
+from gateway.operations.queues.sending import Sending
 from protocol import sequence_numbers
 from protocol.digests import md5_of_bytes
 from storage.errors import (
@@ -18,11 +19,14 @@ from storage.errors import (
     InvalidParameterValue,
     MessageIncomplete,
     PriorEntryRefused,
+    QueueFull,
     Rejected,
 )
 from storage.model import NewMessage, Queue, SentMessage
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from gateway.operations.caller import Caller
     from gateway.operations.engine import Engine
     from gateway.operations.limits import Limits
@@ -104,6 +108,22 @@ class _Batch:
         )
 
 
+class _BoundedBatch(_Batch):
+    """The same of a queue that may be full: then the last of them were not sent."""
+
+    __slots__ = ()
+
+    def done(self, sent: Sequence[SentMessage | QueueFull]) -> None:
+        left = iter(sent)
+        self._reply.done(
+            [_told(one, next(left)) if isinstance(one, Sent) else one for one in self._outcomes]
+        )
+
+
+def _told(one: Sent, became: SentMessage | QueueFull) -> Sent | QueueFull:
+    return became if isinstance(became, QueueFull) else one.of(became)
+
+
 def send_message(
     engine: Engine, caller: Caller, queue: Queue, request: SendMessage, reply: Reply[Sent]
 ) -> None:
@@ -128,7 +148,8 @@ def send_messages(
     """Send a batch in order; the reply has an outcome for each request.
 
     On a FIFO queue what follows a refused message in its group is not sent either, and refused with
-    PriorEntryRefused: who sends the refused ones again keeps the order.
+    PriorEntryRefused: who sends the refused ones again keeps the order. A queue without room for
+    all takes the first ones, and QueueFull is the outcome of the others.
     """
     check_batch_ids(queue, requests)
     outcomes: list[Sent | Rejected] = []
@@ -155,10 +176,13 @@ def send_messages(
             f"Batch requests cannot be longer than {AWS.batch_bytes} bytes. "
             f"You have sent {total} bytes."
         )
-    if good:
+    if not good:
+        reply.done(outcomes)
+    elif queue.most_messages is None:
         sending.send(engine, caller, queue, good, total, _Batch(outcomes, reply))
     else:
-        reply.done(outcomes)
+        batch = _BoundedBatch(outcomes, reply)
+        sending.send(engine, caller, queue, good, total, batch, Sending(is_partial=True))
 
 
 def check_batch_ids(queue: Queue, requests: list[SendMessage]) -> None:

@@ -1,0 +1,39 @@
+-- revision 1
+-- How many more messages queues may hold that hold only so many.
+
+-- Locks the bounded queues among these against all others that add to them, to the end of the
+-- transaction and in the order of their ids, and answers what room each has then. The other queues
+-- are absent. Every number is of one snapshot that is younger than the locks: nobody has added since,
+-- and what others take away meanwhile makes more room than that. What has expired takes none,
+-- although it is there until a worker removes it; it is counted only where little room is left.
+-- These locks come before all others of queues, which are in functions/fifo.sql.
+CREATE OR REPLACE FUNCTION queue_rooms(
+  p_now timestamptz, p_queue_ids int[], OUT queue_ids int[], OUT rooms bigint[]
+) LANGUAGE plpgsql
+SET enable_seqscan = off SET enable_bitmapscan = off SET plan_cache_mode = force_generic_plan
+AS $$
+#variable_conflict use_column
+DECLARE
+  v_most int[];
+BEGIN
+  -- OFFSET keeps the partial index of live names out: it would be read from end to end.
+  SELECT array_agg(q.queue_id ORDER BY q.queue_id), array_agg(q.most_messages ORDER BY q.queue_id)
+  INTO queue_ids, v_most
+  FROM (SELECT k.queue_id, k.most_messages FROM queues AS k
+        WHERE k.queue_id = ANY(p_queue_ids) OFFSET 0) AS q
+  WHERE q.most_messages IS NOT NULL;
+  PERFORM pg_advisory_xact_lock(1819242339, i.queue_id) FROM unnest(queue_ids) AS i (queue_id);
+  rooms := ARRAY(
+    SELECT n.room + CASE WHEN n.room >= 1000 THEN 0 ELSE
+      (SELECT count(*) FROM (
+        SELECT 1 FROM messages AS m
+        WHERE m.queue_id = i.queue_id AND m.expires_at <= clock.now LIMIT 1000) AS e)
+      + (SELECT count(*) FROM (
+        SELECT 1 FROM fifo_messages AS m
+        WHERE m.queue_id = i.queue_id AND m.expires_at <= clock.now LIMIT 1000) AS e) END
+    FROM (SELECT coalesce(p_now, present()) AS now) AS clock,
+      unnest(queue_ids, v_most) WITH ORDINALITY AS i (queue_id, most, position), LATERAL (
+        SELECT i.most - coalesce(sum(d.delta), 0) AS room FROM queue_deltas AS d
+        WHERE d.queue_id = i.queue_id) AS n
+    ORDER BY i.position);
+END $$;

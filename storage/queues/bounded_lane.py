@@ -1,0 +1,129 @@
+"""The lane of sends to queues that hold only so many messages, of whatever kind.
+
+A flush is a transaction: it locks the queues, chooses what fits, in the order in which it came, and
+writes that. Queues that hold any number have lanes of their own and notice nothing of this.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from storage.database import Database
+from storage.errors import QueueDoesNotExist, QueueFull
+from storage.lanes import ClockNow, Lane
+from storage.model import SentMessage
+from storage.queues.kinds import QueueKind
+from storage.queues.message_entries import BoundedSend, within_groups
+from storage.queues.rooms import Part, are_overfull, find_fitting
+from storage.queues.rows import Row
+
+if TYPE_CHECKING:
+    from storage.database import Connection, Transaction
+
+_Outcome = SentMessage | QueueFull | None
+"""Of a message; None: its queue is gone."""
+
+
+class _Overfilled(Exception):
+    """What was taken for a repeat was none: what was written goes back."""
+
+
+class BoundedLane:
+    """One lane; it connects at its first entry.
+
+    ``on_sent(queue_ids, now)`` is told what went to standard queues, before the commit.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        clock_now: ClockNow,
+        on_sent: Callable[[Iterable[int], datetime], None],
+    ) -> None:
+        self._now = clock_now
+        self._on_sent = on_sent
+        self.on_gone: Callable[[int], None] = _nothing
+        """Called with queues that a send found gone."""
+        self.send: Lane[BoundedSend] = Lane(
+            "bounded_send",
+            database,
+            self._flush,
+            settings={"plan_cache_mode": "force_generic_plan", "enable_seqscan": "off"},
+        )
+
+    async def close(self) -> None:
+        """Finish what was handed in and close the connection."""
+        await self.send.close()
+
+    async def _flush(self, connection: Connection, batch: list[BoundedSend]) -> list[BoundedSend]:
+        batch, left = within_groups(batch)
+        parts = [part for entry in batch for part in _parts(entry)]
+        try:
+            async with connection.transaction():
+                outcomes = await self._write(connection, batch, parts, folds_repeats=True)
+        except _Overfilled:
+            async with connection.transaction():
+                outcomes = await self._write(connection, batch, parts, folds_repeats=False)
+        answers = iter(outcomes)
+        for entry in batch:
+            self._answer(entry, [next(answers) for _ in entry.messages])
+        return left
+
+    async def _write(
+        self,
+        tx: Transaction,
+        batch: list[BoundedSend],
+        parts: list[Part],
+        *,
+        folds_repeats: bool,
+    ) -> list[_Outcome]:
+        """What became of each message, in order."""
+        now = self.send.now_of(batch[0].party(), self._now)
+        found = await find_fitting(tx, now, parts, folds_repeats=folds_repeats)
+        rows: dict[QueueKind, list[Row]] = {}
+        for part, fits in zip(parts, found.fits, strict=True):
+            if fits:
+                rows.setdefault(part.queue.kind, []).extend(part.rows)
+        written: dict[QueueKind, Iterator[SentMessage | None]] = {}
+        for kind, some in rows.items():
+            sent = await kind.send(tx, now, some, wants_sequences=True)
+            written[kind] = iter(sent.messages(some))
+            for queue_id, sent_at in sent.sent_at.items():
+                self._on_sent((queue_id,), sent_at)
+        if found.doubtful and await are_overfull(tx, now, found.doubtful):
+            raise _Overfilled
+        outcomes: list[_Outcome] = []
+        for part, fits in zip(parts, found.fits, strict=True):
+            queue = part.queue
+            for _ in part.rows:
+                outcomes.append(next(written[queue.kind]) if fits else QueueFull(queue))
+        return outcomes
+
+    def _answer(self, entry: BoundedSend, outcomes: list[_Outcome]) -> None:
+        told: list[SentMessage | QueueFull] = []
+        tells_sequences = entry.wants_sequences or entry.queue.kind.has_groups
+        for one in outcomes:
+            if one is None:
+                self.on_gone(entry.party())
+                entry.failed(QueueDoesNotExist())
+                return
+            if isinstance(one, QueueFull) and not entry.is_partial:
+                entry.failed(one)
+                return
+            if isinstance(one, SentMessage) and not tells_sequences:
+                one = one._replace(sequence=None)
+            told.append(one)
+        entry.done(told)
+
+
+def _parts(entry: BoundedSend) -> list[Part]:
+    """What is sent together or not at all."""
+    if entry.is_partial:
+        return [Part(entry.queue, [row]) for row in entry.messages]
+    return [Part(entry.queue, entry.messages)]
+
+
+def _nothing(_: int) -> None:
+    """Nobody wants to know."""

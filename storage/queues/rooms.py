@@ -1,0 +1,106 @@
+"""Queues that hold only so many messages: how many more each may take.
+
+Whoever adds messages to such a queue asks here first, in the same transaction: from then on nobody
+else adds any until it ends, so what was found to fit does fit. The size of a queue never changes.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, NamedTuple
+
+from storage.model import Queue
+from storage.queries import load
+from storage.queues.rows import DEDUP_KEY, Row
+
+if TYPE_CHECKING:
+    from storage.database import Transaction
+
+_ROOMS = load("queues/rooms")["rooms"].text
+
+
+async def rooms(
+    tx: Transaction, queue_ids: Iterable[int], now: datetime | None = None
+) -> dict[int, int]:
+    """How many more messages each of these queues may hold, as long as the transaction lasts; those
+    that hold any number are absent.
+
+    Waits for others that add to the bounded ones, in the order of ids. Ask once in a transaction,
+    for all queues, before it locks messages or groups of any. Messages that have expired by ``now``
+    take no room.
+    """
+    found = await _look(tx, now, queue_ids)
+    return {queue_id: max(room, 0) for queue_id, room in found.items()}
+
+
+async def are_overfull(tx: Transaction, now: datetime | None, queue_ids: Iterable[int]) -> bool:
+    """Whether one of these queues, which the transaction has locked, holds more than it may."""
+    return min((await _look(tx, now, queue_ids)).values(), default=0) < 0
+
+
+async def _look(tx: Transaction, now: datetime | None, queue_ids: Iterable[int]) -> dict[int, int]:
+    row = await tx.fetchrow(_ROOMS, now, sorted(set(queue_ids)))
+    assert row is not None
+    return dict(zip(row[0] or (), row[1] or (), strict=True))
+
+
+class Part(NamedTuple):
+    """Messages for one queue, of which all or none are to be written."""
+
+    queue: Queue
+    rows: Sequence[Row]
+
+
+class Fitting(NamedTuple):
+    """Which parts fit."""
+
+    fits: list[bool]
+    """One for each."""
+    doubtful: frozenset[int]
+    """Queues where some fit only as repeats of what is there: when these were forgotten meanwhile,
+    the queues are overfull after the send (``are_overfull``)."""
+
+
+async def find_fitting(
+    tx: Transaction, now: datetime | None, parts: Sequence[Part], *, folds_repeats: bool = True
+) -> Fitting:
+    """Lock the queues of these parts that are bounded, and choose what fits, in order. A part that
+    does not fit leaves its room to later ones.
+
+    ``folds_repeats``: what deduplication folds takes no room.
+    """
+    room = await rooms(tx, {part.queue.queue_id for part in parts}, now)
+    wanted: Counter[int] = Counter()
+    for part in parts:
+        wanted[part.queue.queue_id] += len(part.rows)
+    short = {queue_id for queue_id, left in room.items() if wanted[queue_id] > left}
+    if not short:
+        return Fitting([True] * len(parts), frozenset())
+    repeats: dict[int, set[str | None]] = {}
+    if folds_repeats:
+        for queue_id in short:
+            mine = [part for part in parts if part.queue.queue_id == queue_id]
+            rows = [row for part in mine for row in part.rows]
+            repeats[queue_id] = {*await mine[0].queue.kind.find_repeats(tx, now, rows)}
+    doubtful = frozenset(queue_id for queue_id, keys in repeats.items() if keys)
+    return Fitting([_takes(room, repeats, part) for part in parts], doubtful)
+
+
+def _takes(room: dict[int, int], repeats: dict[int, set[str | None]], part: Part) -> bool:
+    """Whether the part fits; then its room is taken, and its messages can be repeated."""
+    queue_id = part.queue.queue_id
+    if queue_id not in room:
+        return True
+    known = repeats.get(queue_id)
+    count = len(part.rows)
+    keys = {row[DEDUP_KEY] for row in part.rows} if part.queue.kind.has_groups else set()
+    if known is not None and keys:
+        count = len(keys - known)
+    if count > room[queue_id]:
+        return False
+    room[queue_id] -= count
+    if known is not None:
+        known |= keys
+    return True

@@ -1,0 +1,173 @@
+"""Queues of a size: a hard limit for every face, over several gateways, in its own words."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+
+import pytest
+
+from tests.faces.clients import Refused, Sqs
+from tests.faces.rest.client import Rest
+from tests.faces.servers import Server
+
+
+@pytest.fixture(scope="module")
+def second_server(server: Server) -> Iterator[Server]:
+    """Another gateway on the same database."""
+    with Server(dsn=server.dsn) as running:
+        yield running
+
+
+@pytest.fixture
+def rest(server: Server, sqs: Sqs) -> Iterator[Rest]:
+    """The native API, in the account of ``sqs``."""
+    with Rest(server.url, sqs.account) as client:
+        yield client
+
+
+def create(rest: Rest, sqs: Sqs, name: str, size: int) -> str:
+    rest.create(name, max_messages=size)
+    url: str = sqs.call("GetQueueUrl", QueueName=name)["QueueUrl"]
+    return url
+
+
+def test_a_full_queue_in_the_words_of_each_face(sqs: Sqs, rest: Rest) -> None:
+    url = create(rest, sqs, "jobs", 1)
+    sqs.send(url)
+    refused = sqs.refusal("SendMessage", QueueUrl=url, MessageBody="x")
+    assert (refused.status, refused.code) == (403, "OverLimit")
+    assert refused.text.startswith("Queue 'jobs' is full: it may hold 1 messages.")
+    answer = rest.ask("POST", "/v1/queues/jobs/messages", {"message": "x"})
+    assert (answer.status, answer.headers["retry-after"]) == (429, "1")
+    assert json.loads(answer.body)["error"] == refused.text
+    [message] = sqs.receive(url)
+    sqs.delete(url, message)
+    rest.send("jobs", "again")
+    assert rest.call("GET", "/v1/queues/jobs")["queue_length"] == 1
+
+
+def test_a_batch_is_taken_as_far_as_it_fits(sqs: Sqs, rest: Rest) -> None:
+    for name in ("jobs", "jobs.fifo"):
+        url = create(rest, sqs, name, 3)
+        group = {"MessageGroupId": "g"} if name.endswith(".fifo") else {}
+        entries = [
+            {"Id": str(n), "MessageBody": str(n)}
+            | ({**group, "MessageDeduplicationId": str(n)} if group else {})
+            for n in range(5)
+        ]
+        entries[1] |= {"MessageBody": "\x00"}
+        answer = sqs.call("SendMessageBatch", QueueUrl=url, Entries=entries)
+        failed = {one["Id"]: one["Code"] for one in answer["Failed"]}
+        if group:
+            expected = ["0"]
+            assert failed == {"1": "InvalidMessageContents"} | dict.fromkeys(
+                "234", "PriorRequestNotComplete"
+            )
+        else:
+            expected = ["0", "2", "3"]
+            assert failed == {"1": "InvalidMessageContents", "4": "OverLimit"}
+            assert all(one["SenderFault"] for one in answer["Failed"])
+        assert [one["Id"] for one in answer["Successful"]] == expected
+        assert sqs.bodies(url) == expected
+        rest.call("DELETE", f"/v1/queues/{name}", status=204)
+
+
+def test_an_array_of_the_native_api_is_all_or_none(sqs: Sqs, rest: Rest) -> None:
+    url = create(rest, sqs, "jobs", 3)
+    path = "/v1/queues/jobs/messages"
+    rest.refusal("POST", path, [{"message": n} for n in range(4)], status=429)
+    assert sqs.counts(url) == (0, 0, 0)
+    assert rest.call("POST", path, [{"message": n} for n in range(3)], status=201)
+
+
+def test_the_size_is_shown_and_cannot_be_changed(sqs: Sqs, rest: Rest) -> None:
+    create(rest, sqs, "jobs", 1_000_000_000)
+    assert rest.call("GET", "/v1/queues/jobs")["max_messages"] == 1_000_000_000
+    assert [one["max_messages"] for one in rest.call("GET", "/v1/queues")] == [1_000_000_000]
+    rest.create("jobs", max_messages=1_000_000_000)
+    rest.refusal("POST", "/v1/queues", {"name": "jobs", "max_messages": 5}, status=409)
+    for size in (0, -1, 1_000_000_001, 1.5, "many"):
+        rest.refusal("POST", "/v1/queues", {"name": "more", "max_messages": size})
+    rest.create("plain", max_messages=None)
+    assert "max_messages" not in rest.call("GET", "/v1/queues/plain")
+
+
+def is_sent(client: Sqs, url: str, body: str, **members: str) -> bool:
+    """Whether the queue took it; otherwise it was full."""
+    try:
+        client.send(url, body, **members)
+    except Refused as refused:
+        if refused.code != "OverLimit":
+            raise
+        return False
+    return True
+
+
+@pytest.mark.parametrize("name", ["jobs", "jobs.fifo"])
+def test_200_producers_leave_exactly_the_size(
+    server: Server, second_server: Server, name: str
+) -> None:
+    with ExitStack() as stack:
+        rest = stack.enter_context(Rest(server.url))
+        sqs = stack.enter_context(Sqs("json", server.url, rest.account))
+        url = create(rest, sqs, name, 100)
+        clients: list[Rest | Sqs] = [
+            rest,
+            sqs,
+            stack.enter_context(Rest(second_server.url, rest.account)),
+            stack.enter_context(Sqs("query", second_server.url, rest.account)),
+        ]
+
+        def produce(number: int) -> bool:
+            client = clients[number % 4]
+            if isinstance(client, Rest):
+                members = {"group_id": f"g{number % 7}"} if name.endswith(".fifo") else {}
+                path = f"/v1/queues/{name}/messages"
+                return client.ask("POST", path, {"message": number} | members).status == 201
+            members = {}
+            if name.endswith(".fifo"):
+                members = {"MessageGroupId": "g", "MessageDeduplicationId": str(number)}
+            return is_sent(client, url, str(number), **members)
+
+        with ThreadPoolExecutor(50) as pool:
+            assert Counter(pool.map(produce, range(200))) == {True: 100, False: 100}
+        assert sum(sqs.counts(url)) == 100
+        full = f'queuegate_queue_full_total{{account="{rest.account}"}}'
+        assert server.metric(full) + second_server.metric(full) == 100
+
+
+def test_sends_that_race_deletes_never_exceed_the_size(
+    server: Server, second_server: Server
+) -> None:
+    with Sqs("json", server.url) as first, Sqs("json", second_server.url, first.account) as second:
+        with Rest(server.url, first.account) as rest:
+            url = create(rest, first, "jobs", 10)
+        accepted = Counter[bool]()
+        deleted = Counter[bool]()
+
+        def produce(client: Sqs) -> None:
+            for number in range(60):
+                accepted[is_sent(client, url, str(number))] += 1
+
+        def consume(client: Sqs) -> None:
+            for _ in range(60):
+                for message in client.receive(url, 1):
+                    client.delete(url, message)
+                    deleted[True] += 1
+
+        def watch(client: Sqs) -> int:
+            return max(sum(client.counts(url)) for _ in range(40))
+
+        with ThreadPoolExecutor(7) as pool:
+            most = pool.submit(watch, first)
+            for client in (first, second):
+                pool.submit(produce, client)
+                pool.submit(consume, client)
+                pool.submit(produce, client)
+            assert most.result() <= 10
+        left = sum(first.counts(url))
+        assert left == accepted[True] - deleted[True] <= 10

@@ -1,0 +1,193 @@
+"""Queues that hold only so many messages: what a send does when one is full."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from gateway.operations.queues import finishing, queues, sending
+from gateway.operations.queues.queues import CreateQueue
+from gateway.operations.queues.sending import Sending
+from gateway.operations.replies import answered
+from storage.errors import QueueDoesNotExist, QueueFull, QueueNameExists, Unavailable
+from storage.model import Handle, NewMessage, Queue, Received, SentMessage
+from storage.queues.rooms import rooms
+from tests.operations.conftest import World
+from tests.waiting import until_async
+
+# Those that wait for an advisory lock.
+_END_WAITING = (
+    "SELECT count(pg_terminate_backend(l.pid)) FROM pg_locks AS l"
+    " WHERE l.locktype = 'advisory' AND NOT l.granted"
+    " AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())"
+)
+KINDS = ("jobs", "jobs.fifo")
+
+
+async def bounded(world: World, name: str, most: int) -> Queue:
+    request = CreateQueue(name, most_messages=most)
+    return (await queues.create_queue(world.engine, world.caller, request)).queue
+
+
+def messages(queue: Queue, *bodies: str) -> list[NewMessage]:
+    group = "g" if queue.kind.has_groups else None
+    return [NewMessage(body, group_id=group) for body in bodies]
+
+
+async def send(
+    world: World, queue: Queue, *new: NewMessage, how: Sending | None = None
+) -> list[SentMessage | QueueFull]:
+    def start(reply: Any) -> None:
+        sending.send(world.engine, world.caller, queue, list(new), 0, reply, how or Sending())
+
+    sent: list[SentMessage | QueueFull] = await answered(start)
+    return sent
+
+
+async def total(world: World, queue: Queue) -> int:
+    async with world.engine.database.transaction() as tx:
+        counts = await queue.kind.count(tx, world.clock.now(), queue.queue_id)
+    return counts.visible + counts.in_flight + counts.delayed
+
+
+@pytest.mark.parametrize("name", KINDS)
+async def test_a_full_queue_refuses_until_something_is_deleted(world: World, name: str) -> None:
+    queue = await bounded(world, name, 2)
+    await send(world, queue, *messages(queue, "a", "b"))
+    with pytest.raises(QueueFull, match=r"'jobs.*' is full: it may hold 2 messages"):
+        await send(world, queue, *messages(queue, "c"))
+    [first] = await world.receive(queue, 1)
+    with pytest.raises(QueueFull):
+        await send(world, queue, *messages(queue, "in flight is held, too"))
+    await answered(finishing.finish, world.engine, queue, [handle_of(first)])
+    assert len(await send(world, queue, *messages(queue, "d"))) == 1
+    assert await total(world, queue) == 2
+
+
+def handle_of(one: Received) -> Handle:
+    return one.queue_id, one.group_id, one.sequence, one.receive_count
+
+
+@pytest.mark.parametrize("name", KINDS)
+async def test_a_call_is_taken_whole_or_not_at_all(world: World, name: str) -> None:
+    queue = await bounded(world, name, 3)
+    await send(world, queue, *messages(queue, "a", "b"))
+    with pytest.raises(QueueFull):
+        await send(world, queue, *messages(queue, "c", "d"))
+    assert await total(world, queue) == 2
+    await send(world, queue, *messages(queue, "e"))
+    assert [one.body for one in await world.receive(queue)] == ["a", "b", "e"]
+
+
+@pytest.mark.parametrize("name", KINDS)
+async def test_what_does_not_fit_leaves_its_room_to_others(world: World, name: str) -> None:
+    queue = await bounded(world, name, 3)
+    calls = [messages(queue, *bodies) for bodies in ("ab", "cd", "e")]
+    outcomes = await asyncio.gather(
+        *[send(world, queue, *call) for call in calls], return_exceptions=True
+    )
+    assert [isinstance(one, QueueFull) for one in outcomes] == [False, True, False]
+    assert [one.body for one in await world.receive(queue)] == ["a", "b", "e"]
+
+
+@pytest.mark.parametrize("name", KINDS)
+async def test_a_partial_call_is_taken_as_far_as_it_fits(world: World, name: str) -> None:
+    queue = await bounded(world, name, 2)
+    outcomes = await send(
+        world, queue, *messages(queue, "a", "b", "c"), how=Sending(is_partial=True)
+    )
+    assert [isinstance(one, QueueFull) for one in outcomes] == [False, False, True]
+    assert [one.body for one in await world.receive(queue)] == ["a", "b"]
+
+
+@pytest.mark.parametrize("name", KINDS)
+async def test_many_senders_never_exceed_the_size(world: World, name: str) -> None:
+    queue = await bounded(world, name, 7)
+    outcomes = await asyncio.gather(
+        *[send(world, queue, *messages(queue, str(n), "x")) for n in range(40)],
+        return_exceptions=True,
+    )
+    assert sum(isinstance(one, list) for one in outcomes) == 3
+    assert await total(world, queue) == 6
+    series = world.engine.series.queues[queue.queue_id]
+    assert (series.sent, series.was_full) == (6, 74)
+
+
+async def test_a_repeat_takes_no_room(world: World) -> None:
+    queue = await bounded(world, "jobs.fifo", 1)
+    first = NewMessage("a", group_id="g", deduplication_id="same")
+    [sent] = await send(world, queue, first)
+    assert isinstance(sent, SentMessage)
+    [again] = await send(world, queue, first)
+    assert again == sent._replace(is_duplicate=True)
+    with pytest.raises(QueueFull):
+        await send(world, queue, first, NewMessage("b", group_id="g", deduplication_id="other"))
+    assert world.clock.fixed is not None
+    world.clock.fixed += timedelta(minutes=6)
+    with pytest.raises(QueueFull):
+        await send(world, queue, first)
+
+
+async def test_repeats_within_one_flush_share_one_place(world: World) -> None:
+    queue = await bounded(world, "jobs.fifo", 1)
+    first = NewMessage("a", group_id="g", deduplication_id="same")
+    outcomes = await asyncio.gather(*[send(world, queue, first) for _ in range(5)])
+    assert [[one.is_duplicate for one in some] for some in outcomes] == [[False]] + [[True]] * 4  # type: ignore[union-attr]
+    assert await total(world, queue) == 1
+
+
+async def test_what_has_expired_takes_no_room(world: World) -> None:
+    queue = await bounded(world, "jobs", 2)
+    await send(world, queue, *messages(queue, "a", "b"))
+    async with world.engine.database.transaction() as tx:
+        await tx.execute("UPDATE messages SET expires_at = $1", world.clock.now())
+        assert await rooms(tx, [queue.queue_id], world.clock.now()) == {queue.queue_id: 2}
+    await send(world, queue, *messages(queue, "c", "d"))
+    with pytest.raises(QueueFull):
+        await send(world, queue, *messages(queue, "e"))
+
+
+async def test_room_is_told_of_bounded_queues_alone(world: World) -> None:
+    plain, small = await world.make_queue("plain"), await bounded(world, "small", 5)
+    await send(world, small, *messages(small, "a"))
+    async with world.engine.database.transaction() as tx:
+        found = await rooms(tx, [plain.queue_id, small.queue_id, 999])
+    assert found == {small.queue_id: 4}
+
+
+@pytest.mark.parametrize("name", KINDS)
+async def test_a_bounded_queue_that_is_gone(world: World, name: str) -> None:
+    queue = await bounded(world, name, 1)
+    async with world.engine.database.transaction() as tx:
+        await tx.execute("UPDATE queues SET deleted_at = now()")
+    with pytest.raises(QueueDoesNotExist):
+        await send(world, queue, *messages(queue, "a"))
+    assert world.engine.queues.by_id(queue.queue_id) is None
+
+
+async def test_a_broken_off_send_leaks_no_room(world: World) -> None:
+    queue = await bounded(world, "jobs", 1)
+    await send(world, queue, *messages(queue, "first"))
+    [first] = await world.receive(queue, 1)
+    await answered(finishing.finish, world.engine, queue, [handle_of(first)])
+    async with world.engine.database.transaction() as tx:
+        assert await rooms(tx, [queue.queue_id]) == {queue.queue_id: 1}
+        task = asyncio.create_task(send(world, queue, *messages(queue, "lost")))
+        await until_async(lambda: tx.fetchval(_END_WAITING), bool)
+    with pytest.raises(Unavailable):
+        await task
+    assert len(await send(world, queue, *messages(queue, "second"))) == 1
+    assert await total(world, queue) == 1
+
+
+async def test_the_size_of_a_queue_stays(world: World) -> None:
+    queue = await bounded(world, "jobs", 5)
+    assert (await bounded(world, "jobs", 5)).queue_id == queue.queue_id
+    with pytest.raises(QueueNameExists, match="max_messages"):
+        await bounded(world, "jobs", 6)
+    plain = CreateQueue("jobs")
+    same = await queues.create_queue(world.engine, world.caller, plain)
+    assert same.queue.most_messages == 5
