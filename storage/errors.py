@@ -282,6 +282,7 @@ class ReceiptHandleIsInvalid(Rejected):
         super().__init__(
             f'The input receipt handle "{receipt_handle}" is not a valid receipt handle.'
         )
+        self.receipt_handle = receipt_handle
 
 
 class OverLimit(Rejected):

@@ -94,13 +94,18 @@ class Entrance:
         no request in flight, or a scrape would count itself."""
 
     @classmethod
-    def below(cls, prefix: str, make: Callable[[], Face]) -> Self:
+    def below(cls, prefix: str, make: Callable[[], Face], *, roots: tuple[str, ...] = ()) -> Self:
         """The entrance of a face that has all below a prefix and describes it in a document, to
-        which links may lead."""
+        which links may lead.
+
+        ``roots``: it shares its prefix with others, and has these paths with all below them.
+        """
         document = (prefix + DOCUMENT).encode()
+        exact = frozenset(root.encode() for root in roots)
         return cls(
             make,
-            prefixes=(f"{prefix}/",),
+            prefixes=tuple(f"{one}/" for one in (prefix, *roots)),
+            also=lambda scope: scope["raw_path"] in exact,
             label=lambda _: f"{prefix}/",
             is_visit=lambda scope: scope["raw_path"] == document and is_navigation(scope),
         )

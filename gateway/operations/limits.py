@@ -41,6 +41,8 @@ class Limits:
     """Of one request, as are the next ones."""
     received_messages: int = 100
     deleted_messages: int = 500
+    published_at_once: int = 100
+    """To channels."""
     browsed_messages: int = 1_000
     browsed_ranges: int = 1_000
     replayed_messages: int = 1_000

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from gateway.faces.face import AsgiFace, Face
     from gateway.metrics.scraping import Metrics
 
+_CHANNELS = ("/v1/channels", "/v1/messages", "/v1/dead-letter", "/v1/metrics")
+
 
 def entrances(aws: AwsFace, settings: Settings, metrics: Metrics) -> tuple[Entrance, ...]:
     """Pages for operators, faces below a prefix, and AWS, which has every other path.
@@ -40,6 +42,11 @@ def entrances(aws: AwsFace, settings: Settings, metrics: Metrics) -> tuple[Entra
 
         return simple_face(engine, callers)
 
+    def make_channels() -> Face:
+        from gateway.faces.channels.api import channels_face
+
+        return channels_face(engine, callers)
+
     page_entrance = Entrance(
         make_pages,
         prefixes=paths.PREFIXES,
@@ -49,6 +56,8 @@ def entrances(aws: AwsFace, settings: Settings, metrics: Metrics) -> tuple[Entra
         is_operators=True,
     )
     faces = {
+        # They share `/v1`: what channels have there comes first.
+        "channels": Entrance.below("/v1/channels", make_channels, roots=_CHANNELS),
         "rest": Entrance.below("/v1", make_rest),
         "simple": Entrance.below("/api", make_simple),
         "aws": Entrance(lambda: aws, prefixes=("",), label=lambda _: "/", is_visit=is_link_of_sns),

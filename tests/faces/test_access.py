@@ -13,6 +13,7 @@ from urllib.parse import urlencode
 import asyncpg
 import pytest
 
+from gateway.faces.channels import api as channels
 from gateway.faces.json.endpoints import Endpoint
 from gateway.faces.rest.api import ENDPOINTS
 from gateway.faces.simple.api import ENDPOINTS as SIMPLE
@@ -326,7 +327,7 @@ def test_no_action_of_the_scheduler_is_reached(world: World, action: str) -> Non
 
 @pytest.mark.parametrize(
     "endpoint",
-    [one for one in (*ENDPOINTS, *SIMPLE) if one.name not in _NOBODYS],
+    [one for one in (*ENDPOINTS, *SIMPLE, *channels.ENDPOINTS) if one.name not in _NOBODYS],
     ids=lambda endpoint: f"{endpoint.path.split('/')[1]}-{endpoint.name}",
 )
 def test_no_endpoint_is_reached(world: World, endpoint: Endpoint) -> None:
@@ -343,9 +344,14 @@ def test_no_endpoint_is_reached(world: World, endpoint: Endpoint) -> None:
     if isinstance(body, dict) and "examples" in body:
         body = next(iter(body["examples"].values()))
     with Refused(world, endpoint.right):
-        target = endpoint.path.format(**named)
+        target = endpoint.path.format(**named) + ("?channel=kept" if _asks_for(endpoint) else "")
         status, told = _ask(world.server.url, DENIED, endpoint.method, target, body)
     assert (status, "error" in told) == (403, True)
+
+
+def _asks_for(endpoint: Endpoint) -> bool:
+    """Whether its query names the channel."""
+    return "channel" in getattr(endpoint.query, "__struct_fields__", ())
 
 
 def test_what_follows_a_link_needs_its_token_alone(world: World) -> None:

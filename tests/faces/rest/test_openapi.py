@@ -9,12 +9,15 @@ from typing import Any
 import msgspec
 import pytest
 
+from gateway.faces.channels import api as channels
 from gateway.faces.json.endpoints import Endpoint
 from gateway.faces.rest.api import ENDPOINTS, openapi_document
 from tests.faces.connections import Connection, fetch, request_bytes
 from tests.faces.servers import Server
 
-EACH = pytest.mark.parametrize("endpoint", ENDPOINTS, ids=lambda endpoint: endpoint.name)
+EACH = pytest.mark.parametrize(
+    "endpoint", [*ENDPOINTS, *channels.ENDPOINTS], ids=lambda endpoint: endpoint.name
+)
 
 
 def _document(server: Server) -> dict[str, Any]:

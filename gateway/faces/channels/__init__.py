@@ -1,0 +1,1 @@
+"""Channels over HTTP: publish with priorities, poll, acknowledge. Declared endpoints."""

@@ -1,0 +1,47 @@
+"""The face of channels: its endpoints, which share `/v1` with the native API, and its words."""
+
+from __future__ import annotations
+
+from gateway.faces.callers import Callers, Wants
+from gateway.faces.channels import consuming, publishing
+from gateway.faces.channels.refusals import status_of, text_of
+from gateway.faces.json.counting import check_parts
+from gateway.faces.json.documenting import About
+from gateway.faces.json.endpoints import Endpoint
+from gateway.faces.json.face import JsonFace, Manner
+from gateway.faces.json.refusals import Error
+from gateway.operations.engine import Engine
+
+ENDPOINTS: tuple[Endpoint, ...] = (*publishing.ENDPOINTS, *consuming.ENDPOINTS)
+"""Every endpoint but the document that describes them."""
+
+ABOUT = About(
+    "Messages with priorities, which expire, over plain HTTP and JSON. A channel is a queue: what "
+    "is published here can be received over SQS, and the other way round.\n\n"
+    'Every refusal is `{"error": "..."}` with a text that says what to change. Times are UTC.',
+    {
+        "publish": "Put messages into channels.",
+        "consume": "Get them, acknowledge them, give them back.",
+        "about": "This API.",
+    },
+    "Not needed; whatever is there names the producer, whose rate may be limited. A signature of "
+    "AWS (version 4) names account and region by its credential scope; without one they are the "
+    "gateway's.",
+    Error,
+    needs_credentials=False,
+)
+
+
+def channels_face(engine: Engine, callers: Callers) -> JsonFace:
+    """The face."""
+    manner = Manner(
+        name="channels",
+        prefix="/v1/channels",
+        about=ABOUT,
+        refused=lambda refusal, _: (status_of(refusal), text_of(refusal)),
+        worded=lambda _, text: Error(text),
+        sign_in="This gateway wants a key of its own: send it in the header X-Api-Key.",
+        wants=Wants.NAME,
+        check_body=check_parts,
+    )
+    return JsonFace(engine, callers, ENDPOINTS, manner)

@@ -1,0 +1,177 @@
+"""Publishing, polling, acknowledging and giving back over HTTP."""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime
+from typing import Any
+
+import pytest
+
+from tests.faces.channels.client import Channels
+from tests.faces.clients import Sqs
+from tests.faces.rest.client import ABSENT
+from tests.faces.servers import Background, Server
+
+
+def test_a_message_there_and_back(channels: Channels) -> None:
+    headers = {"tenant": "acme", "tries": 3}
+    published = channels.publish(payload={"a": [1, "é"]}, headers=headers)
+    [message] = channels.poll(window=60)
+    assert message["id"] == published
+    assert (message["payload"], message["headers"]) == ({"a": [1, "é"]}, headers)
+    assert message["deliveries"] == 1
+    began, ends = (datetime.fromisoformat(message[name]) for name in ("published_at", "ack_by"))
+    assert 59 < (ends - began).total_seconds() < 120
+    assert channels.poll() == []
+    assert channels.ack(message, message) == ["acknowledged", "gone"]
+    assert channels.ack(message) == ["gone"]
+
+
+def test_one_ack_needs_no_list(channels: Channels) -> None:
+    channels.publish()
+    [message] = channels.poll()
+    body = {"channel": "alerts", "acks": message["ack"]}
+    found = channels.call("POST", "/v1/messages/ack", body)
+    assert found == {"results": [{"ack": message["ack"], "result": "acknowledged"}]}
+
+
+def test_a_poll_waits_for_what_is_published(channels: Channels, server: Server) -> None:
+    """Before the channel is there, too."""
+    waiting = Background(channels.payloads, "fresh", wait=20)
+    server.until_parked()
+    channels.publish("fresh", 7)
+    assert waiting.result() == [7]
+
+
+def test_who_is_late_acknowledges_until_somebody_else_has_it(
+    channels: Channels, server: Server
+) -> None:
+    channels.bulk({"channel": "late", "payload": 1}, {"channel": "late", "payload": 2})
+    first = channels.poll("late", window=5)
+    server.advance(6)
+    assert channels.ack(first[0], channel="late") == ["acknowledged"]
+    [again] = channels.poll("late")
+    assert (again["payload"], again["deliveries"]) == (2, 2)
+    assert channels.ack(first[1], channel="late") == ["received_again"]
+    assert channels.nack(first[1], channel="late") == ["received_again"]
+    assert channels.poll("late") == []
+    assert channels.ack(again, channel="late") == ["acknowledged"]
+
+
+def test_what_is_given_back_comes_at_once_or_later(channels: Channels, server: Server) -> None:
+    channels.publish("back")
+    [message] = channels.poll("back")
+    assert channels.nack(message, channel="back", delay=30) == ["returned"]
+    server.advance(29)
+    assert channels.poll("back") == []
+    assert channels.nack(message, channel="back") == ["returned"]
+    [message] = channels.poll("back")
+    assert message["deliveries"] == 2
+
+
+def test_a_bulk_says_what_became_of_each(channels: Channels, sqs_beside: Sqs) -> None:
+    small = sqs_beside.create("small", MaximumMessageSize="1024")
+    results = channels.bulk(
+        {"channel": "alerts", "payload": 1},
+        {"channel": "small", "payload": "x" * 2000},
+        {"channel": "small", "payload": 2},
+        status=207,
+    )
+    assert [one.get("status") for one in results] == [None, 400, None]
+    assert "queue 'small' takes 1024" in results[1]["error"]
+    assert set(results[1]) == {"channel", "error", "status"}
+    assert channels.payloads() == [1]
+    assert [one["Body"] for one in sqs_beside.receive(small)] == ["2"]
+
+
+def test_a_channel_is_a_queue_for_sqs(channels: Channels, sqs_beside: Sqs) -> None:
+    channels.publish(payload={"a": 1}, headers={"tenant": "acme"})
+    url = sqs_beside.call("GetQueueUrl", QueueName="alerts")["QueueUrl"]
+    [received] = sqs_beside.receive(url, MessageAttributeNames=["All"])
+    assert json.loads(received["Body"]) == {"a": 1}
+    assert received["MessageAttributes"]["tenant"]["StringValue"] == "acme"
+    for body in ("no JSON", '{"b": 2}'):
+        sqs_beside.send(url, body)
+    assert channels.payloads() == ["no JSON", {"b": 2}]
+
+
+def test_a_fifo_queue_is_a_channel_in_order(channels: Channels) -> None:
+    channels.create("orders", fifo=True)
+    one = {"channel": "orders.fifo", "payload": 1}
+    assert "group_id" in channels.refusal("POST", "/v1/messages", one)
+    for number in (1, 2):
+        channels.publish("orders.fifo", number, group_id="g", deduplication_id=str(number))
+    first, second = channels.poll("orders.fifo")
+    assert channels.nack(first, channel="orders.fifo") == ["returned"]
+    assert channels.ack(second, channel="orders.fifo") == ["acknowledged"]
+    assert channels.payloads("orders.fifo") == [1]
+
+
+NEW = {"channel": "alerts", "payload": 1}
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"channel": "a b"}, "A channel cannot be called so."),
+        ({"channel": "a\x00"}, "A channel cannot be called so."),
+        ({"priority": 11}, "priority"),
+        ({"priority": -1}, "priority"),
+        ({"ttl": 0}, "ttl"),
+        ({"ttl": 1_209_601}, "ttl"),
+        ({"delay": 901}, "delay"),
+        ({"colour": "red"}, "colour"),
+        ({"headers": {"AWS.x": 1}}, "AWS.x"),
+        ({"deduplication_id": "d"}, "FIFO"),
+        ({"payload": "x" * 1_100_000}, "1048576"),
+    ],
+)
+def test_what_cannot_be_published(channels: Channels, change: dict[str, Any], said: str) -> None:
+    assert said in channels.refusal("POST", "/v1/messages", NEW | change)
+
+
+@pytest.mark.parametrize("body", [b"", b"{", b"\xff", b'{"channel": "a", "payload": \xff}', b"[]"])
+@pytest.mark.parametrize("path", ["/v1/messages", "/v1/messages/bulk", "/v1/messages/ack"])
+def test_bodies_that_cannot_be_read(channels: Channels, path: str, body: bytes) -> None:
+    assert channels.ask("POST", path, ABSENT, raw=body).status == 400
+
+
+def test_a_bulk_is_a_hundred_at_most(channels: Channels) -> None:
+    assert "<= 100" in channels.refusal("POST", "/v1/messages/bulk", [NEW] * 101)
+    assert len(channels.bulk(*[NEW] * 100)) == 100
+
+
+@pytest.mark.parametrize("verb", ["ack", "nack"])
+def test_what_cannot_be_acknowledged(channels: Channels, verb: str) -> None:
+    path = f"/v1/messages/{verb}"
+    body = {"channel": "nowhere", "acks": "x"}
+    said = channels.refusal("POST", path, body, status=404)
+    assert said == "Channel 'nowhere' does not exist"
+    channels.publish()
+    [message] = channels.poll()
+    for wrong in ("", "x" * 300, "\x00", message["ack"][:-1], message["ack"].lower()):
+        acks = [message["ack"], wrong]
+        assert "no `ack`" in channels.refusal("POST", path, {"channel": "alerts", "acks": acks})
+    assert channels.refusal("POST", path, {"channel": "alerts", "acks": []})
+    assert channels.ack(message) == ["acknowledged"]
+
+
+@pytest.mark.parametrize(
+    "query",
+    ["", "channel=", "channel=a%00", "channel=%ff", "channel=a&max=0", "channel=a&max=101",
+     "channel=a&wait=21", "channel=a&window=0", "channel=a&window=43201", "channel=a&x=1"],
+)  # fmt: skip
+def test_what_cannot_be_polled(channels: Channels, query: str) -> None:
+    assert channels.refusal("GET", f"/v1/messages/poll?{query}")
+
+
+def test_nobody_needs_credentials(channels: Channels) -> None:
+    answer = channels.ask("POST", "/v1/messages", NEW, headers={"Authorization": ""})
+    assert answer.status == 201, answer.text
+
+
+def test_paths_of_the_native_api_stay_its_own(channels: Channels) -> None:
+    assert channels.call("GET", "/v1/queues") == []
+    assert "/v1/openapi.json" in channels.refusal("GET", "/v1/messagesx", status=404)
+    assert "/v1/channels/openapi.json" in channels.refusal("GET", "/v1/messages/x", status=404)
