@@ -76,12 +76,12 @@ def _queue(row: asyncpg.Record) -> Queue:
         has_priorities=row["has_priorities"],
         most_messages=row["most_messages"],
         max_deliveries=row["max_deliveries"],
-        **_typed(attributes),
+        **_typed(attributes, row["max_deliveries"]),
     )
 
 
-def _typed(attributes: Mapping[str, str]) -> dict[str, Any]:
-    """Stored attributes, and what they say."""
+def _typed(attributes: Mapping[str, str], max_deliveries: int | None) -> dict[str, Any]:
+    """Stored attributes, and what they say. Without a redrive policy ``max_deliveries`` counts."""
 
     def number(attribute_name: str) -> int:
         return int(attributes.get(attribute_name, QUEUE_DEFAULTS[attribute_name]))
@@ -97,7 +97,7 @@ def _typed(attributes: Mapping[str, str]) -> dict[str, Any]:
         "content_based_deduplication": attributes.get("ContentBasedDeduplication") == "true",
         "deduplication_per_group": attributes.get("DeduplicationScope") == "messageGroup",
         "dead_letter_arn": dead_letter_arn,
-        "max_receive_count": max_receive_count,
+        "max_receive_count": max_receive_count or max_deliveries or 0,
     }
 
 
@@ -120,7 +120,7 @@ def _stored(attributes: Mapping[str, str]) -> dict[str, str]:
 
 def with_attributes(queue: Queue, attributes: Mapping[str, str]) -> Queue:
     """The queue as it would be with these attributes, "" for one that is unset."""
-    return replace(queue, **_typed(_stored(attributes)))
+    return replace(queue, **_typed(_stored(attributes), queue.max_deliveries))
 
 
 def takes_dead_letters_of(queue: Queue, source_arn: str) -> bool:
@@ -211,10 +211,12 @@ async def was_deleted_recently(
     )
 
 
-async def delete(tx: Transaction, now: datetime | None, queue_id: int) -> bool:
-    """Turn the queue into a tombstone; False when it is one already."""
-    deleted = await tx.fetchval(_SQL["delete"].text, now, queue_id) is not None
-    await tell_queue_changed(tx, queue_id)
+async def delete(tx: Transaction, now: datetime | None, queue_id: int) -> list[int]:
+    """Turn the queue, and the dead-letter queue that was made for it, into tombstones: those that
+    were none before."""
+    deleted = [row["queue_id"] for row in await tx.fetch(_SQL["delete"].text, now, queue_id)]
+    for one in {queue_id, *deleted}:
+        await tell_queue_changed(tx, one)
     return deleted
 
 

@@ -65,10 +65,18 @@ SELECT EXISTS (
 
 -- name: delete
 -- params: now, queue_id
--- Answers the id, or no row when the queue is not live. From the commit on no send finds it.
-UPDATE queues SET deleted_at = coalesce($1::timestamptz, present())
-WHERE queue_id = $2 AND deleted_at IS NULL
-RETURNING queue_id
+-- Deletes the queue, with the dead-letter queue that was made for it. Answers their ids; no row when
+-- the queue is not live. From the commit on no send finds them.
+WITH gone AS MATERIALIZED (
+  UPDATE queues SET deleted_at = coalesce($1::timestamptz, present())
+  WHERE queue_id = $2 AND deleted_at IS NULL
+  RETURNING queue_id
+), with_it AS (
+  UPDATE queues AS q SET deleted_at = coalesce($1::timestamptz, present())
+  FROM gone AS g WHERE q.parent_id = g.queue_id AND q.deleted_at IS NULL
+  RETURNING q.queue_id
+)
+SELECT queue_id FROM gone UNION ALL SELECT queue_id FROM with_it
 
 -- name: list_names
 -- params: account_id, region, prefix, after_name, limit

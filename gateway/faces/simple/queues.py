@@ -195,7 +195,7 @@ async def _read(call: Call) -> Answer:
             queue.title,
             queue.most_messages,
             queue.visibility_timeout_seconds,
-            queue.max_receive_count or queue.max_deliveries,
+            queue.max_receive_count or None,
             counts.visible + counts.in_flight + counts.delayed,
             None if dead_letters is None else public_id(dead_letters),
             queue.name,

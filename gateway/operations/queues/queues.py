@@ -296,15 +296,17 @@ async def purge_queue(
 
 
 async def delete_queue(engine: Engine, caller: Caller, queue: Queue) -> None:
-    """Delete the queue and all that it holds.
+    """Delete the queue and all that it holds, with the dead-letter queue that was made for it.
 
     From the commit on nothing is sent to it or received from it; a worker removes the messages.
     """
     now = engine.clock.of(queue.account_id).now()
     async with engine.database.transaction() as tx:
         deleted = await queues.delete(tx, now, queue.queue_id)
-    engine.wakeups.queue_changed(queue.queue_id)
+    for queue_id in {queue.queue_id, *deleted}:
+        engine.wakeups.queue_changed(queue_id)
     if not deleted:
         raise QueueDoesNotExist
-    # A receive that waits there finds out now, not at the end of its wait.
-    engine.wakeups.arrived(queue.queue_id, 1 << 30)
+    for queue_id in deleted:
+        # A receive that waits there finds out now, not at the end of its wait.
+        engine.wakeups.arrived(queue_id, 1 << 30)

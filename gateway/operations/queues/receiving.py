@@ -17,10 +17,12 @@ from protocol import envelopes
 from storage.errors import OverLimit, QueueDoesNotExist, Unavailable
 from storage.lanes import NOBODY, Reply
 from storage.model import UNSIGNED, Queue, Received
+from storage.queues import own_dead_letters
 from storage.queues.message_entries import Receive
 
 if TYPE_CHECKING:
     from gateway.operations.engine import Engine
+    from storage.database import Transaction
 
 _log = logging.getLogger("queuegate.receiving")
 
@@ -338,33 +340,45 @@ async def _move_to_dead_letter(
 ) -> list[Received]:
     """Those that nobody may get any more: they were moved, or deleted meanwhile.
 
-    None when the target does not exist (any more): AWS keeps delivering from the source. A dead
-    letter of another queue may be received here as often as if it were new, whatever its count
-    shows. Not where the target would send it back: such queues hand it round (docs/contract/sqs.md
-    2.10).
+    None when the target does not exist (any more): AWS keeps delivering from the source; a queue
+    that has dead letters of its own gets a queue for them.
     """
     target = await dead_letter_queue(engine, queue)
-    if target is None:
+    has_own = queue.max_deliveries is not None
+    if target is None and not has_own:
         return []
     now = engine.clock.of(queue.account_id).now()
     async with engine.database.transaction() as tx:
-        if target.dead_letter_arn != queue.arn:
-            before = await queue.kind.prior_counts(tx, dead)
-            most = queue.max_receive_count
-            dead = [m for m in dead if m.receive_count - before.get(m.sequence, 0) > most]
-            if not dead:
-                return []
+        dead = await _without_young(tx, queue, target, dead)
+        if not dead:
+            return []
+        if target is None:
+            target = await own_dead_letters.find_or_make(tx, now, queue)
+        if target is None:
+            return dead
         moved = await queue.kind.bury(tx, now, queue, target, dead)
     if moved:
         engine.wakeups.arrived(target.queue_id, moved)
         if queue.kind.has_groups:
             # What waited behind them.
             engine.wakeups.arrived(queue.queue_id, moved)
-    else:
-        # Its own notification may be on the way: ask the database whether the target is there.
-        engine.queues.forget(target.queue_id)
-        return dead if await dead_letter_queue(engine, queue) is not None else []
-    return dead
+        return dead
+    # Its own notification may be on the way: ask the database whether the target is there.
+    engine.queues.forget(target.queue_id)
+    return dead if has_own or await dead_letter_queue(engine, queue) is not None else []
+
+
+async def _without_young(
+    tx: Transaction, queue: Queue, target: Queue | None, dead: list[Received]
+) -> list[Received]:
+    """A dead letter of another queue may be received here as often as if it were new, whatever its
+    count shows. Not where the target would send it back: such queues hand it round
+    (docs/contract/sqs.md 2.10)."""
+    if target is not None and target.dead_letter_arn == queue.arn:
+        return dead
+    before = await queue.kind.prior_counts(tx, dead)
+    most = queue.max_receive_count
+    return [m for m in dead if m.receive_count - before.get(m.sequence, 0) > most]
 
 
 async def release(engine: Engine, queue: Queue, received: list[Received]) -> None:

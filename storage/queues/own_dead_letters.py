@@ -1,0 +1,164 @@
+"""Queues that say after how many deliveries a message is a dead letter: their dead-letter queues,
+which are made for the first of them, and what is to go there."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import UTC, datetime
+from secrets import token_hex
+from typing import TYPE_CHECKING, NamedTuple
+
+from storage.clocks.whose import EVERYBODYS, Whose
+from storage.errors import Unavailable
+from storage.planning import probe_by_key
+from storage.queries import load
+from storage.queues import queues
+
+if TYPE_CHECKING:
+    from storage.database import Transaction
+    from storage.model import Queue
+
+_SQL = load("queues/own_dead_letters")
+
+_NAMES_TRIED = 5
+_NAME_LENGTH = 80
+_FIFO_SUFFIX = ".fifo"
+_ENDING = "-dead-letters"
+_NOT_TAKEN_OVER = {"RedrivePolicy", "RedriveAllowPolicy", "Policy", "DelaySeconds"}
+
+
+async def find_or_make(tx: Transaction, now: datetime | None, queue: Queue) -> Queue | None:
+    """Where the queue's dead letters go: the target of its redrive policy, if it is there, else a
+    queue of its own, which is made now; None: the queue is gone.
+
+    Of any number of callers one makes it: the row of the queue is held to the end of the
+    transaction. What is made has the settings and the size of the queue, which gets a redrive
+    policy that names it: so every face finds it.
+    """
+    parent = await queues.lock(tx, queue.queue_id)
+    if parent is None or parent.max_deliveries is None:
+        return None
+    if parent.dead_letter_arn is not None:
+        target = await queues.find_by_arn(tx, parent.dead_letter_arn)
+        if target is not None:
+            return target
+    own_id: int | None = await tx.fetchval(_SQL["own"].text, parent.queue_id)
+    own = None if own_id is None else await queues.find_by_id(tx, own_id)
+    if own is None:
+        own = await _make(tx, now, parent)
+        await tx.execute(_SQL["adopt"].text, own.queue_id, parent.queue_id)
+    policy = {"deadLetterTargetArn": own.arn, "maxReceiveCount": parent.max_deliveries}
+    text = json.dumps(policy, separators=(",", ":"))
+    attributes = {**parent.attributes, "RedrivePolicy": text}
+    await queues.set_attributes(tx, now, queues.with_attributes(parent, attributes))
+    return own
+
+
+async def _make(tx: Transaction, now: datetime | None, parent: Queue) -> Queue:
+    new = queues.NewQueue(
+        parent.account_id,
+        parent.region,
+        "",
+        parent.is_fifo,
+        {name: value for name, value in parent.attributes.items() if name not in _NOT_TAKEN_OVER},
+        {},
+        parent.is_archiving,
+        parent.archive_days,
+        parent.visibility_timeout_seconds,
+        is_serial=parent.is_serial,
+        has_priorities=parent.has_priorities,
+        most_messages=parent.most_messages,
+    )
+    for attempt in range(_NAMES_TRIED):
+        name = _name(parent.name, f"-{token_hex(4)}" if attempt else "")
+        made = await queues.create(tx, now, replace(new, name=name))
+        if made is not None:
+            return made
+    raise Unavailable("Every name for a dead-letter queue is being taken by others.")
+
+
+def _name(parent_name: str, suffix: str) -> str:
+    stem = parent_name.removesuffix(_FIFO_SUFFIX)
+    ending = f"{_ENDING}{suffix}{parent_name[len(stem) :]}"
+    return stem[: _NAME_LENGTH - len(ending)] + ending
+
+
+class Place(NamedTuple):
+    """Among the messages of a queue that were received, in the order in which they became visible
+    again."""
+
+    visible_at: datetime
+    sequence: int
+
+
+BEGINNING = Place(datetime(2000, 1, 1, tzinfo=UTC), 0)
+
+
+class Leased(NamedTuple):
+    """A message that is to be moved."""
+
+    sequence: int
+    receive_count: int
+    group_id: None = None
+
+
+class Overdue(NamedTuple):
+    """What was leased because it was delivered often enough, and how far the look went.
+
+    ``last`` None: there was nothing to look at.
+    """
+
+    leased: list[Leased]
+    looked_at: int
+    last: Place | None
+
+
+async def lease_dead(
+    tx: Transaction, now: datetime | None, queue: Queue, *, after: Place, looks: int
+) -> Overdue:
+    """Lease what of a standard queue was delivered often enough, among the next ``looks`` messages
+    that became visible again."""
+    await probe_by_key(tx)
+    row = await tx.fetchrow(
+        _SQL["lease_dead"].text,
+        now,
+        queue.queue_id,
+        queue.max_receive_count,
+        queue.retention_seconds,
+        *after,
+        looks,
+    )
+    assert row is not None
+    looked_at, last_visible_at, last_sequence, sequences, counts = row
+    leased = [Leased(*pair) for pair in zip(sequences, counts, strict=True)]
+    last = None if last_sequence is None else Place(last_visible_at, last_sequence)
+    return Overdue(leased, looked_at, last)
+
+
+class DueQueues(NamedTuple):
+    """Queues in which something became visible again. ``last_queue_id`` None: there are no more."""
+
+    queue_ids: list[int]
+    last_queue_id: int | None
+
+
+async def find_due(
+    tx: Transaction,
+    now: datetime | None,
+    marks: Mapping[int, datetime],
+    *,
+    after_queue_id: int,
+    limit: int,
+    whose: Whose = EVERYBODYS,
+) -> DueQueues:
+    """Among the next ``limit`` queues with own dead letters those in which something became visible
+    again at or behind its mark, the beginning for those without one."""
+    await probe_by_key(tx)
+    row = await tx.fetchrow(
+        _SQL["find_due"].text, now, after_queue_id, limit, list(marks), list(marks.values()), *whose
+    )
+    assert row is not None
+    last_queue_id, looked_at, queue_ids = row
+    return DueQueues(queue_ids, last_queue_id if looked_at == limit else None)
