@@ -13,6 +13,7 @@ import uvloop
 
 from tests.bench import (
     backlog,
+    faces,
     history,
     hot,
     native,
@@ -45,6 +46,7 @@ def every_scenario() -> list[Scenario]:
     return [
         *hot.scenarios(_CASES),
         *publishing.scenarios(),
+        *faces.scenarios(),
         *waiting.scenarios(),
         *neighbours.scenarios(),
         *webhooks.scenarios(),

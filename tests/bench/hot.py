@@ -1,12 +1,13 @@
 """The hot path: sends, receives, deletes, batches, cycles; by connections and body size."""
 
 import itertools
+import re
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from dataclasses import dataclass
 from time import perf_counter
 from typing import TypeVar
 
-from tests.bench.client import HANDLE, BadAnswer, Load, Pool, Script, find_handle
+from tests.bench.client import HANDLE, BadAnswer, Load, Pool, Script
 from tests.bench.rendering import message_body
 from tests.bench.servers import CannotMeasure
 from tests.bench.stage import Bench, Scenario, Stage, plain, say
@@ -14,6 +15,8 @@ from tests.bench.topics import delete_topic
 
 T = TypeVar("T")
 MakeScript = Callable[[Load], Script]
+Steps = tuple[bytes, bytes, Callable[[bytes], bytes]]
+"""A send, a receive, and what makes a delete from what was received."""
 MOTO_CONNECTIONS = (16, 64)
 MOTO_OPERATIONS = 128
 _WARM_SHARE = 0.1
@@ -167,7 +170,7 @@ CASES = (
 )
 
 
-def cycles(steps: Iterable[tuple[bytes, bytes, Callable[[bytes], bytes]]], load: Load) -> Script:
+def cycles(steps: Iterable[Steps], load: Load, handles: re.Pattern[bytes] = HANDLE) -> Script:
     """Send, receive one, delete it; the time of an operation is that of the three requests.
 
     A receive that finds nothing, for others hold what is there, is counted and its cycle not.
@@ -176,11 +179,11 @@ def cycles(steps: Iterable[tuple[bytes, bytes, Callable[[bytes], bytes]]], load:
     for send, receive, delete in steps:
         started = perf_counter()
         yield send
-        handle = find_handle((yield receive))
-        if handle is None:
+        found = handles.search((yield receive))
+        if found is None:
             load.empty += 1
             continue
-        yield delete(handle)
+        yield delete(found[1])
         load.messages += 1
         note(perf_counter() - started)
 

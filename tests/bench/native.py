@@ -1,28 +1,18 @@
 """The native API: sends, and receives with their deletes."""
 
 import itertools
-import json
 import re
 from collections.abc import Iterator
 from time import perf_counter
 
 from tests.bench.client import Load, Pool, Script
+from tests.bench.faces import json_request
 from tests.bench.hot import Case, Prepared, Run, repeated, split
 from tests.bench.rendering import message_body
 
 _AT_16_AND_64 = ((16, 1024), (64, 1024))
 _LINGER = (("QUEUEGATE_LINGER_MS", "5"),)
 _ID = re.compile(rb'"id":(\d+)')
-
-
-def _request(run: Run, method: str, path: str, body: object = None) -> bytes:
-    host, port = run.stage.server.address
-    data = b"" if body is None else json.dumps(body).encode()
-    head = (
-        f"{method} {path} HTTP/1.1\r\nHost: {host}:{port}\r\nAuthorization: Bearer bench\r\n"
-        f"Content-Type: application/json\r\nContent-Length: {len(data)}\r\n\r\n"
-    )
-    return head.encode() + data
 
 
 def _path(queue_url: str) -> str:
@@ -45,15 +35,15 @@ async def _sends(run: Run, pool: Pool, *, sync_commit: bool) -> Prepared:
     }
     if not sync_commit:
         body["sync_commit"] = False
-    return repeated(run, [_request(run, "POST", _path(queue_url), body)], queue_url)
+    return repeated(run, [json_request(run.stage, "POST", _path(queue_url), body)], queue_url)
 
 
 async def _receive_and_delete(run: Run, pool: Pool) -> Prepared:
     queue_url = await run.stage.create_queue(pool)
     await run.stage.fill(queue_url, run.operations + run.warm + run.connections, run.body_bytes)
     path = _path(queue_url)
-    receive = _request(run, "GET", path)
-    delete = _request(run, "DELETE", f"{path}/!").split(b"!")
+    receive = json_request(run.stage, "GET", path)
+    delete = json_request(run.stage, "DELETE", f"{path}/!").split(b"!")
     warm, measured = split(run, itertools.repeat(receive))
 
     def script(supply: Iterator[bytes], load: Load) -> Script:

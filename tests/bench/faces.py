@@ -1,0 +1,126 @@
+"""The cycle of each face (send, receive, finish) beside that of the AWS face, in turn."""
+
+import itertools
+import json
+import re
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from dataclasses import dataclass
+
+from tests.bench.client import HANDLE, Load, Pool, Script
+from tests.bench.hot import Steps, cycles, receive_request
+from tests.bench.rendering import message_body
+from tests.bench.stage import Bench, Scenario, Stage, say
+
+BODY_BYTES = 1024
+CONNECTIONS = (1, 16, 64)
+_COMPARED = {1: 400, 16: 1_600, 64: 2_400}
+_LEAST_ROUNDS = 5
+
+
+@dataclass(frozen=True)
+class Cycle:
+    """Three requests; ``found`` is what of an answer to a receive goes into the third."""
+
+    queue_url: str
+    """By which the AWS face knows the queue: it fills and deletes it."""
+    send: bytes
+    receive: bytes
+    found: re.Pattern[bytes]
+    finish: Callable[[bytes], bytes]
+
+    def steps(self) -> Iterable[Steps]:
+        """The same cycle, without an end."""
+        return itertools.repeat((self.send, self.receive, self.finish))
+
+
+Make = Callable[[Stage, Pool], Awaitable[Cycle]]
+
+
+async def _aws(stage: Stage, pool: Pool) -> Cycle:
+    queue_url = await stage.create_queue(pool)
+    return Cycle(
+        queue_url,
+        stage.send_request(queue_url, BODY_BYTES),
+        receive_request(stage, queue_url, 1),
+        HANDLE,
+        stage.renderer.deletion(queue_url),
+    )
+
+
+async def _rest(stage: Stage, pool: Pool) -> Cycle:
+    queue_url = await stage.create_queue(pool)
+    path = f"/v1/queues/{queue_url.rpartition('/')[2]}/messages"
+    before, after = json_request(stage, "DELETE", f"{path}/!").split(b"!")
+    return Cycle(
+        queue_url,
+        json_request(stage, "POST", path, {"message": message_body(BODY_BYTES)}),
+        json_request(stage, "GET", path),
+        re.compile(rb'"id":(\d+)'),
+        lambda found: before + found + after,
+    )
+
+
+def json_request(stage: Stage, method: str, path: str, body: object = None) -> bytes:
+    """A request as a client of a face of JSON sends it."""
+    host, port = stage.server.address
+    data = b"" if body is None else json.dumps(body).encode()
+    head = (
+        f"{method} {path} HTTP/1.1\r\nHost: {host}:{port}\r\nAuthorization: Bearer bench\r\n"
+        f"Content-Type: application/json\r\nContent-Length: {len(data)}\r\n\r\n"
+    )
+    return head.encode() + data
+
+
+_FACES: tuple[tuple[str, str, Make], ...] = (
+    ("face-rest", "cycle of the native API against that of the AWS face, in turn", _rest),
+)
+
+
+def scenarios() -> list[Scenario]:
+    """Return one scenario per face."""
+    return [Scenario(name, about, _runner(name, make)) for name, about, make in _FACES]
+
+
+def _runner(name: str, make: Make) -> Callable[[Bench], Awaitable[None]]:
+    async def run(bench: Bench) -> None:
+        for connections in CONNECTIONS:
+            if connections in bench.options.connections:
+                pool = await bench.queuegate.pool(connections)
+                try:
+                    await _compare(bench.queuegate, pool, f"{name}/{connections}", make)
+                finally:
+                    pool.close()
+
+    return run
+
+
+async def _compare(stage: Stage, pool: Pool, key: str, make: Make) -> None:
+    """Note the ratios of CPU, round by round: what else the machine does falls on both."""
+    connections = len(pool.connections)
+    count = max(2 * connections, int(_COMPARED[connections] * stage.options.scale))
+    base, own = await _aws(stage, pool), await make(stage, pool)
+    for cycle in (base, own):
+        # So that a receive finds something while others hold what is there.
+        await stage.fill(cycle.queue_url, 2 * connections, BODY_BYTES)
+        await pool.run(_script(cycle, count // 4), stage.options.run_seconds)
+    for _ in range(max(_LEAST_ROUNDS, stage.options.rounds)):
+        beside = await stage.measure(pool, _script(base, count))
+        values = await stage.measure(pool, _script(own, count))
+        stage.figures.note(
+            key,
+            **{name: values[name] for name in ("gateway_us", "database_us", "total_us", "p50_ms")},
+            base_total_us=beside["total_us"],
+            ratio=values["total_us"] / beside["total_us"],
+        )
+    for cycle in (base, own):
+        await stage.delete_queue(pool, cycle.queue_url)
+    summary = stage.figures.summary()[key]
+    say(
+        f"  {key}: {summary['gateway_us']:.1f} + {summary['database_us']:.1f} us against "
+        f"{summary['base_total_us']:.1f}, ratio {summary['ratio']:.2f}"
+    )
+
+
+def _script(cycle: Cycle, count: int) -> Callable[[Load], Script]:
+    supply: Iterator[Steps] = itertools.islice(cycle.steps(), count)
+    return lambda load: cycles(supply, load, cycle.found)
