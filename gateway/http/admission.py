@@ -67,6 +67,8 @@ class Admission:
             of_base_url = [_name(base_url.partition("://")[2])] if base_url else []
             self._names = tuple(dict.fromkeys((*_OURS, *own, *of_base_url, *hosts)))
         self._origins = frozenset(origin.encode() for origin in origins)
+        self.has_origins = bool(self._origins)
+        """Whether pages of others may ask: then what caches keep says so."""
         self._own_origin = base_url.lower().encode() if base_url else None
         self.hosts: set[bytes] = set()
         """Values of Host that were let in lately: the fast path looks no further."""
@@ -82,7 +84,7 @@ class Admission:
             return Verdict(self._host_refusal(found), _shared(origin))
         reason = self._host_refusal(found) or self._page_refusal(scope, found, origin, is_visit)
         # A cache must not give a page what was answered to whoever is none, or the other way round.
-        is_kept = bool(self._origins) and scope["method"] in ("GET", "HEAD")
+        is_kept = self.has_origins and scope["method"] in ("GET", "HEAD")
         return Verdict(reason, [_VARY] if is_kept else None)
 
     def _host_refusal(self, found: dict[bytes, bytes]) -> str:

@@ -25,7 +25,7 @@ from gateway.faces.requests import (
     Taker,
 )
 from gateway.http.admission import Admission
-from gateway.http.connections import CONNECTION
+from gateway.http.connections import CONNECTION, PREPARED
 from gateway.http.request_heads import url_asked
 from gateway.log_lines import Seldom
 from gateway.operations.identifiers import new_id
@@ -35,7 +35,8 @@ from storage.errors import AccessDenied, Rejected, RequestTooLarge, Unavailable
 
 _log = logging.getLogger("queuegate.http")
 
-_ABANDONED = 499
+ABANDONED = 499
+"""The status under which a request counts whose client went away before its answer."""
 _refused = Seldom(10.0)
 
 Result = TypeVar("Result")
@@ -66,17 +67,18 @@ class App:
         self._admission = admission
         self._base_url = options.base_url
         self._links_url = options.links_url
-        self._max_body_bytes = options.max_body_bytes
+        self.max_body_bytes = options.max_body_bytes
         self._access_log = options.access_log
         self._series = series
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One request."""
         path = scope["raw_path"].decode("latin-1")
-        for entrance in self._entrances:
-            if entrance.is_for(path, scope):
-                await self._enter(entrance, path, scope, receive, send)
-                return
+        await self._enter(self.entrance(path, scope), path, scope, receive, send)
+
+    def entrance(self, path: str, scope: Scope) -> Entrance:
+        """The first that is for this path; the last one is for every."""
+        return next(entrance for entrance in self._entrances if entrance.is_for(path, scope))
 
     async def _enter(
         self, entrance: Entrance, path: str, scope: Scope, receive: Receive, send: Send
@@ -92,9 +94,9 @@ class App:
                 return
         started = perf_counter()
         face = entrance.face or await entrance.open()
-        request = self._request(scope, path, started)
+        request = self.request(scope, path, started)
         answer = _Answer(send, entrance.label(path))
-        reader = Reader(receive, self._series.traffic, self._max_body_bytes)
+        reader = Reader(receive, self._series.traffic, self.max_body_bytes)
         if not entrance.is_operators:
             self._series.active_requests += 1
         try:
@@ -107,12 +109,17 @@ class App:
             _log.debug("%s: the client went away", request.request_id)
         finally:
             reader.reading.end()
-            self._count(entrance, request, answer)
+            if not entrance.is_operators:
+                self._series.active_requests -= 1
+            self.count(entrance, request, answer.route, answer.action, answer.status)
 
     async def _ask(
         self, face: Face, request: Request, scope: Scope, reader: Reader, reason: str
     ) -> Response:
         """The response of a face. With a reason the request is refused before its body is read."""
+        if PREPARED in scope:
+            response: Response = scope[PREPARED]
+            return response
         try:
             if reason:
                 raise AccessDenied(reason)
@@ -160,7 +167,7 @@ class App:
                 raise
             await self._write(face.turned_away(request, refusal), scope, reader.receive, answer)
 
-    def _request(self, scope: Scope, raw_path: str, started: float) -> Request:
+    def request(self, scope: Scope, raw_path: str, started: float) -> Request:
         """What the head says."""
         headers = {name.decode("latin-1"): v.decode("latin-1") for name, v in scope["headers"]}
         base_url = self._base_url or url_asked(scope, headers)
@@ -178,14 +185,13 @@ class App:
             scope["headers"],
         )
 
-    def _count(self, entrance: Entrance, request: Request, answer: _Answer) -> None:
+    def count(
+        self, entrance: Entrance, request: Request, route: str, action: str, status: int
+    ) -> None:
         """Say in metrics and the log that the request is over."""
-        method, route, action, status = request.method, answer.route, answer.action, answer.status
+        method = request.method
         self._series.answered(method, route, action, status, request.started)
-        if entrance.is_operators:
-            return
-        self._series.active_requests -= 1
-        if self._access_log:
+        if self._access_log and not entrance.is_operators:
             # One path serves all actions; elsewhere the path says what was asked.
             asked = action if route == "/" else route
             log_access(request.request_id, method, asked, status, request.started)
@@ -248,7 +254,7 @@ class _Answer:
         self.send = send
         self.route = route
         self.action = ""
-        self.status = _ABANDONED
+        self.status = ABANDONED
         self.has_begun = False
 
     async def __call__(self, message: MutableMapping[str, Any]) -> None:

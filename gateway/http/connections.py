@@ -17,7 +17,7 @@ from typing import Any
 import httptools
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 
-from gateway.faces.requests import Taker
+from gateway.faces.requests import Response, Taker
 from gateway.http.counted_connections import CountedProtocol
 from gateway.http.request_bodies import Body
 from gateway.http.request_heads import (
@@ -33,6 +33,8 @@ _log = logging.getLogger("queuegate.http")
 
 CONNECTION = "queuegate.connection"
 """In the scope of a request: the ``HttpConnection`` that it came on."""
+PREPARED = "queuegate.prepared"
+"""In the scope of a request whose face was asked already (``short_way``): its ``Response``."""
 
 _MOST_HEAD_BYTES = 65_536
 _MOST_HELD_BYTES = 1_048_576
@@ -132,6 +134,8 @@ class HttpConnection(CountedProtocol):
         self._held_bytes = 0
         self._reading_since = 0.0
         self._reading_timer: TimerHandle | None = None
+        self._prepared: Response | None = None
+        """The answer to the request that is read next, where its face was asked already."""
         self._taker: Taker | None = None
         """Whose the connection is now. The request before stays unanswered: what comes is held, so
         it costs other connections nothing."""
@@ -353,6 +357,8 @@ class HttpConnection(CountedProtocol):
         self.parser.head = head
         self.on_message_begin()
         self.scope[CONNECTION] = self  # type: ignore[literal-required]
+        if self._prepared is not None:
+            self.scope[PREPARED], self._prepared = self._prepared, None  # type: ignore[literal-required]
         self.url = head.target
         for name, value in head.headers:
             self.on_header(name, value)

@@ -1,9 +1,10 @@
 """The hot path: a complete ``POST /`` in one read goes from bytes to a lane without ASGI.
 
-``connections.py`` is in charge of everything that is unusual in any way: other methods and paths,
-chunked or partial bodies, Expect, Upgrade, pipelining, closing connections. This class takes only
-what it recognises completely, and leaves the rest to it. Decoding, operations and encoding are
-those of the ordinary path (``gateway/http/hot_routes.py``); no task and no future is made.
+``short_way.py`` has other methods and paths; ``connections.py`` is in charge of everything that is
+unusual in any way: chunked or partial bodies, Expect, Upgrade, pipelining, closing connections.
+This class takes only what it recognises completely, and leaves the rest to them. Decoding,
+operations and encoding are those of the ordinary path (``gateway/http/hot_routes.py``); no task and
+no future is made.
 Measured in tests/bench/README.md.
 
 A connection is in one of these states:
@@ -12,12 +13,14 @@ A connection is in one of these states:
 | --- | --- | --- | --- |
 | idle | none of the others | is taken, or begun elsewhere | a request, or keep-alive ends |
 | on the fast path | ``_exchange`` | is held | ``done`` or ``failed`` of the exchange |
+| on the short way | ``_exchange``, an ``Asking`` | is held | its task has answered |
 | reading | ``_head_begun``, ``_body`` | belongs to the request | its last byte |
-| on the ordinary path | ``_unanswered`` | is held | uvicorn's cycle has answered |
+| on the long way | ``_unanswered`` | is held | uvicorn's cycle has answered |
 | behind | ``_held`` | is held, too | it is read, when what is before it is answered |
 
-``_closing`` closes the connection at the end of the second or fourth. A client that goes away ends
-every state: an exchange is abandoned, what it receives is given back, and its reply says nothing.
+``_closing`` closes the connection at the end of the second, third or fifth. A client that goes
+away ends every state: an exchange is abandoned, what it receives is given back, and its reply says
+nothing.
 """
 
 from __future__ import annotations
@@ -30,12 +33,14 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 
 from gateway.faces.aws.face import AwsFace, Members
 from gateway.faces.callers import Callers
-from gateway.http import hot_routes
+from gateway.faces.requests import Response
+from gateway.http import hot_routes, short_way
 from gateway.http.admission import Admission
-from gateway.http.app import log_access
+from gateway.http.app import App, log_access
 from gateway.http.connections import HttpConnection
 from gateway.http.hot_routes import Asked, Route
-from gateway.http.request_heads import RequestHeads
+from gateway.http.request_heads import Head, RequestHeads
+from gateway.http.short_way import Asking
 from gateway.operations.identifiers import new_id
 from gateway.operations.queues.receiving import Receiving
 from gateway.operations.series import Histogram
@@ -72,7 +77,10 @@ class FastPath:
         self.callers = callers
         self.access_log = access_log
         self.heads = RequestHeads()
+        self.app: App | None = None
+        """Whose faces are asked the short way; None: everything goes the long one."""
         self.exchange: type[Exchange] = Exchange
+        self._admission = admission
         self.hosts = admission.hosts
         self.links_url = links_url
         seconds: dict[str, Histogram] = {}
@@ -81,6 +89,13 @@ class FastPath:
         self.by_action = hot_routes.routes_by_action(seconds) if is_open else {}
         for name, histogram in seconds.items():
             self.series.request_seconds[("POST", "/", name)] = histogram
+
+    def lets_in(self, head: Head) -> bool:
+        """Whether this common request needs no judgement: its Host was let in before, and no cache
+        must keep its answer from pages."""
+        if self._admission.has_origins and head.method in (b"GET", b"HEAD"):
+            return False
+        return next((v for name, v in head.headers if name == b"host"), b"") in self.hosts
 
 
 class Exchange:
@@ -158,7 +173,7 @@ class FastProtocol(HttpConnection):
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
-        self._exchange: Exchange | None = None
+        self._exchange: Exchange | Asking | None = None
         self._closing = False
         self._active_at = 0.0
         self._defaults: object = None
@@ -173,12 +188,11 @@ class FastProtocol(HttpConnection):
 
     def _read(self, data: bytes) -> None:
         if (
-            data.startswith(_START)
-            and self._body is None
+            self._body is None
             and not self._head_begun
             and not self._closing
             and self.flow.write_paused is False
-            and self._take(data)
+            and ((data.startswith(_START) and self._take(data)) or self._ask(data))
         ):
             return
         super()._read(data)
@@ -203,7 +217,7 @@ class FastProtocol(HttpConnection):
             self._abandon(exchange)
         super().connection_lost(exc)
 
-    def _abandon(self, exchange: Exchange) -> None:
+    def _abandon(self, exchange: Exchange | Asking) -> None:
         self._exchange = None
         self.shared.series.active_requests -= 1
         if exchange.receiving is not None:
@@ -353,12 +367,15 @@ class FastProtocol(HttpConnection):
         self._head = b"".join(parts)
 
     def _answered(self, exchange: Exchange, status: int) -> None:
-        self._exchange = None
-        shared = self.shared
-        shared.series.active_requests -= 1
-        self.server_state.total_requests += 1
-        if shared.access_log:
+        if self.shared.access_log:
             log_access(exchange.request_id, "POST", exchange.route.name, status, exchange.started)
+        self._be_idle()
+
+    def _be_idle(self) -> None:
+        """The answer is written."""
+        self._exchange = None
+        self.shared.series.active_requests -= 1
+        self.server_state.total_requests += 1
         if self._closing:
             self.transport.close()
             return
@@ -368,3 +385,49 @@ class FastProtocol(HttpConnection):
         if self._held:
             # Not from within the answer to the request before: a long pipeline would nest.
             self.loop.call_soon(self._release_held)
+
+    # The short way
+
+    def _ask(self, data: bytes) -> bool:
+        """Whether a face is asked the short way."""
+        shared = self.shared
+        end = data.find(b"\r\n\r\n")
+        if shared.app is None or not 0 < end <= _LONGEST_HEAD or shared.traffic.is_full:
+            return False
+        head = shared.heads.common(data[:end])
+        if head is None or head.length != len(data) - end - 4 or not shared.lets_in(head):
+            return False
+        asking = short_way.asking_for(self, shared.app, head, data[end + 4 :])
+        if asking is None:
+            return False
+        self._exchange = asking
+        self._reading_since = 0.0
+        shared.series.active_requests += 1
+        asking.start(data)
+        return True
+
+    def short_answer(self, asking: Asking, response: Response, body: bytes) -> None:
+        """Write an answer that is there in full, if its client is."""
+        if self._exchange is not asking:
+            return
+        parts = [STATUS_LINE[response.status]]
+        for name, value in (*self.server_state.default_headers, *response.headers):
+            parts += (name, b": ", value, b"\r\n")
+        if response.status != 204:
+            parts.append(b"content-length: %d\r\n" % len(body))
+        if self._closing:
+            parts.append(b"connection: close\r\n")
+        parts.append(b"\r\n")
+        if asking.request.method != "HEAD":
+            parts.append(body)
+        self.transport.write(b"".join(parts))
+        self._be_idle()
+
+    def go_on(self, asking: Asking, response: Response) -> None:
+        """Let an answer that comes in parts, or takes the connection over, go the long way."""
+        if self._exchange is not asking:
+            return
+        self._exchange = None
+        self.shared.series.active_requests -= 1
+        self._prepared = response
+        super()._read(asking.data)

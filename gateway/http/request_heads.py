@@ -199,6 +199,17 @@ class RequestHeads:
         keep_alive = version == "1.1" and b"close" not in connection
         return Head(method, target, version, headers, _length(once, version), keep_alive)
 
+    def common(self, head: bytes) -> Head | None:
+        """The same for the short way; None: it is refused, or something is unusual."""
+        try:
+            found = self.parse(head)
+        except BadMessage:
+            return None
+        for name, value in found.headers:
+            if name in _UNUSUAL and (name != b"connection" or value.lower() != b"keep-alive"):
+                return None
+        return found if found.version == "1.1" else None
+
     def _headers(self, text: bytes) -> tuple[list[tuple[bytes, bytes]], dict[bytes, bytes]]:
         """All headers, and those that may be there once."""
         headers: list[tuple[bytes, bytes]] = []

@@ -184,7 +184,8 @@ def _served(
 ) -> tuple[Asgi, type[FastProtocol]]:
     """What answers on the ordinary path, and the protocol class with the fast one."""
     if tracing is None:
-        return App(*doors), protocol_class(fast_path)
+        fast_path.app = App(*doors)
+        return fast_path.app, protocol_class(fast_path)
     from gateway.tracing.fast_path import traced_protocol_class
     from gateway.tracing.requests import TracedApp
 

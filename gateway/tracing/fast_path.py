@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from gateway.http.fast_path import Exchange, FastPath, FastProtocol, protocol_class
 from gateway.http.request_heads import RequestHeads
+from gateway.http.short_way import Asking
 from gateway.tracing import parents, spans
 from gateway.tracing.spans import CURRENT
 
@@ -83,7 +84,7 @@ class TracedProtocol(FastProtocol):
         self._incoming = headers
         return super()._start(route, headers, members, started, data, end)
 
-    def _abandon(self, exchange: Exchange) -> None:
+    def _abandon(self, exchange: Exchange | Asking) -> None:
         super()._abandon(exchange)
         assert isinstance(exchange, TracedExchange)
         if exchange.span is not None:

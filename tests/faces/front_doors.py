@@ -22,6 +22,7 @@ async def listening(
     """The URL of this app while it listens; ``connections`` has those that are open."""
     config = uvicorn.Config(cast(Any, app), ws="none", lifespan="off", log_config=None)
     config.load()
+    fast_path.app = app
     protocol: Any = protocol_class(fast_path)
     state = ServerState()
     if connections is not None:

@@ -1,0 +1,117 @@
+"""The short way: a request that came in one read goes to its face without ASGI, in one task.
+
+``fast_path.py`` answers what needs no task at all; ``connections.py`` and uvicorn read and answer
+whatever comes. Between them is nearly every request of every face. What is unusual is left to the
+long way, which comes to the same answer: bodies in pieces or chunks, pipelining, headers that
+change how a message is read or whether it is (``RequestHeads.common``), hosts that were not let in
+yet, faces that were not opened yet, pages, too many bytes under way, bodies above a limit, traces.
+Measured in tests/bench/README.md.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from time import perf_counter
+from typing import TYPE_CHECKING
+from urllib.parse import unquote
+
+from gateway.faces.face import AsgiFace, Entrance, Face
+from gateway.faces.requests import Request, Scope
+from gateway.http.app import ABANDONED, App
+from gateway.http.request_heads import Head
+from gateway.operations.traffic import Reading
+
+if TYPE_CHECKING:
+    from gateway.http.fast_path import FastProtocol
+
+
+class Asking:
+    """One request, from its bytes to its answer. Its connection treats it as an ``Exchange``."""
+
+    __slots__ = (
+        "_app",
+        "_entrance",
+        "_face",
+        "_protocol",
+        "_reading",
+        "_task",
+        "data",
+        "receiving",
+        "request",
+    )
+
+    def __init__(
+        self,
+        protocol: FastProtocol,
+        app: App,
+        opened: tuple[Entrance, Face],
+        request: Request,
+        reading: Reading,
+    ) -> None:
+        self._protocol = protocol
+        self._app = app
+        self._entrance, self._face = opened
+        self._reading = reading
+        self._task: asyncio.Task[None] | None = None
+        self.request = request
+        self.data = b""
+        """All of it as it came, should its answer take the long way."""
+        self.receiving: asyncio.Task[None] | None = None
+        """To cancel when the client goes away meanwhile; None: it is done whoever hears of it."""
+
+    def start(self, data: bytes) -> None:
+        """Ask the face."""
+        self.data = data
+        self._task = self._protocol.loop.create_task(self._run())
+        if self._face.may_wait(self.request):
+            self.receiving = self._task
+
+    async def _run(self) -> None:
+        route, action, status = self._entrance.label(self.request.raw_path), "", ABANDONED
+        is_counted = True
+        try:
+            response = await self._face.answer(self.request)
+            if isinstance(response.body, bytes):
+                route, action = response.route or route, response.action
+                status = response.status
+                self._protocol.short_answer(self, response, response.body)
+            else:
+                is_counted = False
+                self._protocol.go_on(self, response)
+        finally:
+            self._reading.end()
+            if is_counted:
+                if status == ABANDONED:
+                    # Nothing will be written any more, whether the client has gone or we failed.
+                    self._protocol.transport.close()
+                self._app.count(self._entrance, self.request, route, action, status)
+
+
+def asking_for(protocol: FastProtocol, app: App, head: Head, body: bytes) -> Asking | None:
+    """What asks the face of a request, which is read to its end; None: take the long way."""
+    path, _, query = head.target.partition(b"?")
+    scope: Scope = {
+        "type": "http",
+        "method": head.method.decode(),
+        "scheme": protocol.scheme,
+        "server": protocol.server,
+        "raw_path": path,
+        "query_string": query,
+        "headers": head.headers,
+    }
+    raw_path = path.decode("latin-1")
+    scope["path"] = unquote(raw_path) if "%" in raw_path else raw_path
+    entrance = app.entrance(raw_path, scope)
+    face = entrance.face
+    if face is None or isinstance(face, AsgiFace):
+        return None
+    request = app.request(scope, raw_path, perf_counter())
+    most = face.most_bytes(request)
+    if len(body) > (app.max_body_bytes if most is None else min(app.max_body_bytes, most)):
+        return None
+    reading = Reading(protocol.traffic)
+    if not reading.add(len(body)):
+        reading.end()
+        return None
+    request.body = body
+    return Asking(protocol, app, (entrance, face), request, reading)

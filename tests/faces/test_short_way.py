@@ -1,0 +1,139 @@
+"""The short way and the long one come to one answer; only what is common goes the short one."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from collections.abc import Mapping
+
+import pytest
+
+from gateway.http.app import App
+from tests.faces.connections import Answer, Connection, request_bytes
+from tests.faces.rest.client import Rest
+from tests.faces.servers import Server
+from tests.faces.test_a_further_face import House
+from tests.waiting import until_so
+
+_TITLE = b'{"pages": 3}'
+# Says something about how the answer may come: such requests go the long way.
+_LONG = {"TE": "trailers"}
+_REQUEST_ID = re.compile(rb"<RequestId>[^<]*</RequestId>")
+
+
+@pytest.fixture
+def long_ones(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Methods of requests that went the long way."""
+    taken: list[str] = []
+    serve = App.__call__
+
+    async def noting(app, scope, receive, send):  # type: ignore[no-untyped-def]
+        taken.append(scope["method"])
+        await serve(app, scope, receive, send)
+
+    monkeypatch.setattr(App, "__call__", noting)
+    return taken
+
+
+def _asked(
+    connection: Connection, method: str, path: str, body: bytes = b"", **headers: str
+) -> Answer:
+    named = {"Host": connection.host, "Authorization": "any", **headers}
+    connection.send(request_bytes(method, path, named, body))
+    return connection.answer(to_head=method == "HEAD")
+
+
+async def test_common_requests_take_it_once_their_face_is_open(long_ones: list[str]) -> None:
+    house = House()
+    async with house.open() as url:
+        with Connection(url) as connection:
+
+            def ask(method: str, path: str, body: bytes = b"", **headers: str) -> int:
+                return _asked(connection, method, path, body, **headers).status
+
+            assert await asyncio.to_thread(ask, "GET", "/made/up/x") == 200
+            assert long_ones == ["GET"]
+            assert await asyncio.to_thread(ask, "PUT", "/made/up/x", _TITLE) == 201
+            assert await asyncio.to_thread(ask, "DELETE", "/made/up/x") == 405
+            assert long_ones == ["GET"]
+            assert await asyncio.to_thread(ask, "PUT", "/made/up/x", _TITLE, **_LONG) == 201
+            assert long_ones == ["GET", "PUT"]
+    requests = house.series.requests
+    assert requests["PUT", "/made/up/{title}", "", 201] == 2
+    assert house.series.active_requests == house.series.traffic.held_bytes == 0
+
+
+async def test_an_answer_in_parts_goes_on_the_long_way(long_ones: list[str]) -> None:
+    house = House()
+    async with house.open() as url:
+        for _ in range(2):
+            with Connection(url) as connection:
+                data = request_bytes("POST", "/parts", {"Host": connection.host}, b"body")
+                connection.send(data)
+                assert await asyncio.to_thread(connection.some, b"begin body")
+                assert house.parts is not None
+                for gate in house.parts.gates:
+                    gate.set()
+                assert await asyncio.to_thread(connection.some, b" part")
+            house.parts.gates = [asyncio.Event(), asyncio.Event()]
+        await until_so(lambda: house.series.active_requests == 0)
+    assert long_ones == ["POST", "POST"]
+    assert house.series.requests["POST", "/parts", "", 200] == 2
+
+
+async def test_requests_behind_another_wait_for_its_answer() -> None:
+    house = House()
+    async with house.open() as url:
+        with Connection(url) as connection:
+            named = {"Host": connection.host, "Authorization": "any"}
+            x, y = (request_bytes("GET", f"/made/up/{title}", named) for title in "xy")
+            for data in (x, x + y + x, y):
+                connection.send(data)
+            answers = [await asyncio.to_thread(connection.answer) for _ in range(5)]
+    assert [json.loads(answer.body)["title"] for answer in answers] == ["x", "x", "y", "x", "y"]
+
+
+def _told(answer: Answer) -> tuple[int, Mapping[str, str], bytes]:
+    """What has to be the same, whichever way was taken: all but ids and the second."""
+    differing = ("date", "x-request-id", "x-amzn-requestid", "content-length")
+    headers = {name: value for name, value in answer.headers.items() if name not in differing}
+    return answer.status, headers, _REQUEST_ID.sub(b"", answer.body)
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body"),
+    [
+        ("GET", "/v1/queues", b""),
+        ("HEAD", "/v1/queues", b""),
+        ("OPTIONS", "/v1/queues", b""),
+        ("POST", "/v1/queues", b"{"),
+        ("POST", "/v1/queues", b'{"name": "' + b"n" * 300_000 + b'"}'),
+        ("PUT", "/v1/queues", b""),
+        ("GET", "/v1/queues/n%C3%B6/messages?max=1", b""),
+        ("GET", "/v1/nothing", b""),
+        ("POST", "/", b"Action=ListQueues&Version=2012-11-05"),
+        ("GET", "/?Action=GetQueueUrl&QueueName=none", b""),
+        ("DELETE", "/", b""),
+    ],
+)
+def test_both_ways_come_to_the_same_answer(
+    server: Server, method: str, path: str, body: bytes
+) -> None:
+    form = {"Content-Type": "application/x-www-form-urlencoded"} if path == "/" else {}
+    told = []
+    with Rest(server.url) as client:
+        for headers in ({}, _LONG):
+            told.append(_told(client.ask(method, path, raw=body, headers=form | headers)))
+    assert told[0] == told[1]
+
+
+def test_the_last_request_of_a_client_is_answered(server: Server) -> None:
+    with Rest(server.url) as client:
+        for _ in range(2):
+            client.connection().send(client.encode("GET", "/v1/queues"))
+            assert client.connection().answer().status == 200
+        client.connection().send(client.encode("GET", "/v1/queues"))
+        client.connection().end_sending()
+        assert client.connection().answer().status == 200
+        assert client.connection().ends()
