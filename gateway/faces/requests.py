@@ -38,6 +38,8 @@ class Request:
     """The path as it came over the wire, still encoded."""
     raw_headers: Sequence[tuple[bytes, bytes]] = ()
     """All headers in their order; ``headers`` has the last of each name."""
+    found: Any = None
+    """What its face found at the path, to look once."""
 
 
 class Line(Protocol):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, MutableMapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Mapping, MutableMapping, Sequence
 from time import perf_counter
 from typing import Any, NamedTuple, TypeVar
 
@@ -167,9 +167,16 @@ class App:
                 raise
             await self._write(face.turned_away(request, refusal), scope, reader.receive, answer)
 
-    def request(self, scope: Scope, raw_path: str, started: float) -> Request:
-        """What the head says."""
-        headers = {name.decode("latin-1"): v.decode("latin-1") for name, v in scope["headers"]}
+    def request(
+        self,
+        scope: Scope,
+        raw_path: str,
+        started: float,
+        headers: Mapping[str, str] | None = None,
+    ) -> Request:
+        """What the head says. ``headers`` are those of the scope as texts."""
+        if headers is None:
+            headers = {name.decode("latin-1"): v.decode("latin-1") for name, v in scope["headers"]}
         base_url = self._base_url or url_asked(scope, headers)
         return Request(
             scope["method"],

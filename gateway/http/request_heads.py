@@ -15,6 +15,8 @@ _MOST_HEADERS = 256
 _MOST_NAMES = 4096
 _LONGEST_NAME = 64
 _LENGTH_DIGITS = 19
+_MOST_LINES = 256
+_LONGEST_LINES = 1024
 
 # Headers that change how a message is read or answered, or whether it is: whoever sends one takes
 # the long way.
@@ -130,6 +132,16 @@ def check_lines(lines: bytes) -> None:
         raise BadMessage(CONTROL_CHARACTER)
 
 
+class Lines(NamedTuple):
+    """The headers of a request that has nothing unusual about it. They are shared."""
+
+    headers: list[tuple[bytes, bytes]]
+    named: Mapping[str, str]
+    """The last of each name."""
+    host: bytes
+    length: int
+
+
 class RequestHeads:
     """Reads heads. Header names as clients write them are judged once a spelling.
 
@@ -139,6 +151,7 @@ class RequestHeads:
     def __init__(self, more: frozenset[bytes] = frozenset()) -> None:
         self._needed = _NEEDED | more
         self._kinds: dict[bytes, bytes] = {}
+        self._lines: dict[bytes, Lines] = {}
 
     def read(self, head: bytes) -> dict[bytes, bytes] | None:
         """The needed headers, from what is between the request line and the empty line.
@@ -199,8 +212,28 @@ class RequestHeads:
         keep_alive = version == "1.1" and b"close" not in connection
         return Head(method, target, version, headers, _length(once, version), keep_alive)
 
-    def common(self, head: bytes) -> Head | None:
-        """The same for the short way; None: it is refused, or something is unusual."""
+    def common(self, head: bytes) -> tuple[bytes, bytes, Lines] | None:
+        """Method, target and headers for the short way; None: something is unusual, or refused.
+
+        A client sends the same headers all day: they are parsed once a spelling.
+        """
+        line, _, rest = head.partition(b"\r\n")
+        lines = self._lines.get(rest)
+        if lines is None:
+            lines = self._common_lines(head)
+            if lines is None:
+                return None
+            if len(rest) <= _LONGEST_LINES:
+                if len(self._lines) >= _MOST_LINES:
+                    self._lines.clear()
+                self._lines[rest] = lines
+        try:
+            method, target, version = _request_line(line)
+        except BadMessage:
+            return None
+        return (method, target, lines) if version == "1.1" and target.startswith(b"/") else None
+
+    def _common_lines(self, head: bytes) -> Lines | None:
         try:
             found = self.parse(head)
         except BadMessage:
@@ -208,7 +241,11 @@ class RequestHeads:
         for name, value in found.headers:
             if name in _UNUSUAL and (name != b"connection" or value.lower() != b"keep-alive"):
                 return None
-        return found if found.version == "1.1" else None
+        named = {name.decode("latin-1"): v.decode("latin-1") for name, v in found.headers}
+        host = dict(found.headers).get(b"host")
+        if host is None or found.length is None:
+            return None
+        return Lines(found.headers, named, host, found.length)
 
     def _headers(self, text: bytes) -> tuple[list[tuple[bytes, bytes]], dict[bytes, bytes]]:
         """All headers, and those that may be there once."""

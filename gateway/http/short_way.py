@@ -18,7 +18,7 @@ from urllib.parse import unquote
 from gateway.faces.face import AsgiFace, Entrance, Face
 from gateway.faces.requests import Request, Scope
 from gateway.http.app import ABANDONED, App
-from gateway.http.request_heads import Head
+from gateway.http.request_heads import Lines
 from gateway.operations.traffic import Reading
 
 if TYPE_CHECKING:
@@ -87,17 +87,20 @@ class Asking:
                 self._app.count(self._entrance, self.request, route, action, status)
 
 
-def asking_for(protocol: FastProtocol, app: App, head: Head, body: bytes) -> Asking | None:
+def asking_for(
+    protocol: FastProtocol, app: App, head: tuple[bytes, bytes, Lines], body: bytes
+) -> Asking | None:
     """What asks the face of a request, which is read to its end; None: take the long way."""
-    path, _, query = head.target.partition(b"?")
+    method, target, lines = head
+    path, _, query = target.partition(b"?")
     scope: Scope = {
         "type": "http",
-        "method": head.method.decode(),
+        "method": method.decode(),
         "scheme": protocol.scheme,
         "server": protocol.server,
         "raw_path": path,
         "query_string": query,
-        "headers": head.headers,
+        "headers": lines.headers,
     }
     raw_path = path.decode("latin-1")
     scope["path"] = unquote(raw_path) if "%" in raw_path else raw_path
@@ -105,7 +108,7 @@ def asking_for(protocol: FastProtocol, app: App, head: Head, body: bytes) -> Ask
     face = entrance.face
     if face is None or isinstance(face, AsgiFace):
         return None
-    request = app.request(scope, raw_path, perf_counter())
+    request = app.request(scope, raw_path, perf_counter(), lines.named)
     most = face.most_bytes(request)
     if len(body) > (app.max_body_bytes if most is None else min(app.max_body_bytes, most)):
         return None

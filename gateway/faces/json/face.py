@@ -99,13 +99,19 @@ class JsonFace:
 
     def may_wait(self, request: Request) -> bool:
         """Whether the endpoint waits."""
-        found = self._router.find(request.raw_path)
+        found = self._found(request)
         endpoint = found.place.methods.get(request.method) if found else None
         return endpoint is not None and endpoint.may_wait
 
+    def _found(self, request: Request) -> Found[Endpoint] | None:
+        if request.found is None:
+            request.found = self._router.find(request.raw_path)
+        found: Found[Endpoint] | None = request.found
+        return found
+
     async def answer(self, request: Request) -> Response:
         """The response to any request; its ``route`` is the template of the path."""
-        found = self._router.find(request.raw_path)
+        found = self._found(request)
         try:
             response = await self._answer(request, found)
         except Rejected as refusal:
@@ -122,7 +128,7 @@ class JsonFace:
 
     def turned_away(self, request: Request, refusal: Rejected | Unavailable) -> Response:
         """The refusal of a request whose body was not read to its end."""
-        found = self._router.find(request.raw_path)
+        found = self._found(request)
         if isinstance(refusal, Unavailable):
             response = self._unavailable(refusal)
         else:
