@@ -141,6 +141,16 @@ class Settings:
         names="QUEUEGATE_DEFAULT_VISIBILITY_TIMEOUT QUEUE_DEFAULT_VISIBILITY_TIMEOUT",
         title="Queues and the database",
     )
+    channel_ack_window_seconds: int = setting(
+        30,
+        number(1, 43_200),
+        "Seconds in which messages of a new channel have to be acknowledged.",
+    )
+    channel_max_deliveries: int = setting(
+        5,
+        number(0, 1_000),
+        "Deliveries after which a message of a new channel is a dead letter; 0: never.",
+    )
     max_database_connections: int = setting(
         10,
         number(1, 1000),

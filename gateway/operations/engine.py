@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from gateway.operations.channels.consumers import Consumers
+from gateway.operations.channels.throughput import Throughput
 from gateway.operations.limits import LIMITS, Limits
 from gateway.operations.queues.receipt_handles import ReceiptHandles
 from storage.errors import Unavailable
@@ -52,8 +53,10 @@ class Rules:
     """Of queues whose URL need not name one."""
     names_regions_by_host: bool = False
     """Whether URLs of queues do it as AWS's do, in the host; else in the path."""
+    channel_ack_window_seconds: int = 30
+    """Of a channel that is made when it is first used, as is the next one."""
     channel_max_deliveries: int = 5
-    """Of a channel that is made when it is first used (``Queue.max_deliveries``)."""
+    """0: no number is too high."""
 
 
 class QueueLanes(Protocol):
@@ -94,6 +97,7 @@ class Engine:
     lanes_of: dict[QueueKind, QueueLanes] = field(init=False)
     """By the kind of a queue."""
     receipts: ReceiptHandles = field(default_factory=ReceiptHandles)
+    throughput: Throughput = field(default_factory=Throughput)
     consumers: Consumers = field(default_factory=Consumers)
     """To whom this process pushes messages of channels."""
     limits: Limits = LIMITS

@@ -104,6 +104,8 @@ def build_engine(settings: Settings, database: Database, tracing: Tracing | None
             settings.schedule_list_max,
             settings.region,
             settings.queue_urls == "host",
+            settings.channel_ack_window_seconds,
+            settings.channel_max_deliveries,
         ),
     )
     engine.authority = authority_of(settings)

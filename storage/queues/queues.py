@@ -235,6 +235,12 @@ async def set_attributes(tx: Transaction, now: datetime | None, queue: Queue) ->
     await tell_queue_changed(tx, queue.queue_id)
 
 
+async def set_max_deliveries(tx: Transaction, queue_id: int, max_deliveries: int | None) -> None:
+    """After how many deliveries a message is a dead letter; None: only a redrive policy says so.
+    To be followed by a change that tells all processes."""
+    await tx.execute(_SQL["set_max_deliveries"].text, queue_id, max_deliveries)
+
+
 async def set_tags(tx: Transaction, queue_id: int, tags: Mapping[str, str]) -> None:
     """Replace all tags."""
     await tx.execute(_SQL["set_tags"].text, queue_id, json.dumps(dict(tags)))

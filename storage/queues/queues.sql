@@ -101,6 +101,11 @@ SET attributes = $3::jsonb, dead_letter_arn = $4, modified_at = clock.now,
 FROM (SELECT coalesce($1::timestamptz, present()) AS now) AS clock
 WHERE queue_id = $2
 
+-- name: set_max_deliveries
+-- params: queue_id, max_deliveries
+-- The caller holds the row (`lock`), and tells all processes of the change.
+UPDATE queues SET max_deliveries = $2 WHERE queue_id = $1
+
 -- name: set_tags
 -- params: queue_id, tags
 -- Replaces all tags; the caller holds the row (`lock`) and has merged what was there. Tags are no

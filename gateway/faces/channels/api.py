@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gateway.faces.callers import Callers, Wants
-from gateway.faces.channels import consuming, publishing
+from gateway.faces.channels import consuming, metrics, publishing, settings
 from gateway.faces.channels.refusals import status_of, text_of
 from gateway.faces.json.counting import check_parts
 from gateway.faces.json.documenting import About
@@ -12,7 +12,12 @@ from gateway.faces.json.face import JsonFace, Manner
 from gateway.faces.json.refusals import Error
 from gateway.operations.engine import Engine
 
-ENDPOINTS: tuple[Endpoint, ...] = (*publishing.ENDPOINTS, *consuming.ENDPOINTS)
+ENDPOINTS: tuple[Endpoint, ...] = (
+    *publishing.ENDPOINTS,
+    *consuming.ENDPOINTS,
+    *settings.ENDPOINTS,
+    *metrics.ENDPOINTS,
+)
 """Every endpoint but the document that describes them."""
 
 ABOUT = About(
@@ -22,6 +27,7 @@ ABOUT = About(
     {
         "publish": "Put messages into channels.",
         "consume": "Get them, acknowledge them, give them back.",
+        "channels": "Their settings, their numbers.",
         "about": "This API.",
     },
     "Not needed; whatever is there names the producer, whose rate may be limited. A signature of "

@@ -18,12 +18,14 @@ CREATE = "sqs:CreateQueue"
 """What whoever uses a channel first needs beside the right to use it."""
 
 
-async def find_channel(engine: Engine, caller: Caller, right: str, name: str) -> Queue:
+async def find_channel(
+    engine: Engine, caller: Caller, right: str, name: str, *, most_messages: int | None = None
+) -> Queue:
     """The caller's queue of that name; if there is none, a standard queue with priorities is made,
-    whose messages are dead after as many deliveries as the gateway is set to.
+    as the gateway is set to make them, for so many messages at most.
 
-    Raises QueueNameInvalid, AccessDenied, and QueueDoesNotExist for the name of a FIFO queue: these
-    are not made so.
+    Raises QueueNameInvalid, AccessDenied, QueueNameExists when somebody made one of another size
+    meanwhile, and QueueDoesNotExist for the name of a FIFO queue: these are not made so.
     """
     try:
         return await find_existing_channel(engine, caller, right, name)
@@ -31,8 +33,13 @@ async def find_channel(engine: Engine, caller: Caller, right: str, name: str) ->
         if not names.is_standard_queue_name(name):
             raise
     check_right(engine, caller, CREATE, arns.queue_arn(caller.region, caller.account_id, name))
+    rules = engine.rules
     request = CreateQueue(
-        name, has_priorities=True, max_deliveries=engine.rules.channel_max_deliveries
+        name,
+        {"VisibilityTimeout": str(rules.channel_ack_window_seconds)},
+        has_priorities=True,
+        max_deliveries=rules.channel_max_deliveries or None,
+        most_messages=most_messages,
     )
     return (await create_queue(engine, caller, request)).queue
 
