@@ -10,6 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from scheduler.sweeps import Job, Sweep
+from storage.keys import rate_windows
 from storage.planning import probe_by_key
 from storage.queues import archives, fifo, retention
 from storage.queues.kinds import kind_of
@@ -55,6 +56,15 @@ async def _forget_topic_deduplication(job: Job, rows: int) -> int:
 FORGET_TOPIC_DEDUPLICATION = Sweep(
     "forget deduplication of topics", _forget_topic_deduplication, 10.0, 5_000
 )
+
+
+async def _forget_rates(job: Job, rows: int) -> int:
+    """Removes what is known of producers that have not sent for a window."""
+    async with job.transaction() as tx:
+        return await rate_windows.forget(tx, job.now(), rows)
+
+
+FORGET_RATES = Sweep("forget rates", _forget_rates, 60.0, 5_000)
 
 
 async def _remove_unconfirmed(job: Job, rows: int) -> int:

@@ -55,6 +55,8 @@ class Kind(Enum):
     """More things than may be."""
     MALFORMED = auto()
     """It could not be read."""
+    THROTTLED = auto()
+    """More often than may be."""
     TOO_LARGE = auto()
     """More bytes than may be."""
     UNKNOWN = auto()
@@ -362,6 +364,18 @@ class UnknownAction(Rejected):
     """No action, or one that this endpoint does not have."""
 
     kind = Kind.UNKNOWN
+
+
+class TooManyRequests(Rejected):
+    """A producer has reached the limit of its rate."""
+
+    kind = Kind.THROTTLED
+
+    def __init__(self, retry_after_seconds: int) -> None:
+        super().__init__(
+            f"This is more than the rate limit of the key allows. Retry in {retry_after_seconds} s."
+        )
+        self.retry_after_seconds = retry_after_seconds
 
 
 class UnrecognizedClient(Rejected):

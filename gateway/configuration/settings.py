@@ -134,6 +134,13 @@ class Settings:
         names="QUEUEGATE_API_KEY API_KEY",
         secret=True,
     )
+    channel_rate_limit: tuple[int, int] | None = setting(
+        None,
+        Kind(
+            "requests/time, such as 500/s, 100/m or 5000/10s", texts.parse_rate, texts.format_rate
+        ),
+        "How often a producer without a key of `queuegate keys` may publish to channels.",
+    )
     default_visibility_timeout_seconds: int = setting(
         30,
         number(0, 43_200),

@@ -220,6 +220,25 @@ def parse_api_key(text: str) -> str:
     return key
 
 
+_UNIT_SECONDS = {"s": 1, "m": 60, "h": 3600}
+
+
+def parse_rate(text: str) -> tuple[int, int]:
+    """Requests and seconds, of a text such as 500/s or 5000/10m."""
+    found = re.fullmatch(r"(\d{1,7})/(\d{0,5})([smh])", text.strip().lower(), re.ASCII)
+    if found is None:
+        raise BadValue
+    requests, seconds = int(found[1]), int(found[2] or 1) * _UNIT_SECONDS[found[3]]
+    if not (1 <= requests <= 1_000_000 and 1 <= seconds <= 86_400):
+        raise BadValue("up to 1,000,000 requests in up to a day are allowed")
+    return requests, seconds
+
+
+def format_rate(rate: tuple[int, int]) -> str:
+    """The text from which parse_rate gives this."""
+    return f"{rate[0]}/{rate[1]}s"
+
+
 def parse_auth(text: str) -> str:
     """none or presence; sigv4 is refused by name, for quietly checking less would be a hole."""
     word = text.strip().lower()

@@ -80,6 +80,12 @@ class _ProcessNumbers(Collector):
         series = numbers.series
         yield from _http(series)
         yield from _traffic(series.traffic)
+        yield _counter(
+            "queuegate_requests_throttled",
+            "Requests over the rate limit of their key, or over that of those without one.",
+            ["account", "key"],
+            [([*key], number) for key, number in series.throttled_requests.items()],
+        )
         yield from _queues(series.shown_queues(), self._wants)
         yield _histogram(
             "queue_coalescer_flush_batch_size",

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from storage.model import RateLimit
 
 
 class Producer(NamedTuple):
@@ -13,7 +16,9 @@ class Producer(NamedTuple):
     """Of a key of ours its number; of others a hash of what they call themselves, which nobody can
     read it from."""
     name: str = ""
-    """Of a key of ours, for people and metrics."""
+    """Of a key of ours, for people and metrics; empty: it is none."""
+    limit: RateLimit | None = None
+    """Of a key of ours; None: it has none."""
 
 
 @dataclass(frozen=True, slots=True)

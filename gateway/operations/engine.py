@@ -9,6 +9,7 @@ from gateway.operations.channels.consumers import Consumers
 from gateway.operations.channels.throughput import Throughput
 from gateway.operations.limits import LIMITS, Limits
 from gateway.operations.queues.receipt_handles import ReceiptHandles
+from gateway.operations.rates import Rates
 from storage.errors import Unavailable
 from storage.queues.kinds import FIFO, STANDARD, QueueKind
 
@@ -96,6 +97,8 @@ class Engine:
     rules: Rules
     lanes_of: dict[QueueKind, QueueLanes] = field(init=False)
     """By the kind of a queue."""
+    rates: Rates = field(init=False)
+    """How often callers may ask."""
     receipts: ReceiptHandles = field(default_factory=ReceiptHandles)
     throughput: Throughput = field(default_factory=Throughput)
     consumers: Consumers = field(default_factory=Consumers)
@@ -109,12 +112,14 @@ class Engine:
     """Why nothing that adds messages is taken at the moment; empty: it is."""
 
     def __post_init__(self) -> None:
+        self.rates = Rates(self.database, self.clock, self.series)
         self.lanes_of = {STANDARD: self.standard, FIFO: self.fifo}
 
     @property
     def lanes(self) -> tuple[Lane[Any], ...]:
         """All lanes, for observing them."""
-        return *self.standard.lanes, *self.fifo.lanes, self.bounded.send, self.publish.lane
+        lanes = (self.bounded.send, self.publish.lane, self.rates.lane)
+        return *self.standard.lanes, *self.fifo.lanes, *lanes
 
     def refuse_sends(self, reason: str) -> None:
         """Refuse what adds messages from now on, and nothing else; empty: take it again."""

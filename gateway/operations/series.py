@@ -32,6 +32,8 @@ MOST_QUEUES = 1_000
 """Queues with series of their own; what comes after them is counted under the labels _other."""
 MOST_TOPICS = 1_000
 """The same for topics."""
+MOST_KEYS = 1_000
+"""The same for keys."""
 
 
 class Histogram:
@@ -171,6 +173,8 @@ class Series:
         self.requests: dict[tuple[str, str, str, int], int] = {}
         """(method, path, action or "", status) -> requests."""
         self.request_seconds: dict[tuple[str, str, str], Histogram] = {}
+        self.throttled_requests: dict[tuple[str, str], int] = {}
+        """(account, name of the key; empty without one) -> requests over the limit."""
         self.active_requests = 0
         self.traffic = Traffic()
         self._used_before: dict[int, int] = {}
@@ -248,6 +252,13 @@ class Series:
         if histogram is None:
             histogram = self.request_seconds[name] = Histogram(HTTP_SECONDS)
         histogram.observe(perf_counter() - started)
+
+    def throttled(self, account_id: str, key_name: str) -> None:
+        """A request was more than the limit of its key, or of those without one, allowed."""
+        key = (account_id, key_name)
+        if key not in self.throttled_requests and len(self.throttled_requests) >= MOST_KEYS:
+            key = ("_other", "_other")
+        self.throttled_requests[key] = self.throttled_requests.get(key, 0) + 1
 
     def flush_observer(self, lane: str) -> Histogram:
         """The histogram of entries per flush of a lane."""

@@ -23,6 +23,7 @@ from gateway.process.supplied_keys import supplied_key
 from protocol.receipts import SECRET_BYTES
 from storage.clocks import stored_clocks as stored_settings
 from storage.database import Database
+from storage.model import RateLimit
 from storage.queues import receipt_secrets
 from storage.queues.bounded_lane import BoundedLane
 from storage.queues.fifo_lanes import FifoLanes
@@ -59,6 +60,7 @@ async def open_engine(
         await engine.fifo.close()
         await engine.bounded.close()
         await engine.publish.close()
+        await engine.rates.close()
         # What the last flushes leased for callers who have gone is given back, too.
         await receiving.settle()
         await engine.wakeups.stop()
@@ -109,6 +111,8 @@ def build_engine(settings: Settings, database: Database, tracing: Tracing | None
         ),
     )
     engine.authority = authority_of(settings)
+    if settings.channel_rate_limit is not None:
+        engine.rates.default = RateLimit(*settings.channel_rate_limit)
     looking.connect(engine)
     engine.wakeups.on_topic_changed = engine.topics.forget
     account_of = _account_of(engine)

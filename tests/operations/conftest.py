@@ -62,6 +62,11 @@ class TestClock(Clock):
         super().__init__()
         self.fixed: datetime | None = None
 
+    def move_on(self, seconds: float) -> None:
+        """Stand so much later."""
+        assert self.fixed is not None
+        self.fixed += timedelta(seconds=seconds)
+
     def now(self) -> datetime | None:
         return self.fixed if self.fixed is not None else super().now()
 
@@ -119,6 +124,7 @@ async def engine(
     engine.wakeups.on_topic_changed = engine.topics.forget
     yield engine
     await engine.publish.close()
+    await engine.rates.close()
     await engine.standard.close()
     await engine.fifo.close()
     await engine.bounded.close()

@@ -398,7 +398,10 @@ def refuse(request: Request, detected: Detected, refusal: Rejected) -> Response:
     """A refusal in the form of the wire that asked."""
     service = detected.service
     text = refusals.text_of(refusal, is_query=detected.wire == "query", service=service)
-    return _error(request, detected, refusals.aws_error(detected.service, refusal), text)
+    response = _error(request, detected, refusals.aws_error(detected.service, refusal), text)
+    if refusal.retry_after_seconds is not None:
+        response.headers.append((b"retry-after", str(refusal.retry_after_seconds).encode()))
+    return response
 
 
 def _error(request: Request, detected: Detected, error: AwsError, text: str) -> Response:

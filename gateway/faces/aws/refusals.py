@@ -41,15 +41,22 @@ _BY_KIND: Mapping[str, Mapping[Kind, str]] = {
         Kind.FORBIDDEN: "AccessDeniedException",
         Kind.FULL: "OverLimit",
         Kind.LIMIT: "OverLimit",
+        Kind.THROTTLED: "RequestThrottled",
         Kind.UNSUPPORTED: "UnsupportedOperation",
     },
-    "sns": _OF_ALL | {Kind.ABSENT: "NotFoundException", Kind.LIMIT: "ThrottledException"},
+    "sns": _OF_ALL
+    | {
+        Kind.ABSENT: "NotFoundException",
+        Kind.LIMIT: "ThrottledException",
+        Kind.THROTTLED: "ThrottledException",
+    },
     "scheduler": _OF_ALL
     | {
         Kind.ABSENT: "ResourceNotFoundException",
         Kind.BUSY: "ConflictException",
         Kind.EXISTS: "ConflictException",
         Kind.LIMIT: "ServiceQuotaExceededException",
+        Kind.THROTTLED: "ThrottlingException",
     },
     "sts": _OF_ALL,
 }

@@ -18,6 +18,7 @@ _STATUSES: Mapping[Kind, int] = {
     Kind.INVALID: 400,
     Kind.LIMIT: 409,
     Kind.MALFORMED: 400,
+    Kind.THROTTLED: 429,
     Kind.TOO_LARGE: 413,
     Kind.UNKNOWN: 404,
     Kind.UNSUPPORTED: 400,

@@ -73,8 +73,9 @@ async def publish(
 
     Nothing at all is published when the caller may not publish to one of the channels, or one
     cannot be called so: that is raised. A message that cannot be sent is left out; all others for
-    its channel are sent together or not at all.
+    its channel are sent together or not at all. Raises TooManyRequests: each of them counts.
     """
+    await engine.rates.take(caller, len(publications))
     names = dict.fromkeys([one.channel for one in publications])
     channels = {name: await find_channel(engine, caller, SEND, name) for name in names}
     outcomes: dict[int, Outcome] = {}

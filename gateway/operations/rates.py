@@ -1,0 +1,200 @@
+"""How often producers may ask: a sliding window for each, which holds across all gateways.
+
+The database counts (``storage/functions/rates.sql``). Up to a hundred requests a second it is asked
+for each, those of a moment together; above that a process asks for what it is going to need in
+the next hundredths of the window, too. Where nothing is left it does not ask again before the
+instant that the database named.
+
+Without the database nobody gets a permit: nor could what they want to send be stored.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections import deque
+from typing import TYPE_CHECKING
+
+from storage.errors import TooManyRequests
+from storage.keys.rate_windows import Granted, RateLane, Take
+
+if TYPE_CHECKING:
+    from gateway.operations.caller import Caller
+    from gateway.operations.clock import Clock
+    from gateway.operations.series import Series
+    from storage.database import Database
+    from storage.lanes import Lane
+    from storage.model import RateLimit
+
+_MOST_PRODUCERS = 10_000
+"""That a process remembers something of. Whoever is forgotten only has the database asked again."""
+_SLOTS = 100
+
+
+class Rates:
+    """The limits of a process."""
+
+    def __init__(self, database: Database, clock: Clock, series: Series) -> None:
+        self.default: RateLimit | None = None
+        """Of producers without a key of ours."""
+        self._clock = clock
+        self._series = series
+        self._producers: dict[tuple[str, str], _Producer] = {}
+        self._rates = RateLane(database, clock.now)
+
+    @property
+    def lane(self) -> Lane[Take]:
+        """What asks the database."""
+        return self._rates.lane
+
+    async def close(self) -> None:
+        """Let the connection go."""
+        await self.lane.close()
+
+    async def take(self, caller: Caller, count: int = 1) -> None:
+        """Count so many requests of the caller's producer, all or none of them.
+
+        Raises TooManyRequests when that would be more than its limit, and Unavailable.
+        """
+        producer = caller.producer
+        if producer is None:
+            return
+        limit = producer.limit if producer.name else self.default
+        if limit is None:
+            return
+        key = (caller.account_id, producer.producer_id)
+        found = self._producers.get(key)
+        if found is None or found.limit != limit:
+            found = self._remember(key, limit)
+        try:
+            await found.take(count)
+        except TooManyRequests:
+            self._series.throttled(caller.account_id, producer.name)
+            raise
+
+    def _remember(self, key: tuple[str, str], limit: RateLimit) -> _Producer:
+        if len(self._producers) >= _MOST_PRODUCERS:
+            busy = [one for one in self._producers.values() if one.is_busy]
+            self._producers = {one.key: one for one in busy}
+        made = _Producer(key, limit, self._rates.lane, self._clock)
+        self._producers[key] = made
+        return made
+
+
+class _Waiting:
+    """A caller that waits for permits."""
+
+    __slots__ = ("count", "future")
+
+    def __init__(self, count: int, future: asyncio.Future[None]) -> None:
+        self.count = count
+        self.future = future
+
+
+class _Producer:
+    """What this process knows of one producer: what it has left to spend, or for how long there is
+    nothing."""
+
+    __slots__ = (
+        "_asked_at",
+        "_clock",
+        "_granted",
+        "_heard_at",
+        "_lane",
+        "_left",
+        "_requests",
+        "_waiting",
+        "is_busy",
+        "key",
+        "limit",
+    )
+
+    def __init__(
+        self, key: tuple[str, str], limit: RateLimit, lane: Lane[Take], clock: Clock
+    ) -> None:
+        self.key = key
+        self.limit = limit
+        self.is_busy = False
+        """Whether the database is being asked."""
+        self._clock = clock
+        self._lane = lane
+        self._granted = Granted(0, 0, 0.0, 0.0)
+        self._left = 0
+        self._asked_at = self._heard_at = -math.inf
+        self._requests = 0
+        self._waiting: deque[_Waiting] = deque()
+
+    async def take(self, count: int) -> None:
+        """Spend so many permits. Raises TooManyRequests."""
+        self._requests += count
+        if count > self.limit.requests:
+            raise TooManyRequests(self.limit.window_seconds)
+        if not self.is_busy:
+            if count <= self._left and self._since(self._asked_at) < self._granted.lease_seconds:
+                self._left -= count
+                return
+            self._refuse_while_held()
+        waiting = _Waiting(count, asyncio.get_running_loop().create_future())
+        self._waiting.append(waiting)
+        if not self.is_busy:
+            self._ask()
+        await waiting.future
+
+    def _since(self, instant: float) -> float:
+        """How long ago that was; a clock that was set back makes it long ago."""
+        seconds = self._present() - instant
+        return seconds if seconds >= 0.0 else math.inf
+
+    def _present(self) -> float:
+        return self._clock.of(self.key[0]).instant().timestamp()
+
+    def _refuse_while_held(self) -> None:
+        # From the answer on: whoever asked a little early would have to wait for another turn.
+        left = self._granted.hold_seconds - self._since(self._heard_at)
+        if left > 0.0:
+            raise TooManyRequests(max(math.ceil(left), 1))
+
+    def _ask(self) -> None:
+        """Ask for those who wait. One question at a time: the answer is about all of them."""
+        self.is_busy = True
+        needed = sum([waiting.count for waiting in self._waiting])
+        entry = Take(self.key, self.limit, needed, self)
+        slots = self._since(self._asked_at) * _SLOTS / self.limit.window_seconds
+        entry.per_slot = self._requests / max(slots, 1.0)
+        entry.returned, entry.returned_slot = self._left, self._granted.slot
+        self._left = self._requests = 0
+        self._asked_at = self._present()
+        self._lane.submit(entry)
+
+    def done(self, granted: Granted) -> None:
+        """The database has answered."""
+        self.is_busy = False
+        self._granted = granted
+        self._left = granted.permits
+        self._heard_at = self._present()
+        unheard: deque[_Waiting] = deque()
+        for waiting in self._waiting:
+            if waiting.future.done():
+                # Its client has gone.
+                continue
+            if waiting.count <= self._left:
+                self._left -= waiting.count
+                waiting.future.set_result(None)
+                continue
+            try:
+                self._refuse_while_held()
+            except TooManyRequests as refusal:
+                waiting.future.set_exception(refusal)
+            else:
+                unheard.append(waiting)
+        self._waiting = unheard
+        if unheard:
+            self._ask()
+
+    def failed(self, error: BaseException) -> None:
+        """The database has not."""
+        self.is_busy = False
+        waiting, self._waiting = self._waiting, deque()
+        for one in waiting:
+            if not one.future.done():
+                one.future.set_exception(error)

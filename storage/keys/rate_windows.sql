@@ -1,0 +1,24 @@
+-- How often producers have sent of late. `now`: NULL means the clock of the database.
+
+-- name: take
+-- params: now, account_ids, producer_ids, limits, window_seconds, needed, per_slot, returned, returned_slots
+-- Permits for producers, in the order of the arrays, which must be that of their keys
+-- (functions/rates.sql).
+SELECT granted, slots, lease_ms, hold_ms
+FROM take_permits($1::timestamptz, $2::text[], $3::text[], $4::int[], $5::int[], $6::int[],
+  $7::float8[], $8::int[], $9::bigint[])
+
+-- name: forget
+-- params: now, limit
+-- Deletes up to so many windows in which nothing counts any more, and returns one row for each. One
+-- that somebody counts in at the moment is left alone.
+DELETE FROM rate_windows AS w
+USING (
+  SELECT account_id, producer_id FROM rate_windows
+  WHERE (last_slot + 105) * window_seconds
+    < 100 * extract(epoch FROM coalesce($1::timestamptz, present()))
+  LIMIT $2
+  FOR UPDATE SKIP LOCKED
+) AS old
+WHERE w.account_id = old.account_id AND w.producer_id = old.producer_id
+RETURNING 1
