@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from scheduler import collect
+from scheduler.bury import BuryDead
 from scheduler.clocks import ClockNow, Clocks, EachClock, WhoseNow
 from scheduler.expire import EXPIRE
 from scheduler.move import MoveMessages
@@ -30,13 +31,16 @@ def all_workers(
 ) -> list[Worker]:
     """Every worker but those for web hooks and schedules, not started.
 
-    ``on_moved(queue_id, count)`` is called after the commit of messages that a move task or a
-    replay brought. Without room on the disk replays wait: move tasks add nothing.
+    ``on_moved(queue_id, count)`` is called after the commit of messages that a move task, a replay
+    or their last delivery brought. Without room on the disk replays wait: move tasks add nothing.
     """
     keep_seconds = max(queue_recreate_seconds, _TOMBSTONE_SECONDS)
 
     def moving(now: ClockNow, whose: WhoseNow) -> MoveMessages:
         return MoveMessages(database, now, on_moved, whose)
+
+    def burying(now: ClockNow, whose: WhoseNow) -> BuryDead:
+        return BuryDead(database, now, on_moved, whose)
 
     def replaying(now: ClockNow, whose: WhoseNow) -> ReplayArchives:
         return ReplayArchives(database, now, on_moved, replays, whose)
@@ -56,6 +60,7 @@ def all_workers(
     )
     return [
         Worker(EachClock(database, clocks, "move tasks", moving), most_rows=500),
+        Worker(EachClock(database, clocks, "queues", burying), most_rows=5_000),
         Worker(EachClock(database, clocks, "replays", replaying), most_rows=2_000),
         *[sweep.worker(database, clocks) for sweep in sweeps],
     ]

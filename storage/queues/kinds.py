@@ -7,7 +7,7 @@ and asks no further. Every method is part of its caller's transaction. The lanes
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
@@ -46,6 +46,19 @@ class PurgeStep(NamedTuple):
 
     messages: int
     after: int | None
+
+
+class Lease(Protocol):
+    """A message as it was leased last."""
+
+    @property
+    def sequence(self) -> int: ...
+
+    @property
+    def receive_count(self) -> int: ...
+
+    @property
+    def group_id(self) -> str | None: ...
 
 
 class QueueKind(Protocol):
@@ -89,10 +102,16 @@ class QueueKind(Protocol):
         now: datetime | None,
         queue: Queue,
         target: Queue,
-        messages: list[Received],
+        messages: Sequence[Lease],
     ) -> int:
         """Move leased messages to a dead-letter queue of the same kind; how many moved (0 when that
         is deleted). It may be the queue itself."""
+
+    async def hold(
+        self, tx: Transaction, now: datetime | None, queue: Queue, messages: Sequence[Lease]
+    ) -> None:
+        """Hide leased messages that there is no room for in the dead-letter queue, for the queue's
+        visibility timeout, a second at least."""
 
     async def count(self, tx: Transaction, now: datetime | None, queue_id: int) -> Counts:
         """The three counters of docs/contract/sqs.md 2.12, whatever the queue's depth."""
@@ -217,7 +236,7 @@ class Standard:
         now: datetime | None,
         queue: Queue,
         target: Queue,
-        messages: list[Received],
+        messages: Sequence[Lease],
     ) -> int:
         """See ``QueueKind``."""
         return await standard.move_to_dead_letter(
@@ -228,6 +247,13 @@ class Standard:
             source_arn=queue.arn,
             messages=messages,
         )
+
+    async def hold(
+        self, tx: Transaction, now: datetime | None, queue: Queue, messages: Sequence[Lease]
+    ) -> None:
+        """See ``QueueKind``. The lease does not count."""
+        seconds = max(queue.visibility_timeout_seconds, 1)
+        await standard.hold(tx, now, queue.queue_id, messages, seconds=seconds)
 
     async def next_visible(
         self, tx: Transaction, now: datetime | None, asked: list[Asked]
@@ -276,7 +302,7 @@ class Fifo:
         now: datetime | None,
         queue: Queue,
         target: Queue,
-        messages: list[Received],
+        messages: Sequence[Lease],
     ) -> int:
         """See ``QueueKind``."""
         return await fifo.move_to_dead_letter(
@@ -287,6 +313,11 @@ class Fifo:
             source_arn=queue.arn,
             rows=[(m.group_id or "", m.sequence, m.receive_count) for m in messages],
         )
+
+    async def hold(
+        self, tx: Transaction, now: datetime | None, queue: Queue, messages: Sequence[Lease]
+    ) -> None:
+        """They stay as they were leased, and their groups wait for them."""
 
     async def next_visible(
         self, tx: Transaction, now: datetime | None, asked: list[Asked]

@@ -107,12 +107,13 @@ class Leased(NamedTuple):
 class Overdue(NamedTuple):
     """What was leased because it was delivered often enough, and how far the look went.
 
-    ``last`` None: there was nothing to look at.
+    ``last`` None: it reached the end, all that was visible at ``now``.
     """
 
     leased: list[Leased]
     looked_at: int
     last: Place | None
+    now: datetime
 
 
 async def lease_dead(
@@ -131,10 +132,10 @@ async def lease_dead(
         looks,
     )
     assert row is not None
-    looked_at, last_visible_at, last_sequence, sequences, counts = row
+    looked_at, last_visible_at, last_sequence, sequences, counts, present = row
     leased = [Leased(*pair) for pair in zip(sequences, counts, strict=True)]
-    last = None if last_sequence is None else Place(last_visible_at, last_sequence)
-    return Overdue(leased, looked_at, last)
+    last = None if looked_at < looks else Place(last_visible_at, last_sequence)
+    return Overdue(leased, looked_at, last, present)
 
 
 class DueQueues(NamedTuple):

@@ -25,12 +25,13 @@ WITH clock AS MATERIALIZED (
   WHERE q.max_deliveries IS NOT NULL AND q.deleted_at IS NULL AND q.queue_id > $2 AND NOT q.is_fifo
   ORDER BY q.queue_id LIMIT $3
 ), due AS MATERIALIZED (
-  SELECT l.queue_id FROM clock, looked AS l
+  SELECT l.queue_id
+  FROM clock, looked AS l
+  LEFT JOIN unnest($4::int[], $5::timestamptz[]) AS k (queue_id, mark) ON k.queue_id = l.queue_id
   WHERE (l.account_id = ANY($6::text[])) = $7::boolean AND EXISTS (
     SELECT 1 FROM messages AS m
     WHERE m.queue_id = l.queue_id AND m.receive_count > 0 AND m.visible_at <= clock.now
-      AND m.visible_at >= coalesce(
-        ($5::timestamptz[])[array_position($4::int[], l.queue_id)], '-infinity'))
+      AND m.visible_at >= coalesce(k.mark, '-infinity'))
 )
 SELECT (SELECT max(looked.queue_id) FROM looked) AS last_queue_id,
   (SELECT count(*) FROM looked)::int AS looked_at,
@@ -41,7 +42,7 @@ SELECT (SELECT max(looked.queue_id) FROM looked) AS last_queue_id,
 -- Looks at the next messages, up to `looks`, in the order in which they became visible again. Leases
 -- those that were delivered often enough, as a receive does, and passes over what others hold. A dead letter
 -- of another queue may be delivered as often as if it were new. Answers how many it looked at, the
--- last of them, and what it leased.
+-- last of them, what it leased, and the present.
 WITH clock AS MATERIALIZED (
   SELECT coalesce($1::timestamptz, present()) AS now
 ), looked AS MATERIALIZED (
@@ -72,4 +73,5 @@ SELECT (SELECT count(*) FROM looked)::int AS looked_at,
   (SELECT last.visible_at FROM last) AS last_visible_at,
   (SELECT last.sequence FROM last) AS last_sequence,
   ARRAY(SELECT leased.sequence FROM leased ORDER BY leased.sequence) AS sequences,
-  ARRAY(SELECT leased.receive_count FROM leased ORDER BY leased.sequence) AS receive_counts
+  ARRAY(SELECT leased.receive_count FROM leased ORDER BY leased.sequence) AS receive_counts,
+  (SELECT clock.now FROM clock) AS now

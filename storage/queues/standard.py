@@ -16,10 +16,12 @@ from storage.queues.sent import Sent
 
 if TYPE_CHECKING:
     from storage.database import Transaction
+    from storage.queues.kinds import Lease
 
 _SQL = load("queues/standard")
 _SEND = _SQL["insert"].text
 _RELEASE = _SQL["release"].text
+_HOLD = _SQL["hold"].text
 _MOVE_TO_DEAD_LETTER = _SQL["move_to_dead_letter"].text
 _PRIOR_COUNTS = _SQL["prior_counts"].text
 _NEXT_VISIBLE = _SQL["next_visible"].text
@@ -128,6 +130,19 @@ async def release(tx: Transaction, now: datetime | None, messages: list[Received
     await tx.execute(_RELEASE, now, messages[0].queue_id, *zip(*keys, strict=True))
 
 
+async def hold(
+    tx: Transaction,
+    now: datetime | None,
+    queue_id: int,
+    messages: Sequence[Lease],
+    *,
+    seconds: int,
+) -> None:
+    """Hide leased messages of one queue for so long, as if they had not been leased."""
+    keys = sorted((m.sequence, m.receive_count) for m in messages)
+    await tx.execute(_HOLD, now, queue_id, *zip(*keys, strict=True), seconds)
+
+
 async def move_to_dead_letter(
     tx: Transaction,
     now: datetime | None,
@@ -135,7 +150,7 @@ async def move_to_dead_letter(
     source_id: int,
     target_id: int,
     source_arn: str,
-    messages: list[Received],
+    messages: Sequence[Lease],
 ) -> int:
     """Move leased messages to the target; returns how many moved (0 when the target is deleted)."""
     keys = sorted((m.sequence, m.receive_count) for m in messages)

@@ -115,6 +115,16 @@ SET visible_at = coalesce($1::timestamptz, present()),
 WHERE m.queue_id = $2::int AND m.sequence = ANY($3::bigint[])
   AND m.receive_count = ($4::int[])[array_position($3::bigint[], m.sequence)]
 
+-- name: hold
+-- params: now, queue_id, sequences, receive_counts, seconds
+-- Hides messages that nobody may get and that cannot be moved now. The lease that found them is not
+-- counted: nobody saw it.
+UPDATE messages AS m
+SET visible_at = coalesce($1::timestamptz, present()) + make_interval(secs => $5::int),
+    receive_count = m.receive_count - 1
+WHERE m.queue_id = $2::int AND m.sequence = ANY($3::bigint[])
+  AND m.receive_count = ($4::int[])[array_position($3::bigint[], m.sequence)]
+
 -- name: move_to_dead_letter
 -- params: now, source_id, target_id, source_arn, sequences, receive_counts
 -- Moves messages that one receive too many leased. They keep id, sequence, sending time and body;

@@ -154,3 +154,70 @@ async def test_queues_with_groups_have_one_of_their_kind(world: World) -> None:
     assert dead is not None
     assert (dead.name, dead.kind) == ("orders-dead-letters.fifo", queue.kind)
     assert await held(world, dead) == Counts(1, 0, 0)
+
+
+async def make_full(world: World, poison: int, room: int = 2) -> tuple[Queue, Queue]:
+    """A queue with so many messages that are dead already, and its dead-letter queue without room
+    for any of them."""
+    queue = await make(world, most_messages=room)
+    for _ in range(room):
+        await world.send(queue, "dead")
+    await wear_out(world, queue)
+    assert await world.receive(queue) == []
+    dead = await own(world, queue)
+    assert dead is not None
+    async with world.engine.database.transaction() as tx:
+        await tx.execute("UPDATE queues SET most_messages = NULL WHERE max_deliveries = 2")
+    world.engine.queues.clear()
+    queue = await look(world.engine, world.caller, queue)
+    for number in range(poison):
+        await world.send(queue, f"poison {number}")
+    for _ in range(2):
+        for _ in range(0, poison, 10):
+            assert await world.receive(queue)
+        pass_time(world)
+    return queue, dead
+
+
+async def test_what_does_not_fit_stays_and_is_not_delivered(world: World) -> None:
+    queue, dead = await make_full(world, 3)
+    assert await world.receive(queue) == []
+    assert await held(world, dead) == Counts(2, 0, 0)
+    assert await held(world, queue) == Counts(0, 3, 0)
+    for _ in range(3):
+        pass_time(world)
+        assert await world.receive(queue) == []
+    async with world.engine.database.transaction() as tx:
+        counts = await tx.fetch(
+            "SELECT receive_count FROM messages WHERE queue_id = $1", queue.queue_id
+        )
+    assert [row["receive_count"] for row in counts] == [2, 2, 2]
+    await world.receive(dead, 1)
+    async with world.engine.database.transaction() as tx:
+        await tx.execute("DELETE FROM messages WHERE queue_id = $1", dead.queue_id)
+        await tx.execute("DELETE FROM queue_deltas WHERE queue_id = $1", dead.queue_id)
+    pass_time(world)
+    assert await world.receive(queue) == []
+    assert (await held(world, dead), await held(world, queue)) == (
+        Counts(2, 0, 0),
+        Counts(0, 1, 0),
+    )
+
+
+async def test_it_starves_nothing_behind_it(world: World) -> None:
+    queue, _ = await make_full(world, 60)
+    await world.send(queue, "good")
+    assert [one.body for one in await world.receive(queue, 1)] == ["good"]
+
+
+async def test_a_full_dead_letter_queue_of_a_redrive_policy_does_the_same(world: World) -> None:
+    target = await make(world, "full", max_deliveries=None, most_messages=1)
+    await world.send(target, "there already")
+    policy = {"deadLetterTargetArn": target.arn, "maxReceiveCount": 1}
+    queue = await make(world, max_deliveries=None, attributes={"RedrivePolicy": json.dumps(policy)})
+    await world.send(queue, "poison")
+    await wear_out(world, queue, 1)
+    for _ in range(3):
+        assert await world.receive(queue) == []
+        pass_time(world)
+    assert await held(world, target) == Counts(1, 0, 0)

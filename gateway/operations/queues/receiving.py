@@ -17,8 +17,9 @@ from protocol import envelopes
 from storage.errors import OverLimit, QueueDoesNotExist, Unavailable
 from storage.lanes import NOBODY, Reply
 from storage.model import UNSIGNED, Queue, Received
-from storage.queues import own_dead_letters
+from storage.queues import burials, own_dead_letters
 from storage.queues.message_entries import Receive
+from storage.queues.own_dead_letters import BEGINNING
 
 if TYPE_CHECKING:
     from gateway.operations.engine import Engine
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger("queuegate.receiving")
 
 _BURIALS_AT_ONCE = 5
+_LOOKS = 500
 _PAUSE_SECONDS = 1.0
 _IN_FLIGHT_TEXT = (
     "Too many messages are in flight: the limit of a queue is {}. Delete messages, or wait until "
@@ -356,7 +358,13 @@ async def _move_to_dead_letter(
             target = await own_dead_letters.find_or_make(tx, now, queue)
         if target is None:
             return dead
-        moved = await queue.kind.bury(tx, now, queue, target, dead)
+        moved = await burials.bury(tx, now, queue, target, dead)
+        if has_own and not queue.kind.has_groups:
+            # All that is in front of what can be received: many may wait for room.
+            others = await burials.bury_due(
+                tx, now, queue, after=BEGINNING, looks=_LOOKS, holds=True
+            )
+            moved += others.moved
     if moved:
         engine.wakeups.arrived(target.queue_id, moved)
         if queue.kind.has_groups:
@@ -365,7 +373,10 @@ async def _move_to_dead_letter(
         return dead
     # Its own notification may be on the way: ask the database whether the target is there.
     engine.queues.forget(target.queue_id)
-    return dead if has_own or await dead_letter_queue(engine, queue) is not None else []
+    is_bounded = target.most_messages is not None
+    return (
+        dead if has_own or is_bounded or await dead_letter_queue(engine, queue) is not None else []
+    )
 
 
 async def _without_young(

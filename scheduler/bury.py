@@ -1,0 +1,99 @@
+"""Moves messages that were delivered often enough to their queue's own dead-letter queue, although
+nobody receives from the queue any more.
+
+Queues with a redrive policy alone move them when somebody receives, and only then, as AWS's do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import timedelta
+from time import monotonic
+
+from scheduler.clocks import ClockNow, WhoseNow
+from storage.clocks.whose import Whose
+from storage.database import Database
+from storage.queues import burials, own_dead_letters, queues
+from storage.queues.own_dead_letters import BEGINNING, Place
+
+OnMoved = Callable[[int, int], None]
+
+_PAUSE_SECONDS = 1.0
+_MOST_OF_THE_TIME = 10
+_QUEUES_PER_LOOK = 500
+_LOOKS = 500
+_LATE = timedelta(seconds=5)
+"""Within which what became visible is committed."""
+_ANEW_SECONDS = 600.0
+
+
+@dataclass
+class BuryDead:
+    """Looks through what became visible again, in every queue from where the last look stopped.
+
+    So a message is looked at once each time, however many wait. What was missed, because somebody
+    held it or a commit was late, is found when all is looked through again, every ten minutes.
+    """
+
+    database: Database
+    now: ClockNow
+    on_moved: OnMoved
+    whose: WhoseNow = Whose
+    pause_seconds: float = _PAUSE_SECONDS
+    name = "bury"
+    _places: dict[int, Place] = field(default_factory=dict)
+    _after: int = 0
+    _anew_at: float = 0.0
+
+    async def run_round(self, rows: int) -> int:
+        """Look at about ``rows`` messages at most, and go on behind the last queue next time."""
+        started = monotonic()
+        if started >= self._anew_at:
+            self._places.clear()
+            self._anew_at = started + _ANEW_SECONDS
+        looked_at = 0
+        # The rest of a pass that was broken off is no pass.
+        passes_left = 2 if self._after else 1
+        while passes_left and looked_at < rows:
+            due = await self._due()
+            for queue_id in due.queue_ids:
+                looked_at += await self._bury_in(queue_id)
+                self._after = queue_id
+                if looked_at >= rows:
+                    break
+            else:
+                self._after = due.last_queue_id or 0
+                passes_left -= not self._after
+        # Thousands of such queues take a tenth of the database's time at most.
+        self.pause_seconds = max(_PAUSE_SECONDS, _MOST_OF_THE_TIME * (monotonic() - started))
+        return looked_at
+
+    async def _due(self) -> own_dead_letters.DueQueues:
+        marks = {queue_id: place.visible_at for queue_id, place in self._places.items()}
+        async with self.database.transaction() as tx:
+            return await own_dead_letters.find_due(
+                tx,
+                self.now(),
+                marks,
+                after_queue_id=self._after,
+                limit=_QUEUES_PER_LOOK,
+                whose=self.whose(),
+            )
+
+    async def _bury_in(self, queue_id: int) -> int:
+        """Look at the next messages of a queue; how many they were."""
+        after = self._places.get(queue_id, BEGINNING)
+        now = self.now()
+        async with self.database.transaction() as tx:
+            queue = await queues.find_by_id(tx, queue_id)
+            if queue is None or queue.max_deliveries is None:
+                return 0
+            buried = await burials.bury_due(tx, now, queue, after=after, looks=_LOOKS, holds=False)
+        if buried.target is not None and buried.moved:
+            self.on_moved(buried.target.queue_id, buried.moved)
+        overdue = buried.overdue
+        if overdue is None:
+            return 1
+        self._places[queue_id] = overdue.last or Place(overdue.now - _LATE, 0)
+        return overdue.looked_at
