@@ -39,9 +39,7 @@ def test_a_channel_can_be_made_with_settings(channels: Channels) -> None:
     assert "2" in full
 
 
-def test_a_new_window_holds_for_what_is_handed_out_then(
-    channels: Channels, server: Server
-) -> None:
+def test_a_new_window_holds_for_what_is_handed_out_then(channels: Channels, server: Server) -> None:
     channels.bulk(*[{"channel": "alerts", "payload": number} for number in (1, 2)])
     channels.call("PUT", "/v1/channels/alerts", {"ack_window": 100})
     channels.poll(max=1)

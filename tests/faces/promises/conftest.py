@@ -10,7 +10,7 @@ from typing import NamedTuple
 import pytest
 
 from tests.faces.clients import new_account
-from tests.faces.promises.drivers import DRIVERS, Driver, Given, Kind, Made
+from tests.faces.promises.drivers import DRIVERS, VISIBILITY_SECONDS, Driver, Given, Kind, Made
 from tests.faces.servers import Server
 
 _names = itertools.count()
@@ -22,9 +22,24 @@ class House(NamedTuple):
     server: Server
     drivers: dict[str, Driver]
 
-    def users(self, kind: Kind) -> list[Driver]:
-        """Those by which messages go to and come from such a queue."""
-        return [driver for driver in self.drivers.values() if kind in driver.uses]
+    def senders(self, kind: Kind) -> list[Driver]:
+        """Those by which messages go to such a queue."""
+        return [driver for driver in self.drivers.values() if kind in driver.sends_to]
+
+    def receivers(self) -> list[Driver]:
+        """All: messages come from every kind of queue."""
+        return [*self.drivers.values()]
+
+    def makers(self, kind: Kind) -> list[Driver]:
+        """Those by which such a queue is made."""
+        return [driver for driver in self.drivers.values() if kind in driver.makes]
+
+    def new_queue(self, kind: Kind, *makers: str) -> Made:
+        """A queue of this kind, made by the first of these that can, or by whoever can."""
+        able = {driver.face: driver for driver in self.makers(kind)}
+        first = next((able[maker] for maker in makers if maker in able), self.makers(kind)[0])
+        suffix = ".fifo" if kind is Kind.FIFO else ""
+        return first.make(f"promises-{next(_names)}{suffix}", kind)
 
 
 class Pair(NamedTuple):
@@ -49,6 +64,18 @@ class Pair(NamedTuple):
 
     def finish(self, given: Given) -> None:
         self.receiver.finish(self.made, given)
+
+    def give_back(self, given: Given) -> None:
+        """As soon as the face lets its clients."""
+        if "give_back" in self.receiver.lacks:
+            self.server.advance(VISIBILITY_SECONDS + 1)
+        else:
+            self.receiver.give_back(self.made, given)
+
+    def counts(self) -> set[int]:
+        """What those of both say that can."""
+        both = (self.sender, self.receiver)
+        return {driver.count(self.made) for driver in both if "count" not in driver.lacks}
 
     def drain(self) -> list[str]:
         """Receive and finish one after the other until nothing comes any more."""
@@ -81,20 +108,10 @@ def house(server: Server) -> Iterator[House]:
         yield house
 
 
-def new_queue(house: House, kind: Kind, *makers: str) -> Made:
-    """A queue of this kind, made by the first of these that can, or by whoever can."""
-    suffix = ".fifo" if kind is Kind.FIFO else ""
-    made = Made(f"promises-{next(_names)}{suffix}", kind)
-    able = [face for face, driver in house.drivers.items() if kind in driver.makes]
-    first = next((maker for maker in makers if maker in able), able[0])
-    house.drivers[first].make(made)
-    return made
-
-
 def _pairs() -> Iterator[tuple[Kind, str, str]]:
     for kind in Kind:
-        users = [driver.face for driver in DRIVERS if kind in driver.uses]
-        for sender, receiver in itertools.product(users, users):
+        senders = [driver.face for driver in DRIVERS if kind in driver.sends_to]
+        for sender, receiver in itertools.product(senders, [driver.face for driver in DRIVERS]):
             yield kind, sender, receiver
 
 
@@ -102,5 +119,5 @@ def _pairs() -> Iterator[tuple[Kind, str, str]]:
 def pair(request: pytest.FixtureRequest, house: House) -> Pair:
     """Every pair of faces on each kind of queue that both can use."""
     kind, sender, receiver = request.param
-    made = new_queue(house, kind, receiver, sender)
+    made = house.new_queue(kind, receiver, sender)
     return Pair(made, house.drivers[sender], house.drivers[receiver], house.server)

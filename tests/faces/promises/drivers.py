@@ -10,7 +10,7 @@ import contextlib
 import itertools
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from enum import Enum
 from typing import Any, ClassVar, NamedTuple
 
@@ -57,16 +57,19 @@ class Driver(ABC):
     face: ClassVar[str]
     makes: ClassVar[frozenset[Kind]]
     """Kinds of queues that can be made here."""
-    uses: ClassVar[frozenset[Kind]]
-    """Kinds of queues that messages go to and come from here."""
+    sends_to: ClassVar[frozenset[Kind]] = frozenset(Kind)
+    """Kinds of queues that messages can be sent to here. They come here from every kind."""
+    lacks: ClassVar[Mapping[str, str]] = {}
+    """What of the following the face has not, and where that is said."""
 
     @abstractmethod
     def __init__(self, url: str, account: str) -> None:
         """Of an account of the gateway at this URL."""
 
     @abstractmethod
-    def make(self, made: Made) -> None:
-        """Create the queue; what is received from it is hidden for VISIBILITY_SECONDS."""
+    def make(self, name: str, kind: Kind) -> Made:
+        """Create a queue, of this name where it may have one; what is received from it is hidden
+        for VISIBILITY_SECONDS."""
 
     @abstractmethod
     def send(self, made: Made, content: str, group: str = "g") -> None:
@@ -82,7 +85,7 @@ class Driver(ABC):
 
     @abstractmethod
     def give_back(self, made: Made, given: Given) -> None:
-        """It was not, and others may have it at once."""
+        """It was not, and others may have it at once. Lacking that, they get it in time."""
 
     @abstractmethod
     def count(self, made: Made) -> int:
@@ -90,7 +93,7 @@ class Driver(ABC):
 
     @abstractmethod
     def remove(self, made: Made) -> None:
-        """Delete the queue."""
+        """Delete the queue. Whoever lacks that makes anew what is not there, too."""
 
     def stored(self, content: str) -> str:
         """What the queue holds when this text was sent here."""
@@ -109,18 +112,19 @@ class AwsDriver(Driver):
     """SQS over its JSON wire, by botocore's serializers."""
 
     face = "aws"
-    makes = uses = frozenset(Kind)
+    makes = frozenset({Kind.PLAIN, Kind.FIFO})
 
     def __init__(self, url: str, account: str) -> None:
         self._client = Sqs("json", url, account)
         self._urls: dict[str, str] = {}
 
-    def make(self, made: Made) -> None:
+    def make(self, name: str, kind: Kind) -> Made:
         attributes = {"VisibilityTimeout": str(VISIBILITY_SECONDS)}
-        if made.kind is Kind.FIFO:
-            self._client.create_fifo(made.name, **attributes)
+        if kind is Kind.FIFO:
+            self._client.create_fifo(name, **attributes)
         else:
-            self._client.create(made.name, **attributes)
+            self._client.create(name, **attributes)
+        return Made(name, kind)
 
     def send(self, made: Made, content: str, group: str = "g") -> None:
         more = {}
@@ -171,65 +175,169 @@ def _absent() -> Iterator[None]:
         raise Absent from None
 
 
-class RestDriver(Driver):
-    """The native API. A text is the JSON value with which it is sent."""
-
-    face = "rest"
-    makes = uses = frozenset(Kind)
+class HttpDriver(Driver):
+    """A face of paths and JSON."""
 
     def __init__(self, url: str, account: str) -> None:
-        self._client = Rest(url, account)
+        self.client = Rest(url, account)
 
-    def make(self, made: Made) -> None:
-        # Of queues made here the timeout is the usual one.
-        self._client.create(made.name, fifo=made.kind is Kind.FIFO)
+    def close(self) -> None:
+        self.client.__exit__()
 
-    def send(self, made: Made, content: str, group: str = "g") -> None:
-        body = {"message": content} | ({"group_id": group} if made.kind.has_groups else {})
-        answer = self._client.ask("POST", self._messages(made), body)
+    def post(self, path: str, body: Any) -> None:
+        """Create something; Absent for 404."""
+        answer = self.client.ask("POST", path, body)
         if answer.status == 404:
             raise Absent
         assert answer.status == 201, answer.text
 
-    def receive(self, made: Made) -> Given | None:
-        for one in self._client.call("GET", self._messages(made)):
-            content = one["message"]
-            is_text = isinstance(content, str)
-            return Given(content if is_text else json.dumps(content), one["id"])
-        return None
 
-    def finish(self, made: Made, given: Given) -> None:
-        self._client.call("DELETE", f"{self._messages(made)}/{given.receipt}", status=204)
-
-    def give_back(self, made: Made, given: Given) -> None:
-        self._client.call("PATCH", f"{self._messages(made)}/{given.receipt}", {"vt": 0})
-
-    def count(self, made: Made) -> int:
-        metrics = self._client.call("GET", f"/v1/queues/{made.name}")
-        length: int = metrics["queue_length"]
-        return length
-
-    def remove(self, made: Made) -> None:
-        self._client.call("DELETE", f"/v1/queues/{made.name}", status=204)
+class ValuesDriver(HttpDriver):
+    """Messages are JSON values, here strings: other faces get their JSON text."""
 
     def stored(self, content: str) -> str:
-        """Messages of this face are JSON values: others get the JSON text of a string."""
         return json.dumps(content)
 
     def shown(self, text: str) -> str:
-        """And it shows what is JSON as what it says."""
+        """What others sent is shown as what it says, if it is JSON."""
         try:
-            value = json.loads(text)
+            return self.text_of(json.loads(text))
         except ValueError:
             return text
+
+    @staticmethod
+    def text_of(value: Any) -> str:
         return value if isinstance(value, str) else json.dumps(value)
 
-    def close(self) -> None:
-        self._client.__exit__()
+
+class RestDriver(ValuesDriver):
+    """The native API."""
+
+    face = "rest"
+    makes = frozenset({Kind.PLAIN, Kind.FIFO})
+
+    def make(self, name: str, kind: Kind) -> Made:
+        # Of queues made here the timeout is the usual one.
+        return Made(self.client.create(name, fifo=kind is Kind.FIFO), kind)
+
+    def send(self, made: Made, content: str, group: str = "g") -> None:
+        body = {"message": content} | ({"group_id": group} if made.kind.has_groups else {})
+        self.post(self._messages(made), body)
+
+    def receive(self, made: Made) -> Given | None:
+        for one in self.client.call("GET", self._messages(made)):
+            return Given(self.text_of(one["message"]), one["id"])
+        return None
+
+    def finish(self, made: Made, given: Given) -> None:
+        self.client.call("DELETE", f"{self._messages(made)}/{given.receipt}", status=204)
+
+    def give_back(self, made: Made, given: Given) -> None:
+        self.client.call("PATCH", f"{self._messages(made)}/{given.receipt}", {"vt": 0})
+
+    def count(self, made: Made) -> int:
+        length: int = self.client.call("GET", f"/v1/queues/{made.name}")["queue_length"]
+        return length
+
+    def remove(self, made: Made) -> None:
+        self.client.call("DELETE", f"/v1/queues/{made.name}", status=204)
 
     @staticmethod
     def _messages(made: Made) -> str:
         return f"/v1/queues/{made.name}/messages"
 
 
-DRIVERS: tuple[type[Driver], ...] = (AwsDriver, RestDriver)
+class SimpleDriver(HttpDriver):
+    """The simple queue, whose paths have ids."""
+
+    face = "simple"
+    makes = frozenset({Kind.PLAIN})
+    sends_to = makes
+    lacks: ClassVar[Mapping[str, str]] = {
+        "give_back": "its endpoints have none: a message comes again when its timeout ends",
+        "group": "its messages have no group, and come in no order",
+    }
+
+    def __init__(self, url: str, account: str) -> None:
+        super().__init__(url, account)
+        self._ids: dict[str, str] = {}
+
+    def make(self, name: str, kind: Kind) -> Made:
+        body = {"queue_name": name, "visibility_timeout": VISIBILITY_SECONDS}
+        queue_id = self.client.call("POST", "/api/queues", body, status=201)["queue_id"]
+        made = Made(self.client.call("GET", f"/api/queues/{queue_id}")["sqs_name"], kind)
+        self._ids[made.name] = queue_id
+        return made
+
+    def send(self, made: Made, content: str, group: str = "g") -> None:
+        self.post(f"{self._queue(made)}/messages", {"data": content})
+
+    def receive(self, made: Made) -> Given | None:
+        found = self.client.call("GET", f"{self._queue(made)}/messages")
+        return Given(found["data"], found["message_id"]) if "data" in found else None
+
+    def finish(self, made: Made, given: Given) -> None:
+        self.client.call("DELETE", f"{self._queue(made)}/messages/{given.receipt}")
+
+    def give_back(self, made: Made, given: Given) -> None:
+        raise NotImplementedError
+
+    def count(self, made: Made) -> int:
+        count: int = self.client.call("GET", self._queue(made))["current_message_count"]
+        return count
+
+    def remove(self, made: Made) -> None:
+        self.client.call("DELETE", self._queue(made))
+
+    def _queue(self, made: Made) -> str:
+        if made.name not in self._ids:
+            listed = self.client.call("GET", f"/api/queues?prefix={made.name}")["queues"]
+            self._ids |= {one["sqs_name"]: one["queue_id"] for one in listed}
+        return f"/api/queues/{self._ids[made.name]}"
+
+
+class ChannelsDriver(ValuesDriver):
+    """Channels, polled."""
+
+    face = "channels"
+    makes = frozenset({Kind.PLAIN})
+    lacks: ClassVar[Mapping[str, str]] = {
+        "count": "its metrics are those of all channels",
+        "remove": "a channel is there as soon as somebody uses it",
+    }
+
+    def make(self, name: str, kind: Kind) -> Made:
+        made = Made(name, kind)
+        assert self.receive(made) is None
+        return made
+
+    def send(self, made: Made, content: str, group: str = "g") -> None:
+        body = {"channel": made.name, "payload": content}
+        self.post("/v1/messages", body | ({"group_id": group} if made.kind.has_groups else {}))
+
+    def receive(self, made: Made) -> Given | None:
+        found = self.client.call("GET", f"/v1/messages/poll?channel={made.name}&wait=0")
+        for one in found["messages"]:
+            return Given(self.text_of(one["payload"]), one["ack"])
+        return None
+
+    def finish(self, made: Made, given: Given) -> None:
+        assert self._said("ack", made, given) == "acknowledged"
+
+    def give_back(self, made: Made, given: Given) -> None:
+        assert self._said("nack", made, given) == "returned"
+
+    def _said(self, what: str, made: Made, given: Given) -> str:
+        body = {"channel": made.name, "acks": given.receipt}
+        [one] = self.client.call("POST", f"/v1/messages/{what}", body)["results"]
+        result: str = one["result"]
+        return result
+
+    def count(self, made: Made) -> int:
+        raise NotImplementedError
+
+    def remove(self, made: Made) -> None:
+        raise NotImplementedError
+
+
+DRIVERS: tuple[type[Driver], ...] = (AwsDriver, RestDriver, SimpleDriver, ChannelsDriver)

@@ -9,7 +9,7 @@ import pytest
 
 from tests.databases import Databases
 from tests.faces.clients import new_account
-from tests.faces.promises.conftest import House, drained, new_queue, open_house
+from tests.faces.promises.conftest import House, drained, open_house
 from tests.faces.promises.drivers import VISIBILITY_SECONDS, Driver, Kind, Made
 from tests.faces.servers import Background, Server
 from tests.waiting import until
@@ -40,22 +40,22 @@ def _consume(driver: Driver, made: Made, worked: list[str], total: int) -> None:
 @pytest.mark.parametrize("kind", Kind)
 def test_producers_and_consumers_of_all_faces_share_a_queue(house: House, kind: Kind) -> None:
     """Nothing is lost, nothing comes twice, nothing is left, and groups keep their order."""
-    users = house.users(kind)
-    for maker in users:
-        made = new_queue(house, kind, maker.face)
+    senders, receivers = house.senders(kind), house.receivers()
+    for maker in house.makers(kind):
+        made = house.new_queue(kind, maker.face)
         worked: list[str] = []
-        total = len(users) * _EACH
-        busy = [Background(_produce, driver, made) for driver in users]
-        busy += [Background(_consume, driver, made, worked, total) for driver in users]
+        total = len(senders) * _EACH
+        busy = [Background(_produce, driver, made) for driver in senders]
+        busy += [Background(_consume, driver, made, worked, total) for driver in receivers]
         for one in busy:
             one.result()
         house.server.advance(VISIBILITY_SECONDS + 1)
-        assert all(driver.receive(made) is None for driver in users)
-        assert {driver.count(made) for driver in users} == {0}
+        assert all(driver.receive(made) is None for driver in receivers)
+        assert house.drivers["aws"].count(made) == 0
         groups = defaultdict(list)
         for face, _, number in (word.partition(".") for word in worked):
             groups[face].append(int(number))
-        expected = {driver.face: [*range(_EACH)] for driver in users}
+        expected = {driver.face: [*range(_EACH)] for driver in senders}
         assert {face: sorted(numbers) for face, numbers in groups.items()} == expected
         assert not kind.has_groups or groups == expected
 
@@ -66,12 +66,11 @@ def test_what_was_acknowledged_survives_a_kill(databases: Databases) -> None:
     sent: dict[Made, set[str]] = {}
     with Server(dsn=dsn) as server, open_house(server, account) as house:
         for kind in Kind:
-            users = house.users(kind)
-            for maker in users:
-                made = new_queue(house, kind, maker.face)
-                for driver in users:
+            for maker in house.makers(kind):
+                made = house.new_queue(kind, maker.face)
+                for driver in house.senders(kind):
                     driver.send(made, driver.face, driver.face)
-                sent[made] = {driver.face for driver in users}
+                sent[made] = {driver.face for driver in house.senders(kind)}
                 given = maker.receive(made)
                 assert given is not None
                 maker.finish(made, given)
@@ -82,7 +81,7 @@ def test_what_was_acknowledged_survives_a_kill(databases: Databases) -> None:
     with Server(dsn=dsn) as server, open_house(server, account) as house:
         server.advance(VISIBILITY_SECONDS + 1)
         for made, left in sent.items():
-            for number, driver in enumerate(house.users(made.kind)):
+            for number, driver in enumerate(house.receivers()):
                 found = [_word(content) for content in drained(driver, made)]
                 assert sorted(found) == (sorted(left) if number == 0 else [])
     databases.drop(dsn)
