@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gateway.faces.callers import Callers, Wants
-from gateway.faces.channels import consuming, metrics, publishing, settings
+from gateway.faces.channels import consuming, dead_letters, metrics, publishing, settings
 from gateway.faces.channels.refusals import status_of, text_of
 from gateway.faces.json.counting import check_parts
 from gateway.faces.json.documenting import About
@@ -15,6 +15,7 @@ from gateway.operations.engine import Engine
 ENDPOINTS: tuple[Endpoint, ...] = (
     *publishing.ENDPOINTS,
     *consuming.ENDPOINTS,
+    *dead_letters.ENDPOINTS,
     *settings.ENDPOINTS,
     *metrics.ENDPOINTS,
 )
@@ -27,6 +28,7 @@ ABOUT = About(
     {
         "publish": "Put messages into channels.",
         "consume": "Get them, acknowledge them, give them back.",
+        "dead letters": "What was never acknowledged.",
         "channels": "Their settings, their numbers.",
         "about": "This API.",
     },

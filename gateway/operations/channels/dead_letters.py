@@ -1,0 +1,53 @@
+"""Dead letters of a channel: look at them, and let them be received again."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from gateway.operations.access import SEND, check_right
+from gateway.operations.queues.browsing import Browse, BrowsedPage, browse
+from gateway.operations.queues.dead_letters import dead_letter_queue
+from gateway.operations.queues.requeueing import Requeued, requeue, requeue_all
+
+if TYPE_CHECKING:
+    from gateway.operations.caller import Caller
+    from gateway.operations.engine import Engine
+    from storage.model import Queue
+
+MOST_REQUEUED = 10_000
+"""Of one request for all, about."""
+
+
+async def list_dead_letters(
+    engine: Engine, caller: Caller, right: str, channel: Queue, request: Browse
+) -> BrowsedPage:
+    """A page of what is in the channel's dead-letter queue, whosever it is; nothing of it changes.
+
+    Raises AccessDenied, and what ``browse`` raises.
+    """
+    target = await _target(engine, caller, right, channel)
+    if target is None:
+        return BrowsedPage([], None, "0")
+    return await browse(engine, caller, target, request)
+
+
+async def requeue_dead_letters(
+    engine: Engine, caller: Caller, right: str, channel: Queue, numbers: Sequence[int] | None
+) -> Requeued:
+    """Put dead letters back into the channel that they came from, these or, with None, all that
+    came from this one. Raises AccessDenied, and what ``requeue`` raises."""
+    check_right(engine, caller, SEND, channel.arn)
+    target = await _target(engine, caller, right, channel)
+    if target is None:
+        return Requeued(0, False)
+    if numbers is None:
+        return await requeue_all(engine, caller, target, channel, most=MOST_REQUEUED)
+    return Requeued(await requeue(engine, caller, target, channel, numbers), False)
+
+
+async def _target(engine: Engine, caller: Caller, right: str, channel: Queue) -> Queue | None:
+    target = await dead_letter_queue(engine, channel)
+    if target is not None:
+        check_right(engine, caller, right, target.arn)
+    return target
