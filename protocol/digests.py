@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from functools import partial
 from hashlib import md5 as _openssl_md5
-from hashlib import sha256
+from hashlib import sha1, sha256
 from typing import Any
 
 # For the short texts that most messages are, the interpreter's own MD5 takes half the time of
@@ -57,6 +57,11 @@ def md5_of_attributes(attributes: Mapping[str, Mapping[str, Any]]) -> str | None
 def _append(parts: list[bytes], value: bytes) -> None:
     parts.append(len(value).to_bytes(4, "big"))
     parts.append(value)
+
+
+def sha1_of(body: str) -> str:
+    """The deduplication id that a body implies on a serial queue: hexadecimal SHA-1."""
+    return sha1(body.encode(), usedforsecurity=False).hexdigest()
 
 
 def content_based_id(body: str) -> str:

@@ -75,6 +75,11 @@ def is_fifo_id(text: str) -> bool:
     return _FIFO_ID(text) is not None
 
 
+def is_text_id(text: str) -> bool:
+    """Group and deduplication ids of serial queues: 1 to 128 characters that any wire can carry."""
+    return 1 <= len(text) <= 128 and not invalid_characters(text)
+
+
 def attribute_name_fault(name: str) -> NameFault | None:
     """The rule that the name of a message attribute breaks."""
     if not name:

@@ -93,7 +93,7 @@ class Handles:
     def encode_fifo(
         self, queue_id: int, group_id: str, sequence: int, receive_count: int, received_at: int
     ) -> str:
-        """At most 215 characters for a group id as SQS allows it."""
+        """At most 215 characters for a group id as SQS allows it; serial queues have any text."""
         fields = _FIELDS.pack(queue_id, sequence, receive_count, received_at) + group_id.encode()
         encoded = b2a_base64(self._check_fifo(fields) + fields, newline=False).translate(_TO_URL)
         return self._fifo + encoded.rstrip(b"=").decode("ascii")
@@ -133,7 +133,7 @@ class Handles:
         if (
             not 0 < sequence <= _LAST_SEQUENCE
             or not 0 < receive_count <= _LAST_COUNT
-            or not names.is_fifo_id(group_id)
+            or not names.is_text_id(group_id)
             # The last base64 character may have bits that mean nothing: there is one spelling.
             or self.encode_fifo(*receipt) != handle
         ):

@@ -211,11 +211,11 @@ class MessageTooLarge(InvalidParameterValue):
 class MessageIncomplete(InvalidParameterValue):
     """A message without a body, or without the group that it needs."""
 
-    def __init__(self, what: Literal["body", "group_id"]) -> None:
+    def __init__(self, what: Literal["body", "group_id"], order: str = "FIFO") -> None:
         super().__init__(
             "a message needs a body."
             if what == "body"
-            else "a message for a FIFO queue needs a group_id."
+            else f"a message for a {order} queue needs a group_id."
         )
         self.what = what
 
@@ -239,10 +239,10 @@ class DelayOutOfRange(InvalidParameterValue):
 
 
 class DelayUnfit(InvalidParameterValue):
-    """A message of a FIFO queue with a delay of its own."""
+    """A message of a queue with groups with a delay of its own."""
 
     def __init__(self, seconds: int) -> None:
-        super().__init__("messages of FIFO queues have no delay of their own; set the queue's.")
+        super().__init__("messages in groups have no delay of their own; set the queue's.")
         self.seconds = seconds
 
 
@@ -254,15 +254,17 @@ class DeduplicationIdUnfit(InvalidParameterValue):
         self.value = value
 
 
-class IdInvalid(InvalidParameterValue):
-    """An id of 1 to 128 letters, digits and punctuation marks that is none."""
+IdName = Literal["group_id", "deduplication_id", "attempt_id"]
 
-    def __init__(
-        self, what: Literal["group_id", "deduplication_id", "attempt_id"], value: str
-    ) -> None:
+
+class IdInvalid(InvalidParameterValue):
+    """An id that may not be so: FIFO queues have letters, digits and punctuation, 1 to 128."""
+
+    def __init__(self, what: IdName, value: str, allowed: str = "") -> None:
+        allowed = allowed or "can only include alphanumeric and punctuation characters"
         super().__init__(
-            f"Value {value} for parameter {what} is invalid. Reason: {what} can only include "
-            "alphanumeric and punctuation characters. 1 to 128 in length."
+            f"Value {value} for parameter {what} is invalid. Reason: {what} {allowed}. 1 to 128 in "
+            "length."
         )
         self.what = what
         self.value = value

@@ -76,6 +76,11 @@ class Queue:
     """After how many deliveries a message moves to the dead-letter queue of its own that is made
     for the first of them; None: only a redrive policy says so."""
 
+    @property
+    def makes_deduplication_ids(self) -> bool:
+        """Whether a message needs none: the queue makes one of the content."""
+        return self.content_based_deduplication or self.is_serial
+
     def deduplicates_per_group(self, at: datetime) -> bool:
         """Whether an id that comes at that instant is new unless its own group has had it. After a
         change of the scope the whole queue counts for five minutes more, as long as what it has
@@ -127,6 +132,8 @@ class SentMessage(NamedTuple):
     sequence: int | None
     """None: it was not asked for."""
     is_duplicate: bool = False
+    sent_at_us: int | None = None
+    """When it was sent, in microseconds since the epoch; queues with groups only."""
 
 
 Handle = tuple[int, str | None, int, int]
@@ -163,10 +170,25 @@ class Received(NamedTuple):
     body_md5: bytes | None = None
     """As its sender was told; None where it is not kept (FIFO); or UNSIGNED."""
 
+    @property
+    def sent_at_us(self) -> int:
+        """In microseconds since the epoch; exact in serial queues."""
+        return self.sent_at_ms * 1000
+
     def system_members(self) -> Mapping[str, str]:
         """The rare system attributes that it carries."""
         members: dict[str, str] = json.loads(self.system) if self.system else {}
         return members
+
+
+class ReceivedInTurn(Received):
+    """Of a serial queue: it says to the microsecond when it was sent. A copy of it does not."""
+
+    exact_us = 0
+
+    @property
+    def sent_at_us(self) -> int:
+        return self.exact_us or super().sent_at_us
 
 
 class Archived(NamedTuple):

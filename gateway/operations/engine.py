@@ -11,7 +11,8 @@ from gateway.operations.limits import LIMITS, Limits
 from gateway.operations.queues.receipt_handles import ReceiptHandles
 from gateway.operations.rates import Rates
 from storage.errors import Unavailable
-from storage.queues.kinds import FIFO, STANDARD, QueueKind
+from storage.queues.kinds import FIFO, SERIAL, STANDARD, QueueKind
+from storage.queues.serial_lanes import SerialLanes
 
 if TYPE_CHECKING:
     from gateway.operations.access import Authority
@@ -95,6 +96,7 @@ class Engine:
     publish: PublishLane
     signer: Signer
     rules: Rules
+    serial: SerialLanes = field(init=False)
     lanes_of: dict[QueueKind, QueueLanes] = field(init=False)
     """By the kind of a queue."""
     rates: Rates = field(init=False)
@@ -113,18 +115,20 @@ class Engine:
 
     def __post_init__(self) -> None:
         self.rates = Rates(self.database, self.clock, self.series)
-        self.lanes_of = {STANDARD: self.standard, FIFO: self.fifo}
+        self.serial = SerialLanes(self.database, self.clock.now)
+        self.lanes_of = {STANDARD: self.standard, FIFO: self.fifo, SERIAL: self.serial}
 
     @property
     def lanes(self) -> tuple[Lane[Any], ...]:
         """All lanes, for observing them."""
         lanes = (self.bounded.send, self.publish.lane, self.rates.lane)
-        return *self.standard.lanes, *self.fifo.lanes, *lanes
+        return *self.standard.lanes, *self.fifo.lanes, *self.serial.lanes, *lanes
 
     def refuse_sends(self, reason: str) -> None:
         """Refuse what adds messages from now on, and nothing else; empty: take it again."""
         self.refuses_sends = reason
-        for lane in (self.standard.send, self.fifo.send, self.bounded.send, self.publish.lane):
+        sends = [one.send for one in self.lanes_of.values()]
+        for lane in (*sends, self.bounded.send, self.publish.lane):
             lane.refuse(reason)
 
     def check_room(self) -> None:

@@ -48,7 +48,8 @@ def connect(engine: Engine) -> None:
         else:
             engine.wakeups.clock_known(moves)
 
-    engine.standard.on_gone = engine.fifo.on_gone = engine.bounded.on_gone = queue_gone
+    for lanes in (engine.standard, engine.fifo, engine.serial, engine.bounded):
+        lanes.on_gone = queue_gone
     engine.wakeups.look = look
     engine.wakeups.on_queue_changed = queue_changed
     engine.wakeups.on_clock_moved = clock_moved

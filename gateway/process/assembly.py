@@ -59,6 +59,7 @@ async def open_engine(
         await engine.standard.close()
         await engine.fifo.close()
         await engine.bounded.close()
+        await engine.serial.close()
         await engine.publish.close()
         await engine.rates.close()
         # What the last flushes leased for callers who have gone is given back, too.

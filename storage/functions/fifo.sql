@@ -1,4 +1,4 @@
--- revision 1
+-- revision 2
 -- FIFO: what needs more than one snapshot in one round trip, and what several paths share.
 --
 -- Who locks what, in this order, so that nobody waits in a circle:
@@ -6,7 +6,7 @@
 --      them; receive, retention and move tasks skip what is taken; senders never touch one;
 --   2. sender locks, by key: pg_advisory_xact_lock(hashtextextended(group_id, queue_id)), held to the
 --      commit. Senders and moves wait for them, whoever drops a group only tries;
---   3. rows of fifo_dedup, by key.
+--   3. rows of fifo_dedup, by key; serial_delete skips what is taken.
 -- A group row is inserted and deleted under its sender lock only. That is why a sender may decide
 -- with a plain look whether the row is there, provided that it looks after it got the lock: with a
 -- new snapshot, hence functions. A look that locks (ON CONFLICT) would wait for every receive and
@@ -26,43 +26,59 @@
 -- commits. A duplicate rewrites its row of fifo_dedup: so it sees a first send that committed after
 -- its snapshot. Messages of one flush become visible a microsecond apart, so that groups that come
 -- up for the first time are received in the order in which they were sent.
-CREATE OR REPLACE FUNCTION fifo_send(
+-- On a serial queue a key is new, too, when the message that had it is gone or has ended. Who sends
+-- to a group has its lock: so what stands in fifo_dedup for it, and what is read of it in a statement
+-- of its own, changes no more but by deletes. A row whose message is gone does no harm.
+-- sent_at_us: of the first position, in microseconds; each further one was sent a microsecond later.
+CREATE OR REPLACE FUNCTION fifo_send_expiring(
   p_now timestamptz, p_queues int[], p_queue_ids int[], p_message_ids uuid[], p_group_ids text[],
   p_dedup_keys uuid[], p_deduplication_ids text[], p_bodies text[], p_sender_ids text[],
-  p_attributes text[], p_systems text[], p_delays int[],
-  OUT positions bigint[], OUT sequences bigint[], OUT originals uuid[]
+  p_attributes text[], p_systems text[], p_delays int[], p_ttls int[],
+  OUT positions bigint[], OUT sequences bigint[], OUT originals uuid[], OUT sent_at_us bigint
 ) LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
   v_now timestamptz;
   v_live int[];
+  v_serial int[];
+  v_free uuid[] := '{}';
 BEGIN
   PERFORM pg_advisory_xact_lock(k.key) FROM (
     SELECT DISTINCT hashtextextended(i.group_id, i.queue_id) AS key
     FROM unnest(p_queue_ids, p_group_ids) AS i (queue_id, group_id) ORDER BY 1) AS k;
   v_now := coalesce(p_now, present());
+  sent_at_us := round(date_part('epoch', v_now) * 1000000)::bigint;
   -- OFFSET keeps the partial index of live names out: it would be read from end to end.
-  v_live := ARRAY(SELECT q.queue_id
-    FROM (SELECT i.queue_id, i.deleted_at FROM queues AS i
-          WHERE i.queue_id = ANY(p_queues) OFFSET 0) AS q
-    WHERE q.deleted_at IS NULL);
+  SELECT array_agg(q.queue_id), array_agg(q.queue_id) FILTER (WHERE q.is_serial)
+  INTO v_live, v_serial
+  FROM (SELECT i.queue_id, i.deleted_at, i.is_serial FROM queues AS i
+        WHERE i.queue_id = ANY(p_queues) OFFSET 0) AS q
+  WHERE q.deleted_at IS NULL;
+  IF v_serial IS NOT NULL THEN
+    v_free := serial_free(v_now, v_serial, p_queue_ids, p_group_ids, p_dedup_keys);
+  END IF;
   WITH i AS MATERIALIZED (
     SELECT e.*, nextval('fifo_sequence') AS sequence,
       v_now + e.delay * interval '1 second'
-        - (cardinality(p_queue_ids) - e.position) * interval '1 microsecond' AS visible_at
+        - (cardinality(p_queue_ids) - e.position) * interval '1 microsecond' AS visible_at,
+      v_now + (e.position - 1) * interval '1 microsecond' AS sent_at,
+      v_now + e.ttl * interval '1 second' AS expires_at,
+      v_now + CASE WHEN e.queue_id = ANY(v_serial)
+        THEN interval '14 days' ELSE interval '5 minutes' END AS known_until
     FROM unnest(p_queue_ids, p_message_ids, p_group_ids, p_dedup_keys, p_deduplication_ids,
-        p_bodies, p_sender_ids, p_attributes, p_systems, p_delays)
+        p_bodies, p_sender_ids, p_attributes, p_systems, p_delays, p_ttls)
       WITH ORDINALITY AS e (queue_id, message_id, group_id, dedup_key, deduplication_id,
-        body, sender_id, attributes, system, delay, position)
+        body, sender_id, attributes, system, delay, ttl, position)
     WHERE e.queue_id = ANY(v_live)
   ), d AS (
     INSERT INTO fifo_dedup AS f (queue_id, dedup_key, message_id, sequence, expires_at)
-    SELECT i.queue_id, i.dedup_key, i.message_id, i.sequence, v_now + interval '5 minutes'
+    SELECT i.queue_id, i.dedup_key, i.message_id, i.sequence, i.known_until
     FROM i ORDER BY i.queue_id, i.dedup_key
-    ON CONFLICT (queue_id, dedup_key) DO UPDATE SET
-      message_id = CASE WHEN f.expires_at <= v_now THEN excluded.message_id ELSE f.message_id END,
-      sequence = CASE WHEN f.expires_at <= v_now THEN excluded.sequence ELSE f.sequence END,
-      expires_at = CASE WHEN f.expires_at <= v_now THEN excluded.expires_at ELSE f.expires_at END
+    ON CONFLICT (queue_id, dedup_key) DO UPDATE SET (message_id, sequence, expires_at) = (
+      SELECT CASE WHEN n.is_new THEN excluded.message_id ELSE f.message_id END,
+        CASE WHEN n.is_new THEN excluded.sequence ELSE f.sequence END,
+        CASE WHEN n.is_new THEN excluded.expires_at ELSE f.expires_at END
+      FROM (SELECT f.expires_at <= v_now OR f.dedup_key = ANY(v_free) AS is_new) AS n)
     RETURNING f.queue_id, f.dedup_key, f.message_id, f.sequence
   ), r AS MATERIALIZED (
     SELECT i.*, d.message_id AS first_message_id, d.sequence AS first_sequence
@@ -77,9 +93,9 @@ BEGIN
     ORDER BY r.queue_id, r.group_id, r.sequence
   ), m AS (
     INSERT INTO fifo_messages (queue_id, group_id, sequence, visible_at, sent_at, message_id,
-      sender_id, body, attributes, system, deduplication_id)
-    SELECT r.queue_id, r.group_id, r.sequence, r.visible_at, v_now, r.message_id,
-      r.sender_id, r.body, r.attributes, r.system, r.deduplication_id
+      sender_id, body, attributes, system, deduplication_id, expires_at)
+    SELECT r.queue_id, r.group_id, r.sequence, r.visible_at, r.sent_at, r.message_id,
+      r.sender_id, r.body, r.attributes, r.system, r.deduplication_id, r.expires_at
     FROM r WHERE r.first_sequence = r.sequence
   ), c AS (
     INSERT INTO queue_deltas (queue_id, delta)
@@ -89,6 +105,18 @@ BEGIN
     array_agg(CASE WHEN r.first_sequence <> r.sequence THEN r.first_message_id END)
   INTO positions, sequences, originals FROM r;
 END $$;
+
+-- As `fifo_send_expiring`, for gateways that know no expiry.
+CREATE OR REPLACE FUNCTION fifo_send(
+  p_now timestamptz, p_queues int[], p_queue_ids int[], p_message_ids uuid[], p_group_ids text[],
+  p_dedup_keys uuid[], p_deduplication_ids text[], p_bodies text[], p_sender_ids text[],
+  p_attributes text[], p_systems text[], p_delays int[],
+  OUT positions bigint[], OUT sequences bigint[], OUT originals uuid[]
+) LANGUAGE sql AS $$
+  SELECT w.positions, w.sequences, w.originals
+  FROM fifo_send_expiring(p_now, p_queues, p_queue_ids, p_message_ids, p_group_ids, p_dedup_keys,
+    p_deduplication_ids, p_bodies, p_sender_ids, p_attributes, p_systems, p_delays, NULL) AS w
+$$;
 
 -- Removes groups that hold no message any more. The caller holds their rows and says for which of
 -- them it got the sender lock too. Its statements have snapshots of their own: what a sender
@@ -277,8 +305,8 @@ BEGIN
   END IF;
 END $$;
 
--- Deletes the front of each group: what is past its retention and not in flight, up to p_limit in
--- all and 200 of a group. The caller holds the rows. Answers how many messages went.
+-- Deletes the front of each group: what is past its retention, or its own expiry, and not in flight,
+-- up to p_limit in all and 200 of a group. The caller holds the rows. Answers how many messages went.
 CREATE OR REPLACE FUNCTION fifo_cut(
   p_now timestamptz, p_queue_id int, p_group_ids text[], p_retention int, p_limit int
 ) RETURNS int LANGUAGE plpgsql
@@ -295,7 +323,9 @@ BEGIN
       WHERE f.queue_id = p_queue_id AND f.group_id = i.group_id OFFSET 0) AS g, LATERAL (
       SELECT x.tid, bool_and(x.ok) OVER (ORDER BY x.sequence) AS ok
       FROM (
-        SELECT m.ctid AS tid, m.sequence, m.sent_at <= p_now - p_retention * interval '1 second'
+        SELECT m.ctid AS tid, m.sequence, (
+            m.sent_at <= p_now - p_retention * interval '1 second'
+            OR coalesce(m.expires_at <= p_now, false))
           AND coalesce(g.d_until[array_position(g.d_seq, m.sequence)] <= p_now, true) AS ok
         FROM fifo_messages AS m
         WHERE m.queue_id = p_queue_id AND m.group_id = i.group_id AND m.sequence >= g.head_seq
@@ -308,8 +338,7 @@ BEGIN
   RETURN v_cut;
 END $$;
 
--- A receive found these groups ready but had nothing to hand out: their front is past its
--- retention, or their row says ready too early. Sees to both; groups that others hold are theirs.
+-- A receive found these groups ready but had nothing to hand out: their front has ended, or their row says ready too early. Sees to both; groups that others hold are theirs.
 CREATE OR REPLACE FUNCTION fifo_refresh(
   p_now timestamptz, p_queue_id int, p_group_ids text[], p_retention int
 ) RETURNS int LANGUAGE plpgsql
@@ -334,7 +363,9 @@ END $$;
 
 -- Retention: a group whose row has been ready for longer than the retention holds an expired head.
 -- A head that was received is found at most as long after its end as its last timeout ended after
--- it was sent; no receive hands it out in the meantime.
+-- it was sent; no receive hands it out in the meantime. Messages that have an expiry of their own are
+-- found by that, wherever they are in their group; what is in flight stays until its timeout ends, for
+-- its group waits for it.
 CREATE OR REPLACE FUNCTION fifo_expire(p_now timestamptz, p_queue_id int, p_retention int, p_limit int)
 RETURNS int LANGUAGE plpgsql
 SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off
@@ -343,18 +374,45 @@ AS $$
 DECLARE
   v_now timestamptz := coalesce(p_now, present());
   v_group_ids text[];
-  v_cut int;
+  v_cut int := 0;
+  v_ended int;
 BEGIN
   v_group_ids := ARRAY(
     SELECT f.group_id FROM fifo_groups AS f
     WHERE f.queue_id = p_queue_id AND f.ready_at > '-infinity'
       AND f.ready_at <= v_now - p_retention * interval '1 second'
     ORDER BY f.ready_at LIMIT least(p_limit, 1000) FOR NO KEY UPDATE SKIP LOCKED);
-  IF cardinality(v_group_ids) = 0 THEN
-    RETURN 0;
+  IF cardinality(v_group_ids) > 0 THEN
+    v_cut := fifo_cut(v_now, p_queue_id, v_group_ids, p_retention, p_limit);
+    PERFORM fifo_settle(v_now, p_queue_id, v_group_ids);
   END IF;
-  v_cut := fifo_cut(v_now, p_queue_id, v_group_ids, p_retention, p_limit);
-  PERFORM fifo_settle(v_now, p_queue_id, v_group_ids);
+  v_group_ids := ARRAY(
+    SELECT l.group_id
+    FROM (
+      SELECT DISTINCT e.group_id FROM (
+        SELECT m.group_id FROM fifo_messages AS m
+        WHERE m.queue_id = p_queue_id AND m.expires_at <= v_now
+        ORDER BY m.expires_at LIMIT least(p_limit, 1000)) AS e) AS i, LATERAL (
+      SELECT f.group_id FROM fifo_groups AS f
+      WHERE f.queue_id = p_queue_id AND f.group_id = i.group_id
+      FOR NO KEY UPDATE SKIP LOCKED) AS l);
+  IF cardinality(v_group_ids) > 0 THEN
+    DELETE FROM fifo_messages AS m WHERE m.ctid = ANY(ARRAY(
+      SELECT e.tid
+      FROM (
+        SELECT m.ctid AS tid, m.group_id, m.sequence FROM fifo_messages AS m
+        WHERE m.queue_id = p_queue_id AND m.expires_at <= v_now
+        ORDER BY m.expires_at LIMIT least(p_limit, 1000)) AS e, LATERAL (
+        SELECT f.d_until[array_position(f.d_seq, e.sequence)] AS until FROM fifo_groups AS f
+        WHERE f.queue_id = p_queue_id AND f.group_id = e.group_id OFFSET 0) AS g
+      WHERE e.group_id = ANY(v_group_ids) AND coalesce(g.until <= v_now, true)));
+    GET DIAGNOSTICS v_ended = ROW_COUNT;
+    IF v_ended > 0 THEN
+      INSERT INTO queue_deltas (queue_id, delta) VALUES (p_queue_id, -v_ended);
+    END IF;
+    PERFORM fifo_settle(v_now, p_queue_id, v_group_ids);
+    v_cut := v_cut + v_ended;
+  END IF;
   RETURN v_cut;
 END $$;
 
@@ -402,7 +460,8 @@ END $$;
 -- With counts (a dead-letter move): only messages whose last receive has that count; the count goes
 -- on where it was, less the receive that nobody saw; id kept; p_source_arn is noted.
 -- Without (a move task): only messages that are not in flight; a new life under p_message_ids.
--- Deduplication ids become the message ids. Answers how many moved: none to a deleted queue.
+-- Deduplication ids become the message ids. A dead letter loses its expiry, or it would go unseen.
+-- Answers how many moved: none to a deleted queue.
 CREATE OR REPLACE FUNCTION fifo_move(
   p_now timestamptz, p_source_id int, p_group_ids text[], p_sequences bigint[], p_counts int[],
   p_target_ids int[], p_message_ids uuid[], p_source_arn text
@@ -448,15 +507,16 @@ BEGIN
   ), taken AS (
     DELETE FROM fifo_messages AS m WHERE m.ctid = ANY(ARRAY(SELECT picked.tid FROM picked))
     RETURNING m.ctid AS tid, m.group_id, m.sequence, m.message_id, m.sender_id, m.body,
-      m.attributes, m.system
+      m.attributes, m.system, m.expires_at
   ), moved AS (
     INSERT INTO fifo_messages (queue_id, group_id, sequence, visible_at, sent_at, prior_count,
-      message_id, sender_id, body, attributes, system, deduplication_id)
+      message_id, sender_id, body, attributes, system, deduplication_id, expires_at)
     SELECT o.target_id, o.group_id, nextval('fifo_sequence'), v_now, v_now,
       coalesce(o.receive_count - 1, 0), o.message_id, o.sender_id, o.body, o.attributes,
-      o.system, o.message_id::text
+      o.system, o.message_id::text, o.expires_at
     FROM (
       SELECT p.target_id, t.group_id, p.receive_count, t.sender_id, t.body, t.attributes,
+        CASE WHEN p_source_arn IS NULL THEN t.expires_at END AS expires_at,
         coalesce(p.message_id, t.message_id) AS message_id,
         CASE WHEN p_source_arn IS NOT NULL THEN (coalesce(t.system, '{}')::jsonb
             || jsonb_build_object('DeadLetterQueueSourceArn', p_source_arn))::text

@@ -95,7 +95,7 @@ WITH clock AS MATERIALIZED (
         SELECT m.ctid AS tid, m.group_id, m.sequence, m.sent_at, m.message_id, m.prior_count,
           m.visible_at AS sent_visible_at,
           octet_length(m.body) + coalesce(octet_length(m.attributes), 0) AS size,
-          floor(date_part('epoch', m.sent_at) * 1000)::bigint AS sent_at_ms
+          floor(date_part('epoch', m.sent_at) * 1000)::bigint AS sent_at_ms, m.expires_at
         FROM fifo_messages AS m
         WHERE m.queue_id = $2::int AND (m.group_id, m.sequence) > ($4::text, $5::bigint)
           AND (m.group_id, m.sequence) <= ($6::text, $7::bigint)
@@ -106,6 +106,7 @@ WITH clock AS MATERIALIZED (
         OFFSET 0) AS g ON true) AS s
     WHERE s.is_there AND s.sequence <= $8::bigint
       AND s.sent_at > (SELECT clock.now FROM clock) - make_interval(secs => $3::int)
+      AND (s.state = 'in_flight' OR (s.expires_at > (SELECT clock.now FROM clock)) IS NOT FALSE)
       AND ($9::bigint IS NULL OR s.sent_at_ms >= $9) AND ($10::bigint IS NULL OR s.sent_at_ms <= $10)
       AND ($11::int IS NULL OR s.receive_count >= $11)
       AND ($12::int IS NULL OR s.receive_count <= $12)

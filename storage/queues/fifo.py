@@ -1,4 +1,4 @@
-"""FIFO queues beside the lanes: moves, purge, retention, counters and what waiting receives ask.
+"""Queues with groups beside the lanes: moves, purge, retention, counters, what receives wait for.
 
 Each of these is part of its caller's transaction. None of them fails its caller by a deadlock: who
 locks what in which order is written down in functions/fifo.sql.
@@ -60,7 +60,8 @@ async def send(
         if one is not None and one.is_duplicate
     }
     sequences = [None if one is None else one.sequence for one in sent]
-    return Sent(frozenset(gone), sequences, {}, repeats)
+    instants = [None if one is None else one.sent_at_us for one in sent]
+    return Sent(frozenset(gone), sequences, {}, repeats, instants)
 
 
 async def find_repeats(tx: Transaction, now: datetime | None, rows: list[Row]) -> set[str]:
@@ -91,17 +92,23 @@ async def send_rows(
         if answer is None:
             sent.append(None)
             continue
-        sequence, original = answer
+        sequence, original, sent_at_us = answer
         message_id = distinct[line - 1][MESSAGE_ID] if original is None else str(original)
-        sent.append(SentMessage(message_id, sequence, message_id != row[MESSAGE_ID]))
+        is_duplicate = message_id != row[MESSAGE_ID]
+        sent.append(
+            SentMessage(message_id, sequence, is_duplicate, None if is_duplicate else sent_at_us)
+        )
     return sent
 
 
 async def _write(
     tx: Transaction, now: datetime | None, rows: list[Row]
-) -> dict[int, tuple[int, object]]:
-    """By line, from 1: the number, and the message id of the first one if it is a duplicate."""
-    queue_ids, message_ids, *texts, _, group_ids, deduplication_ids, keys = zip(*rows, strict=True)
+) -> dict[int, tuple[int, object, int]]:
+    """By line, from 1: the number, the message id of the first one if it is a duplicate, and when
+    it was sent, in microseconds."""
+    queue_ids, message_ids, *texts, _, group_ids, deduplication_ids, keys, _, ttls = zip(
+        *rows, strict=True
+    )
     row = await tx.fetchrow(
         _SEND,
         now,
@@ -112,12 +119,15 @@ async def _write(
         "{" + ",".join(keys) + "}",
         deduplication_ids,
         *texts,
+        ttls if any(ttls) else None,
     )
     assert row is not None
-    positions, sequences, originals = row
-    return dict(
-        zip(positions or (), zip(sequences or (), originals or (), strict=True), strict=True)
-    )
+    positions, sequences, originals, sent_at_us = row
+    found = zip(positions or (), sequences or (), originals or (), strict=True)
+    return {
+        position: (sequence, original, sent_at_us + position - 1)
+        for position, sequence, original in found
+    }
 
 
 async def release(tx: Transaction, now: datetime | None, messages: list[Received]) -> None:

@@ -7,11 +7,13 @@
 -- Every statement that needs the time takes `now`; NULL means the clock of the database.
 
 -- name: send
--- params: now, distinct_ids, queue_ids, message_ids, group_ids, dedup_keys, deduplication_ids, bodies, sender_ids, attributes, systems, delays
--- One flush of senders. No two rows may share queue and deduplication key. message_ids and
--- dedup_keys are the texts of arrays: the client writes those far faster than arrays of uuid.
-SELECT positions, sequences, originals
-FROM fifo_send($1, $2, $3, ($4::text)::uuid[], $5, ($6::text)::uuid[], $7, $8, $9, $10, $11, $12)
+-- params: now, distinct_ids, queue_ids, message_ids, group_ids, dedup_keys, deduplication_ids, bodies, sender_ids, attributes, systems, delays, ttls
+-- One flush of senders, to FIFO and serial queues. No two rows may share queue and deduplication key.
+-- message_ids and dedup_keys are the texts of arrays: the client writes those far faster than arrays
+-- of uuid. ttls is NULL where no message has one.
+SELECT positions, sequences, originals, sent_at_us
+FROM fifo_send_expiring($1, $2, $3, ($4::text)::uuid[], $5, ($6::text)::uuid[], $7, $8, $9, $10, $11, $12,
+  $13)
 
 -- name: find_repeats
 -- params: now, queue_id, dedup_keys
@@ -50,9 +52,10 @@ WITH clock AS MATERIALIZED (
     LEFT JOIN LATERAL (
       SELECT w.tid, w.sequence, w.place, w.prior_count, row_number() OVER (ORDER BY w.sequence) AS k,
         bool_and(w.sent_at > clock.now - q.retention * interval '1 second'
+          AND (w.expires_at > clock.now) IS NOT FALSE
           AND coalesce(g.d_until[w.place], w.visible_at) <= clock.now) OVER (ORDER BY w.sequence) AS ok
       FROM (
-        SELECT m.ctid AS tid, m.sequence, m.visible_at, m.sent_at, m.prior_count,
+        SELECT m.ctid AS tid, m.sequence, m.visible_at, m.sent_at, m.prior_count, m.expires_at,
           array_position(g.d_seq, m.sequence) AS place
         FROM fifo_messages AS m
         WHERE m.queue_id = g.queue_id AND m.group_id = g.group_id AND m.sequence >= g.head_seq
@@ -127,12 +130,13 @@ WITH clock AS MATERIALIZED (
       ORDER BY f.ready_at LIMIT q.callers FOR NO KEY UPDATE SKIP LOCKED) AS g
     LEFT JOIN LATERAL (
       SELECT w.tid, w.sequence, w.prior_count FROM (
-        SELECT m.ctid AS tid, m.sequence, m.visible_at, m.sent_at, m.prior_count
+        SELECT m.ctid AS tid, m.sequence, m.visible_at, m.sent_at, m.prior_count, m.expires_at
         FROM fifo_messages AS m
         WHERE m.queue_id = g.queue_id AND m.group_id = g.group_id AND m.sequence >= g.head_seq
           AND (m.sequence > g.d_last OR m.sequence = g.d_seq[1])
         ORDER BY m.sequence LIMIT 1) AS w
       WHERE w.sent_at > clock.now - q.retention * interval '1 second'
+        AND (w.expires_at > clock.now) IS NOT FALSE
         AND CASE WHEN w.sequence = g.d_seq[1] THEN g.d_until[1] ELSE w.visible_at END <= clock.now
       ) AS m ON true) AS c
 ), taken AS MATERIALIZED (
@@ -181,8 +185,7 @@ WHERE EXISTS (
 
 -- name: refresh
 -- params: now, queue_id, group_ids, retention
--- A receive found these groups ready and had nothing to hand out: cuts off what is past its retention
--- and brings their rows in line, so that the next receive does not look at them again. Several
+-- A receive found these groups ready and had nothing to hand out: cuts off what has ended and brings their rows in line, so that the next receive does not look at them again. Several
 -- statements with snapshots of their own, hence a function; groups that others hold are left to them.
 SELECT fifo_refresh($1, $2, $3, $4)
 
@@ -194,13 +197,14 @@ SELECT fifo_refresh($1, $2, $3, $4)
 SELECT done, expired FROM fifo_delete($1, $2, $3, $4, $5)
 
 -- name: delete_and_archive
--- params: now, queue_ids, group_ids, sequences, receive_counts
--- As `delete`, and moves what it deletes of queues that archive to their archives: whether a queue
--- does is what its row says in the snapshot of the statement. That snapshot still has what the
+-- params: now, queue_ids, group_ids, sequences, receive_counts, is_serial
+-- As `delete`, here or of serial queues, and moves what it deletes of queues that archive to their
+-- archives: whether a queue does is what its row says in the snapshot of the statement. That snapshot still has what the
 -- function deletes, for it runs statements of its own: the message, which never changes, and when it
 -- was first received. Both were committed before its receiver got the handle.
 WITH gone AS MATERIALIZED (
-  SELECT f.done, f.expired FROM fifo_delete($1, $2, $3, $4, $5) AS f
+  SELECT f.done, f.expired FROM fifo_delete($1, $2, $3, $4, $5) AS f WHERE NOT $6::boolean
+  UNION ALL SELECT f.done, f.expired FROM serial_delete($1, $2, $3, $4, $5) AS f WHERE $6::boolean
 ), archiving AS MATERIALIZED (
   SELECT q.queue_id
   FROM (SELECT queue_id, is_archiving FROM queues WHERE queue_id = ANY($2::int[]) OFFSET 0) AS q
@@ -227,7 +231,8 @@ SELECT gone.done, gone.expired FROM gone
 
 -- name: past_retention
 -- params: now, queue_ids, group_ids, sequences, default_retention
--- Positions (from 1) of messages that are past the retention of their queue, or no longer there.
+-- Positions (from 1) of messages that are past the retention of their queue or their own expiry, or
+-- no longer there.
 SELECT i.position
 FROM (SELECT coalesce($1::timestamptz, present()) AS now) AS clock,
   unnest($2::int[], $3::text[], $4::bigint[])
@@ -235,10 +240,11 @@ FROM (SELECT coalesce($1::timestamptz, present()) AS now) AS clock,
   SELECT coalesce((x.attributes ->> 'MessageRetentionPeriod')::int, $5::int) AS retention
   FROM queues AS x WHERE x.queue_id = i.queue_id OFFSET 0) AS q
 LEFT JOIN LATERAL (
-  SELECT x.sent_at FROM fifo_messages AS x
+  SELECT x.sent_at, x.expires_at FROM fifo_messages AS x
   WHERE x.queue_id = i.queue_id AND x.group_id = i.group_id AND x.sequence = i.sequence
   OFFSET 0) AS m ON true
 WHERE coalesce(m.sent_at <= clock.now - q.retention * interval '1 second', true)
+  OR m.expires_at <= clock.now
 
 -- name: prior_counts
 -- params: queue_id, group_ids, sequences
@@ -344,6 +350,7 @@ FROM (SELECT coalesce($1::timestamptz, present()) AS now) AS clock, LATERAL (
 -- delayed up to `most_groups`, and as many that are ready (they hold messages in flight when only
 -- their head was given back). Delayed: only on a queue with DelaySeconds, looking at up to
 -- `most_messages` from the ends of `most_groups` groups, those that are delayed as a whole first.
+-- What has expired and is not in flight is not counted, whether or not a worker has removed it.
 WITH clock AS MATERIALIZED (
   SELECT coalesce($1::timestamptz, present()) AS now
 ), hidden AS (
@@ -363,21 +370,32 @@ WITH clock AS MATERIALIZED (
     unnest(g.d_until) AS u (until)
   WHERE u.until > clock.now
 ), late AS (
-  SELECT count(*) FILTER (WHERE m.visible_at > clock.now) AS late
+  SELECT count(*) FILTER (
+      WHERE m.visible_at > clock.now AND (m.expires_at > clock.now) IS NOT FALSE) AS late
   FROM clock, LATERAL (
-    SELECT m.visible_at FROM (
+    SELECT m.visible_at, m.expires_at FROM (
       SELECT f.queue_id, f.group_id, f.d_last FROM fifo_groups AS f
       WHERE f.queue_id = $2::int AND f.ready_at > '-infinity' AND EXISTS (
         SELECT 1 FROM queues AS q WHERE q.queue_id = $2::int
           AND coalesce(q.attributes ->> 'DelaySeconds', '0') <> '0')
       ORDER BY f.ready_at DESC LIMIT $3::int) AS g, LATERAL (
-      SELECT m.visible_at FROM fifo_messages AS m
+      SELECT m.visible_at, m.expires_at FROM fifo_messages AS m
       WHERE m.queue_id = g.queue_id AND m.group_id = g.group_id AND m.sequence > g.d_last
       ORDER BY m.sequence DESC LIMIT $4::int) AS m
     LIMIT $4::int) AS m
+), ended AS (
+  SELECT count(*) AS ended
+  FROM clock, LATERAL (
+    SELECT m.group_id, m.sequence FROM fifo_messages AS m
+    WHERE m.queue_id = $2::int AND m.expires_at <= clock.now
+    ORDER BY m.expires_at LIMIT $4::int) AS m, LATERAL (
+    SELECT f.d_until[array_position(f.d_seq, m.sequence)] AS until FROM fifo_groups AS f
+    WHERE f.queue_id = $2::int AND f.group_id = m.group_id OFFSET 0) AS g
+  WHERE coalesce(g.until <= clock.now, true)
 )
 SELECT
-  (SELECT coalesce(sum(d.delta), 0) FROM queue_deltas AS d WHERE d.queue_id = $2::int)::bigint AS total,
+  (SELECT coalesce(sum(d.delta), 0) FROM queue_deltas AS d WHERE d.queue_id = $2::int)::bigint
+    - (SELECT ended FROM ended) AS total,
   (SELECT busy FROM busy) AS in_flight, (SELECT late FROM late) AS delayed
 
 -- name: next_ready
@@ -429,7 +447,7 @@ DELETE FROM fifo_attempts WHERE queue_id = $1::int
 -- name: expire
 -- params: now, queue_id, retention, limit
 -- Deletes what is past its retention from the front of each group, so never behind a message in
--- flight. A group whose row has been ready for longer than the retention has such a front: whole
+-- flight, and what has an expiry of its own from wherever it is, unless it is in flight. A group whose row has been ready for longer than the retention has such a front: whole
 -- groups are found by index, without a look at their messages.
 SELECT fifo_expire($1, $2, $3, $4)
 
@@ -473,7 +491,7 @@ SELECT fifo_move($1, $2, $3, $4, $5, $6, $7, $8)
 -- name: take_for_move
 -- params: now, queue_id, retention, limit
 -- Locks groups that are ready and names what a move task may take from them: as a receive would,
--- the prefix of each without messages in flight, delayed or past their retention.
+-- the prefix of each without messages in flight, delayed, expired or past their retention.
 SELECT m.group_id, m.sequence, m.message_id, m.system::jsonb ->> 'DeadLetterQueueSourceArn'
 FROM (SELECT coalesce($1::timestamptz, present()) AS now) AS clock, LATERAL (
   SELECT g.group_id, w.sequence, w.message_id, w.system
@@ -486,6 +504,7 @@ FROM (SELECT coalesce($1::timestamptz, present()) AS now) AS clock, LATERAL (
     FROM (
       SELECT m.sequence, m.message_id, m.system,
         m.sent_at > clock.now - $3::int * interval '1 second'
+          AND (m.expires_at > clock.now) IS NOT FALSE
           AND coalesce(g.d_until[array_position(g.d_seq, m.sequence)], m.visible_at) <= clock.now AS ok
       FROM fifo_messages AS m
       WHERE m.queue_id = g.queue_id AND m.group_id = g.group_id AND m.sequence >= g.head_seq

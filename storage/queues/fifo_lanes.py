@@ -44,7 +44,7 @@ _PAST_RETENTION = _SQL["past_retention"].text
 _CHANGE_VISIBILITY = _SQL["change_visibility"].text
 _COUNT_IN_FLIGHT = _SQL["count_in_flight"].text
 
-_RECEIVED_PER_FLUSH = 500
+RECEIVED_PER_FLUSH = 500
 _TRIES = 10
 MAX_IN_FLIGHT = 120_000
 _DEFAULT_RETENTION_SECONDS = int(QUEUE_DEFAULTS["MessageRetentionPeriod"])
@@ -65,6 +65,11 @@ class _InFlight:
 class FifoLanes:
     """The four lanes of FIFO queues; each connects at its first entry."""
 
+    _name = "fifo"
+    _delete_statement = _DELETE
+    _change_statement = _CHANGE_VISIBILITY
+    _is_serial = False
+
     def __init__(self, database: Database, clock_now: ClockNow) -> None:
         self._now = clock_now
         self.on_gone: Callable[[int], None] = _nothing
@@ -74,19 +79,25 @@ class FifoLanes:
         self.max_in_flight = MAX_IN_FLIGHT
         # Its statement joins what it was given with what it inserted: it needs the hash join.
         self.send: Lane[Send] = Lane(
-            "fifo_send",
+            f"{self._name}_send",
             database,
             self._flush_sends,
             settings={"plan_cache_mode": "force_generic_plan", "enable_seqscan": "off"},
         )
         self.receive: Lane[Receive] = Lane(
-            "fifo_receive", database, self._flush_receives, settings=RECEIVE_PLANNER
+            f"{self._name}_receive",
+            database,
+            self._flush_receives,
+            settings=RECEIVE_PLANNER,
         )
         self.delete: Lane[Delete] = Lane(
-            "fifo_delete", database, self._flush_deletes, settings=RECEIVE_PLANNER
+            f"{self._name}_delete", database, self._flush_deletes, settings=RECEIVE_PLANNER
         )
         self.visibility: Lane[ChangeVisibility] = Lane(
-            "fifo_visibility", database, self._flush_visibilities, settings=RECEIVE_PLANNER
+            f"{self._name}_visibility",
+            database,
+            self._flush_visibilities,
+            settings=RECEIVE_PLANNER,
         )
 
     @property
@@ -122,7 +133,7 @@ class FifoLanes:
 
     async def _flush_receives(self, connection: Connection, batch: list[Receive]) -> list[Receive]:
         await self._refresh(connection)
-        chosen, left = _one_class(batch)
+        chosen, left = self._one_class(batch)
         first = chosen[0]
         if first.attempt_id is not None:
             first.done(await self._receive_attempt(connection, first, first.attempt_id))
@@ -139,6 +150,19 @@ class FifoLanes:
         callers = [entry for entries in queues.values() for entry in entries]
         records = await self._fetch(connection, callers, queues)
         return await self._hand_out(connection, callers, records) + left
+
+    def _one_class(self, batch: list[Receive]) -> tuple[list[Receive], list[Receive]]:
+        """The entries that one statement can serve, and the rest: one maximum for all."""
+        first = batch[0]
+        if first.attempt_id is not None:
+            return batch[:1], batch[1:]
+        chosen: list[Receive] = []
+        left: list[Receive] = []
+        most = max(RECEIVED_PER_FLUSH // first.limit, 1)
+        for entry in batch:
+            fits = entry.limit == first.limit and entry.attempt_id is None and len(chosen) < most
+            (chosen if fits else left).append(entry)
+        return chosen, left
 
     async def _fetch(
         self,
@@ -158,6 +182,10 @@ class FifoLanes:
             return await connection.fetch(_RECEIVE_ONE, *arguments)
         return await connection.fetch(_RECEIVE, *arguments, limit)
 
+    @staticmethod
+    def _received(record: asyncpg.Record) -> Received:
+        return Received(*record[2:])
+
     async def _receive_attempt(
         self, connection: Connection, entry: Receive, attempt_id: str
     ) -> list[Received]:
@@ -168,7 +196,7 @@ class FifoLanes:
             for _ in range(_TRIES):
                 records = await self._fetch(connection, [entry], {entry.queue_id: [entry]})
                 found = [
-                    Received(*record[2:]) for record in sorted(records, key=_by_place) if record[0]
+                    self._received(record) for record in sorted(records, key=_by_place) if record[0]
                 ]
                 stale = [record[12] for record in records if not record[0]]
                 if found or not stale:
@@ -210,7 +238,7 @@ class FifoLanes:
             if share:
                 share.sort(key=_by_place)
                 self._in_flight[entry.queue_id].allowance -= len(share)
-                entry.done([Received(*record[2:]) for record in share])
+                entry.done([self._received(record) for record in share])
             elif entry.queue_id in ready and entry.tries < _TRIES:
                 entry.tries += 1
                 again.append(entry)
@@ -272,13 +300,15 @@ class FifoLanes:
     async def _flush_deletes(self, connection: Connection, batch: list[Delete]) -> list[Delete]:
         plain = [entry for entry in batch if not entry.archives]
         if plain:
-            await self._delete(connection, plain, _DELETE)
+            await self._delete(connection, plain, self._delete_statement)
         if len(plain) < len(batch):
             others = [entry for entry in batch if entry.archives]
-            await self._delete(connection, others, _DELETE_AND_ARCHIVE)
+            await self._delete(connection, others, _DELETE_AND_ARCHIVE, self._is_serial)
         return []
 
-    async def _delete(self, connection: Connection, batch: list[Delete], statement: str) -> None:
+    async def _delete(
+        self, connection: Connection, batch: list[Delete], statement: str, *more: bool
+    ) -> None:
         newest: dict[tuple[int, str | None, int], int] = {}
         for entry in batch:
             for queue_id, group_id, sequence, count in entry.handles:
@@ -287,7 +317,11 @@ class FifoLanes:
                     newest[key] = count
         keys = list(newest)
         row = await connection.fetchrow(
-            statement, self._now_of(keys[0][0]), *zip(*keys, strict=True), list(newest.values())
+            statement,
+            self._now_of(keys[0][0]),
+            *zip(*keys, strict=True),
+            list(newest.values()),
+            *more,
         )
         assert row is not None
         done, expired = row
@@ -334,7 +368,7 @@ class FifoLanes:
                 left.append(entry)
         rows = [row for entry in chosen for row in entry.rows]
         now = self._now_of(chosen[0].rows[0][0])
-        changed = await connection.fetch(_CHANGE_VISIBILITY, now, *zip(*rows, strict=True))
+        changed = await connection.fetch(self._change_statement, now, *zip(*rows, strict=True))
         states: list[Outcome] = ["gone"] * len(rows)
         for position, state in changed:
             states[position - 1] = state
@@ -348,20 +382,6 @@ class FifoLanes:
 
 def _nothing(_: int) -> None:
     """Nobody wants to know."""
-
-
-def _one_class(batch: list[Receive]) -> tuple[list[Receive], list[Receive]]:
-    """The entries that one statement can serve, and the rest: one maximum for all."""
-    first = batch[0]
-    if first.attempt_id is not None:
-        return batch[:1], batch[1:]
-    chosen: list[Receive] = []
-    left: list[Receive] = []
-    most = max(_RECEIVED_PER_FLUSH // first.limit, 1)
-    for entry in batch:
-        fits = entry.limit == first.limit and entry.attempt_id is None and len(chosen) < most
-        (chosen if fits else left).append(entry)
-    return chosen, left
 
 
 def _deleted(

@@ -2,18 +2,19 @@
 
 A queue has its kind (``Queue.kind``), chosen when it is read; whoever works with queues calls that
 and asks no further. Every method is part of its caller's transaction. The lanes of a kind are
-``StandardLanes`` and ``FifoLanes``; the row of a message is made for all kinds by ``row_of``.
+``StandardLanes``, ``FifoLanes`` and ``SerialLanes``; the row of a message is made for all kinds by
+``row_of``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 
 from storage.clocks.whose import EVERYBODYS, Whose
 from storage.model import Counts, Queue, Received
-from storage.queues import browsing, fifo, moves, queue_ages, retention, standard
+from storage.queues import browsing, fifo, moves, queue_ages, retention, serial, standard
 from storage.queues.browsing import Page, Place, Wanted
 from storage.queues.moves import ClaimedTask, FindQueue, MovedBatch
 from storage.queues.queue_ages import Ages
@@ -61,8 +62,14 @@ class Lease(Protocol):
     def group_id(self) -> str | None: ...
 
 
+Order = Literal["standard", "FIFO", "serial"]
+"""What a queue promises of order: messages move between queues that promise the same."""
+
+
 class QueueKind(Protocol):
     """What every kind of queue can do."""
+
+    order: Order
 
     has_groups: bool
     """Messages lie in groups, of which each is in order: what is behind a message waits for it."""
@@ -209,6 +216,7 @@ class QueueKind(Protocol):
 class Standard:
     """Any order, at least once; what is received again may come from anywhere."""
 
+    order: Order = "standard"
     has_groups = False
     counts_in_flight = False
     send = staticmethod(standard.send)
@@ -280,6 +288,7 @@ class Standard:
 class Fifo:
     """Groups in order, one at a time; a deduplication id is new once in five minutes."""
 
+    order: Order = "FIFO"
     has_groups = True
     counts_in_flight = True
     send = staticmethod(fifo.send)
@@ -346,11 +355,34 @@ class Fifo:
         return gone, others
 
 
+class Serial(Fifo):
+    """Groups in order, of each one message out at a time; a deduplication id is new in its group
+    when its message is deleted. Its messages lie in the tables of FIFO queues."""
+
+    order: Order = "serial"
+    find_repeats = staticmethod(serial.find_repeats)
+
+    async def find_expired(
+        self,
+        tx: Transaction,
+        now: datetime | None,
+        *,
+        after_queue_id: int,
+        limit: int,
+        whose: Whose = EVERYBODYS,
+    ) -> ExpiredPage:
+        """None: they are found with FIFO queues."""
+        return ExpiredPage([], None)
+
+
 STANDARD: QueueKind = Standard()
 FIFO: QueueKind = Fifo()
-KINDS: tuple[QueueKind, ...] = (STANDARD, FIFO)
+SERIAL: QueueKind = Serial()
+KINDS: tuple[QueueKind, ...] = (STANDARD, FIFO, SERIAL)
 
 
-def kind_of(*, is_fifo: bool) -> QueueKind:
+def kind_of(*, is_fifo: bool, is_serial: bool = False) -> QueueKind:
     """The kind of a queue as its row says it."""
+    if is_serial:
+        return SERIAL
     return FIFO if is_fifo else STANDARD

@@ -31,7 +31,7 @@ SELECT (SELECT max(heads.queue_id) FROM heads) AS last_queue_id,
 -- name: find_expired_fifo
 -- params: now, after_queue_id, limit, default_retention, account_ids, are_chosen
 -- The same for FIFO queues: a group that has been ready for longer than the retention has a head
--- past it.
+-- past it. Queues with messages whose own expiry is over are among them.
 WITH RECURSIVE heads AS (
   (SELECT f.queue_id, f.ready_at, 1 AS place FROM fifo_groups AS f
    WHERE f.queue_id > $2 ORDER BY f.queue_id, f.ready_at LIMIT 1)
@@ -46,7 +46,11 @@ WITH RECURSIVE heads AS (
   FROM heads AS h
   JOIN queues AS q ON q.queue_id = h.queue_id AND q.deleted_at IS NULL,
   LATERAL (SELECT coalesce((q.attributes ->> 'MessageRetentionPeriod')::int, $4) AS retention) AS r
-  WHERE h.ready_at <= coalesce($1::timestamptz, present()) - make_interval(secs => r.retention)
+  WHERE (h.ready_at <= coalesce($1::timestamptz, present()) - make_interval(secs => r.retention)
+      OR EXISTS (
+        SELECT 1 FROM fifo_messages AS m
+        WHERE m.queue_id = h.queue_id AND m.expires_at <= coalesce($1::timestamptz, present())
+        OFFSET 0))
     AND (q.account_id = ANY($5::text[])) = $6::boolean
 )
 SELECT (SELECT max(heads.queue_id) FROM heads) AS last_queue_id,

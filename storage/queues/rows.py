@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import datetime
-from hashlib import blake2b
+from hashlib import blake2b, sha256
 from json import dumps
 from typing import TYPE_CHECKING, Final
 
-from protocol.digests import content_based_id, md5_of_bytes
+from protocol.digests import content_based_id, md5_of_bytes, sha1_of
 
 if TYPE_CHECKING:
     from storage.model import NewMessage, Queue
@@ -30,15 +30,20 @@ Row = tuple[
     str | None,
     str | None,
     str | None,
+    int | None,
+    int | None,
 ]
 """(queue_id, message_id, body, sender_id, attributes, system, delay_seconds, body_md5, group_id,
-deduplication_id, dedup_key). The last three are of FIFO queues, which keep no body_md5."""
+deduplication_id, dedup_key, priority, ttl_seconds). Group and deduplication are of queues with
+groups, which keep no body_md5 and have no priorities."""
 
 QUEUE_ID: Final = 0
 MESSAGE_ID: Final = 1
 BODY: Final = 2
 GROUP_ID: Final = 8
 DEDUP_KEY: Final = 10
+PRIORITY: Final = 11
+TTL_SECONDS: Final = 12
 
 
 def row_of(
@@ -48,39 +53,42 @@ def row_of(
     sender_id: str,
     instant: Callable[[], datetime] | None = None,
 ) -> Row:
-    """The row of a message for a queue, whatever its kind. It was checked before.
+    """The row of a message, which was checked, for a queue of any kind.
 
     On a FIFO queue a message without a deduplication id has one by its content, if the queue wants
-    that, else its own message id: nothing is a duplicate of it. The delay there is the queue's. On
-    a standard queue the group id is a system attribute. ``instant`` tells the present, and is asked
+    that, else its own message id: nothing is a duplicate of it. On a serial queue it has one by its
+    content, and without a group it is a group of its own. The delay in groups is the queue's. On a
+    standard queue the group id is a system attribute. ``instant`` tells the present, and is asked
     only where the scope of the queue's deduplication was changed; it may be missing where the
     deduplication id is new.
     """
-    body, attributes, system, delay, group_id, deduplication_id, digest, key, *_ = message
-    if not queue.kind.has_groups:
+    body, attributes, system, delay, group_id, deduplication_id, digest, key, priority, ttl = (
+        message
+    )
+    if queue.kind.has_groups:
+        delay = queue.delay_seconds
+        digest = priority = None
+        if queue.is_serial:
+            group_id = group_id or message_id
+            deduplication_id, key = _serial_ids(queue, message, group_id)
+        elif deduplication_id is None:
+            is_by_content = queue.content_based_deduplication
+            deduplication_id = content_based_id(body) if is_by_content else message_id
+        if key is None:
+            is_grouped = queue.deduplication_per_group and (
+                queue.grouped_from is None
+                or instant is None
+                or queue.deduplicates_per_group(instant())
+            )
+            key = dedup_key(group_id if is_grouped else None, deduplication_id)
+    else:
         if group_id is not None:
             system = with_group(system, group_id)
-        return (
-            queue.queue_id,
-            message_id,
-            body,
-            sender_id,
-            attributes,
-            system,
-            queue.delay_seconds if delay is None else delay,
-            md5_of_bytes(body.encode()) if digest is None else digest,
-            None,
-            None,
-            None,
-        )
-    if deduplication_id is None:
-        is_by_content = queue.content_based_deduplication
-        deduplication_id = content_based_id(body) if is_by_content else message_id
-    if key is None:
-        is_grouped = queue.deduplication_per_group and (
-            queue.grouped_from is None or instant is None or queue.deduplicates_per_group(instant())
-        )
-        key = dedup_key(group_id if is_grouped else None, deduplication_id)
+        if delay is None:
+            delay = queue.delay_seconds
+        if digest is None:
+            digest = md5_of_bytes(body.encode())
+        group_id = deduplication_id = key = None
     return (
         queue.queue_id,
         message_id,
@@ -88,12 +96,20 @@ def row_of(
         sender_id,
         attributes,
         system,
-        queue.delay_seconds,
-        None,
+        delay,
+        digest,
         group_id,
         deduplication_id,
         key,
+        priority,
+        ttl,
     )
+
+
+def _serial_ids(queue: Queue, message: NewMessage, group_id: str) -> tuple[str, str]:
+    """Deduplication id and key of a message of a serial queue."""
+    made = message.deduplication_id or sha1_of(message.body)
+    return made, message.dedup_key or serial_key(queue.queue_id, group_id, made)
 
 
 def dedup_key(group_id: str | None, deduplication_id: str) -> str:
@@ -106,6 +122,14 @@ def dedup_key(group_id: str | None, deduplication_id: str) -> str:
     # Neither of the two holds a NUL.
     scoped = f"{group_id}\0{deduplication_id}".encode()
     return blake2b(scoped, digest_size=16, person=b"group").hexdigest()
+
+
+def serial_key(queue_id: int, group_id: str, deduplication_id: str) -> str:
+    """The key under which a deduplication id is unique in its group of a serial queue: 128 bits as
+    hex. Deletes make it again, in SQL (``serial_key`` in storage/functions/fifo.sql)."""
+    group = group_id.encode()
+    text = b"%d:%d:%b%b" % (queue_id, len(group), group, deduplication_id.encode())
+    return sha256(text).hexdigest()[:32]
 
 
 def with_group(system: str | None, group_id: str) -> str:

@@ -22,6 +22,8 @@ class Sent(NamedTuple):
     repeats: Mapping[int, str] = {}
     """By place, from 0: rows that deduplication folded, and the ids of the messages that they
     repeat."""
+    sent_at_us: Sequence[int | None] = ()
+    """One for each row of queues with groups, in microseconds; None of those that repeat one."""
 
     def messages(self, rows: Sequence[Row]) -> list[SentMessage | None]:
         """One for each of these rows, which were sent for their sequences; None where the queue is
@@ -30,7 +32,10 @@ class Sent(NamedTuple):
             None
             if sequence is None
             else SentMessage(
-                self.repeats.get(place, row[MESSAGE_ID]), sequence, place in self.repeats
+                self.repeats.get(place, row[MESSAGE_ID]),
+                sequence,
+                place in self.repeats,
+                self.sent_at_us[place] if self.sent_at_us else None,
             )
             for place, (row, sequence) in enumerate(zip(rows, self.sequences, strict=True))
         ]

@@ -128,6 +128,7 @@ async def engine(
     await engine.standard.close()
     await engine.fifo.close()
     await engine.bounded.close()
+    await engine.serial.close()
     await engine.signer.close()
 
 

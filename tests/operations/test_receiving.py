@@ -102,6 +102,7 @@ async def elsewhere(database_dsn: str, clock: TestClock) -> AsyncIterator[Engine
     await engine.standard.close()
     await engine.fifo.close()
     await engine.bounded.close()
+    await engine.serial.close()
     await database.close()
 
 

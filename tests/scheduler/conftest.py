@@ -67,11 +67,13 @@ class Store:
                 None,
                 None,
                 None,
+                None,
+                None,
             )
             for i in range(count)
         ]
         self.lanes.send.submit(Send(messages, Heard(done), 0))
-        assert await done == [(row[1], None, False) for row in messages]
+        assert await done == [(row[1], None, False, None) for row in messages]
 
     async def receive(self, queue: Queue, limit: int = 10) -> list[Received]:
         done: asyncio.Future[object] = asyncio.get_running_loop().create_future()

@@ -42,6 +42,7 @@ class FifoMessage(NamedTuple):
     attributes: str | None = None
     system: str | None = None
     delay_seconds: int = 0
+    ttl_seconds: int | None = None
 
     def row(self, queue_id: int) -> Row:
         return (
@@ -56,6 +57,8 @@ class FifoMessage(NamedTuple):
             self.group_id,
             self.deduplication_id,
             self.dedup_key,
+            None,
+            self.ttl_seconds,
         )
 
 

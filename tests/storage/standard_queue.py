@@ -34,6 +34,8 @@ def make_message(
         None,
         None,
         None,
+        None,
+        None,
     )
 
 

@@ -83,7 +83,7 @@ async def test_extending_the_first_or_the_last_of_three(
 
 async def test_received_message_is_complete(fifo: FifoQueue) -> None:
     message = make_message("g", "text")._replace(attributes='{"a": 1}', system='{"b": 2}')
-    [(message_id, sequence, _)] = await fifo.send(message)
+    [(message_id, sequence, *_)] = await fifo.send(message)
     fifo.wait(2)
     [found] = await fifo.receive()
     sent_at_ms = int(fifo.now.timestamp() * 1000) - 2000
@@ -179,16 +179,16 @@ async def test_sending_to_more_groups_than_one_flush_may_lock(fifo: FifoQueue) -
 
 async def test_duplicate_returns_the_first_send(fifo: FifoQueue) -> None:
     first = await fifo.send(make_message("g", "first", "d"))
-    assert await fifo.send(make_message("h", "second", "d")) == [(*first[0][:2], True)]
+    assert await fifo.send(make_message("h", "second", "d")) == [(*first[0][:2], True, None)]
     found = await fifo.receive()
     assert bodies(found) == ["first"]
     await fifo.delete(*found)
     fifo.wait(299)
-    assert await fifo.send(make_message("g", "third", "d")) == [(*first[0][:2], True)]
+    assert await fifo.send(make_message("g", "third", "d")) == [(*first[0][:2], True, None)]
     assert await fifo.receive() == []
     # The window starts with the first send; later duplicates do not prolong it.
     fifo.wait(1)
-    [(_, sequence, was_duplicate)] = await fifo.send(make_message("g", "fourth", "d"))
+    [(_, sequence, was_duplicate, _)] = await fifo.send(make_message("g", "fourth", "d"))
     assert not was_duplicate
     assert sequence > first[0][1]
     assert bodies(await fifo.receive()) == ["fourth"]

@@ -20,7 +20,21 @@ from tests.storage.standard_queue import make_queue
 
 
 def row(queue_id: int, body: str) -> Row:
-    return (queue_id, str(uuid.uuid4()), body, "sender", None, None, 0, bytes(16), None, None, None)
+    return (
+        queue_id,
+        str(uuid.uuid4()),
+        body,
+        "sender",
+        None,
+        None,
+        0,
+        bytes(16),
+        None,
+        None,
+        None,
+        None,
+        None,
+    )
 
 
 class Sender:

@@ -35,7 +35,21 @@ def new_id() -> str:
 
 
 def standard(queue_id: int, body: str = "body") -> Row:
-    return (queue_id, new_id(), body, "sender", None, None, 0, bytes(16), None, None, None)
+    return (
+        queue_id,
+        new_id(),
+        body,
+        "sender",
+        None,
+        None,
+        0,
+        bytes(16),
+        None,
+        None,
+        None,
+        None,
+        None,
+    )
 
 
 def delivery(body: str = "body") -> NewDelivery:

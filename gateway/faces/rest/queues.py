@@ -66,6 +66,13 @@ class NewQueue(Struct, forbid_unknown_fields=True):
     ] = UNSET
     archive_days: ArchiveDays | None = None
     max_messages: MaxMessages | None = None
+    serial: Annotated[
+        bool,
+        Meta(
+            description="Order within groups as text queues have it: one message of a group is out "
+            "at a time, and a deduplication id is new when its message is deleted."
+        ),
+    ] = False
 
 
 class QueueShown(Struct):
@@ -79,6 +86,9 @@ class QueueShown(Struct):
     archive: bool
     archive_days: int | None
     max_messages: MaxShown = UNSET
+    serial: Annotated[
+        bool | UnsetType, Meta(description="True of a text queue, absent of others.")
+    ] = UNSET
 
 
 class QueueMetrics(Struct):
@@ -128,6 +138,7 @@ def shown(queue: Queue) -> QueueShown:
         queue.is_archiving,
         queue.archive_days,
         _max_of(queue),
+        queue.is_serial or UNSET,
     )
 
 
@@ -148,7 +159,9 @@ async def _create(call: Call) -> Answer:
         archiving = Archiving(new.archive is not False, new.archive_days)
     has_suffix = not new.fifo or new.name.endswith(names.FIFO_SUFFIX)
     name = new.name if has_suffix else new.name + names.FIFO_SUFFIX
-    request = queues.CreateQueue(name, archiving=archiving, most_messages=new.max_messages)
+    request = queues.CreateQueue(
+        name, archiving=archiving, is_serial=new.serial, most_messages=new.max_messages
+    )
     queue, _ = await queues.create_queue(call.engine, call.caller, request)
     return Answer(201, shown(queue), {"location": f"/v1/queues/{queue.name}"})
 

@@ -109,9 +109,10 @@ async def _endpoint(engine: Engine, caller: Caller, request: SubscribeToEvents) 
         raise InvalidParameterValue("protocol goes with endpoint; a queue has none.")
     assert request.queue_name is not None
     queue = await find_own_queue(engine, caller, SEND, request.queue_name)
-    if queue.is_fifo:
+    if queue.kind.has_groups:
         raise InvalidParameterValue(
-            f"'{queue.name}' is a FIFO queue. Events have no order: subscribe a standard queue."
+            f"'{queue.name}' is a {queue.kind.order} queue. Events have no order: subscribe a "
+            "standard queue."
         )
     return "sqs", queue.arn
 

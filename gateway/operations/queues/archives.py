@@ -156,12 +156,14 @@ async def replay(
     They keep body, attributes, sender and group; ids, sending time and deduplication ids are new.
     A call copies up to the limit, and fewer when they are larger than 8 MB or of more than 500
     groups. Ids that the archive does not have are passed over. Raises InvalidParameterValue when
-    one queue is a FIFO queue and the other is not, QueueDoesNotExist when the target is gone.
+    the queues are not of the same kind, QueueDoesNotExist when the target is gone.
     """
-    if target.is_fifo != queue.is_fifo:
+    orders = {target.kind.order, queue.kind.order}
+    if len(orders) > 1:
+        one, other = sorted(orders)
         raise InvalidParameterValue(
             f"Messages of queue '{queue.name}' cannot be replayed to queue '{target.name}': one of "
-            "them is a FIFO queue, the other is not."
+            f"them is a {one} queue, the other is a {other} queue."
         )
     engine.check_room()
     async with engine.database.transaction() as tx:

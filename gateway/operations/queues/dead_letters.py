@@ -13,10 +13,11 @@ if TYPE_CHECKING:
     from gateway.operations.engine import Engine
     from storage.database import Transaction
     from storage.model import Queue
+    from storage.queues.kinds import Order
 
 
 async def check_dead_letter_queue(
-    tx: Transaction, arn: str, source_arn: str, *, source_is_fifo: bool
+    tx: Transaction, arn: str, source_arn: str, *, order: Order
 ) -> None:
     """Refuse a queue that cannot take the messages that the source gives up.
 
@@ -31,7 +32,7 @@ async def check_dead_letter_queue(
     queue = await queues.find(tx, target.account_id, target.region, target.resource)
     if queue is None:
         raise DeadLetterQueueUnfit("absent")
-    if queue.is_fifo != source_is_fifo:
+    if queue.kind.order != order:
         raise DeadLetterQueueUnfit("kind")
     if not queues.takes_dead_letters_of(queue, source_arn):
         raise DeadLetterQueueUnfit("forbidden")

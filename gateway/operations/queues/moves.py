@@ -49,7 +49,7 @@ async def start_move(
             target = await _queue(tx, caller, destination_arn, is_source=False)
             if source.queue_id == target.queue_id:
                 raise MoveRefused("same queue")
-            if source.is_fifo != target.is_fifo:
+            if source.kind.order != target.kind.order:
                 raise MoveRefused("other kind")
         running = await moves.count_running(tx, caller.account_id, caller.region)
         counts = await source.kind.count(tx, now, source.queue_id)

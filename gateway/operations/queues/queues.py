@@ -21,6 +21,7 @@ from storage.errors import (
 )
 from storage.model import Counts, Queue
 from storage.queues import queues
+from storage.queues.kinds import kind_of
 
 if TYPE_CHECKING:
     from gateway.operations.caller import Caller
@@ -56,6 +57,9 @@ class CreateQueue:
     most_messages: int | None = None
     """How many messages it may hold: it stays with that. None: any number, and not compared with
     that of an existing one."""
+    is_serial: bool = False
+    """As in ``Queue``. An existing queue must be so, too; one that is so is as good as a standard
+    queue."""
     blocked_seconds: int = 0
     """How long the name of a deleted queue cannot be used again."""
     title: str | None = None
@@ -86,7 +90,7 @@ async def create_queue(engine: Engine, caller: Caller, request: CreateQueue) -> 
 
     Any number of creators of one name get the same queue. Raises QueueNameInvalid,
     QueueDeletedRecently, DeadLetterQueueUnfit, and QueueNameExists when the existing one archives
-    otherwise than asked, or is of another size.
+    otherwise than asked, is of another size, or is not serial as asked.
     """
     archiving = request.archiving or Archiving(False, None)
     new = queues.NewQueue(
@@ -103,7 +107,10 @@ async def create_queue(engine: Engine, caller: Caller, request: CreateQueue) -> 
         most_messages=request.most_messages,
         has_priorities=request.has_priorities,
         max_deliveries=request.max_deliveries,
+        is_serial=request.is_serial,
     )
+    if new.is_fifo and new.is_serial:
+        raise QueueNameInvalid(request.name, is_fifo=False)
     # A queue that is deleted between a refused insert and the look at it is created after all.
     for _ in range(_CREATE_ATTEMPTS):
         async with engine.database.transaction() as tx:
@@ -112,6 +119,8 @@ async def create_queue(engine: Engine, caller: Caller, request: CreateQueue) -> 
                 _check_archiving(queue, request.archiving)
                 if request.most_messages not in (None, queue.most_messages):
                     raise QueueNameExists("max_messages")
+                if request.is_serial and not queue.is_serial:
+                    raise QueueNameExists("serial")
                 return Created(queue, False)
             queue = await _create(engine, tx, new, request)
         if queue is not None:
@@ -141,7 +150,8 @@ async def _create(
         raise QueueDeletedRecently(seconds)
     if request.dead_letter_arn is not None:
         arn = queue_arn(new.region, new.account_id, new.name)
-        await check_dead_letter_queue(tx, request.dead_letter_arn, arn, source_is_fifo=new.is_fifo)
+        order = kind_of(is_fifo=new.is_fifo, is_serial=new.is_serial).order
+        await check_dead_letter_queue(tx, request.dead_letter_arn, arn, order=order)
     return await queues.create(tx, now, new)
 
 
@@ -243,9 +253,7 @@ async def change_attributes(
     async with engine.database.transaction() as tx:
         queue = await locked(tx, queue)
         if dead_letter_arn is not None:
-            await check_dead_letter_queue(
-                tx, dead_letter_arn, queue.arn, source_is_fifo=queue.is_fifo
-            )
+            await check_dead_letter_queue(tx, dead_letter_arn, queue.arn, order=queue.kind.order)
         changed = queues.with_attributes(queue, change(queue.attributes))
         await queues.set_attributes(tx, now, changed)
         delayed = 0

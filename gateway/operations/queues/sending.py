@@ -62,7 +62,8 @@ def send(
     """Send messages in order, all or none of them. They were checked.
 
     A duplicate of the last five minutes on a FIFO queue gets the first one's ids
-    (docs/contract/sqs.md 2.7). Refused with QueueDoesNotExist and QueueFull.
+    (docs/contract/sqs.md 2.7), on a serial queue one whose first is still there. Refused with
+    QueueDoesNotExist and QueueFull.
     """
     instant = None
     if queue.grouped_from is not None:
@@ -203,10 +204,7 @@ def checked(engine: Engine, queue: Queue, message: NewMessage, attribute_bytes: 
     encoded = utf8_of(message.body)
     size_bytes = len(encoded) + attribute_bytes
     if size_bytes <= queue.maximum_message_size_bytes:
-        for what in ("group_id", "deduplication_id"):
-            given = getattr(message, what)
-            if given is not None and not names.is_fifo_id(given):
-                raise IdInvalid(what, given)
+        _check_ids(queue, message.group_id, message.deduplication_id)
     check(engine, queue, message, size_bytes, makes_id=True)
     return encoded
 
@@ -216,24 +214,32 @@ def check(
 ) -> None:
     """Refuse a message that the queue does not take: the size of its body with its attributes, its
     delay, its ids. ``makes_id``: on a FIFO queue that makes no deduplication id of the content, one
-    is made of it all the same. Raises leaves of InvalidParameterValue."""
+    is made of it all the same, as serial queues do. Raises leaves of InvalidParameterValue."""
     _, _, _, delay_seconds, group_id, deduplication_id, *_ = message
     if size_bytes > queue.maximum_message_size_bytes:
         raise MessageTooLarge(size_bytes, queue.maximum_message_size_bytes, queue.name)
     has_groups = queue.kind.has_groups
     if has_groups and group_id is None:
-        raise MessageIncomplete("group_id")
+        raise MessageIncomplete("group_id", queue.kind.order)
     if delay_seconds:
         _check_delay(engine, queue, delay_seconds)
-    if group_id is not None and not names.is_fifo_id(group_id):
-        raise IdInvalid("group_id", group_id)
     if deduplication_id is None:
-        if has_groups and not (makes_id or queue.content_based_deduplication):
+        if has_groups and not (makes_id or queue.makes_deduplication_ids):
             raise DeduplicationIdMissing(queue.name)
     elif not has_groups:
+        _check_ids(queue, group_id, None)
         raise DeduplicationIdUnfit(deduplication_id, queue.name)
-    elif not names.is_fifo_id(deduplication_id):
-        raise IdInvalid("deduplication_id", deduplication_id)
+    _check_ids(queue, group_id, deduplication_id)
+
+
+def _check_ids(queue: Queue, group_id: str | None, deduplication_id: str | None) -> None:
+    fits, allowed = names.is_fifo_id, ""
+    if queue.is_serial:
+        fits, allowed = names.is_text_id, "is text without control characters"
+    if group_id is not None and not fits(group_id):
+        raise IdInvalid("group_id", group_id, allowed)
+    if deduplication_id is not None and not fits(deduplication_id):
+        raise IdInvalid("deduplication_id", deduplication_id, allowed)
 
 
 def _check_delay(engine: Engine, queue: Queue, seconds: int) -> None:

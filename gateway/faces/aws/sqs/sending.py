@@ -192,7 +192,7 @@ def check_batch_ids(queue: Queue, requests: list[SendMessage]) -> None:
     for request in requests:
         if request.group_id is None:
             raise InvalidParameterValue("The request must contain the parameter MessageGroupId.")
-    if queue.content_based_deduplication:
+    if queue.makes_deduplication_ids:
         return
     for request in requests:
         if request.deduplication_id is None:

@@ -1,0 +1,23 @@
+"""Serial queues beside the lanes: what they do otherwise than FIFO queues."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from storage.queries import load
+from storage.queues.rows import DEDUP_KEY, GROUP_ID, QUEUE_ID, Row
+
+if TYPE_CHECKING:
+    from storage.database import Transaction
+
+_FIND_REPEATS = load("queues/serial")["find_repeats"].text
+
+
+async def find_repeats(tx: Transaction, now: datetime | None, rows: list[Row]) -> set[str]:
+    """The deduplication keys among those of these rows, all of one queue, whose messages are still
+    there."""
+    keys = "{" + ",".join([row[DEDUP_KEY] or "" for row in rows]) + "}"
+    group_ids = [row[GROUP_ID] for row in rows]
+    found = await tx.fetch(_FIND_REPEATS, now, rows[0][QUEUE_ID], group_ids, keys)
+    return {one["dedup_key"].hex for one in found}

@@ -1,0 +1,63 @@
+"""Serial queues: their lanes. What differs from FIFO queues is in three statements."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from storage.model import Received, ReceivedInTurn
+from storage.queries import load
+from storage.queues.fifo_lanes import RECEIVED_PER_FLUSH, FifoLanes
+
+if TYPE_CHECKING:
+    import asyncpg
+
+    from storage.database import Connection
+    from storage.queues.message_entries import Receive
+
+_SQL = load("queues/serial")
+_RECEIVE = _SQL["receive"].text
+
+
+class SerialLanes(FifoLanes):
+    """The four lanes of serial queues; each connects at its first entry."""
+
+    _name = "serial"
+    _delete_statement = _SQL["delete"].text
+    _change_statement = _SQL["change_visibility"].text
+    _is_serial = True
+
+    def _one_class(self, batch: list[Receive]) -> tuple[list[Receive], list[Receive]]:
+        """Entries of any limits, up to as many messages as one flush hands out."""
+        if batch[0].attempt_id is not None:
+            return batch[:1], batch[1:]
+        chosen: list[Receive] = []
+        left: list[Receive] = []
+        room = RECEIVED_PER_FLUSH
+        for entry in batch:
+            fits = entry.attempt_id is None and (not chosen or entry.limit <= room)
+            (chosen if fits else left).append(entry)
+            room -= entry.limit if fits else 0
+        return chosen, left
+
+    async def _fetch(
+        self,
+        connection: Connection,
+        callers: list[Receive],
+        queues: dict[int, list[Receive]],
+    ) -> list[asyncpg.Record]:
+        slots = [(n, entry) for n, entry in enumerate(callers, 1) for _ in range(entry.limit)]
+        return await connection.fetch(
+            _RECEIVE,
+            self._now_of(callers[0].queue_id),
+            list(queues),
+            [sum([entry.limit for entry in entries]) for entries in queues.values()],
+            [entries[0].retention_seconds for entries in queues.values()],
+            [entry.visibility_ms for _, entry in slots],
+            [number for number, _ in slots],
+        )
+
+    @staticmethod
+    def _received(record: asyncpg.Record) -> Received:
+        received = ReceivedInTurn(*record[2:-1])
+        received.exact_us = record[-1]
+        return received
