@@ -187,6 +187,29 @@ async def move_fifo_batch(
     )
 
 
+class Home(NamedTuple):
+    """Where a dead letter came from, and the queue that its dead-letter queue was made for; None:
+    nobody noted that."""
+
+    arn: str | None
+    parent_id: int | None
+
+
+async def find_home(tx: Transaction, queue_id: int, sequence: int) -> Home | None:
+    """Of a message of a standard queue; None: there is no such message."""
+    row = await tx.fetchrow(_SQL["find_home"].text, queue_id, sequence)
+    return None if row is None else Home(*row)
+
+
+async def requeue(
+    tx: Transaction, now: datetime | None, *, source_id: int, sequence: int, target_id: int
+) -> bool:
+    """Move one message of a standard queue, as if it was sent now; False: one of them is gone."""
+    await probe_by_key(tx)
+    moved = await tx.fetchval(_SQL["requeue"].text, now, source_id, sequence, target_id)
+    return bool(moved)
+
+
 async def advance(
     tx: Transaction,
     now: datetime | None,

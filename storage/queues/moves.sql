@@ -119,6 +119,43 @@ SELECT (SELECT count(*)::int FROM picked) AS looked_at,
      AND NOT EXISTS (SELECT 1 FROM targets AS t
                      WHERE t.home_arn IS NOT DISTINCT FROM picked.home_arn)) AS without_queue
 
+-- name: find_home
+-- params: queue_id, sequence
+-- Where a message of a standard queue came from as a dead letter, NULL for one that was sent here, and
+-- the queue that this one was made for, if there is one. No row: there is no such message.
+SELECT m.system::jsonb ->> 'DeadLetterQueueSourceArn' AS home_arn,
+  (SELECT q.parent_id FROM queues AS q WHERE q.queue_id = $1) AS parent_id
+FROM messages AS m WHERE m.queue_id = $1 AND m.sequence = $2
+
+-- name: requeue
+-- params: now, source_id, sequence, target_id
+-- Moves one message back, whoever holds it. It keeps its ids; for all else it is new, as if it was
+-- sent now and never received. Answers how many moved: none that is gone, or to a queue that is.
+WITH clock AS MATERIALIZED (
+  SELECT coalesce($1::timestamptz, present()) AS now
+), live AS MATERIALIZED (
+  SELECT queue_id FROM queues WHERE queue_id = $4::int AND deleted_at IS NULL
+), taken AS (
+  DELETE FROM messages AS m
+  WHERE m.queue_id = $2::int AND m.sequence = $3::bigint AND EXISTS (SELECT 1 FROM live)
+  RETURNING m.*
+), moved AS (
+  INSERT INTO messages (queue_id, sequence, visible_at, sent_at, message_id, body_md5, sender_id,
+    body, attributes, system, priority, arrival)
+  SELECT $4::int, t.sequence, clock.now, clock.now, t.message_id, t.body_md5, t.sender_id, t.body,
+    t.attributes, nullif((t.system::jsonb - 'DeadLetterQueueSourceArn')::text, '{}'), t.priority,
+    nextval('message_sequence')
+  FROM clock, taken AS t
+  RETURNING 1
+), counted AS (
+  INSERT INTO queue_deltas (queue_id, delta)
+  SELECT side.queue_id, side.sign * n.moved
+  FROM (SELECT count(*) AS moved FROM moved) AS n,
+    (VALUES ($2::int, -1), ($4::int, 1)) AS side (queue_id, sign)
+  WHERE n.moved > 0
+)
+SELECT count(*)::int FROM moved
+
 -- name: advance
 -- params: now, source_queue_id, task_id, moved_count, last_sequence, most_arrears_seconds
 -- Counts a batch and says when the next one is due. A task that comes late may catch up a little,

@@ -1,4 +1,4 @@
-"""Messages of the simple face: enqueue, dequeue, acknowledge."""
+"""Messages of the simple face: enqueue, dequeue, acknowledge, requeue."""
 
 from __future__ import annotations
 
@@ -9,9 +9,11 @@ from typing import Annotated
 from msgspec import Meta, Struct
 
 from gateway.faces.json.endpoints import Answer, Answered, Call, Endpoint
-from gateway.faces.simple.queues import QueueId, QueuePath, queue_of
+from gateway.faces.simple.queues import ID, QueueId, QueuePath, queue_of
 from gateway.operations.limits import LIMITS
 from gateway.operations.queues.finishing import finish_by_number
+from gateway.operations.queues.moves import requeue
+from gateway.operations.queues.public_ids import public_id
 from gateway.operations.queues.receiving_many import ReceiveMany, receive_many
 from gateway.operations.queues.sending import Outgoing, send_all
 from gateway.operations.replies import answered
@@ -107,6 +109,13 @@ class Acknowledged(Struct):
     deleted: bool
 
 
+class Requeued(Struct):
+    """The id of the message, and the queue that it is in now."""
+
+    message_id: MessageId
+    requeued_to: QueueId
+
+
 async def _enqueue(call: Call) -> Answer:
     queue = await queue_of(call)
     new: NewMessage = call.body
@@ -143,18 +152,29 @@ async def _dequeue(call: Call) -> Answer:
 async def _acknowledge(call: Call) -> Answer:
     queue = await queue_of(call)
     message_id: str = call.path.message_id
-    numbers = [int(message_id)] if _NUMBER(message_id) else []
-    if not await finish_by_number(call.engine, call.caller, queue, numbers):
-        raise no_message(message_id)
+    if not await finish_by_number(call.engine, call.caller, queue, [_number(message_id)]):
+        raise ResourceNotFound(
+            f"The queue holds no message '{message_id[:_MOST_SHOWN]}': it was never there, was "
+            "acknowledged, or went to the dead-letter queue."
+        )
     return Answer(200, Acknowledged(message_id, True))
 
 
-def no_message(message_id: str) -> ResourceNotFound:
-    """The refusal of an id that the queue does not know (any more)."""
-    return ResourceNotFound(
-        f"The queue holds no message '{message_id[:_MOST_SHOWN]}': it was never there, was "
-        "acknowledged, or went to the dead-letter queue."
-    )
+async def _requeue(call: Call) -> Answer:
+    queue = await queue_of(call)
+    message_id: str = call.path.message_id
+    home = await requeue(call.engine, call.caller, queue, _number(message_id))
+    if home is None:
+        raise ResourceNotFound(
+            f"The queue holds no dead letter '{message_id[:_MOST_SHOWN]}': it was never there, was "
+            "requeued or acknowledged, or did not come from another queue."
+        )
+    return Answer(200, Requeued(message_id, public_id(home)))
+
+
+def _number(message_id: str) -> int:
+    """The number of the message that may have this id; 0: none has it."""
+    return int(message_id) if _NUMBER(message_id) else 0
 
 
 _MOST_SHOWN = 60
@@ -232,5 +252,27 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         ),
         path_params=MessagePath,
         right="sqs:DeleteMessage",
+    ),
+    Endpoint(
+        "POST",
+        "/api/queues/{queue_id}/messages/{message_id}/requeue",
+        "requeue",
+        "Requeue a dead letter",
+        "It goes from the dead-letter queue, which the path names, back to the queue that it came "
+        "from, keeps its id, is visible at once, and its deliveries are counted from 0. 429: that "
+        "queue is full.",
+        _TAG,
+        _requeue,
+        (
+            Answered(
+                200,
+                Requeued,
+                "The message is in its queue again.",
+                {"message_id": "1042", "requeued_to": ID},
+            ),
+        ),
+        refusals=(404, 429),
+        path_params=MessagePath,
+        right="sqs:StartMessageMoveTask",
     ),
 )

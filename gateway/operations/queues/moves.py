@@ -1,5 +1,5 @@
 """Tasks that move dead letters to another queue, or back to where they came from: start, cancel,
-list (docs/contract/sqs.md 2.10). A worker does the moving."""
+list (docs/contract/sqs.md 2.10). A worker does the moving. One message is moved back at once."""
 
 from __future__ import annotations
 
@@ -7,9 +7,17 @@ from typing import TYPE_CHECKING
 from uuid import UUID, uuid4
 
 from gateway.operations.access import SEND, check_right
-from storage.errors import MoveQueueAbsent, MoveRefused, OverLimit, ResourceNotFound
+from storage.errors import (
+    MoveQueueAbsent,
+    MoveRefused,
+    OverLimit,
+    QueueFull,
+    ResourceNotFound,
+    UnsupportedOperation,
+)
 from storage.model import MoveTask, Queue
-from storage.queues import moves, queues
+from storage.queues import message_ids, moves, queues
+from storage.queues.rooms import rooms
 
 if TYPE_CHECKING:
     from gateway.operations.caller import Caller
@@ -93,3 +101,43 @@ async def list_moves(engine: Engine, caller: Caller, source_arn: str, limit: int
     async with engine.database.transaction() as tx:
         source = await _queue(tx, caller, source_arn, is_source=True)
         return await moves.list_newest(tx, source.queue_id, limit=limit)
+
+
+async def requeue(engine: Engine, caller: Caller, queue: Queue, number: int) -> Queue | None:
+    """Move a message, whoever holds it, back to where it came from as a dead letter: there it is
+    visible at once, and counts as never received. The queue that it went to; None: there is no such
+    message, or it is no dead letter.
+
+    Raises AccessDenied, MoveQueueAbsent when it came from a queue that is gone, QueueFull, and
+    UnsupportedOperation for messages that are in order.
+    """
+    if queue.kind.has_groups:
+        raise UnsupportedOperation(
+            f"The messages of '{queue.name}' are in order: have a move task move all of them."
+        )
+    if not 0 < number <= message_ids.LAST:
+        return None
+    now = engine.clock.of(queue.account_id).now()
+    async with engine.database.transaction() as tx:
+        home = await moves.find_home(tx, queue.queue_id, number)
+        if home is None or (home.arn is None and home.parent_id is None):
+            return None
+        target = await _home(tx, home)
+        if target is None or target.kind.has_groups:
+            raise MoveQueueAbsent(is_source=False)
+        check_right(engine, caller, SEND, target.arn)
+        if (await rooms(tx, [target.queue_id], now)).get(target.queue_id) == 0:
+            raise QueueFull(target)
+        moved = await moves.requeue(
+            tx, now, source_id=queue.queue_id, sequence=number, target_id=target.queue_id
+        )
+    if not moved:
+        return None
+    engine.wakeups.arrived(target.queue_id)
+    return target
+
+
+async def _home(tx: Transaction, home: moves.Home) -> Queue | None:
+    if home.arn is not None:
+        return await queues.find_by_arn(tx, home.arn)
+    return None if home.parent_id is None else await queues.find_by_id(tx, home.parent_id)
