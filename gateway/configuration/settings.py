@@ -292,6 +292,13 @@ class Settings:
         "Days that messages stay in the outbox: what would have gone out by e-mail, SMS or push.",
         title="The outbox",
     )
+    push_heartbeat_seconds: int = setting(
+        20,
+        number(1, 3600),
+        "Seconds between signs of life on streams and WebSockets. A WebSocket that answers none of "
+        "two is closed.",
+        title="Channels",
+    )
     schedule_enabled: bool = setting(
         True,
         SWITCH,

@@ -57,6 +57,10 @@ class Line(Protocol):
     def resume_reading(self) -> None:
         """Hand on again what it sends."""
 
+    def hang_up_after(self, seconds: int) -> None:
+        """Let the system close the connection when what it sent was not acknowledged by the
+        peer's for so long, where it can."""
+
     def end(self) -> None:
         """Close behind what was written; what still comes is dropped."""
 

@@ -9,6 +9,7 @@ message whose end is in doubt: such a connection ends.
 from __future__ import annotations
 
 import logging
+import socket
 from asyncio import Transport
 from asyncio.events import TimerHandle
 from collections import deque
@@ -100,6 +101,12 @@ class _TakenLine:
 
     def resume_reading(self) -> None:
         self._connection.flow.resume_reading()
+
+    def hang_up_after(self, seconds: int) -> None:
+        option = getattr(socket, "TCP_USER_TIMEOUT", None)
+        if option is not None:
+            found = self._connection.transport.get_extra_info("socket")
+            found.setsockopt(socket.IPPROTO_TCP, option, seconds * 1000)
 
     def end(self) -> None:
         self._connection.end_line()

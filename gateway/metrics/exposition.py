@@ -19,7 +19,14 @@ from prometheus_client.core import (
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.registry import Collector
 
-from gateway.operations.series import DeliverySeries, Histogram, QueueSeries, ScheduleSeries, Series
+from gateway.operations.series import (
+    DeliverySeries,
+    Histogram,
+    PushSeries,
+    QueueSeries,
+    ScheduleSeries,
+    Series,
+)
 from gateway.operations.topic_series import TopicSeries
 from gateway.operations.traffic import Traffic
 from storage.deliveries.delivery_inspection import Gauges
@@ -96,6 +103,7 @@ class _ProcessNumbers(Collector):
         yield from _topics(series.topics.shown())
         yield from _deliveries(series.deliveries)
         yield from _schedules(series.schedules)
+        yield from _push(series.push)
         size, idle = numbers.pool_size, numbers.pool_idle
         for name, value, text in (
             ("db_pool_size", size, "Open connections of the pool."),
@@ -119,6 +127,25 @@ class _ProcessNumbers(Collector):
             "Waits for a connection in vain.",
             numbers.acquire_timeouts,
         )
+
+
+def _push(push: PushSeries) -> Iterator[Metric]:
+    connections = GaugeMetricFamily(
+        "queuegate_push_connections",
+        "Open connections to which messages of channels are pushed.",
+        labels=["kind"],
+    )
+    for kind, number in push.open_counts.items():
+        connections.add_metric([kind], number)
+    yield connections
+    yield CounterMetricFamily(
+        "queuegate_push_messages", "Messages pushed to consumers.", push.pushed_count
+    )
+    yield CounterMetricFamily(
+        "queuegate_push_consumers_dropped",
+        "Consumers that were hung up on because they did not read.",
+        push.dropped_count,
+    )
 
 
 def _traffic(traffic: Traffic) -> Iterator[Metric]:

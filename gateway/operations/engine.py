@@ -59,6 +59,8 @@ class Rules:
     """Of a channel that is made when it is first used, as is the next one."""
     channel_max_deliveries: int = 5
     """0: no number is too high."""
+    push_heartbeat_seconds: int = 20
+    """How often a connection to which messages are pushed is written to."""
 
 
 class QueueLanes(Protocol):

@@ -43,6 +43,8 @@ class Limits:
     deleted_messages: int = 500
     published_at_once: int = 100
     """To channels."""
+    pushed_credit: int = 1_000
+    """Messages that one consumer has and has not acknowledged."""
     browsed_messages: int = 1_000
     browsed_ranges: int = 1_000
     replayed_messages: int = 1_000

@@ -155,6 +155,18 @@ class ClockSeries:
         self.step_count += 1
 
 
+@dataclass(slots=True, eq=False)
+class PushSeries:
+    """Consumers to whom messages are pushed."""
+
+    open_counts: dict[str, int] = field(default_factory=lambda: {"sse": 0, "websocket": 0})
+    """By their wire."""
+    pushed_count: int = 0
+    """Messages."""
+    dropped_count: int = 0
+    """Consumers that did not read."""
+
+
 class Series:
     """All numbers of this process.
 
@@ -170,6 +182,7 @@ class Series:
         self.deliveries = DeliverySeries(self.topics)
         self.schedules = ScheduleSeries()
         self.clock = ClockSeries()
+        self.push = PushSeries()
         self.requests: dict[tuple[str, str, str, int], int] = {}
         """(method, path, action or "", status) -> requests."""
         self.request_seconds: dict[tuple[str, str, str], Histogram] = {}

@@ -109,8 +109,10 @@ def build_engine(settings: Settings, database: Database, tracing: Tracing | None
             settings.queue_urls == "host",
             settings.channel_ack_window_seconds,
             settings.channel_max_deliveries,
+            push_heartbeat_seconds=settings.push_heartbeat_seconds,
         ),
     )
+    engine.consumers.beat_every(settings.push_heartbeat_seconds)
     engine.authority = authority_of(settings)
     if settings.channel_rate_limit is not None:
         engine.rates.default = RateLimit(*settings.channel_rate_limit)

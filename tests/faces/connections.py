@@ -65,7 +65,7 @@ class Connection:
     def answer(self, *, to_head: bool = False) -> Answer:
         """The next response, interim ones left out; Closed when the server hangs up instead."""
         while True:
-            head = self._until(b"\r\n\r\n").decode("latin-1")
+            head = self.until(b"\r\n\r\n").decode("latin-1")
             first, *lines = head.split("\r\n")
             status = int(first.split(" ")[1])
             if status != 100:
@@ -75,17 +75,24 @@ class Connection:
             name, _, value = line.partition(":")
             headers[name.lower()] = value.strip()
         length = 0 if to_head or status == 204 else self._length(headers)
-        body = self._exactly(length) if length >= 0 else self._chunks()
+        body = self.exactly(length) if length >= 0 else self._chunks()
         return Answer(status, headers, body)
 
     def head(self) -> str:
         """The head of an answer, without its last line end: what is behind it is ``some`` bytes."""
-        return self._until(b"\r\n\r\n").decode("latin-1")
+        return self.until(b"\r\n\r\n").decode("latin-1")
 
     def some(self, wanted: bytes) -> bool:
         """Read until these bytes have come, of an answer that goes on; Closed when they do not."""
-        self._until(wanted)
+        self.until(wanted)
         return True
+
+    def rest(self) -> bytes:
+        """What comes until the server closes the connection."""
+        with contextlib.suppress(Closed):
+            while True:
+                self._more()
+        return self._read
 
     def ends(self) -> bool:
         """Whether the server closes the connection without a further byte."""
@@ -104,19 +111,21 @@ class Connection:
 
     def _chunks(self) -> bytes:
         parts = []
-        while size := int(self._until(b"\r\n"), 16):
-            parts.append(self._exactly(size))
-            self._exactly(2)
-        self._exactly(2)
+        while size := int(self.until(b"\r\n"), 16):
+            parts.append(self.exactly(size))
+            self.exactly(2)
+        self.exactly(2)
         return b"".join(parts)
 
-    def _until(self, mark: bytes) -> bytes:
+    def until(self, mark: bytes) -> bytes:
+        """What comes before these bytes, which are read, too; Closed when they do not come."""
         while mark not in self._read:
             self._more()
         found, _, self._read = self._read.partition(mark)
         return found
 
-    def _exactly(self, size: int) -> bytes:
+    def exactly(self, size: int) -> bytes:
+        """So many bytes."""
         while len(self._read) < size:
             self._more()
         found, self._read = self._read[:size], self._read[size:]

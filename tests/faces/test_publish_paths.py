@@ -42,8 +42,8 @@ class Recording(Connection):
         super().__init__(url)
         self.heads: list[bytes] = []
 
-    def _until(self, mark: bytes) -> bytes:
-        found = super()._until(mark)
+    def until(self, mark: bytes) -> bytes:
+        found = super().until(mark)
         if mark == b"\r\n\r\n":
             self.heads.append(found)
         return found

@@ -3,7 +3,16 @@
 from __future__ import annotations
 
 from gateway.faces.callers import Callers, Wants
-from gateway.faces.channels import consuming, dead_letters, metrics, publishing, settings
+from gateway.faces.channels import (
+    consuming,
+    dead_letters,
+    metrics,
+    publishing,
+    settings,
+    sockets,
+    streams,
+)
+from gateway.faces.channels.pushing import key_parameters
 from gateway.faces.channels.refusals import status_of, text_of
 from gateway.faces.json.counting import check_parts
 from gateway.faces.json.documenting import About
@@ -18,6 +27,8 @@ ENDPOINTS: tuple[Endpoint, ...] = (
     *dead_letters.ENDPOINTS,
     *settings.ENDPOINTS,
     *metrics.ENDPOINTS,
+    *streams.ENDPOINTS,
+    *sockets.ENDPOINTS,
 )
 """Every endpoint but the document that describes them."""
 
@@ -30,6 +41,7 @@ ABOUT = About(
         "consume": "Get them, acknowledge them, give them back.",
         "dead letters": "What was never acknowledged.",
         "channels": "Their settings, their numbers.",
+        "push": "Get them as they are published.",
         "about": "This API.",
     },
     "Not needed; whatever is there names the producer, whose rate may be limited. A signature of "
@@ -50,6 +62,7 @@ def channels_face(engine: Engine, callers: Callers) -> JsonFace:
         worded=lambda _, text: Error(text),
         sign_in="This gateway wants a key of its own: send it in the header X-Api-Key.",
         wants=Wants.NAME,
+        parameters=key_parameters,
         check_body=check_parts,
     )
     return JsonFace(engine, callers, ENDPOINTS, manner)

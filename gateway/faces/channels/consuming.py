@@ -142,13 +142,13 @@ def polled(message: Received, ack_by: datetime, token: str) -> PolledMessage:
 async def _acknowledge(call: Call) -> Answer:
     channel, tokens = await _named(call)
     outcomes = await acknowledge(call.engine, call.caller, channel, tokens)
-    return _results(tokens, outcomes, "acknowledged")
+    return Answer(200, results_of(tokens, outcomes, "acknowledged"))
 
 
 async def _give_back(call: Call) -> Answer:
     channel, tokens = await _named(call)
     outcomes = await give_back(call.engine, call.caller, channel, tokens, call.body.delay)
-    return _results(tokens, outcomes, "returned")
+    return Answer(200, results_of(tokens, outcomes, "returned"))
 
 
 async def _named(call: Call) -> tuple[Queue, list[str]]:
@@ -157,12 +157,13 @@ async def _named(call: Call) -> tuple[Queue, list[str]]:
     return await existing_channel_of(call, asked.channel), tokens
 
 
-def _results(tokens: list[str], outcomes: list[Outcome], done: Became) -> Answer:
+def results_of(tokens: list[str], outcomes: list[Outcome], done: Became) -> AckResults:
+    """What became of messages; ``done``: what was to be done."""
     results = [
         AckResult(token, _BECAME.get(outcome, done))
         for token, outcome in zip(tokens, outcomes, strict=True)
     ]
-    return Answer(200, AckResults(results))
+    return AckResults(results)
 
 
 _ACK = "QGS2AAAAAQAAAAAAAAQSAAAAAXOsS4Dd2vxLJ8a1tQ0q"

@@ -196,7 +196,7 @@ def _success(answer: Answered, schemas: Mapping[int, Any]) -> dict[str, Any]:
         content: dict[str, Any] = {"schema": forms[0] if len(forms) == 1 else {"anyOf": forms}}
         if answer.example is not None:
             content["example"] = answer.example
-        response["content"] = {"application/json": content}
+        response["content"] = {answer.media_type: content}
     if answer.links:
         response["links"] = {
             name: {"operationId": name, "parameters": dict(parameters)}

@@ -19,7 +19,8 @@ from gateway.operations.engine import Engine
 
 
 class Answer(NamedTuple):
-    """What a handler returns. ``content`` None: no body; ``msgspec.Raw`` is sent as it is."""
+    """What a handler returns. ``content`` None: no body; ``msgspec.Raw`` is sent as it is; a
+    ``Taker`` gets the connection."""
 
     status: int
     content: Any = None
@@ -75,6 +76,7 @@ class Answered:
     """A body, as JSON-like Python values."""
     headers: Mapping[str, str] = field(default_factory=dict)
     """Name -> description of the headers that come with it."""
+    media_type: str = "application/json"
     links: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     """operationId -> {parameter: runtime expression}, such as ``$response.body#/name``: what can be
     asked next with values from this answer."""

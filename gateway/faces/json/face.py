@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -22,7 +22,7 @@ from gateway.faces.json.documenting import About, openapi_document
 from gateway.faces.json.endpoints import Answer, Answered, Call, Endpoint
 from gateway.faces.json.explaining import explained
 from gateway.faces.json.parameters import decode_path, decode_query
-from gateway.faces.requests import Headers, Request, Response
+from gateway.faces.requests import Headers, Request, Response, Taker
 from gateway.operations.access import check_right, own_arn
 from gateway.operations.caller import Caller
 from gateway.operations.engine import Engine
@@ -46,6 +46,10 @@ def _nothing(_: Request) -> None:
     return None
 
 
+def _no_parameters(_: Request) -> Mapping[str, str]:
+    return {}
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Manner:
     """What two faces of JSON differ in beside their endpoints."""
@@ -63,6 +67,8 @@ class Manner:
     sign_in: str
     """What is said to who has no credentials."""
     wants: Wants = Wants.CREDENTIALS
+    parameters: Callable[[Request], Mapping[str, str]] = _no_parameters
+    """Where a request may have credentials beside its headers."""
     check_body: Callable[[bytes], Generator[None, None, None]] = json_wire.count_values
     """Refuses a body that holds more than anybody means, before an object is made for each part of
     it: Rejected, or Malformed. Others have their turn where it yields."""
@@ -178,8 +184,12 @@ class JsonFace:
 
     def _caller(self, request: Request, *, is_public: bool) -> Caller:
         try:
+            manner = self._manner
             return self._callers.caller(
-                request, {}, may_be_anonymous=is_public, wants=self._manner.wants
+                request,
+                manner.parameters(request),
+                may_be_anonymous=is_public,
+                wants=manner.wants,
             )
         except AccessDenied:
             raise AccessDenied(self._manner.sign_in) from None
@@ -215,8 +225,10 @@ class JsonFace:
 
     def _written(self, answer: Answer) -> Response:
         headers: Headers = []
-        body = b""
-        if answer.content is not None:
+        body: bytes | Taker = b""
+        if isinstance(answer.content, Taker):
+            body = answer.content
+        elif answer.content is not None:
             # A line of its own in a terminal, and in a file of many answers.
             body = self._encoder.encode(answer.content) + b"\n"
             headers.append(_JSON)

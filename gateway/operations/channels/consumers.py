@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import math
 import secrets
 from collections.abc import Callable
 from datetime import datetime, timedelta
@@ -23,6 +22,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from gateway.operations.channels.acknowledging import token_of
 from gateway.operations.channels.pushed_tokens import Event, event_id, pushed_token
+from gateway.operations.queues.finishing import change_last
 from gateway.operations.queues.receiving import Receiving, release, spawn
 from storage.errors import OverLimit, QueueDoesNotExist, Unavailable
 
@@ -39,12 +39,15 @@ _BYTES_AT_ONCE = 1_048_576
 _AGAIN_SECONDS = 1.0
 _MOST_GONE = 10_000
 _NUMBER_BITS = 63
+_ALL = 1 << 62
 
 
 class Pushed(NamedTuple):
     """One message as it goes to a consumer."""
 
     message: Received
+    until: datetime
+    """When its window ends."""
     event_id: str
     token: str
     """What it is acknowledged by."""
@@ -67,7 +70,7 @@ class Outlet(Protocol):
     def push(self, messages: list[Pushed]) -> list[int]:
         """Write messages; how many bytes were written at the end of each, since the beginning."""
 
-    def sent_bytes(self) -> float:
+    def sent_bytes(self) -> int:
         """How many of these have left the process."""
 
     def beat(self) -> None:
@@ -83,8 +86,8 @@ class _Nowhere:
     def push(self, messages: list[Pushed]) -> list[int]:
         raise NotImplementedError
 
-    def sent_bytes(self) -> float:
-        return math.inf
+    def sent_bytes(self) -> int:
+        return _ALL
 
     def beat(self) -> None:
         pass
@@ -121,7 +124,6 @@ class Consumers:
         self._turn = 0
         self._next = 0
         self._timer: TimerHandle | None = None
-        self.pushed_count = 0
 
     def beat_every(self, ticks: int, tick_seconds: float = 1.0) -> None:
         """How far the beats of one heart are apart. Before the first begins."""
@@ -165,7 +167,6 @@ class Consumers:
             # Its window ended, and so it was received again.
             before.consumer.out.pop(sequence, None)
         self._by_message[sequence] = out
-        self.pushed_count += 1
 
     def finished(self, sequences: list[int]) -> list[int]:
         """These messages are no longer with who had them: acknowledged, given back, or received by
@@ -228,6 +229,7 @@ class Consumer:
         "_receiving",
         "_seen",
         "_timer",
+        "_window_seconds",
         "bucket",
         "credit",
         "number",
@@ -235,8 +237,16 @@ class Consumer:
         "outlet",
     )
 
-    def __init__(self, engine: Engine, channel: Queue, outlet: Outlet, credit: int) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        channel: Queue,
+        outlet: Outlet,
+        credit: int,
+        window_seconds: int | None = None,
+    ) -> None:
         self._engine = engine
+        self._window_seconds = window_seconds
         self._channel = channel
         self.outlet = outlet
         self.credit = credit
@@ -309,13 +319,17 @@ class Consumer:
             self._receive(min(room, self._at_once))
 
     def _receive(self, limit: int) -> None:
-        seconds = self._channel.visibility_timeout_seconds
+        seconds = self._window()
         self._limit = limit
         self._receiving = receiving = Receiving(
             self._engine, self._channel, limit=limit, visibility_seconds=seconds, reply=self
         )
         seen, self._seen = self._seen, None
         receiving.listen(seen)
+
+    def _window(self) -> int:
+        asked = self._window_seconds
+        return self._channel.visibility_timeout_seconds if asked is None else asked
 
     def _stop_receiving(self) -> None:
         receiving, self._receiving = self._receiving, None
@@ -341,28 +355,28 @@ class Consumer:
         receiving, self._receiving = self._receiving, None
         if not received or receiving is None:
             return
-        self._channel = channel = receiving.queue
+        window = timedelta(seconds=self._window())
+        self._channel = receiving.queue
         if len(received) < self._limit:
             self._seen = receiving.arrivals
         biggest = max([len(one.body) for one in received])
         self._at_once = max(1, min(_MESSAGES_AT_ONCE, _BYTES_AT_ONCE // (biggest + 1)))
-        pushed = [self._pushed(one) for one in received]
+        pushed = [self._pushed(one, (one.leased_at or self._now()) + window) for one in received]
         ends = self.outlet.push(pushed)
-        window = timedelta(seconds=channel.visibility_timeout_seconds)
+        self._engine.series.push.pushed_count += len(pushed)
         first = self._events - len(received) + 1
-        for place, (message, end_bytes) in enumerate(zip(received, ends, strict=True)):
-            until = (message.leased_at or self._now()) + window
-            kept = message._replace(body="", attributes=None, system=None)
-            out = _Out(self, first + place, kept, until, end_bytes)
+        for place, (one, end_bytes) in enumerate(zip(pushed, ends, strict=True)):
+            kept = one.message._replace(body="", attributes=None, system=None)
+            out = _Out(self, first + place, kept, one.until, end_bytes)
             self._engine.consumers.sent(out)
-            self.out[message.sequence] = out
+            self.out[kept.sequence] = out
         self.go_on()
 
-    def _pushed(self, message: Received) -> Pushed:
+    def _pushed(self, message: Received, until: datetime) -> Pushed:
         self._events += 1
         process = self._engine.wakeups.process
         token = pushed_token(token_of(self._engine, self._channel, message), process)
-        return Pushed(message, event_id(Event(process, self.number, self._events)), token)
+        return Pushed(message, until, event_id(Event(process, self.number, self._events)), token)
 
     def failed(self, error: BaseException) -> None:
         """Nothing came of it."""
@@ -380,33 +394,35 @@ class Consumer:
 
     def lost(self, sent_bytes: int) -> None:
         """The connection is gone, and so much of what was written has left us: the rest is there
-        again at once."""
-        self._close(lambda out: out.end_bytes > sent_bytes)
-
-    def end(self, ending: Ending, last: int | None = None) -> None:
-        """End it from here. ``last``: the last event that the consumer has seen."""
-        outlet = self.outlet
-        sent_bytes = outlet.sent_bytes()
-        self._close(
-            lambda out: out.end_bytes > sent_bytes or (last is not None and out.number > last)
-        )
-        outlet.end(ending)
-
-    def _close(self, comes_back: Callable[[_Out], bool]) -> None:
-        """Receive no more, and give back what the consumer cannot have seen."""
+        again at once, as if it had never been received."""
         self._stop_receiving()
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        back = [out for out in self.out.values() if comes_back(out)]
-        for out in back:
-            self._drop(out)
-        if back:
-            spawn(release(self._engine, self._channel, [out.message for out in back]))
+        unsent = self._taken_back(lambda out: out.end_bytes > sent_bytes)
+        if unsent:
+            spawn(release(self._engine, self._channel, [out.message for out in unsent]))
         if not self._has_ended:
             self._has_ended = True
             self.outlet = _NOWHERE
             self._engine.consumers.remove(self)
+
+    def end(self, ending: Ending, last: int | None = None) -> None:
+        """End it from here. ``last``: the last event that the consumer has seen; what was sent
+        after it may have arrived all the same, so that counts as delivered."""
+        outlet = self.outlet
+        self.lost(outlet.sent_bytes())
+        if last is not None:
+            unseen = self._taken_back(lambda out: out.number > last)
+            if unseen:
+                spawn(_show(self._engine, self._channel, [out.message for out in unseen]))
+        outlet.end(ending)
+
+    def _taken_back(self, comes_back: Callable[[_Out], bool]) -> list[_Out]:
+        back = [out for out in self.out.values() if comes_back(out)]
+        for out in back:
+            self._drop(out)
+        return back
 
     def forget_ended(self) -> None:
         """Messages whose windows have ended are not with this consumer any more."""
@@ -422,3 +438,12 @@ class Consumer:
     def _drop(self, out: _Out) -> None:
         self.out.pop(out.message.sequence, None)
         self._engine.consumers.drop(out)
+
+
+async def _show(engine: Engine, channel: Queue, messages: list[Received]) -> None:
+    """End the windows of messages that nobody else has received since."""
+    handles = [(one.queue_id, one.group_id, one.sequence, one.receive_count) for one in messages]
+    try:
+        await change_last(engine, channel, handles, 0)
+    except Unavailable as error:
+        _log.log(error.log_level, "%d messages stay hidden: %s", len(messages), error)
