@@ -5,6 +5,7 @@ import json
 import re
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from dataclasses import dataclass
+from typing import cast
 
 from tests.bench.client import HANDLE, Load, Pool, Script
 from tests.bench.hot import Steps, cycles, receive_request
@@ -15,6 +16,7 @@ BODY_BYTES = 1024
 CONNECTIONS = (1, 16, 64)
 _COMPARED = {1: 400, 16: 1_600, 64: 2_400}
 _LEAST_ROUNDS = 5
+_NUMBERS = itertools.count(1)
 
 
 @dataclass(frozen=True)
@@ -60,6 +62,41 @@ async def _rest(stage: Stage, pool: Pool) -> Cycle:
     )
 
 
+async def _simple(stage: Stage, pool: Pool) -> Cycle:
+    queue_url = await stage.create_queue(pool)
+    listing = f"/api/queues?prefix={queue_url.rpartition('/')[2]}"
+    listed = await pool.call(json_request(stage, "GET", listing))
+    [queue] = cast(list[dict[str, str]], listed["queues"])
+    path = f"/api/queues/{queue['queue_id']}/messages"
+    before, after = json_request(stage, "DELETE", f"{path}/!").split(b"!")
+    return Cycle(
+        queue_url,
+        json_request(stage, "POST", path, {"data": message_body(BODY_BYTES)}),
+        json_request(stage, "GET", path),
+        re.compile(rb'"message_id":"(\d+)"'),
+        lambda found: before + found + after,
+    )
+
+
+async def _channels(stage: Stage, pool: Pool) -> Cycle:
+    name = f"channel-{next(_NUMBERS)}"
+    publication = {"channel": name, "payload": message_body(BODY_BYTES), "priority": 5}
+    publish = json_request(stage, "POST", "/v1/messages", publication)
+    await pool.exchange(publish)
+    found = await pool.call(stage.renderer.request("GetQueueUrl", {"QueueName": name}))
+    ack = f'{{"channel":"{name}","acks":"%b"}}'.encode()
+    head = json_request(stage, "POST", "/v1/messages/ack").partition(b"Content-Length")[0]
+    return Cycle(
+        str(found["QueueUrl"]),
+        publish,
+        json_request(stage, "GET", f"/v1/messages/poll?channel={name}&wait=0&window=3600"),
+        re.compile(rb'"ack":"([^"]+)"'),
+        lambda token: (
+            b"%bContent-Length: %d\r\n\r\n%b" % (head, len(ack) - 2 + len(token), ack % token)
+        ),
+    )
+
+
 def json_request(stage: Stage, method: str, path: str, body: object = None) -> bytes:
     """A request as a client of a face of JSON sends it."""
     host, port = stage.server.address
@@ -73,6 +110,8 @@ def json_request(stage: Stage, method: str, path: str, body: object = None) -> b
 
 _FACES: tuple[tuple[str, str, Make], ...] = (
     ("face-rest", "cycle of the native API against that of the AWS face, in turn", _rest),
+    ("face-simple", "the same of the simple queue", _simple),
+    ("face-channels", "the same of channels, each message with a priority", _channels),
 )
 
 
