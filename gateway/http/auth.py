@@ -53,6 +53,7 @@ class Authenticator:
         self._nobody = Caller(account_id, region, account_id, is_anonymous=self._required)
         self._key_digest = None if api_key is None else sha256(api_key.encode()).digest()
         self._callers: dict[tuple[str, str], Caller] = {}
+        self._by_name: dict[str, Caller] = {}
         self.by_head: dict[bytes, tuple[Caller, str | None]] = {}
         """Caller and service by an Authorization header without its signature. Only short ones:
         whatever else clients think of is not worth remembering."""
@@ -93,9 +94,17 @@ class Authenticator:
 
     def _named(self, authorization: str, shown: str) -> Caller:
         """Whoever asks, and as which producer. A signature differs each time: its key does not."""
-        caller = self._by_header(authorization) if authorization else self._anonymous
-        hashed = _digest(caller.access_key or shown).hex()[:_NAME_DIGITS]
-        return replace(caller, producer=Producer(f"#{hashed}"))
+        if authorization.startswith(sigv4.ALGORITHM):
+            caller = self._by_header(authorization)
+            return _producing(caller, caller.access_key or shown)
+        named = self._by_name.get(shown)
+        if named is None:
+            named = _producing(self._anonymous, shown)
+            if len(shown) <= _LONGEST_HEAD:
+                if len(self._by_name) >= _MOST:
+                    self._by_name.clear()
+                self._by_name[shown] = named
+        return named
 
     def _presigned(
         self, params: Mapping[str, str], resource: str, may_be_anonymous: bool
@@ -180,6 +189,11 @@ def _shown(headers: Mapping[str, str], params: Mapping[str, str]) -> str:
         if text.startswith(_OURS):
             return text
     return next(filter(None, found), "")
+
+
+def _producing(caller: Caller, name: str) -> Caller:
+    """The caller as the producer of that name, which is not kept."""
+    return replace(caller, producer=Producer(f"#{_digest(name).hex()[:_NAME_DIGITS]}"))
 
 
 def _digest(shown: str) -> bytes:

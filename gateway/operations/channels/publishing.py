@@ -60,7 +60,11 @@ class _Part:
 
 async def publish_one(engine: Engine, caller: Caller, publication: Publication) -> Published:
     """Publish a message. Raises what is wrong with it."""
-    [outcome] = await publish(engine, caller, [publication])
+    await engine.rates.take(caller, 1)
+    channel = await find_channel(engine, caller, SEND, publication.channel)
+    part = _Part()
+    _add(engine, part, 0, channel, publication)
+    [(_, outcome)] = await _send(engine, caller, channel, part)
     if isinstance(outcome, Published):
         return outcome
     raise outcome
