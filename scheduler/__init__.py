@@ -11,7 +11,7 @@ from collections.abc import Callable
 from scheduler import collect
 from scheduler.bury import BuryDead
 from scheduler.clocks import ClockNow, Clocks, EachClock, WhoseNow
-from scheduler.expire import EXPIRE
+from scheduler.expire import EXPIRE, REMOVE_OVERDUE
 from scheduler.move import MoveMessages
 from scheduler.replay import Needs, ReplayArchives
 from scheduler.worker import Worker
@@ -47,6 +47,7 @@ def all_workers(
 
     sweeps = (
         EXPIRE,
+        REMOVE_OVERDUE,
         collect.FOLD_COUNTERS,
         collect.FORGET_DEDUPLICATION,
         collect.collect_outbox(days=outbox_days),

@@ -69,7 +69,7 @@ class Queue:
     """Of a queue with groups: one message of a group is out at a time, and a deduplication id is
     new when its message is deleted. Such a queue is no FIFO queue for those who see it."""
     has_priorities: bool = False
-    """Whether a message with a priority was ever sent to it."""
+    """Whether a message with a priority or an end was ever sent to it."""
     most_messages: int | None = None
     """How many messages it may hold; None: any number."""
     max_deliveries: int | None = None
@@ -169,6 +169,10 @@ class Received(NamedTuple):
     """The ``now`` of the statement."""
     body_md5: bytes | None = None
     """As its sender was told; None where it is not kept (FIFO); or UNSIGNED."""
+    priority: int | None = None
+    """0 to 10; None: its queue has no priorities, which is as good as 0."""
+    expires_at_ms: int | None = None
+    """From then on nobody gets it; None: only its queue's retention ends it."""
 
     @property
     def sent_at_us(self) -> int:
@@ -238,6 +242,10 @@ class Browsed(NamedTuple):
     deduplication_id: str | None
     body_md5: bytes | None
     """None where it is not kept (FIFO); or UNSIGNED."""
+    priority: int | None
+    """0 to 10; None: its queue has no priorities, which is as good as 0."""
+    expires_at: datetime | None
+    """From then on it is not there; None: only its queue's retention ends it."""
 
 
 class MoveFailure(StrEnum):

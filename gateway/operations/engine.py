@@ -11,7 +11,8 @@ from gateway.operations.limits import LIMITS, Limits
 from gateway.operations.queues.receipt_handles import ReceiptHandles
 from gateway.operations.rates import Rates
 from storage.errors import Unavailable
-from storage.queues.kinds import FIFO, SERIAL, STANDARD, QueueKind
+from storage.queues.kinds import FIFO, PRIORITISED, SERIAL, STANDARD, QueueKind
+from storage.queues.priority_lanes import PriorityLanes
 from storage.queues.serial_lanes import SerialLanes
 
 if TYPE_CHECKING:
@@ -98,6 +99,7 @@ class Engine:
     publish: PublishLane
     signer: Signer
     rules: Rules
+    prioritised: PriorityLanes = field(init=False)
     serial: SerialLanes = field(init=False)
     lanes_of: dict[QueueKind, QueueLanes] = field(init=False)
     """By the kind of a queue."""
@@ -117,14 +119,21 @@ class Engine:
 
     def __post_init__(self) -> None:
         self.rates = Rates(self.database, self.clock, self.series)
+        self.prioritised = PriorityLanes(self.standard)
         self.serial = SerialLanes(self.database, self.clock.now)
-        self.lanes_of = {STANDARD: self.standard, FIFO: self.fifo, SERIAL: self.serial}
+        self.lanes_of = {
+            STANDARD: self.standard,
+            PRIORITISED: self.prioritised,
+            FIFO: self.fifo,
+            SERIAL: self.serial,
+        }
 
     @property
     def lanes(self) -> tuple[Lane[Any], ...]:
         """All lanes, for observing them."""
-        lanes = (self.bounded.send, self.publish.lane, self.rates.lane)
-        return *self.standard.lanes, *self.fifo.lanes, *self.serial.lanes, *lanes
+        kinds = self.standard, self.prioritised, self.fifo, self.serial
+        lanes = [lane for kind in kinds for lane in kind.lanes]
+        return *lanes, self.bounded.send, self.publish.lane, self.rates.lane
 
     def refuse_sends(self, reason: str) -> None:
         """Refuse what adds messages from now on, and nothing else; empty: take it again."""

@@ -51,6 +51,10 @@ class Limits:
     receive_wait_seconds: int = 20
     visibility_timeout_seconds: int = 43_200
     delay_seconds: int = 900
+    priority: int = 10
+    """The most urgent. storage/queues/priorities.sql goes through as many."""
+    ttl_seconds: int = 1_209_600
+    """The longest retention of a queue."""
     in_flight_messages: int = 120_000
     """Of a queue."""
     queue_messages: int = 1_000_000_000

@@ -48,7 +48,8 @@ def connect(engine: Engine) -> None:
         else:
             engine.wakeups.clock_known(moves)
 
-    for lanes in (engine.standard, engine.fifo, engine.serial, engine.bounded):
+    kinds = engine.standard, engine.prioritised, engine.fifo, engine.serial
+    for lanes in (*kinds, engine.bounded):
         lanes.on_gone = queue_gone
     engine.wakeups.look = look
     engine.wakeups.on_queue_changed = queue_changed

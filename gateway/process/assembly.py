@@ -57,6 +57,7 @@ async def open_engine(
         engine.wakeups.wake_all()
         await receiving.settle()
         await engine.standard.close()
+        await engine.prioritised.close()
         await engine.fifo.close()
         await engine.bounded.close()
         await engine.serial.close()

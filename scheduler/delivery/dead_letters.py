@@ -14,7 +14,7 @@ from scheduler.delivery.outcomes import Outcome
 from storage.deliveries import deliveries
 from storage.deliveries.deliveries import Claimed
 from storage.model import UNSIGNED, NewMessage
-from storage.queues.kinds import STANDARD
+from storage.queues.kinds import PRIORITISED
 from storage.queues.queues import find_by_arn
 from storage.queues.rows import QUEUE_ID, Row, row_of
 
@@ -63,12 +63,13 @@ async def move(
         if letter.queue_arn not in queues:
             queues[letter.queue_arn] = await find_by_arn(tx, letter.queue_arn)
         queue = queues[letter.queue_arn]
-        if queue is None or queue.kind is not STANDARD:
+        if queue is None or queue.kind.has_groups:
             stuck.append(letter)
         else:
             rows.append(_row(letter, queue, held[letter.claimed.delivery_id]))
             moved.append(letter)
-    gone = (await STANDARD.send(tx, now, rows)).gone
+    # For standard queues with priorities and without.
+    gone = (await PRIORITISED.send(tx, now, rows)).gone
     counts = Counter(row[QUEUE_ID] for row in rows if row[QUEUE_ID] not in gone)
     written = [(letter, row[QUEUE_ID] not in gone) for letter, row in zip(moved, rows, strict=True)]
     stuck += [letter for letter, is_written in written if not is_written]

@@ -22,7 +22,8 @@ SELECT CASE WHEN is_called THEN last_value ELSE 0 END FROM fifo_sequence
 
 -- name: standard_page
 -- params: now, queue_id, retention, after_sequence, until_sequence, as_of, group_id, sent_since_ms, sent_until_ms, min_receives, max_receives, state, message_ids, looked_at, limit, most_bytes
--- A dead letter counts as sent when it came, though its place is that of its number.
+-- A dead letter counts as sent when it came, though its place is that of its number. What has expired
+-- is not there.
 WITH clock AS MATERIALIZED (
   SELECT coalesce($1::timestamptz, present()) AS now
 ), wanted AS MATERIALIZED (
@@ -32,7 +33,7 @@ WITH clock AS MATERIALIZED (
     SELECT l.tid, l.sequence, l.size, l.state
     FROM (
       SELECT m.ctid AS tid, m.sequence, m.arrival, m.sent_at, m.message_id, m.receive_count, m.system,
-        octet_length(m.body) + coalesce(octet_length(m.attributes), 0) AS size,
+        m.expires_at, octet_length(m.body) + coalesce(octet_length(m.attributes), 0) AS size,
         floor(date_part('epoch', m.sent_at) * 1000)::bigint AS sent_at_ms,
         CASE WHEN m.visible_at <= (SELECT clock.now FROM clock) THEN 'visible'
           WHEN m.receive_count > 0 THEN 'in_flight' ELSE 'delayed' END AS state
@@ -42,6 +43,7 @@ WITH clock AS MATERIALIZED (
       ORDER BY m.sequence LIMIT $14::int) AS l
     WHERE coalesce(l.arrival, 0) <= $6::bigint
       AND l.sent_at > (SELECT clock.now FROM clock) - make_interval(secs => $3::int)
+      AND (l.expires_at IS NULL OR l.expires_at > (SELECT clock.now FROM clock))
       AND ($7::text IS NULL OR l.system::jsonb ->> 'MessageGroupId' = $7)
       AND ($8::bigint IS NULL OR l.sent_at_ms >= $8) AND ($9::bigint IS NULL OR l.sent_at_ms <= $9)
       AND ($10::int IS NULL OR l.receive_count >= $10)
@@ -67,10 +69,10 @@ FROM edge LEFT JOIN (
   SELECT m.sequence, m.message_id, p.state, m.visible_at, m.receive_count, m.body, m.sender_id,
     m.attributes, m.system, floor(date_part('epoch', m.sent_at) * 1000)::bigint AS sent_at_ms,
     floor(date_part('epoch', m.first_received_at) * 1000)::bigint AS first_received_at_ms,
-    NULL::text AS group_id, NULL::text AS deduplication_id, m.body_md5
+    NULL::text AS group_id, NULL::text AS deduplication_id, m.body_md5, m.priority, m.expires_at
   FROM page AS p, LATERAL (
     SELECT x.queue_id, x.sequence, x.message_id, x.visible_at, x.receive_count, x.body, x.sender_id,
-      x.attributes, x.system, x.sent_at, x.first_received_at, x.body_md5
+      x.attributes, x.system, x.sent_at, x.first_received_at, x.body_md5, x.priority, x.expires_at
     FROM messages AS x WHERE x.ctid = p.tid OFFSET 0) AS m) AS r ON true
 ORDER BY r.sequence
 
@@ -135,9 +137,10 @@ FROM edge LEFT JOIN (
   SELECT p.sequence, m.message_id, p.state, p.visible_at, p.receive_count, m.body, m.sender_id,
     m.attributes, m.system, floor(date_part('epoch', m.sent_at) * 1000)::bigint AS sent_at_ms,
     floor(date_part('epoch', p.first_received_at) * 1000)::bigint AS first_received_at_ms,
-    p.group_id, m.deduplication_id, NULL::bytea AS body_md5
+    p.group_id, m.deduplication_id, NULL::bytea AS body_md5, NULL::smallint AS priority, m.expires_at
   FROM page AS p, LATERAL (
-    SELECT x.message_id, x.body, x.sender_id, x.attributes, x.system, x.sent_at, x.deduplication_id
+    SELECT x.message_id, x.body, x.sender_id, x.attributes, x.system, x.sent_at, x.deduplication_id,
+      x.expires_at
     FROM fifo_messages AS x WHERE x.ctid = p.tid OFFSET 0) AS m) AS r ON true
 ORDER BY r.group_id, r.sequence
 

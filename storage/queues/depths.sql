@@ -4,15 +4,22 @@
 WITH clock AS MATERIALIZED (
   SELECT coalesce($1::timestamptz, present()) AS now
 ), chosen AS MATERIALIZED (
-  SELECT q.queue_id, q.account_id, q.region, q.queue_name, q.is_fifo FROM queues AS q
+  SELECT q.queue_id, q.account_id, q.region, q.queue_name, q.is_fifo, q.has_priorities
+  FROM queues AS q
   WHERE q.deleted_at IS NULL ORDER BY q.queue_id LIMIT $2
 ), totals AS MATERIALIZED (
   SELECT d.queue_id, sum(d.delta)::bigint AS total FROM queue_deltas AS d GROUP BY d.queue_id
 )
 SELECT c.account_id, c.region, c.queue_name,
-  greatest(coalesce(t.total, 0) - h.hidden, 0) AS visible, h.hidden
+  greatest(coalesce(t.total, 0) - h.hidden - e.expired, 0) AS visible, h.hidden
 FROM clock, chosen AS c
 LEFT JOIN totals AS t ON t.queue_id = c.queue_id,
+LATERAL (
+  SELECT CASE WHEN coalesce(t.total, 0) = 0 OR NOT c.has_priorities THEN 0 ELSE (
+    SELECT count(*) FROM messages AS m
+    WHERE m.queue_id = c.queue_id AND m.expires_at <= clock.now)
+  END AS expired
+) AS e,
 LATERAL (
   SELECT CASE
     WHEN coalesce(t.total, 0) = 0 THEN 0
@@ -24,10 +31,12 @@ LATERAL (
       SELECT count(*) FROM (
         SELECT 1 FROM messages AS m
         WHERE m.queue_id = c.queue_id AND m.receive_count > 0 AND m.visible_at > clock.now
+          AND (m.expires_at IS NULL OR m.expires_at > clock.now)
         LIMIT 120000) AS r)
       + (SELECT count(*) FROM (
         SELECT 1 FROM messages AS m
         WHERE m.queue_id = c.queue_id AND m.receive_count = 0 AND m.visible_at > clock.now
+          AND (m.expires_at IS NULL OR m.expires_at > clock.now)
         LIMIT 120000) AS f)
   END::bigint AS hidden
 ) AS h

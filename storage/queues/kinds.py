@@ -9,6 +9,7 @@ and asks no further. Every method is part of its caller's transaction. The lanes
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 
@@ -285,6 +286,13 @@ class Standard:
         return PurgeStep(looked_at, last if looked_at == limit else None)
 
 
+class Prioritised(Standard):
+    """The most urgent first, and what expires is gone then. Messages lie where those of other
+    standard queues do, so all but sends and receives goes by the same statements."""
+
+    send = staticmethod(standard.send_with_priorities)
+
+
 class Fifo:
     """Groups in order, one at a time; a deduplication id is new once in five minutes."""
 
@@ -362,27 +370,28 @@ class Serial(Fifo):
     order: Order = "serial"
     find_repeats = staticmethod(serial.find_repeats)
 
-    async def find_expired(
-        self,
-        tx: Transaction,
-        now: datetime | None,
-        *,
-        after_queue_id: int,
-        limit: int,
-        whose: Whose = EVERYBODYS,
-    ) -> ExpiredPage:
-        """None: they are found with FIFO queues."""
-        return ExpiredPage([], None)
-
 
 STANDARD: QueueKind = Standard()
+PRIORITISED: QueueKind = Prioritised()
 FIFO: QueueKind = Fifo()
 SERIAL: QueueKind = Serial()
-KINDS: tuple[QueueKind, ...] = (STANDARD, FIFO, SERIAL)
+KINDS: tuple[QueueKind, ...] = (STANDARD, PRIORITISED, FIFO, SERIAL)
+TABLES: tuple[QueueKind, ...] = (STANDARD, FIFO)
+"""One for each table of messages: what goes through a table finds queues of all kinds in it."""
 
 
-def kind_of(*, is_fifo: bool, is_serial: bool = False) -> QueueKind:
+def kind_of(*, is_fifo: bool, is_serial: bool = False, has_priorities: bool = False) -> QueueKind:
     """The kind of a queue as its row says it."""
     if is_serial:
         return SERIAL
-    return FIFO if is_fifo else STANDARD
+    if is_fifo:
+        return FIFO
+    return PRIORITISED if has_priorities else STANDARD
+
+
+def prioritised(queue: Queue) -> Queue:
+    """A standard queue as it is with a message that has a priority or an end: what sends the first
+    one makes it so, for everybody and with the same commit."""
+    if queue.kind is not STANDARD:
+        return queue
+    return replace(queue, kind=PRIORITISED, has_priorities=True)

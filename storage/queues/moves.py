@@ -137,7 +137,7 @@ async def move_standard_batch(
         None if target is None else target.queue_id,
     )
     assert row is not None
-    looked_at, last_sequence, queue_ids, moved_counts, without_source, without_queue = row
+    looked_at, last_sequence, queue_ids, moved_counts, without_source, without_queue, _ = row
     arrived = list(zip(queue_ids, moved_counts, strict=True))
     return MovedBatch(looked_at, last_sequence, arrived, without_source, without_queue)
 

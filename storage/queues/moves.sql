@@ -62,6 +62,7 @@ FOR NO KEY UPDATE OF t SKIP LOCKED
 -- params: now, source_queue_id, after_sequence, end_sequence, limit, destination_queue_id
 -- Moves messages that are not in flight, oldest first, and passes over those that someone holds.
 -- What is moved is a new message: id, sequence, sending time, no receives, the delay of its queue.
+-- It keeps its priority, and when it expires; what has expired is not there.
 -- Without a destination each goes to the queue that its DeadLetterQueueSourceArn names; a message
 -- without one, or whose queue is gone, stays. Answers how many it looked at and the last of them,
 -- the queues that got messages with how many, and how many stayed for either reason.
@@ -73,33 +74,37 @@ WITH clock AS MATERIALIZED (
   FROM messages AS m
   WHERE m.queue_id = $2 AND m.sequence > $3 AND m.sequence <= $4
     AND (m.receive_count = 0 OR m.visible_at <= (SELECT clock.now FROM clock))
+    AND (m.expires_at IS NULL OR m.expires_at > (SELECT clock.now FROM clock))
   ORDER BY m.sequence LIMIT $5
   FOR UPDATE SKIP LOCKED
 ), targets AS MATERIALIZED (
-  SELECT h.home_arn, q.queue_id, coalesce((q.attributes ->> 'DelaySeconds')::int, 0) AS delay
+  SELECT h.home_arn, q.queue_id, q.has_priorities,
+    coalesce((q.attributes ->> 'DelaySeconds')::int, 0) AS delay
   FROM (SELECT DISTINCT picked.home_arn FROM picked) AS h
   JOIN queues AS q ON q.deleted_at IS NULL AND q.queue_id = coalesce($6::int, (
     SELECT n.queue_id FROM queues AS n
     WHERE n.region = split_part(h.home_arn, ':', 4) AND n.account_id = split_part(h.home_arn, ':', 5)
       AND n.queue_name = split_part(h.home_arn, ':', 6) AND n.deleted_at IS NULL))
 ), addressed AS MATERIALIZED (
-  SELECT p.place, p.sequence, t.queue_id, t.delay,
+  SELECT p.place, p.sequence, t.queue_id, t.has_priorities, t.delay,
     row_number() OVER (ORDER BY p.sequence DESC) AS places_behind
   FROM picked AS p JOIN targets AS t ON t.home_arn IS NOT DISTINCT FROM p.home_arn
 ), taken AS (
   DELETE FROM messages AS m
   WHERE m.ctid = ANY(ARRAY(SELECT addressed.place FROM addressed))
-  RETURNING m.sequence, m.body_md5, m.sender_id, m.body, m.attributes, m.system
+  RETURNING m.sequence, m.body_md5, m.sender_id, m.body, m.attributes, m.system, m.priority,
+    m.expires_at
 ), moved AS (
   INSERT INTO messages (queue_id, visible_at, sent_at, message_id, body_md5, sender_id, body,
-    attributes, system)
+    attributes, system, priority, expires_at)
   SELECT a.queue_id,
     clock.now + make_interval(secs => a.delay) - a.places_behind * interval '1 microsecond',
     clock.now, gen_random_uuid(), t.body_md5, t.sender_id, t.body, t.attributes,
-    nullif((t.system::jsonb - 'DeadLetterQueueSourceArn')::text, '{}')
+    nullif((t.system::jsonb - 'DeadLetterQueueSourceArn')::text, '{}'),
+    coalesce(t.priority, CASE WHEN a.has_priorities THEN 0 END), t.expires_at
   FROM clock, taken AS t JOIN addressed AS a ON a.sequence = t.sequence
   ORDER BY a.sequence
-  RETURNING queue_id
+  RETURNING queue_id, priority
 ), arrived AS MATERIALIZED (
   SELECT moved.queue_id, count(*)::int AS moved FROM moved GROUP BY moved.queue_id
 ), counted AS (
@@ -117,7 +122,11 @@ SELECT (SELECT count(*)::int FROM picked) AS looked_at,
   (SELECT count(*)::int FROM picked
    WHERE ($6::int IS NOT NULL OR picked.home_arn IS NOT NULL)
      AND NOT EXISTS (SELECT 1 FROM targets AS t
-                     WHERE t.home_arn IS NOT DISTINCT FROM picked.home_arn)) AS without_queue
+                     WHERE t.home_arn IS NOT DISTINCT FROM picked.home_arn)) AS without_queue,
+  ARRAY(SELECT prioritise(t.queue_id) FROM targets AS t
+        WHERE NOT t.has_priorities AND EXISTS (
+          SELECT 1 FROM moved WHERE moved.queue_id = t.queue_id AND moved.priority IS NOT NULL))
+    AS prioritised
 
 -- name: find_home
 -- params: queue_id, sequence

@@ -2,13 +2,17 @@
 
 -- name: standard
 -- params: now, queue_id
--- When the first and the last message in the order of sending were sent: two probes of the key.
+-- When the first and the last message in the order of sending were sent: two probes of the key, past
+-- what has expired and was not removed yet.
 SELECT
-  (SELECT m.sent_at FROM messages AS m WHERE m.queue_id = $2::int
+  (SELECT m.sent_at FROM messages AS m
+   WHERE m.queue_id = $2::int AND (m.expires_at IS NULL OR m.expires_at > clock.now)
    ORDER BY m.sequence LIMIT 1) AS oldest_at,
-  (SELECT m.sent_at FROM messages AS m WHERE m.queue_id = $2::int
+  (SELECT m.sent_at FROM messages AS m
+   WHERE m.queue_id = $2::int AND (m.expires_at IS NULL OR m.expires_at > clock.now)
    ORDER BY m.sequence DESC LIMIT 1) AS newest_at,
-  coalesce($1::timestamptz, present()) AS now
+  clock.now
+FROM (SELECT coalesce($1::timestamptz, present()) AS now) AS clock
 
 -- name: fifo
 -- params: now, queue_id, most_groups

@@ -64,7 +64,11 @@ def _queue(row: asyncpg.Record) -> Queue:
         name=name,
         arn=f"arn:aws:sqs:{region}:{account_id}:{name}",
         is_fifo=row["is_fifo"] and not row["is_serial"],
-        kind=kind_of(is_fifo=row["is_fifo"], is_serial=row["is_serial"]),
+        kind=kind_of(
+            is_fifo=row["is_fifo"],
+            is_serial=row["is_serial"],
+            has_priorities=row["has_priorities"],
+        ),
         tags=json.loads(row["tags"]),
         created_at=row["created_at"],
         modified_at=row["modified_at"],

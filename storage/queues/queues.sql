@@ -144,16 +144,21 @@ ORDER BY queue_id LIMIT $3
 -- name: count_hidden
 -- params: now, queue_id, limit
 -- Total, in flight, delayed. The total is exact and costs a few rows; the other two are counted in
--- their partial indexes and not beyond `limit`, so the answer takes no longer at any depth.
+-- their partial indexes and not beyond `limit`, so the answer takes no longer at any depth. What has
+-- expired is none of them: as long as it was not removed, it is counted to be left out.
 SELECT
-  (SELECT coalesce(sum(d.delta), 0)::bigint FROM queue_deltas AS d WHERE d.queue_id = $2) AS total,
+  (SELECT coalesce(sum(d.delta), 0)::bigint FROM queue_deltas AS d WHERE d.queue_id = $2)
+    - (SELECT count(*) FROM messages AS m WHERE m.queue_id = $2 AND m.expires_at <= clock.now)
+    AS total,
   (SELECT count(*) FROM (
     SELECT 1 FROM messages AS m
     WHERE m.queue_id = $2 AND m.receive_count > 0 AND m.visible_at > clock.now
+      AND (m.expires_at IS NULL OR m.expires_at > clock.now)
     LIMIT $3) AS hidden) AS in_flight,
   (SELECT count(*) FROM (
     SELECT 1 FROM messages AS m
     WHERE m.queue_id = $2 AND m.receive_count = 0 AND m.visible_at > clock.now
+      AND (m.expires_at IS NULL OR m.expires_at > clock.now)
     LIMIT $3) AS hidden) AS delayed
 FROM (SELECT coalesce($1::timestamptz, present()) AS now) AS clock
 
@@ -164,6 +169,7 @@ SELECT count(*) FROM (
   SELECT 1 FROM messages AS m
   WHERE m.queue_id = $2 AND m.receive_count = 0
     AND m.visible_at <= coalesce($1::timestamptz, present())
+    AND (m.expires_at IS NULL OR m.expires_at > coalesce($1::timestamptz, present()))
   LIMIT $3) AS visible
 
 -- name: purge_batch

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -11,15 +11,18 @@ from storage.chunks import chunked
 from storage.model import Counts, Received
 from storage.planning import probe_by_key
 from storage.queries import load
-from storage.queues.rows import BODY, QUEUE_ID, Row
+from storage.queues.rows import BODY, PRIORITY, QUEUE_ID, TTL_SECONDS, Row
 from storage.queues.sent import Sent
 
 if TYPE_CHECKING:
+    import asyncpg
+
     from storage.database import Transaction
     from storage.queues.kinds import Lease
 
 _SQL = load("queues/standard")
 _SEND = _SQL["insert"].text
+_SEND_WITH_PRIORITIES = load("queues/priorities")["insert"].text
 _RELEASE = _SQL["release"].text
 _HOLD = _SQL["hold"].text
 _MOVE_TO_DEAD_LETTER = _SQL["move_to_dead_letter"].text
@@ -41,12 +44,34 @@ async def send(
     wants_sequences: bool = False,
 ) -> Sent:
     """Write messages for any queues, a part of them at a time."""
+    return await _send(send_rows, tx, now, rows, wants_sequences=wants_sequences)
+
+
+async def send_with_priorities(
+    tx: Transaction,
+    now: datetime | None,
+    rows: Iterable[Row],
+    *,
+    wants_sequences: bool = False,
+) -> Sent:
+    """The same with the priorities of messages, and when they expire."""
+    return await _send(send_rows_with_priorities, tx, now, rows, wants_sequences=wants_sequences)
+
+
+async def _send(
+    write: Callable[..., Awaitable[SentRows]],
+    tx: Transaction,
+    now: datetime | None,
+    rows: Iterable[Row],
+    *,
+    wants_sequences: bool,
+) -> Sent:
     gone: set[int] = set()
     sequences: list[int | None] = []
     sent_at: dict[int, datetime] = {}
     for chunk in chunked(rows, lambda row: len(row[BODY])):
         counts = Counter([row[QUEUE_ID] for row in chunk])
-        done = await send_rows(tx, now, chunk, counts, wants_sequences=wants_sequences)
+        done = await write(tx, now, chunk, counts, wants_sequences=wants_sequences)
         for queue_id in done.live:
             sent_at.setdefault(queue_id, done.now)
         gone |= counts.keys() - set(done.live)
@@ -62,6 +87,8 @@ class SentRows(NamedTuple):
     now: datetime
     sequences: Sequence[int | None]
     """One for each row, None where the queue is gone; empty when nobody wanted them."""
+    prioritised: Sequence[int] = ()
+    """The queues whose receives go by priority from the commit on, and did not before."""
 
 
 async def send_rows(
@@ -79,12 +106,46 @@ async def send_rows(
     """
     row = await connection.fetchrow(_SEND, now, *_columns(rows, counts), wants_sequences, is_async)
     assert row is not None
-    live, sent_at, sequences = row[0], row[1], row[2] or ()
-    if wants_sequences and len(sequences) < len(rows):
-        written = iter(sequences)
-        exists = frozenset(live)
-        sequences = [next(written) if one[0] in exists else None for one in rows]
-    return SentRows(live, sent_at, sequences)
+    return SentRows(row[0], row[1], _sequences(row, rows) if wants_sequences else ())
+
+
+async def send_rows_with_priorities(
+    connection: Transaction,
+    now: datetime | None,
+    rows: list[Row],
+    counts: dict[int, int],
+    *,
+    wants_sequences: bool = False,
+    is_async: bool = False,
+) -> SentRows:
+    """The same with the priorities of messages, and when they expire."""
+    priorities = [row[PRIORITY] for row in rows]
+    ttls = [row[TTL_SECONDS] for row in rows]
+    urgent = {row[QUEUE_ID] for row in rows if row[PRIORITY] or row[TTL_SECONDS] is not None}
+    columns = _columns(rows, counts)
+    row = await connection.fetchrow(
+        _SEND_WITH_PRIORITIES,
+        now,
+        *columns,
+        wants_sequences,
+        is_async,
+        priorities,
+        ttls,
+        list(urgent),
+    )
+    assert row is not None
+    sequences = _sequences(row, rows) if wants_sequences else ()
+    return SentRows(row[0], row[1], sequences, row[4])
+
+
+def _sequences(row: asyncpg.Record, rows: list[Row]) -> Sequence[int | None]:
+    """One for each row that was to be written."""
+    live, _, sequences, *_ = row
+    if len(sequences) == len(rows):
+        return sequences  # type: ignore[no-any-return]
+    written = iter(sequences)
+    exists = frozenset(live)
+    return [next(written) if one[QUEUE_ID] in exists else None for one in rows]
 
 
 def _columns(rows: list[Row], counts: dict[int, int]) -> tuple[object, ...]:

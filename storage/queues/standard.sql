@@ -50,7 +50,9 @@ FROM clock
 -- params: now, queue_ids, limits, fresh_marks, received_marks, retentions, visibilities_ms
 -- Leases up to `limit` messages of each queue: those whose visibility ran out first, then those
 -- never received, each from the left of its index. A mark says that nothing visible lies left of
--- it, which spares the scan the dead entries of everything consumed before.
+-- it, which spares the scan the dead entries of everything consumed before. Queues whose messages
+-- expire have a statement of their own (priorities.sql); that one has expired is looked at here for a
+-- process that has not heard yet that its queue has such messages now.
 -- The update goes by ctid through an array: a join was planned as a scan of the table when it had
 -- been prepared on an empty one.
 WITH clock AS MATERIALIZED (
@@ -65,6 +67,7 @@ WITH clock AS MATERIALIZED (
         WHERE m.queue_id = q.queue_id AND m.receive_count > 0
           AND m.visible_at >= q.received_mark AND m.visible_at <= clock.now
           AND m.sent_at > clock.now - make_interval(secs => q.retention)
+          AND (m.expires_at IS NULL OR m.expires_at > clock.now)
         ORDER BY m.visible_at LIMIT q.max FOR NO KEY UPDATE SKIP LOCKED) AS r
       UNION ALL
       SELECT f.ctid FROM (
@@ -73,6 +76,7 @@ WITH clock AS MATERIALIZED (
           AND m.visible_at >= greatest(q.fresh_mark, clock.now - make_interval(secs => q.retention))
           AND m.visible_at <= clock.now
           AND m.sent_at > clock.now - make_interval(secs => q.retention)
+          AND (m.expires_at IS NULL OR m.expires_at > clock.now)
         ORDER BY m.visible_at LIMIT q.max FOR NO KEY UPDATE SKIP LOCKED) AS f
       LIMIT q.max) AS p
 )
@@ -129,10 +133,12 @@ WHERE m.queue_id = $2::int AND m.sequence = ANY($3::bigint[])
 -- params: now, source_id, target_id, source_arn, sequences, receive_counts
 -- Moves messages that one receive too many leased. They keep id, sequence, sending time and body;
 -- the count goes on where it was, less the receive that nobody saw, and that is noted, for the target
--- counts its own receives only. Answers how many moved: none of a target that was deleted. A number of its own says when each came to the target; one whose
--- queue is its own dead-letter queue never left.
+-- counts its own receives only. They keep their priority, which the target's receives go by from
+-- then on, and do not expire any more: they would vanish unseen. Answers how many moved: none of a
+-- target that was deleted. A number of its own says when each came to the target; one whose queue is
+-- its own dead-letter queue never left.
 WITH live AS MATERIALIZED (
-  SELECT queue_id FROM queues WHERE queue_id = $3::int AND deleted_at IS NULL
+  SELECT queue_id, has_priorities FROM queues WHERE queue_id = $3::int AND deleted_at IS NULL
 ), taken AS (
   DELETE FROM messages AS m
   WHERE m.queue_id = $2::int AND m.sequence = ANY($5::bigint[])
@@ -141,15 +147,16 @@ WITH live AS MATERIALIZED (
   RETURNING m.*
 ), moved AS (
   INSERT INTO messages (queue_id, sequence, visible_at, sent_at, first_received_at, receive_count,
-    message_id, body_md5, sender_id, body, attributes, system, arrival, prior_count)
+    message_id, body_md5, sender_id, body, attributes, system, arrival, prior_count, priority)
   SELECT $3::int, t.sequence, coalesce($1::timestamptz, present()), t.sent_at,
     t.first_received_at, t.receive_count - 1, t.message_id, t.body_md5, t.sender_id, t.body, t.attributes,
     (coalesce(t.system, '{}')::jsonb
       || jsonb_build_object('DeadLetterQueueSourceArn', $4::text))::text,
     CASE WHEN $3::int = $2::int THEN t.arrival ELSE nextval('message_sequence') END,
-    t.receive_count - 1
-  FROM taken AS t
-  RETURNING 1
+    t.receive_count - 1,
+    coalesce(t.priority, CASE WHEN live.has_priorities THEN 0 END)
+  FROM taken AS t, live
+  RETURNING priority
 ), counted AS (
   INSERT INTO queue_deltas (queue_id, delta)
   SELECT side.queue_id, side.sign * n.moved
@@ -157,7 +164,10 @@ WITH live AS MATERIALIZED (
     (VALUES ($2::int, -1), ($3::int, 1)) AS side (queue_id, sign)
   WHERE n.moved > 0
 )
-SELECT count(*)::int FROM moved
+SELECT (SELECT count(*)::int FROM moved) AS moved,
+  (SELECT prioritise(live.queue_id) FROM live
+   WHERE NOT live.has_priorities AND EXISTS (SELECT 1 FROM moved WHERE moved.priority IS NOT NULL))
+    AS prioritised
 
 -- name: prior_counts
 -- params: queue_id, sequences
@@ -168,7 +178,8 @@ WHERE m.queue_id = $1 AND m.sequence = ANY($2::bigint[]) AND m.prior_count > 0
 -- name: next_visible
 -- params: now, queue_ids, marks, retentions
 -- For each queue: whether something can be received now, and in how many milliseconds the next
--- message becomes visible (NULL: nothing hidden or delayed).
+-- message becomes visible (NULL: nothing hidden or delayed). What expires before is nothing to wait
+-- for.
 SELECT q.queue_id, n.visible_at <= clock.now AS ready,
   ceil(date_part('epoch', n.visible_at - clock.now) * 1000)::bigint AS in_ms
 FROM (SELECT coalesce($1::timestamptz, present()) AS now) AS clock,
@@ -178,10 +189,12 @@ FROM (SELECT coalesce($1::timestamptz, present()) AS now) AS clock,
       (SELECT m.visible_at FROM messages AS m
        WHERE m.queue_id = q.queue_id AND m.receive_count = 0
          AND m.visible_at >= greatest(q.mark, clock.now - make_interval(secs => q.retention))
+         AND (m.expires_at IS NULL OR m.expires_at > greatest(m.visible_at, clock.now))
        ORDER BY m.visible_at LIMIT 1),
       (SELECT m.visible_at FROM messages AS m
        WHERE m.queue_id = q.queue_id AND m.receive_count > 0 AND m.visible_at >= q.mark
          AND m.sent_at > clock.now - make_interval(secs => q.retention)
+         AND (m.expires_at IS NULL OR m.expires_at > greatest(m.visible_at, clock.now))
        ORDER BY m.visible_at LIMIT 1)
     ) AS visible_at
   ) AS n

@@ -27,42 +27,97 @@ _SQL = load("queues/standard")
 _RECEIVE = _SQL["receive"].text
 _CHANGE_VISIBILITY = _SQL["change_visibility"].text
 
-_BEGINNING = datetime(2000, 1, 1, tzinfo=UTC)
+SEND_PLANNER = {"plan_cache_mode": "force_generic_plan", "enable_seqscan": "off"}
+BEGINNING = datetime(2000, 1, 1, tzinfo=UTC)
 # How far a mark stays behind what a receive saw: a send takes its time before it commits.
-_MARK_LAG = timedelta(milliseconds=250)
+MARK_LAG = timedelta(milliseconds=250)
 _NEAR_SECONDS = 1.0
 _NEAR_REACH = timedelta(seconds=10)
+_NO_REACH = timedelta()
 _FAR_SECONDS = 30.0
 _RECEIVED_PER_FLUSH = 500
 
 
-class _Marks:
+class Marks:
     """Nothing visible lies left of these instants, as far as this process knows."""
 
     __slots__ = ("far_at", "fresh", "near_at", "received")
 
     def __init__(self) -> None:
-        self.fresh = _BEGINNING
-        self.received = _BEGINNING
+        self.fresh = BEGINNING
+        self.received = BEGINNING
         self.near_at = 0.0
         self.far_at = 0.0
+
+    def reach(self, time: float) -> timedelta | None:
+        """How far left of the marks to scan now; None: from the far left."""
+        if time >= self.far_at:
+            self.far_at = time + _FAR_SECONDS
+            self.near_at = time + _NEAR_SECONDS
+            return None
+        if time >= self.near_at:
+            self.near_at = time + _NEAR_SECONDS
+            return _NEAR_REACH
+        return _NO_REACH
+
+    def begin(self, time: float, fresh: list[object], received: list[object]) -> None:
+        """Append where a scan is to begin."""
+        reach = self.reach(time)
+        if reach is None:
+            fresh.append(BEGINNING)
+            received.append(BEGINNING)
+        else:
+            fresh.append(self.fresh - reach)
+            received.append(self.received - reach)
+
+    def rise(self, found: list[Received], now: datetime, *, is_drained: bool) -> None:
+        """What lies left of the first message that was found is consumed or hidden. ``is_drained``:
+        so is all that was there."""
+        if is_drained:
+            self.fresh = self.received = now - MARK_LAG
+            return
+        fresh = [message.sent_at_ms for message in found if message.receive_count == 1]
+        if fresh:
+            oldest = datetime.fromtimestamp(min(fresh) / 1000, UTC) - MARK_LAG
+            self.fresh = max(self.fresh, oldest)
+        if len(fresh) == len(found):
+            self.received = max(self.received, now - MARK_LAG)
+
+    def look_near(self) -> None:
+        """Something came from elsewhere: the next scan begins a little further left."""
+        self.near_at = 0.0
+
+    def lower(self, sent_at: datetime) -> None:
+        """What was sent then may lie left of them: its commit took longer than the lag."""
+        if sent_at < self.fresh:
+            self.fresh = sent_at - MARK_LAG
+
+    def bound(self) -> datetime:
+        """Nothing visible lies left of it."""
+        return min(self.fresh, self.received)
 
 
 class StandardLanes:
     """The four lanes of standard queues; each connects at its first entry."""
 
+    _send_rows = staticmethod(send_rows)
+    _receive_text = _RECEIVE
+    _make_marks: type[Marks] = Marks
+
     def __init__(
         self, database: Database, clock_now: ClockNow, *, linger_seconds: float = 0.0
     ) -> None:
+        self._database = database
         self._now = clock_now
-        self._marks: dict[int, _Marks] = {}
+        self._linger_seconds = linger_seconds
+        self._marks: dict[int, Marks] = {}
         self.on_gone: Callable[[int], None] = _nothing
-        """Called with queues that a send found gone."""
+        """Called with queues that a send found gone, or changed."""
         self.send: Lane[Send | FanOut] = Lane(
             "send",
             database,
             self._flush_sends,
-            settings={"plan_cache_mode": "force_generic_plan", "enable_seqscan": "off"},
+            settings=SEND_PLANNER,
             linger_seconds=linger_seconds,
         )
         # Losing the commit of a receive costs a second delivery, which standard queues allow.
@@ -80,9 +135,7 @@ class StandardLanes:
         )
 
     @property
-    def lanes(
-        self,
-    ) -> tuple[Lane[Send | FanOut], Lane[Receive], Lane[Delete], Lane[ChangeVisibility]]:
+    def lanes(self) -> tuple[Lane[Any], ...]:
         """All of them, for opening, closing and observing."""
         return self.send, self.receive, self.delete, self.visibility
 
@@ -99,16 +152,12 @@ class StandardLanes:
         for queue_id in queue_ids:
             marks = self._marks.get(queue_id)
             if marks is not None:
-                marks.near_at = 0.0
+                marks.look_near()
 
     def mark_of(self, queue_id: int) -> datetime:
         """A bound left of which nothing visible lies."""
         marks = self._marks.get(queue_id)
-        return (
-            _BEGINNING
-            if marks is None
-            else max(min(marks.fresh, marks.received) - _NEAR_REACH, _BEGINNING)
-        )
+        return BEGINNING if marks is None else max(marks.bound() - _NEAR_REACH, BEGINNING)
 
     async def _flush_sends(
         self, connection: Connection, batch: list[Send | FanOut]
@@ -126,7 +175,7 @@ class StandardLanes:
             else:
                 for row in messages:
                     counts[row[QUEUE_ID]] = counts.get(row[QUEUE_ID], 0) + 1
-        sent = await send_rows(
+        sent = await self._send_rows(
             connection,
             self.send.now_of(batch[0].party(), self._now),
             rows,
@@ -140,6 +189,8 @@ class StandardLanes:
             gone = frozenset(counts.keys() - set(sent.live))
             for queue_id in gone:
                 self.on_gone(queue_id)
+        for queue_id in sent.prioritised:
+            self.on_gone(queue_id)
         sequences = iter(sent.sequences)
         for entry in batch:
             mine = [next(sequences) for _ in entry.messages] if wants_sequences else ()
@@ -150,8 +201,8 @@ class StandardLanes:
         """A commit took longer than the lag: its messages lie left of the mark."""
         for queue_id in queue_ids:
             marks = self._marks.get(queue_id)
-            if marks is not None and now < marks.fresh:
-                marks.fresh = now - _MARK_LAG
+            if marks is not None:
+                marks.lower(now)
 
     async def _flush_receives(self, connection: Connection, batch: list[Receive]) -> list[Receive]:
         chosen: dict[int, list[Receive]] = {}
@@ -171,7 +222,7 @@ class StandardLanes:
                 callers.append(entry)
             total += entry.limit
         now = self.receive.now_of(batch[0].queue_id, self._now)
-        records = await connection.fetch(_RECEIVE, now, *self._receive_arguments(chosen))
+        records = await connection.fetch(self._receive_text, now, *self._receive_arguments(chosen))
         self._hand_out(chosen, records)
         return left
 
@@ -188,32 +239,25 @@ class StandardLanes:
                 first.limit if len(callers) == 1 else sum([entry.limit for entry in callers])
             )
             marks = self._marks.get(queue_id)
-            if marks is None:
-                marks = self._marks[queue_id] = _Marks()
-            fresh_mark, received_mark = marks.fresh, marks.received
-            if time >= marks.far_at:
-                marks.far_at = time + _FAR_SECONDS
-                marks.near_at = time + _NEAR_SECONDS
-                fresh_mark = received_mark = _BEGINNING
-            elif time >= marks.near_at:
-                marks.near_at = time + _NEAR_SECONDS
-                fresh_mark -= _NEAR_REACH
-                received_mark -= _NEAR_REACH
-            fresh.append(fresh_mark)
-            received.append(received_mark)
+            if marks.__class__ is not self._make_marks:
+                # There were none, or those of a queue without priorities, which it is no more.
+                marks = self._marks[queue_id] = self._make_marks()
+            assert marks is not None
+            marks.begin(time, fresh, received)
             retentions.append(first.retention_seconds)
             visibilities.append(first.visibility_ms)
         return [list(chosen), limits, fresh, received, retentions, visibilities]
 
     def _hand_out(self, chosen: dict[int, list[Receive]], records: Sequence[Iterable[Any]]) -> None:
         messages: dict[int, list[Received]] = {queue_id: [] for queue_id in chosen}
-        make = Received._make
+        # Without a priority, and an end: the cheapest way to make so many.
+        new = tuple.__new__
         if len(chosen) == 1:
             [mine] = messages.values()
-            mine += [make(record) for record in records]
+            mine += [new(Received, (*record, None, None)) for record in records]
         else:
             for record in records:
-                message = make(record)
+                message = new(Received, (*record, None, None))
                 messages[message.queue_id].append(message)
         for queue_id, callers in chosen.items():
             mine = messages[queue_id]
@@ -224,26 +268,9 @@ class StandardLanes:
                 # None: they were forgotten while the statement ran, and it found what was before.
                 marks = self._marks.get(queue_id)
                 if marks is not None:
-                    self._raise_marks(marks, mine, len(mine) < limit)
-            start = 0
-            for entry in callers:
-                end = start + entry.limit
-                entry.done(mine[start:end])
-                start = end
-
-    @staticmethod
-    def _raise_marks(marks: _Marks, mine: list[Received], drained: bool) -> None:
-        """What lies left of the first message that was found is consumed or hidden."""
-        now = mine[0].leased_at or _BEGINNING
-        if drained:
-            marks.fresh = marks.received = now - _MARK_LAG
-            return
-        fresh = [message.sent_at_ms for message in mine if message.receive_count == 1]
-        if fresh:
-            oldest = datetime.fromtimestamp(min(fresh) / 1000, UTC) - _MARK_LAG
-            marks.fresh = max(marks.fresh, oldest)
-        if len(fresh) == len(mine):
-            marks.received = max(marks.received, now - _MARK_LAG)
+                    now = mine[0].leased_at or BEGINNING
+                    marks.rise(mine, now, is_drained=len(mine) < limit)
+            divide(mine, callers)
 
     async def _flush_deletes(self, connection: Connection, batch: list[Delete]) -> list[Delete]:
         await flush_deletes(
@@ -273,6 +300,15 @@ class StandardLanes:
         for entry in now_entries:
             entry.done(["ok" if row[2] in changed else "gone" for row in entry.rows])
         return left
+
+
+def divide(mine: list[Received], callers: list[Receive]) -> None:
+    """Answer the callers, each with its part."""
+    start = 0
+    for entry in callers:
+        end = start + entry.limit
+        entry.done(mine[start:end])
+        start = end
 
 
 def _nothing(_: int) -> None:

@@ -126,6 +126,7 @@ async def engine(
     await engine.publish.close()
     await engine.rates.close()
     await engine.standard.close()
+    await engine.prioritised.close()
     await engine.fifo.close()
     await engine.bounded.close()
     await engine.serial.close()

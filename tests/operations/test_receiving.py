@@ -100,6 +100,7 @@ async def elsewhere(database_dsn: str, clock: TestClock) -> AsyncIterator[Engine
     await receiving.settle()
     await engine.publish.close()
     await engine.standard.close()
+    await engine.prioritised.close()
     await engine.fifo.close()
     await engine.bounded.close()
     await engine.serial.close()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
-from uuid import uuid4
 
 import pytest
 
@@ -16,7 +15,7 @@ from storage.queues.message_entries import Delete, Receive, Send
 from storage.queues.rows import Row
 from storage.queues.standard_lanes import StandardLanes
 from tests.storage.fifo_queue import Heard
-from tests.storage.standard_queue import handle_of
+from tests.storage.standard_queue import handle_of, make_message
 
 ACCOUNT = "111122223333"
 REGION = "eu-west-1"
@@ -54,24 +53,7 @@ class Store:
 
     async def send(self, queue: Queue, count: int = 1) -> None:
         done: asyncio.Future[object] = asyncio.get_running_loop().create_future()
-        messages: list[Row] = [
-            (
-                queue.queue_id,
-                str(uuid4()),
-                f"body {i}",
-                "sender",
-                None,
-                None,
-                0,
-                bytes(16),
-                None,
-                None,
-                None,
-                None,
-                None,
-            )
-            for i in range(count)
-        ]
+        messages: list[Row] = [make_message(queue.queue_id, f"body {i}") for i in range(count)]
         self.lanes.send.submit(Send(messages, Heard(done), 0))
         assert await done == [(row[1], None, False, None) for row in messages]
 

@@ -96,6 +96,7 @@ class World:
             await receiving.settle()
             await engine.publish.close()
             await engine.standard.close()
+            await engine.prioritised.close()
             await engine.fifo.close()
             await engine.bounded.close()
             await engine.serial.close()
@@ -132,6 +133,7 @@ class World:
         for engine in old:
             await engine.publish.close()
             await engine.standard.close()
+            await engine.prioritised.close()
             await engine.fifo.close()
             await engine.bounded.close()
             await engine.serial.close()

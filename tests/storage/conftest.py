@@ -8,7 +8,7 @@ import pytest
 
 from storage.database import Database
 from tests.storage.fifo_queue import FifoQueue, make_queue
-from tests.storage.standard_queue import MovingClock, StandardQueue
+from tests.storage.standard_queue import MovingClock, PriorityQueue, StandardQueue
 from tests.storage.standard_queue import make_queue as make_standard_queue
 
 
@@ -26,3 +26,11 @@ async def standard(database: Database) -> AsyncIterator[StandardQueue]:
     queue = StandardQueue(database, await make_standard_queue(database), MovingClock())
     yield queue
     await queue.lanes.close()
+
+
+@pytest.fixture
+async def urgent(database: Database) -> AsyncIterator[PriorityQueue]:
+    """An empty standard queue that takes priorities."""
+    queue = PriorityQueue(database, await make_standard_queue(database), MovingClock())
+    yield queue
+    await queue.close()

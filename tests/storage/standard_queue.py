@@ -8,17 +8,25 @@ from datetime import datetime, timedelta
 
 from protocol.digests import md5_of_bytes
 from storage.database import Database
-from storage.model import Handle, Received
-from storage.queues import standard
-from storage.queues.kinds import STANDARD, Asked, NextVisible
+from storage.model import Counts, Handle, Received
+from storage.queues import queues, standard
+from storage.queues.expiries import EXPIRING
+from storage.queues.kinds import PRIORITISED, STANDARD, Asked, NextVisible
 from storage.queues.message_entries import ChangeVisibility, Delete, Receive, Send
+from storage.queues.priority_lanes import PriorityLanes
 from storage.queues.rows import Row
 from storage.queues.standard_lanes import StandardLanes
 from tests.storage.fifo_queue import RETENTION, START, call
 
 
 def make_message(
-    queue_id: int, body: str = "body", *, delay_seconds: int = 0, system: str | None = None
+    queue_id: int,
+    body: str = "body",
+    *,
+    delay_seconds: int = 0,
+    system: str | None = None,
+    priority: int | None = None,
+    ttl: int | None = None,
 ) -> Row:
     """A message with an id of its own."""
     digest = md5_of_bytes(body.encode())
@@ -34,8 +42,8 @@ def make_message(
         None,
         None,
         None,
-        None,
-        None,
+        priority,
+        ttl,
     )
 
 
@@ -83,9 +91,20 @@ class StandardQueue:
     def elsewhere(self) -> StandardQueue:
         return StandardQueue(self.database, self.queue_id, self.clock)
 
-    async def send(self, *bodies: str, delay_seconds: int = 0) -> None:
+    async def send(
+        self,
+        *bodies: str,
+        delay_seconds: int = 0,
+        priority: int | None = None,
+        ttl: int | None = None,
+    ) -> None:
         """Send a batch."""
-        rows = [make_message(self.queue_id, body, delay_seconds=delay_seconds) for body in bodies]
+        rows = [
+            make_message(
+                self.queue_id, body, delay_seconds=delay_seconds, priority=priority, ttl=ttl
+            )
+            for body in bodies
+        ]
         await call(self.lanes.send, lambda reply: Send(rows, reply, 0))
 
     def receiving(
@@ -143,6 +162,10 @@ class StandardQueue:
         async with self.database.transaction() as tx:
             return await STANDARD.next_visible(tx, self.clock.now(), asked)
 
+    async def counts(self) -> Counts:
+        async with self.database.transaction() as tx:
+            return await standard.counts(tx, self.clock.now(), self.queue_id)
+
     async def counted(self) -> tuple[int, int]:
         """(sum of the deltas, rows): always the same number."""
         async with self.database.transaction() as tx:
@@ -153,3 +176,37 @@ class StandardQueue:
             )
         assert row is not None
         return int(row[0]), int(row[1])
+
+
+class PriorityQueue(StandardQueue):
+    """The same with priorities. ``plainly`` is the queue in a process that does not know yet."""
+
+    def __init__(self, database: Database, queue_id: int, clock: MovingClock) -> None:
+        super().__init__(database, queue_id, clock)
+        self.plainly = StandardQueue(database, queue_id, clock)
+        self.lanes = PriorityLanes(self.plainly.lanes)
+
+    def elsewhere(self) -> PriorityQueue:
+        return PriorityQueue(self.database, self.queue_id, self.clock)
+
+    async def close(self) -> None:
+        await self.lanes.close()
+        await self.plainly.lanes.close()
+
+    async def is_prioritised(self) -> bool:
+        """Whether everybody knows."""
+        async with self.database.transaction() as tx:
+            found = await queues.find_by_id(tx, self.queue_id)
+        assert found is not None
+        return found.kind is PRIORITISED
+
+    async def remove_overdue(self, limit: int = 1_000) -> int:
+        """Removes what has expired; how many messages went."""
+        [table] = EXPIRING
+        async with self.database.transaction() as tx:
+            now = self.clock.now()
+            page = await table.find_overdue(tx, now, after_queue_id=0, limit=10)
+            if not page.queue_ids:
+                return 0
+            gone, _ = await table.remove_overdue(tx, now, page.queue_ids, limit)
+        return gone

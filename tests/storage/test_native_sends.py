@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import uuid
 from typing import Any
 
 import asyncpg
@@ -16,25 +15,11 @@ from storage.queues.message_entries import FanOut, Send
 from storage.queues.rows import Row
 from storage.queues.standard_lanes import StandardLanes
 from tests.storage.fifo_queue import Heard
-from tests.storage.standard_queue import make_queue
+from tests.storage.standard_queue import make_message, make_queue
 
 
 def row(queue_id: int, body: str) -> Row:
-    return (
-        queue_id,
-        str(uuid.uuid4()),
-        body,
-        "sender",
-        None,
-        None,
-        0,
-        bytes(16),
-        None,
-        None,
-        None,
-        None,
-        None,
-    )
+    return make_message(queue_id, body)
 
 
 class Sender:

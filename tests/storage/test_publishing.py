@@ -25,6 +25,7 @@ from storage.topics.publishing import (
     PublishLane,
 )
 from tests.storage.fifo_queue import START, call, delete_queue, make_message, make_queue
+from tests.storage.standard_queue import make_message as make_standard_message
 from tests.storage.standard_queue import make_queue as make_standard_queue
 
 Result = tuple[list[publishing.Written], frozenset[int]]
@@ -35,21 +36,7 @@ def new_id() -> str:
 
 
 def standard(queue_id: int, body: str = "body") -> Row:
-    return (
-        queue_id,
-        new_id(),
-        body,
-        "sender",
-        None,
-        None,
-        0,
-        bytes(16),
-        None,
-        None,
-        None,
-        None,
-        None,
-    )
+    return make_standard_message(queue_id, body)
 
 
 def delivery(body: str = "body") -> NewDelivery:

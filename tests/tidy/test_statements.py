@@ -109,6 +109,7 @@ def test_functions_that_were_changed_have_a_new_revision() -> None:
         ("rates", 1): "7a4d6dd7c784a79d",
         ("rooms", 1): "ae579a1efce236d4",
         ("fifo", 2): "a1a18ae71feec361",
+        ("priorities", 1): "6dbd401b5e16f626",
         ("serial", 1): "f2f5e80641a08782",
         ("topics", 1): "41063f082efac65a",
     }

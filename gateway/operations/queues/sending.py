@@ -9,6 +9,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gateway.operations.identifiers import new_id
+from gateway.operations.queues import priorities
 from protocol import names
 from protocol.digests import md5_of_bytes
 from storage.errors import (
@@ -177,6 +178,7 @@ def send_all(
             raise InvalidParameterValue(f"Message {number}: {refusal}") from None
         size += len(encoded) + attribute_bytes
         new.append(message._replace(digest=md5_of_bytes(encoded)))
+        queue = priorities.queue_for(queue, message)
     how = Sending(wants_sequences=True, is_async=is_async)
     send(engine, caller, queue, new, size, reply, how)
 
@@ -215,7 +217,7 @@ def check(
     """Refuse a message that the queue does not take: the size of its body with its attributes, its
     delay, its ids. ``makes_id``: on a FIFO queue that makes no deduplication id of the content, one
     is made of it all the same, as serial queues do. Raises leaves of InvalidParameterValue."""
-    _, _, _, delay_seconds, group_id, deduplication_id, *_ = message
+    _, _, _, delay_seconds, group_id, deduplication_id, _, _, priority, ttl_seconds = message
     if size_bytes > queue.maximum_message_size_bytes:
         raise MessageTooLarge(size_bytes, queue.maximum_message_size_bytes, queue.name)
     has_groups = queue.kind.has_groups
@@ -223,6 +225,8 @@ def check(
         raise MessageIncomplete("group_id", queue.kind.order)
     if delay_seconds:
         _check_delay(engine, queue, delay_seconds)
+    if priority is not None or ttl_seconds is not None:
+        priorities.check(engine, queue, priority, ttl_seconds)
     if deduplication_id is None:
         if has_groups and not (makes_id or queue.makes_deduplication_ids):
             raise DeduplicationIdMissing(queue.name)

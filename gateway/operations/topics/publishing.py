@@ -45,7 +45,7 @@ from storage.errors import (
     MessageIncomplete,
 )
 from storage.model import Queue, Topic
-from storage.queues.kinds import STANDARD
+from storage.queues.kinds import PRIORITISED, STANDARD
 from storage.queues.message_entries import FanOut
 from storage.queues.rows import Row
 from storage.topics.publishing import Publication, Written
@@ -257,6 +257,7 @@ class _Publishing:
         cached = self._engine.queues.cached
         clocks = self._engine.clock.accounts
         own_clock = clocks.get(self._audience.topic.account_id)
+        lanes = self._engine.standard
         rows: list[Row] = []
         queues: list[Queue] = []
         size = 0
@@ -273,9 +274,13 @@ class _Publishing:
             for target in targets:
                 assert target.queue is not None
                 queue = cached(*target.queue)
+                if queue is not None and queue.kind is not STANDARD:
+                    if queue.kind is not PRIORITISED:
+                        return False
+                    # They are written with all others: its statement takes both kinds.
+                    lanes = self._engine.prioritised
                 if (
                     queue is None
-                    or queue.kind is not STANDARD
                     or most > queue.maximum_message_size_bytes
                     or (target.has_few_attributes and outgoing.has_many_attributes)
                     or (clocks and clocks.get(queue.account_id) is not own_clock)
@@ -290,7 +295,7 @@ class _Publishing:
                 size,
                 wants_sequences=self.wants_places,
             )
-            self._engine.standard.send.submit(entry)
+            lanes.send.submit(entry)
         else:
             # Nobody is there to hear of it.
             self._answer()

@@ -1,0 +1,117 @@
+"""Standard queues whose messages have priorities or an end: their lanes of sends and receives."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from typing import Any
+
+from storage.lanes import RECEIVE_PLANNER, Lane
+from storage.model import Received
+from storage.queries import load
+from storage.queues.message_entries import FanOut, Receive, Send
+from storage.queues.standard import send_rows_with_priorities
+from storage.queues.standard_lanes import SEND_PLANNER, Marks, StandardLanes, divide
+
+_RECEIVE = load("queues/priorities")["receive"].text
+
+# In the order in which they are received; None: what was sent before its queue had priorities.
+_LEVELS: tuple[int | None, ...] = (*range(10, 0, -1), None, 0)
+_PLACES = {priority: place for place, priority in enumerate(_LEVELS)}
+
+
+class _LevelMarks(Marks):
+    """Those of each priority, in the order in which they are received."""
+
+    __slots__ = ("levels",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.levels = [Marks() for _ in _LEVELS]
+
+    def begin(self, time: float, fresh: list[object], received: list[object]) -> None:
+        for level in self.levels:
+            level.begin(time, fresh, received)
+
+    def rise(self, found: list[Received], now: datetime, *, is_drained: bool) -> None:
+        """The scan went through the priorities until it had enough: of those before the last one
+        that it came to nothing visible is left."""
+        places = [_PLACES[message.priority] for message in found]
+        last = len(_LEVELS) if is_drained else max(places)
+        for level in self.levels[:last]:
+            level.rise([], now, is_drained=True)
+        if not is_drained:
+            at_last = [one for one, place in zip(found, places, strict=True) if place == last]
+            self.levels[last].rise(at_last, now, is_drained=False)
+
+    def look_near(self) -> None:
+        for level in self.levels:
+            level.look_near()
+
+    def lower(self, sent_at: datetime) -> None:
+        for level in self.levels:
+            level.lower(sent_at)
+
+    def bound(self) -> datetime:
+        return min([level.bound() for level in self.levels])
+
+
+class PriorityLanes(StandardLanes):
+    """Lanes of sends and receives; deletes and changes of visibility take those of ``standard``.
+
+    What is known of queues is known to both: a queue goes over to these lanes at its first message
+    with a priority or an end.
+    """
+
+    _send_rows = staticmethod(send_rows_with_priorities)
+    _receive_text = _RECEIVE
+    _make_marks = _LevelMarks
+
+    def __init__(self, standard: StandardLanes) -> None:
+        self._now = standard._now
+        self._marks = standard._marks
+        self.on_gone = standard.on_gone
+        database = standard._database
+        self.send: Lane[Send | FanOut] = Lane(
+            "priority_send",
+            database,
+            self._flush_sends,
+            settings=SEND_PLANNER,
+            linger_seconds=standard._linger_seconds,
+        )
+        self.receive: Lane[Receive] = Lane(
+            "priority_receive",
+            database,
+            self._flush_receives,
+            settings={**RECEIVE_PLANNER, "synchronous_commit": "off"},
+        )
+        self.delete = standard.delete
+        self.visibility = standard.visibility
+
+    @property
+    def lanes(self) -> tuple[Lane[Any], ...]:
+        """Those of its own."""
+        return self.send, self.receive
+
+    def _hand_out(self, chosen: dict[int, list[Receive]], records: Sequence[Iterable[Any]]) -> None:
+        found = [Received._make(record) for record in records]
+        now = found[0].leased_at
+        assert now is not None
+        messages: dict[int, list[Received]] = {queue_id: [] for queue_id in chosen}
+        for message in found:
+            if message.sequence is not None:
+                messages[message.queue_id].append(message)
+        for queue_id, callers in chosen.items():
+            mine = messages[queue_id]
+            mine.sort(key=_by_urgency)
+            marks = self._marks.get(queue_id)
+            # Another kind: they were forgotten, and found by nobody who goes by priority.
+            if marks.__class__ is _LevelMarks:
+                assert marks is not None
+                limit = sum([entry.limit for entry in callers])
+                marks.rise(mine, now, is_drained=len(mine) < limit)
+            divide(mine, callers)
+
+
+def _by_urgency(message: Received) -> tuple[int, int]:
+    return -(message.priority or 0), message.sequence
