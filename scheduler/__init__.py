@@ -14,6 +14,7 @@ from scheduler.clocks import ClockNow, Clocks, EachClock, WhoseNow
 from scheduler.expire import EXPIRE, REMOVE_OVERDUE
 from scheduler.move import MoveMessages
 from scheduler.replay import Needs, ReplayArchives
+from scheduler.send_waiting import send_waiting
 from scheduler.worker import Worker
 from storage.database import Database
 
@@ -32,7 +33,8 @@ def all_workers(
     """Every worker but those for web hooks and schedules, not started.
 
     ``on_moved(queue_id, count)`` is called after the commit of messages that a move task, a replay
-    or their last delivery brought. Without room on the disk replays wait: move tasks add nothing.
+    or their last delivery brought, or that had waited for room in their queue. Without room on the
+    disk replays wait: the others add nothing.
     """
     keep_seconds = max(queue_recreate_seconds, _TOMBSTONE_SECONDS)
 
@@ -48,6 +50,7 @@ def all_workers(
     sweeps = (
         EXPIRE,
         REMOVE_OVERDUE,
+        send_waiting(on_moved),
         collect.FOLD_COUNTERS,
         collect.FORGET_DEDUPLICATION,
         collect.collect_outbox(days=outbox_days),

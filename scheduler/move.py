@@ -20,6 +20,8 @@ OnMoved = Callable[[int, int], None]
 
 _LONGEST = timedelta(hours=36)
 _IDLE_SECONDS = 1.0
+_ROOM_SECONDS = 1.0
+"""Between looks whether there is room where the messages go."""
 _PACED_SECONDS = 0.1
 _BATCHES_PER_SECOND = 10
 
@@ -103,11 +105,20 @@ async def _settle(
     batch: moves.MovedBatch,
     limit: int,
 ) -> None:
-    """Note how far the task is. It is complete when a pass from the beginning finds nothing."""
+    """Note how far the task is. It is complete when a pass from the beginning finds nothing; while
+    there is no room it waits."""
     is_end_of_pass = batch.looked_at < limit
     last_sequence = 0 if is_end_of_pass else batch.last_sequence or 0
     moved_count = batch.moved_count
-    await moves.advance(tx, now, task, moved_count=moved_count, last_sequence=last_sequence)
+    waits = batch.is_short and not moved_count
+    await moves.advance(
+        tx,
+        now,
+        task,
+        moved_count=moved_count,
+        last_sequence=last_sequence,
+        pause_seconds=_ROOM_SECONDS if waits else 0.0,
+    )
     failure = None
     if batch.without_queue:
         failure = MoveFailure.QUEUE_GONE
@@ -115,5 +126,5 @@ async def _settle(
         failure = MoveFailure.SOURCE_UNKNOWN
     if failure is not None:
         await moves.finish(tx, now, task, status="FAILED", failure_reason=failure)
-    elif batch.looked_at == 0 and task.last_sequence == 0:
+    elif batch.looked_at == 0 and task.last_sequence == 0 and not batch.is_short:
         await moves.finish(tx, now, task, status="COMPLETED")

@@ -31,6 +31,7 @@ from scheduler.delivery.dead_letters import target_of
 from storage.clocks.whose import Whose
 from storage.database import Database
 from storage.queues.queues import find_by_arn
+from storage.queues.rooms import rooms
 from storage.queues.rows import QUEUE_ID, Row
 from storage.topics import replays, topics
 from storage.topics.replays import Kept, Replay
@@ -49,6 +50,8 @@ _NO_QUEUE = "The queue of the subscription does not exist."
 _BATCH_ROWS = 200
 """Each message takes the lock of its group in the queue, and those live in shared memory."""
 _BATCH_BYTES = 4 << 20
+_ROOM_SECONDS = 1.0
+"""Between looks whether there is room in the queue."""
 
 
 class Needs(NamedTuple):
@@ -131,9 +134,13 @@ class ReplayArchives:
         if queue is None or topic is None:
             await replays.end(tx, now, replay, _NO_QUEUE)
             return _Batch(0, {})
+        letters = await find_by_arn(tx, target_of(replay.attributes.get("RedrivePolicy")) or "")
+        limit = await _within_room(tx, now, limit, queue, letters)
+        if not limit:
+            await replays.pause(tx, now, replay, _ROOM_SECONDS)
+            return _Batch(0, {})
         page = await replays.read(tx, replay, limit=limit, most_bytes=_BATCH_BYTES)
-        dead_letters = target_of(replay.attributes.get("RedrivePolicy")) or ""
-        copy = self.needs.copier(replay, topic, queue, await find_by_arn(tx, dead_letters))
+        copy = self.needs.copier(replay, topic, queue, letters)
         copies = [made for kept in page.messages if (made := copy(kept)) is not None]
         arrived = await _write(tx, now, copies)
         if queue.queue_id not in arrived and any(taker is queue for taker, _ in copies):
@@ -150,6 +157,14 @@ class _Batch(NamedTuple):
 
     looked_at: int
     arrived: Mapping[int, int]
+
+
+async def _within_room(
+    tx: Transaction, now: datetime | None, limit: int, *takers: Queue | None
+) -> int:
+    """As many messages as each of these queues has room for, at most ``limit``."""
+    bounded = {one.queue_id for one in takers if one is not None and one.most_messages is not None}
+    return min([limit, *(await rooms(tx, bounded, now)).values()]) if bounded else limit
 
 
 async def _write(tx: Transaction, now: datetime | None, copies: list[Copy]) -> Counter[int]:

@@ -14,9 +14,9 @@ from scheduler.delivery.outcomes import Outcome
 from storage.deliveries import deliveries
 from storage.deliveries.deliveries import Claimed
 from storage.model import UNSIGNED, NewMessage
-from storage.queues.kinds import PRIORITISED
 from storage.queues.queues import find_by_arn
-from storage.queues.rows import QUEUE_ID, Row, row_of
+from storage.queues.rows import Row, row_of
+from storage.queues.waiting import Addressed, send_or_wait
 
 if TYPE_CHECKING:
     from storage.database import Transaction
@@ -50,11 +50,11 @@ async def move(
     """Turn deliveries into messages of their queues, those whose lease is still ours.
 
     Answers how many each queue got, and those whose queue is not there, or is a FIFO queue, which
-    takes nothing from web hooks.
+    takes nothing from web hooks. For a full queue they wait.
     """
     held = await deliveries.hold(tx, [_lease(letter) for letter in letters])
     queues: dict[str, Queue | None] = {}
-    rows = []
+    messages = []
     stuck = []
     moved = []
     for letter in letters:
@@ -66,12 +66,14 @@ async def move(
         if queue is None or queue.kind.has_groups:
             stuck.append(letter)
         else:
-            rows.append(_row(letter, queue, held[letter.claimed.delivery_id]))
+            row = _row(letter, queue, held[letter.claimed.delivery_id])
+            messages.append(Addressed(queue, row))
             moved.append(letter)
-    # For standard queues with priorities and without.
-    gone = (await PRIORITISED.send(tx, now, rows)).gone
-    counts = Counter(row[QUEUE_ID] for row in rows if row[QUEUE_ID] not in gone)
-    written = [(letter, row[QUEUE_ID] not in gone) for letter, row in zip(moved, rows, strict=True)]
+    counts, gone = await send_or_wait(tx, now, messages)
+    written = [
+        (letter, message.queue.queue_id not in gone)
+        for letter, message in zip(moved, messages, strict=True)
+    ]
     stuck += [letter for letter, is_written in written if not is_written]
     moved = [letter for letter, is_written in written if is_written]
     await deliveries.remove(tx, [_lease(letter) for letter in moved])

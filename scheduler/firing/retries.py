@@ -81,6 +81,8 @@ def dead_letter(fire: Fire, queue: Mapping[str, str], failure: Failure, reason: 
             "body": target["body"] if target["kind"] == "queue" else target["message"],
             "attributes": json.dumps(stored, ensure_ascii=False),
             "substitutes": target.get("substitutes", False),
+            # Nobody sends it again.
+            "may_wait": True,
         }
     )
 

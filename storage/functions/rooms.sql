@@ -1,14 +1,16 @@
--- revision 1
+-- revision 2
 -- How many more messages queues may hold that hold only so many.
 
 -- Locks the bounded queues among these against all others that add to them, to the end of the
--- transaction and in the order of their ids, and answers what room each has then. The other queues
--- are absent. Every number is of one snapshot that is younger than the locks: nobody has added since,
--- and what others take away meanwhile makes more room than that. What has expired takes none,
+-- transaction and in the order of their ids, and answers what room each has then, and how many
+-- messages wait for it, those that would not fit into the room not counted to the end. The other
+-- queues are absent. Every number is of one snapshot that is younger than the locks: nobody has added
+-- since, and what others take away meanwhile makes more room than that. What has expired takes none,
 -- although it is there until a worker removes it; it is counted only where little room is left.
--- These locks come before all others of queues, which are in functions/fifo.sql.
-CREATE OR REPLACE FUNCTION queue_rooms(
-  p_now timestamptz, p_queue_ids int[], OUT queue_ids int[], OUT rooms bigint[]
+-- These locks come first in a transaction: before those of topics and groups (functions/topics.sql,
+-- functions/fifo.sql).
+CREATE OR REPLACE FUNCTION hold_rooms(
+  p_now timestamptz, p_queue_ids int[], OUT queue_ids int[], OUT rooms bigint[], OUT waiting bigint[]
 ) LANGUAGE plpgsql
 SET enable_seqscan = off SET enable_bitmapscan = off SET plan_cache_mode = force_generic_plan
 AS $$
@@ -23,17 +25,21 @@ BEGIN
         WHERE k.queue_id = ANY(p_queue_ids) OFFSET 0) AS q
   WHERE q.most_messages IS NOT NULL;
   PERFORM pg_advisory_xact_lock(1819242339, i.queue_id) FROM unnest(queue_ids) AS i (queue_id);
-  rooms := ARRAY(
-    SELECT n.room + CASE WHEN n.room >= 1000 THEN 0 ELSE
-      (SELECT count(*) FROM (
-        SELECT 1 FROM messages AS m
-        WHERE m.queue_id = i.queue_id AND m.expires_at <= clock.now LIMIT 1000) AS e)
-      + (SELECT count(*) FROM (
-        SELECT 1 FROM fifo_messages AS m
-        WHERE m.queue_id = i.queue_id AND m.expires_at <= clock.now LIMIT 1000) AS e) END
-    FROM (SELECT coalesce(p_now, present()) AS now) AS clock,
-      unnest(queue_ids, v_most) WITH ORDINALITY AS i (queue_id, most, position), LATERAL (
-        SELECT i.most - coalesce(sum(d.delta), 0) AS room FROM queue_deltas AS d
-        WHERE d.queue_id = i.queue_id) AS n
-    ORDER BY i.position);
+  SELECT array_agg(n.room + e.expired ORDER BY i.position), array_agg(w.waiting ORDER BY i.position)
+  INTO rooms, waiting
+  FROM (SELECT coalesce(p_now, present()) AS now) AS clock,
+    unnest(queue_ids, v_most) WITH ORDINALITY AS i (queue_id, most, position), LATERAL (
+      SELECT i.most - coalesce(sum(d.delta), 0)::bigint AS room FROM queue_deltas AS d
+      WHERE d.queue_id = i.queue_id) AS n, LATERAL (
+      SELECT CASE WHEN n.room >= 1000 THEN 0 ELSE
+        (SELECT count(*) FROM (
+          SELECT 1 FROM messages AS m
+          WHERE m.queue_id = i.queue_id AND m.expires_at <= clock.now LIMIT 1000) AS x)
+        + (SELECT count(*) FROM (
+          SELECT 1 FROM fifo_messages AS m
+          WHERE m.queue_id = i.queue_id AND m.expires_at <= clock.now LIMIT 1000) AS x)
+        END AS expired) AS e, LATERAL (
+      SELECT count(*) AS waiting FROM (
+        SELECT 1 FROM waiting_messages AS w WHERE w.queue_id = i.queue_id
+        LIMIT greatest(n.room + e.expired, 1)) AS x) AS w;
 END $$;

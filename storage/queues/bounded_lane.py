@@ -16,7 +16,7 @@ from storage.lanes import ClockNow, Lane
 from storage.model import SentMessage
 from storage.queues.kinds import QueueKind
 from storage.queues.message_entries import BoundedSend, within_groups
-from storage.queues.rooms import Part, are_overfull, find_fitting
+from storage.queues.rooms import Part, Rooms, find_fitting
 from storage.queues.rows import Row
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ class BoundedLane:
             written[kind] = iter(sent.messages(some))
             for queue_id, sent_at in sent.sent_at.items():
                 self._on_sent((queue_id,), sent_at)
-        if found.doubtful and await are_overfull(tx, now, found.doubtful):
+        if found.doubtful and (await Rooms.hold(tx, now, found.doubtful)).are_overfull:
             raise _Overfilled
         outcomes: list[_Outcome] = []
         for part, fits in zip(parts, found.fits, strict=True):

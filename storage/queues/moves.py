@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID, uuid4
@@ -13,6 +13,7 @@ from storage.model import MoveFailure, MoveTask, Queue
 from storage.planning import probe_by_key
 from storage.queries import load
 from storage.queues import fifo
+from storage.queues.rooms import rooms
 
 if TYPE_CHECKING:
     from storage.database import Transaction
@@ -52,10 +53,15 @@ class MovedBatch(NamedTuple):
     """Messages that stayed because nobody knows where they came from."""
     without_queue: int
     """Messages that stayed because the queue to which they belong is gone."""
+    is_short: bool = False
+    """Some stayed because their queue has no room for them."""
 
     @property
     def moved_count(self) -> int:
         return sum(count for _, count in self.arrived)
+
+
+_NO_ROOM = MovedBatch(0, None, [], 0, 0, is_short=True)
 
 
 async def start(
@@ -127,19 +133,38 @@ async def move_standard_batch(
     """Move the next messages of a standard queue that are not in flight. Without a target the
     statement finds the queues that they came from."""
     await probe_by_key(tx)
+    part = (task.source_queue_id, task.last_sequence, task.end_sequence)
+    if target is not None:
+        bounded = _bounded([target])
+    else:
+        homes = await tx.fetch(_SQL["find_bounded_homes"].text, now, *part, limit)
+        bounded = {row["queue_id"] for row in homes}
+    room = await rooms(tx, bounded, now) if bounded else {}
+    if target is not None and bounded:
+        limit = min(limit, room.get(target.queue_id, limit))
+        if not limit:
+            return _NO_ROOM
     row = await tx.fetchrow(
         _SQL["move_standard_batch"].text,
         now,
-        task.source_queue_id,
-        task.last_sequence,
-        task.end_sequence,
+        *part,
         limit,
         None if target is None else target.queue_id,
+        list(room),
+        list(room.values()),
     )
     assert row is not None
     looked_at, last_sequence, queue_ids, moved_counts, without_source, without_queue, _ = row
     arrived = list(zip(queue_ids, moved_counts, strict=True))
-    return MovedBatch(looked_at, last_sequence, arrived, without_source, without_queue)
+    stayed = looked_at - sum(moved_counts) - without_source - without_queue
+    return MovedBatch(
+        looked_at, last_sequence, arrived, without_source, without_queue, is_short=stayed > 0
+    )
+
+
+def _bounded(some: Iterable[Queue | None]) -> set[int]:
+    """The ids of those of these queues that hold only so many messages."""
+    return {one.queue_id for one in some if one is not None and one.most_messages is not None}
 
 
 async def move_fifo_batch(
@@ -154,27 +179,67 @@ async def move_fifo_batch(
 ) -> MovedBatch:
     """Move the next messages of a FIFO queue in the order of their groups.
 
-    Without a target each goes to the queue that it came from; one whose queue is unknown or gone
-    stays, and so does what is behind it in its group.
+    Without a target each goes to the queue that it came from; one whose queue is unknown, gone or
+    full stays, and so does what is behind it in its group.
     """
-    movable = await fifo.take_for_move(
-        tx, now, source.queue_id, retention_seconds=source.retention_seconds, limit=limit
-    )
-    movable = [one for one in movable if one.sequence <= task.end_sequence]
-    homes: dict[str | None, Queue | None] = {}
-    for arn in {one.dead_letter_source_arn for one in movable} if target is None else ():
-        homes[arn] = None if arn is None else await find(tx, arn)
+    bounded = _bounded([target])
+    while True:
+        # Rooms come before groups: when it turns out that more are needed, groups are let go.
+        room = await rooms(tx, bounded, now) if bounded else {}
+        if target is not None and not room.get(target.queue_id, limit):
+            return _NO_ROOM
+        try:
+            async with tx.transaction():
+                movable = await fifo.take_for_move(
+                    tx,
+                    now,
+                    source.queue_id,
+                    retention_seconds=source.retention_seconds,
+                    limit=limit,
+                )
+                movable = [one for one in movable if one.sequence <= task.end_sequence]
+                homes: dict[str | None, Queue | None] = {}
+                for arn in (
+                    {one.dead_letter_source_arn for one in movable} if target is None else ()
+                ):
+                    homes[arn] = None if arn is None else await find(tx, arn)
+                if not _bounded(homes.values()) <= bounded:
+                    raise _MoreRooms
+                return await _move_groups(tx, now, source, target, movable, homes, room)
+        except _MoreRooms:
+            bounded |= _bounded(homes.values())
+
+
+class _MoreRooms(Exception):
+    """Queues that hold only so many are among those to which the messages go."""
+
+
+async def _move_groups(
+    tx: Transaction,
+    now: datetime | None,
+    source: Queue,
+    target: Queue | None,
+    movable: list[fifo.Movable],
+    homes: Mapping[str | None, Queue | None],
+    room: dict[int, int],
+) -> MovedBatch:
+    """Move these messages, whose groups are held."""
     stuck: set[str] = set()
     without_source = without_queue = 0
+    is_short = False
     rows: list[tuple[str, int, int, str]] = []
     for message in sorted(movable, key=lambda one: one.sequence):
         arn = message.dead_letter_source_arn
         home = homes.get(arn) if target is None else target
-        if home is None or message.group_id in stuck:
+        is_full = home is not None and not room.get(home.queue_id, 1)
+        if home is None or is_full or message.group_id in stuck:
             stuck.add(message.group_id)
-            without_source += arn is None
-            without_queue += arn is not None and home is None
+            is_short = is_short or is_full
+            without_source += home is None and arn is None
+            without_queue += home is None and arn is not None
             continue
+        if home.queue_id in room:
+            room[home.queue_id] -= 1
         rows.append((message.group_id, message.sequence, home.queue_id, str(uuid4())))
     moved = await fifo.move(tx, now, source.queue_id, rows) if rows else 0
     arrived = Counter(queue_id for _, _, queue_id, _ in rows)
@@ -183,7 +248,7 @@ async def move_fifo_batch(
         arrived = Counter({rows[0][2]: moved})
     last_sequence = max((message.sequence for message in movable), default=None)
     return MovedBatch(
-        len(movable), last_sequence, list(arrived.items()), without_source, without_queue
+        len(movable), last_sequence, list(arrived.items()), without_source, without_queue, is_short
     )
 
 
@@ -217,8 +282,10 @@ async def advance(
     *,
     moved_count: int,
     last_sequence: int,
+    pause_seconds: float = 0.0,
 ) -> None:
-    """Count a batch; the next one begins behind ``last_sequence`` when the rate allows it."""
+    """Count a batch; the next one begins behind ``last_sequence`` when the rate allows it, after a
+    pause."""
     await tx.execute(
         _SQL["advance"].text,
         now,
@@ -227,6 +294,7 @@ async def advance(
         moved_count,
         last_sequence,
         _MOST_ARREARS_SECONDS,
+        pause_seconds,
     )
 
 

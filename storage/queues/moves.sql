@@ -59,13 +59,14 @@ ORDER BY t.next_batch_at, t.task_id LIMIT 1
 FOR NO KEY UPDATE OF t SKIP LOCKED
 
 -- name: move_standard_batch
--- params: now, source_queue_id, after_sequence, end_sequence, limit, destination_queue_id
+-- params: now, source_queue_id, after_sequence, end_sequence, limit, destination_queue_id, room_queue_ids, rooms
 -- Moves messages that are not in flight, oldest first, and passes over those that someone holds.
 -- What is moved is a new message: id, sequence, sending time, no receives, the delay of its queue.
 -- It keeps its priority, and when it expires; what has expired is not there.
 -- Without a destination each goes to the queue that its DeadLetterQueueSourceArn names; a message
 -- without one, or whose queue is gone, stays. Answers how many it looked at and the last of them,
--- the queues that got messages with how many, and how many stayed for either reason.
+-- the queues that got messages with how many, and how many stayed for either reason. Queues that
+-- hold only so many get no more than the room that the caller has found for them.
 WITH clock AS MATERIALIZED (
   SELECT coalesce($1::timestamptz, present()) AS now
 ), picked AS MATERIALIZED (
@@ -79,16 +80,21 @@ WITH clock AS MATERIALIZED (
   FOR UPDATE SKIP LOCKED
 ), targets AS MATERIALIZED (
   SELECT h.home_arn, q.queue_id, q.has_priorities,
-    coalesce((q.attributes ->> 'DelaySeconds')::int, 0) AS delay
+    coalesce((q.attributes ->> 'DelaySeconds')::int, 0) AS delay,
+    CASE WHEN q.most_messages IS NOT NULL
+      THEN coalesce(($8::bigint[])[array_position($7::int[], q.queue_id)], 0) END AS room
   FROM (SELECT DISTINCT picked.home_arn FROM picked) AS h
   JOIN queues AS q ON q.deleted_at IS NULL AND q.queue_id = coalesce($6::int, (
     SELECT n.queue_id FROM queues AS n
     WHERE n.region = split_part(h.home_arn, ':', 4) AND n.account_id = split_part(h.home_arn, ':', 5)
       AND n.queue_name = split_part(h.home_arn, ':', 6) AND n.deleted_at IS NULL))
 ), addressed AS MATERIALIZED (
-  SELECT p.place, p.sequence, t.queue_id, t.has_priorities, t.delay,
-    row_number() OVER (ORDER BY p.sequence DESC) AS places_behind
-  FROM picked AS p JOIN targets AS t ON t.home_arn IS NOT DISTINCT FROM p.home_arn
+  SELECT a.* FROM (
+    SELECT p.place, p.sequence, t.queue_id, t.has_priorities, t.delay, t.room,
+      row_number() OVER (ORDER BY p.sequence DESC) AS places_behind,
+      row_number() OVER (PARTITION BY t.queue_id ORDER BY p.sequence) AS nth
+    FROM picked AS p JOIN targets AS t ON t.home_arn IS NOT DISTINCT FROM p.home_arn) AS a
+  WHERE a.room IS NULL OR a.nth <= a.room
 ), taken AS (
   DELETE FROM messages AS m
   WHERE m.ctid = ANY(ARRAY(SELECT addressed.place FROM addressed))
@@ -165,15 +171,30 @@ WITH clock AS MATERIALIZED (
 )
 SELECT count(*)::int FROM moved
 
+-- name: find_bounded_homes
+-- params: now, source_queue_id, after_sequence, end_sequence, limit
+-- The queues that hold only so many messages among those to which the next batch would go.
+SELECT DISTINCT n.queue_id
+FROM (
+  SELECT DISTINCT p.home_arn FROM (
+    SELECT m.system::jsonb ->> 'DeadLetterQueueSourceArn' AS home_arn FROM messages AS m
+    WHERE m.queue_id = $2 AND m.sequence > $3 AND m.sequence <= $4
+      AND (m.receive_count = 0 OR m.visible_at <= coalesce($1::timestamptz, present()))
+    ORDER BY m.sequence LIMIT $5) AS p) AS h, LATERAL (
+  SELECT q.queue_id, q.most_messages FROM queues AS q
+  WHERE q.region = split_part(h.home_arn, ':', 4) AND q.account_id = split_part(h.home_arn, ':', 5)
+    AND q.queue_name = split_part(h.home_arn, ':', 6) AND q.deleted_at IS NULL OFFSET 0) AS n
+WHERE n.most_messages IS NOT NULL
+
 -- name: advance
--- params: now, source_queue_id, task_id, moved_count, last_sequence, most_arrears_seconds
+-- params: now, source_queue_id, task_id, moved_count, last_sequence, most_arrears_seconds, pause_seconds
 -- Counts a batch and says when the next one is due. A task that comes late may catch up a little,
--- so that the loop's pauses do not slow it down.
+-- so that the loop's pauses do not slow it down. One that found no room pauses.
 UPDATE move_tasks
 SET moved_count = moved_count + $4, last_sequence = $5,
   next_batch_at = CASE WHEN max_per_second IS NULL THEN clock.now
     ELSE least(greatest(next_batch_at, clock.now - make_interval(secs => $6)), clock.now)
-      + $4::float / max_per_second * interval '1 second' END
+      + $4::float / max_per_second * interval '1 second' END + make_interval(secs => $7::float8)
 FROM (SELECT coalesce($1::timestamptz, present()) AS now) AS clock
 WHERE source_queue_id = $2 AND task_id = $3
 

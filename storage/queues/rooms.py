@@ -18,32 +18,68 @@ from storage.queues.rows import DEDUP_KEY, Row
 if TYPE_CHECKING:
     from storage.database import Transaction
 
-_ROOMS = load("queues/rooms")["rooms"].text
+_HOLD = load("queues/rooms")["hold"].text
+
+
+class Rooms:
+    """The room in queues that the transaction has locked, as it fills them."""
+
+    def __init__(self, rooms: dict[int, int], waiting: dict[int, int]) -> None:
+        self._rooms = rooms
+        self._waiting = waiting
+
+    @classmethod
+    async def hold(cls, tx: Transaction, now: datetime | None, queue_ids: Iterable[int]) -> Rooms:
+        """Lock the bounded ones among these queues against all others that add to them, in the
+        order of their ids, to the end of the transaction. What has expired by ``now`` takes no
+        room.
+
+        Once in a transaction, for all queues: before it locks topics, messages or groups.
+        """
+        row = await tx.fetchrow(_HOLD, now, sorted(set(queue_ids)))
+        assert row is not None
+        ids, rooms, waiting = (one or () for one in row)
+        return cls(dict(zip(ids, rooms, strict=True)), dict(zip(ids, waiting, strict=True)))
+
+    @property
+    def room(self) -> dict[int, int]:
+        """What each bounded queue has for whoever comes now: others wait before them."""
+        return {
+            queue_id: max(room - self._waiting[queue_id], 0)
+            for queue_id, room in self._rooms.items()
+        }
+
+    @property
+    def are_overfull(self) -> bool:
+        """Whether one holds more than it may."""
+        return min(self._rooms.values(), default=0) < 0
+
+    def empty_places(self, queue: Queue) -> int:
+        """How many messages more a bounded queue may hold, for those that wait."""
+        return self._rooms.get(queue.queue_id, 0)
+
+    def take(self, queue: Queue) -> bool:
+        """Whether there is room for a message; then it is taken."""
+        queue_id = queue.queue_id
+        if queue_id not in self._rooms:
+            return True
+        waiting = self._waiting[queue_id]
+        if (waiting and queue.kind.has_groups) or self._rooms[queue_id] <= waiting:
+            return False
+        self._rooms[queue_id] -= 1
+        return True
+
+    def wait(self, queue: Queue) -> None:
+        """A message waits for the queue."""
+        self._waiting[queue.queue_id] += 1
 
 
 async def rooms(
     tx: Transaction, queue_ids: Iterable[int], now: datetime | None = None
 ) -> dict[int, int]:
-    """How many more messages each of these queues may hold, as long as the transaction lasts; those
-    that hold any number are absent.
-
-    Waits for others that add to the bounded ones, in the order of ids. Ask once in a transaction,
-    for all queues, before it locks messages or groups of any. Messages that have expired by ``now``
-    take no room.
-    """
-    found = await _look(tx, now, queue_ids)
-    return {queue_id: max(room, 0) for queue_id, room in found.items()}
-
-
-async def are_overfull(tx: Transaction, now: datetime | None, queue_ids: Iterable[int]) -> bool:
-    """Whether one of these queues, which the transaction has locked, holds more than it may."""
-    return min((await _look(tx, now, queue_ids)).values(), default=0) < 0
-
-
-async def _look(tx: Transaction, now: datetime | None, queue_ids: Iterable[int]) -> dict[int, int]:
-    row = await tx.fetchrow(_ROOMS, now, sorted(set(queue_ids)))
-    assert row is not None
-    return dict(zip(row[0] or (), row[1] or (), strict=True))
+    """``Rooms.hold``: how many more messages each of these queues may hold for whoever asks, as
+    long as the transaction lasts; those that hold any number are absent."""
+    return (await Rooms.hold(tx, now, queue_ids)).room
 
 
 class Part(NamedTuple):
@@ -60,7 +96,7 @@ class Fitting(NamedTuple):
     """One for each."""
     doubtful: frozenset[int]
     """Queues where some fit only as repeats of what is there: when these were forgotten meanwhile,
-    the queues are overfull after the send (``are_overfull``)."""
+    the queues are overfull after the send (``Rooms.are_overfull``)."""
 
 
 async def find_fitting(

@@ -8,9 +8,11 @@ takes this lane.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple
 
 from storage.chunks import chunked
@@ -19,8 +21,11 @@ from storage.deliveries import deliveries
 from storage.lanes import ClockNow, Entry, Lane, Reply
 from storage.model import NewDelivery, NewOutboxMessage
 from storage.queries import load
+from storage.queues import waiting
 from storage.queues.kinds import KINDS, QueueKind
+from storage.queues.rooms import Rooms
 from storage.queues.rows import QUEUE_ID, Row
+from storage.queues.waiting import Copy
 from storage.topics import outbox
 
 if TYPE_CHECKING:
@@ -57,10 +62,12 @@ class Copies:
     of a large message for many queues or web hooks need not all be in memory."""
 
     rows: Mapping[QueueKind, Iterable[Row]] = field(default_factory=dict)
-    """For queues."""
+    """For queues that hold any number."""
     deliveries: Iterable[NewDelivery] = ()
     outbox: Iterable[NewOutboxMessage] = ()
     archived: Archived | None = None
+    bounded: Sequence[Copy] = ()
+    """For queues that hold only so many. Their ids are in ``Message.bounded``."""
 
 
 class Numbering(NamedTuple):
@@ -81,6 +88,8 @@ class Message(NamedTuple):
     copies: Callable[[int | None], Copies]
     lock_count: int = 0
     """Advisory locks that it takes at most: its topic, its group and groups of FIFO queues."""
+    bounded: frozenset[int] = frozenset()
+    """Ids of queues among those that it may go to: at least those that hold only so many."""
 
 
 class Written(NamedTuple):
@@ -108,6 +117,9 @@ class Outcome(NamedTuple):
     """The copies in queues; empty lists when nobody wanted to know."""
     sent: dict[int, datetime]
     """Standard queues that something was written to, and when the first of it was."""
+    elsewhere: list[Counter[int]]
+    """By queue id, how many copies of the message the queue got more than were meant for it: fewer
+    where it was full, and more where it got those as dead letters."""
 
 
 class Published(NamedTuple):
@@ -118,6 +130,8 @@ class Published(NamedTuple):
     """Queue ids that are gone: their copies were not written."""
     places: list[list[Place]]
     """The copies in queues, for who wanted to know; others may get them, too."""
+    elsewhere: list[Counter[int]]
+    """As in ``Outcome``."""
 
 
 class Publication(Entry[Published]):
@@ -188,7 +202,12 @@ class PublishLane:
         for entry in batch:
             end = start + len(entry.messages)
             entry.done(
-                Published(outcome.written[start:end], outcome.gone, outcome.places[start:end])
+                Published(
+                    outcome.written[start:end],
+                    outcome.gone,
+                    outcome.places[start:end],
+                    outcome.elsewhere[start:end],
+                )
             )
             start = end
         return left
@@ -213,13 +232,21 @@ async def write(
 
     ``now`` None: the clock of the database. ``clock_of`` is given when accounts have clocks of
     their own: a copy goes by the clock of its queue. The commit wakes nobody: that is the caller's
-    part, and so is ``StandardLanes.lower_marks`` for what ``sent`` tells.
+    part, and so is ``StandardLanes.lower_marks`` for what ``sent`` tells. Raises QueueFull for a
+    message that must fit and does not.
     """
+    bounded = frozenset[int]().union(*[message.bounded for message in new])
+    held = await Rooms.hold(connection, now, bounded) if bounded else None
     written, numbered_at = await _number(connection, now, new)
     copies = [
         message.copies(one.sequence) if not one.is_duplicate else Copies()
         for message, one in zip(new, written, strict=True)
     ]
+    elsewhere: list[Counter[int]] = [Counter() for _ in new]
+    if held is not None:
+        for one, changes in zip(copies, elsewhere, strict=True):
+            if one.bounded:
+                changes.update(await _find_room(connection, now, held, one))
     writing = _Writing(connection, wants_places=wants_places, count=len(new))
     for at, some in _by_clock(copies, now, clock_of):
         for kind in KINDS:
@@ -231,7 +258,27 @@ async def write(
     for part in chunked(kept, lambda row: len(row.body)):
         await outbox.insert(connection, now, part)
     await _archive(connection, numbered_at, copies)
-    return Outcome(written, frozenset(writing.gone), writing.places, writing.sent)
+    return Outcome(written, frozenset(writing.gone), writing.places, writing.sent, elsewhere)
+
+
+async def _find_room(
+    connection: Transaction, now: datetime | None, held: Rooms, copies: Copies
+) -> Counter[int]:
+    """Let copies for bounded queues go with the others, where there is room for them."""
+    rows: dict[QueueKind, list[Row]] = {}
+    changes: Counter[int] = Counter()
+    placed = await waiting.place(connection, now, held, copies.bounded)
+    for copy, found in zip(copies.bounded, placed, strict=True):
+        if found is not None:
+            rows.setdefault(found.queue.kind, []).append(found.row)
+        if found is not copy.wanted:
+            changes[copy.wanted.queue.queue_id] -= 1
+            if found is not None:
+                changes[found.queue.queue_id] += 1
+    copies.rows = {
+        kind: chain(copies.rows.get(kind, ()), rows.get(kind, ())) for kind in {*copies.rows, *rows}
+    }
+    return changes
 
 
 def _by_clock(

@@ -200,6 +200,11 @@ async def advance(
         await tx.execute(_SQL["settle"].text, now, subscription_id, page.is_past)
 
 
+async def pause(tx: Transaction, now: datetime | None, replay: Replay, seconds: float) -> None:
+    """Go on with it after so many seconds. The replay's row is held."""
+    await tx.execute(_SQL["pause"].text, now, replay.subscription_id, seconds)
+
+
 async def end(tx: Transaction, now: datetime | None, replay: Replay, reason: str) -> None:
     """Do no more: the replay has failed, unless it was complete and only looked for stragglers."""
     await tx.execute(_SQL["end"].text, now, replay.subscription_id, reason)

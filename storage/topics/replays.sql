@@ -115,6 +115,13 @@ SET last_sequence = $3, replayed_count = replayed_count + $4,
   due_at = coalesce($1::timestamptz, present())
 WHERE subscription_id = $2
 
+-- name: pause
+-- params: now, subscription_id, seconds
+-- The replay goes on after so many seconds: there is no room for what it sends.
+UPDATE replays
+SET due_at = coalesce($1::timestamptz, present()) + make_interval(secs => $3::float8)
+WHERE subscription_id = $2
+
 -- name: settle
 -- params: now, subscription_id, is_past
 -- The replay has gone as far as it may for now. It is over unless its end is still to come. Then it

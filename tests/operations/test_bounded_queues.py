@@ -13,8 +13,9 @@ from gateway.operations.queues.queues import CreateQueue
 from gateway.operations.queues.sending import Sending
 from gateway.operations.replies import answered
 from storage.errors import QueueDoesNotExist, QueueFull, QueueNameExists, Unavailable
-from storage.model import Handle, NewMessage, Queue, Received, SentMessage
+from storage.model import NewMessage, Queue, SentMessage
 from storage.queues.rooms import rooms
+from tests.operations.bounded import bounded, handle_of, messages, total
 from tests.operations.conftest import World
 from tests.waiting import until_async
 
@@ -27,16 +28,6 @@ _END_WAITING = (
 KINDS = ("jobs", "jobs.fifo")
 
 
-async def bounded(world: World, name: str, most: int) -> Queue:
-    request = CreateQueue(name, most_messages=most)
-    return (await queues.create_queue(world.engine, world.caller, request)).queue
-
-
-def messages(queue: Queue, *bodies: str) -> list[NewMessage]:
-    group = "g" if queue.kind.has_groups else None
-    return [NewMessage(body, group_id=group) for body in bodies]
-
-
 async def send(
     world: World, queue: Queue, *new: NewMessage, how: Sending | None = None
 ) -> list[SentMessage | QueueFull]:
@@ -45,12 +36,6 @@ async def send(
 
     sent: list[SentMessage | QueueFull] = await answered(start)
     return sent
-
-
-async def total(world: World, queue: Queue) -> int:
-    async with world.engine.database.transaction() as tx:
-        counts = await queue.kind.count(tx, world.clock.now(), queue.queue_id)
-    return counts.visible + counts.in_flight + counts.delayed
 
 
 @pytest.mark.parametrize("name", KINDS)
@@ -65,10 +50,6 @@ async def test_a_full_queue_refuses_until_something_is_deleted(world: World, nam
     await answered(finishing.finish, world.engine, queue, [handle_of(first)])
     assert len(await send(world, queue, *messages(queue, "d"))) == 1
     assert await total(world, queue) == 2
-
-
-def handle_of(one: Received) -> Handle:
-    return one.queue_id, one.group_id, one.sequence, one.receive_count
 
 
 @pytest.mark.parametrize("name", KINDS)

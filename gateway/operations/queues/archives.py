@@ -12,11 +12,12 @@ import orjson
 from gateway.operations.limits import LIMITS
 from gateway.operations.queues.live_queues import locked
 from gateway.operations.topics.envelope_signatures import signed
-from storage.errors import InvalidParameterValue, QueueDoesNotExist, ResourceNotFound
+from storage.errors import InvalidParameterValue, QueueDoesNotExist, QueueFull, ResourceNotFound
 from storage.model import Archived, Queue
 from storage.queues import archives, queues
 from storage.queues.archives import Found, Wanted
 from storage.queues.message_ids import LAST
+from storage.queues.rooms import rooms
 
 if TYPE_CHECKING:
     from gateway.operations.caller import Caller
@@ -155,8 +156,9 @@ async def replay(
 
     They keep body, attributes, sender and group; ids, sending time and deduplication ids are new.
     A call copies up to the limit, and fewer when they are larger than 8 MB or of more than 500
-    groups. Ids that the archive does not have are passed over. Raises InvalidParameterValue when
-    the queues are not of the same kind, QueueDoesNotExist when the target is gone.
+    groups, or when the target has room for fewer. Ids that the archive does not have are passed
+    over. Raises InvalidParameterValue when the queues are not of the same kind, QueueDoesNotExist
+    when the target is gone, QueueFull when it has no room at all.
     """
     orders = {target.kind.order, queue.kind.order}
     if len(orders) > 1:
@@ -166,20 +168,25 @@ async def replay(
             f"them is a {one} queue, the other is a {other} queue."
         )
     engine.check_room()
+    now = engine.clock.of(target.account_id).now()
     async with engine.database.transaction() as tx:
+        limit = request.limit
+        if target.most_messages is not None:
+            limit = min([limit, *(await rooms(tx, [target.queue_id], now)).values()])
+            if not limit:
+                raise QueueFull(target)
         if request.ids is not None:
             ids = [one for one in request.ids if 0 < one <= LAST]
             found = await archives.find_ids(
-                tx, queue.queue_id, ids, limit=request.limit, most_bytes=_REPLAYED_BYTES
+                tx, queue.queue_id, ids, limit=limit, most_bytes=_REPLAYED_BYTES
             )
         else:
             wanted = Wanted(min(request.after_id, LAST), _utc(request.since), _utc(request.until))
             found = await archives.find(
-                tx, queue.queue_id, wanted, limit=request.limit, most_bytes=_REPLAYED_BYTES
+                tx, queue.queue_id, wanted, limit=limit, most_bytes=_REPLAYED_BYTES
             )
         kept = await archives.read(tx, queue.queue_id, found.sequences)
         kept, found = _within_groups(kept, found)
-        now = engine.clock.of(target.account_id).now()
         sent = await archives.send_again(tx, now, target, kept) if kept else []
         if kept and not sent:
             engine.queues.forget(target.queue_id)

@@ -30,7 +30,8 @@ from gateway.operations.topics.preparing import Prepared, Publisher
 from gateway.operations.topics.publishing import PublishMessage
 from gateway.operations.turns import give_way
 from protocol.attribute_values import with_bytes
-from storage.errors import InvalidParameterValue, QueueDoesNotExist, Rejected
+from storage.errors import InvalidParameterValue, QueueDoesNotExist, QueueFull, Rejected
+from storage.queues.rooms import rooms
 from storage.schedules.schedule_fires import Dispatched, Failure, Fire, savepoint
 from storage.topics import publishing as stored
 from storage.topics.publishing import Message, Outcome
@@ -64,6 +65,11 @@ class Ready(NamedTuple):
     message: Message
     queue: Queue | None
     prepared: Prepared | None
+
+    @property
+    def may_be_full(self) -> bool:
+        """Whether it is for a queue that holds only so many messages."""
+        return self.queue is not None and self.queue.most_messages is not None
 
     @property
     def copy_count(self) -> int:
@@ -141,11 +147,56 @@ class Dispatcher:
         """
         for _ in range(TRIES):
             prepared = await self.prepare(groups)
-            written = await self.write(tx, now, prepared.ready)
+            written = await self._write_each(tx, now, prepared, groups)
             if written is not None:
-                return Dispatched(prepared.failures, functools.partial(self.committed, written))
+                return Dispatched(prepared.failures, functools.partial(self._committed, written))
         # Queues that come and go as fast as we look.
         raise QueueDoesNotExist
+
+    async def _write_each(
+        self,
+        tx: Transaction,
+        now: datetime | None,
+        prepared: PreparedGroups,
+        groups: Sequence[Sequence[Fire]],
+    ) -> list[Written] | None:
+        """Write what was prepared; a group that finds its queue full is a failure. None: a queue is
+        gone, and nothing was written."""
+        ready = prepared.ready
+        bounded = [one.message.bounded for some in ready for one in some if one.message.bounded]
+        if not bounded:
+            written = await self.write(tx, now, ready)
+            return None if written is None else [written]
+        # All at once and in their order, before anything else is locked.
+        await rooms(tx, frozenset[int]().union(*bounded), now)
+        done: list[Written] = []
+        try:
+            async with savepoint(tx):
+                for places in _parts(ready):
+                    done += await self._write_part(tx, now, prepared, groups, places)
+        except _Gone:
+            return None
+        return done
+
+    async def _write_part(
+        self,
+        tx: Transaction,
+        now: datetime | None,
+        prepared: PreparedGroups,
+        groups: Sequence[Sequence[Fire]],
+        places: list[int],
+    ) -> list[Written]:
+        """Write the groups at these places; none when a queue is full: then it is one group."""
+        try:
+            written = await self.write(tx, now, [prepared.ready[place] for place in places])
+        except QueueFull as refusal:
+            [place] = places
+            kind = groups[place][0].target["kind"]
+            prepared.failures[place] = Failure(*self._words(refusal, kind))
+            return []
+        if written is None:
+            raise _Gone
+        return [written]
 
     async def write(
         self,
@@ -180,6 +231,10 @@ class Dispatcher:
         engine = self._engine
         return engine.clock.of(engine.queues.account_of(queue_id) or "").now
 
+    def _committed(self, written: list[Written]) -> None:
+        for one in written:
+            self.committed(one)
+
     def committed(self, written: Written) -> None:
         """Wake who waits for the messages, here and elsewhere, and count them."""
         engine = self._engine
@@ -187,15 +242,18 @@ class Dispatcher:
             engine.standard.lower_marks((queue_id,), sent_at)
         counts: dict[int, tuple[Queue, int]] = {}
         ready = [one for some in written.ready for one in some]
-        for one, outcome in zip(ready, written.outcome.written, strict=True):
+        outcomes = zip(written.outcome.written, written.outcome.elsewhere, strict=True)
+        for one, (outcome, elsewhere) in zip(ready, outcomes, strict=True):
             if one.prepared is not None:
-                one.prepared.committed(frozenset(), is_duplicate=outcome.is_duplicate)
+                one.prepared.committed(elsewhere, is_duplicate=outcome.is_duplicate)
             elif one.queue is not None:
-                _, count = counts.get(one.queue.queue_id, (one.queue, 0))
-                counts[one.queue.queue_id] = (one.queue, count + 1)
+                queue_id = one.queue.queue_id
+                _, count = counts.get(queue_id, (one.queue, 0))
+                counts[queue_id] = (one.queue, count + 1 + elsewhere[queue_id])
         for queue, count in counts.values():
-            engine.wakeups.arrived(queue.queue_id, count)
-            engine.series.copied(queue, count)
+            if count:
+                engine.wakeups.arrived(queue.queue_id, count)
+                engine.series.copied(queue, count)
 
     async def prepare(self, groups: Sequence[Sequence[Fire]]) -> PreparedGroups:
         """Look up what is needed and make the messages, without writing anything."""
@@ -287,6 +345,12 @@ class Dispatcher:
         if target.get("is_event"):
             return await self._engine.topics.event_audience(*place)
         return await self._engine.topics.find(*place)
+
+
+def _parts(ready: list[list[Ready]]) -> list[list[int]]:
+    """The places of groups to be written together: those for a queue that may be full are alone."""
+    apart = [place for place, some in enumerate(ready) if any(one.may_be_full for one in some)]
+    return [[place for place in range(len(ready)) if place not in apart], *([one] for one in apart)]
 
 
 def _name_of(queue: Queue) -> QueueName:

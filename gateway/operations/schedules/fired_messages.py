@@ -14,6 +14,7 @@ from protocol.attribute_values import counted_bytes, with_bytes
 from protocol.digests import md5_of_bytes
 from storage.model import NewMessage, NewOutboxMessage
 from storage.queues.rows import row_of
+from storage.queues.waiting import Addressed, Copy
 from storage.topics.publishing import Copies, Message
 
 if TYPE_CHECKING:
@@ -124,6 +125,10 @@ def message_for(engine: Engine, fire: Fire, queue: Queue) -> Message:
     message_id = new_id()
     instant = engine.clock.of(queue.account_id).instant
     row = row_of(queue, new, message_id, fire.account_id, instant)
+    if queue.most_messages is not None:
+        copy = Copy(Addressed(queue, row), must_fit=not target.get("may_wait"))
+        ids = frozenset((queue.queue_id,))
+        return Message(message_id, None, lambda _: Copies(bounded=[copy]), _LOCKS, ids)
     copies = Copies({queue.kind: [row]})
     return Message(message_id, None, lambda _: copies, _LOCKS if queue.kind.has_groups else 0)
 

@@ -20,6 +20,7 @@ from protocol.envelopes import Notification, Published, Signing
 from storage.model import UNSIGNED, NewDelivery, NewMessage, NewOutboxMessage, Queue, Topic
 from storage.queues.kinds import KINDS, QueueKind
 from storage.queues.rows import Row, row_of
+from storage.queues.waiting import Addressed, Copy
 from storage.topics.publishing import Archived, Copies
 
 if TYPE_CHECKING:
@@ -294,6 +295,7 @@ def copies(origin: Origin, chosen: Chosen, queues: Queues, sequence: int | None 
     others = [target for target in chosen.targets if target.queue is None]
     return Copies(
         rows={kind: _rows(maker, chosen, queues, kind) for kind in KINDS},
+        bounded=[*_bounded(maker, chosen, queues)],
         deliveries=(maker.delivery(target) for target in others if target.protocol in WEB),
         outbox=(maker.outbox(target) for target in others if target.protocol not in WEB),
     )
@@ -301,8 +303,22 @@ def copies(origin: Origin, chosen: Chosen, queues: Queues, sequence: int | None 
 
 def _rows(maker: CopyMaker, chosen: Chosen, queues: Queues, kind: QueueKind) -> Iterator[Row]:
     for target, queue in _in_queues(chosen, queues):
-        if queue.kind is kind:
+        if queue.kind is kind and queue.most_messages is None:
             yield maker.row(target, queue)
+
+
+def _bounded(maker: CopyMaker, chosen: Chosen, queues: Queues) -> Iterator[Copy]:
+    """Copies for queues that may be full: then they go to the subscription's dead-letter queue."""
+    for target, queue in _in_queues(chosen, queues):
+        if queue.most_messages is None:
+            continue
+        otherwise = None if target.dead_letter is None else queues.get(target.dead_letter)
+        yield Copy(
+            Addressed(queue, maker.row(target, queue)),
+            None
+            if otherwise is None or otherwise is queue
+            else Addressed(otherwise, maker.row(target, otherwise)),
+        )
 
 
 def _in_queues(chosen: Chosen, queues: Queues) -> Iterator[tuple[Target, Queue]]:

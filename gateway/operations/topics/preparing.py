@@ -3,6 +3,7 @@ afterwards: shared by publishing and by whatever publishes within a transaction 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -45,11 +46,12 @@ class Prepared(NamedTuple):
     queues: Queues
     message: Message
 
-    def committed(self, gone: frozenset[int], *, is_duplicate: bool = False) -> None:
-        """It was written and committed, but for its copies in queues that were ``gone``: wake who
-        waits for it. Of a duplicate nothing was written."""
+    def committed(self, elsewhere: Counter[int], *, is_duplicate: bool = False) -> None:
+        """It was written and committed: wake who waits for it. Of a duplicate nothing was written.
+        ``elsewhere`` as in ``storage.topics.publishing.Outcome``."""
         if not is_duplicate:
-            delivered(self.engine, self.topic, gone, [self.chosen], self.queues)
+            gone = frozenset[int]()
+            delivered(self.engine, self.topic, gone, [self.chosen], self.queues, elsewhere)
 
 
 def origin_of(engine: Engine, publisher: Publisher, audience: Audience) -> Origin | None:
@@ -94,6 +96,12 @@ async def look_up(
         checked.append(Chosen(outgoing, left, failures))
     failed = [target for one in checked for target in one.failures]
     buried = {target.dead_letter for target in failed if target.dead_letter}
+    buried |= {
+        target.dead_letter
+        for one in checked
+        for target in one.targets
+        if target.dead_letter and may_be_full(queues, target)
+    }
     queues |= await engine.queues.find_many(buried)
     if failed:
         kept = len([t for t in failed if t.dead_letter and queues.get(t.dead_letter)])
@@ -122,13 +130,28 @@ def message_for(
         scope = outgoing.group_id if topic.deduplication_per_group else None
         key = dedup_key(scope, outgoing.deduplication_id)
         numbering = Numbering(topic.topic_id, outgoing.group_id, key)
-    return Message(outgoing.message_id, numbering, make, 2 + len(one.targets))
+    bounded = frozenset(
+        queue.queue_id for queue in queues.values() if queue is not None and queue.most_messages
+    )
+    return Message(outgoing.message_id, numbering, make, 2 + len(one.targets), bounded)
+
+
+def may_be_full(queues: Queues, target: Target) -> bool:
+    """Whether the target is a queue that holds only so many messages."""
+    queue = None if target.queue is None else queues[target.queue]
+    return queue is not None and queue.most_messages is not None
 
 
 def delivered(
-    engine: Engine, topic: Topic, gone: frozenset[int], chosen: list[Chosen], queues: Queues
+    engine: Engine,
+    topic: Topic,
+    gone: frozenset[int],
+    chosen: list[Chosen],
+    queues: Queues,
+    changes: Counter[int],
 ) -> None:
-    """Copies were committed: wake receivers and those who deliver, and count."""
+    """Copies were committed: wake receivers and those who deliver, and count. ``changes``: how
+    many more than were meant for it a queue got."""
     series = engine.series.topics.of(topic)
     elsewhere = [t.protocol for one in chosen for t in one.targets if t.queue is None]
     web_hooks = sum([protocol in ("http", "https") for protocol in elsewhere])
@@ -136,13 +159,14 @@ def delivered(
         engine.wakeups.deliveries_written()
     series.web_hook_copies += web_hooks
     series.outbox_copies += len(elsewhere) - web_hooks
-    for name, count in _copies_by_queue(chosen).items():
-        queue = queues[name]
+    counts = _copies_by_queue(chosen)
+    for name, queue in queues.items():
         if queue is None:
             continue
+        count = counts.get(name, 0) + changes[queue.queue_id]
         if queue.queue_id in gone:
             engine.queues.forget(queue.queue_id)
-        else:
+        elif count > 0:
             engine.wakeups.arrived(queue.queue_id, count)
             engine.series.copied(queue, count)
             series.queue_copies += count

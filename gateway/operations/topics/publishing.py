@@ -9,6 +9,7 @@ does so in one.
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -281,6 +282,7 @@ class _Publishing:
                     lanes = self._engine.prioritised
                 if (
                     queue is None
+                    or queue.most_messages is not None
                     or most > queue.maximum_message_size_bytes
                     or (target.has_few_attributes and outgoing.has_many_attributes)
                     or (clocks and clocks.get(queue.account_id) is not own_clock)
@@ -323,7 +325,7 @@ class _Publishing:
 
     def _known_queues(self, chosen: list[Chosen]) -> Queues | None:
         """The queues of these targets from the cache, unless one is not there, or may not be able
-        to take its copy."""
+        to take its copy, which then goes to another."""
         cached = self._engine.queues.cached
         queues: Queues = {}
         for outgoing, targets, _ in chosen:
@@ -339,6 +341,7 @@ class _Publishing:
                     queue is None
                     or most > queue.maximum_message_size_bytes
                     or (target.has_few_attributes and outgoing.has_many_attributes)
+                    or (queue.most_messages is not None and target.dead_letter is not None)
                 ):
                     return None
         return queues
@@ -371,7 +374,7 @@ class _Publishing:
 
     def written(self, published: WrittenOut, chosen: list[Chosen], queues: Queues) -> None:
         """The publish lane is done with these messages."""
-        outcomes, gone, everywhere = published
+        outcomes, gone, everywhere, elsewhere = published
         fresh = chosen
         if not self._outcomes:
             self._outcomes = outcomes
@@ -383,7 +386,10 @@ class _Publishing:
         if self.wants_places:
             for places in everywhere:
                 self._places += named(places, queues)
-        delivered(self._engine, self._audience.topic, gone, fresh, queues)
+        changes = Counter[int]()
+        for one in elsewhere:
+            changes.update(one)
+        delivered(self._engine, self._audience.topic, gone, fresh, queues, changes)
         if gone:
             names = {name for name, queue in queues.items() if queue and queue.queue_id in gone}
             self._look_again(names, fresh)

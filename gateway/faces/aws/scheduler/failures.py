@@ -7,6 +7,7 @@ from storage.errors import (
     InvalidMessageContents,
     InvalidParameterValue,
     QueueDoesNotExist,
+    QueueFull,
     Rejected,
 )
 
@@ -21,6 +22,6 @@ def words(refusal: Rejected, kind: str) -> tuple[str, str]:
     text = text_of(refusal, is_query=False, service=service)
     if isinstance(refusal, InvalidParameterValue):
         return aws_error(service, refusal).query_code, text
-    if isinstance(refusal, QueueDoesNotExist):
+    if isinstance(refusal, QueueDoesNotExist | QueueFull):
         return aws_error("sqs", refusal).query_code, text
     return type(refusal).__name__, text

@@ -1,0 +1,45 @@
+"""Sends what waits for room in queues that hold only so many messages."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+from scheduler.sweeps import Job, Sweep
+from storage.queues import queues, waiting
+
+_QUEUES_PER_LOOK = 200
+_SENT_AT_ONCE = 200
+"""Each may take the lock of its group, and those live in shared memory."""
+
+
+def send_waiting(on_moved: Callable[[int, int], None]) -> Sweep:
+    """Looks twice a second. ``on_moved(queue_id, count)`` is called after the commit of messages
+    that got into their queue."""
+    return Sweep("send waiting messages", partial(_send_waiting, on_moved), 0.5, 2_000, "queues")
+
+
+async def _send_waiting(on_moved: Callable[[int, int], None], job: Job, rows: int) -> int:
+    handled = 0
+    after: int | None = 0
+    while after is not None and handled < rows:
+        async with job.transaction() as tx:
+            found = await waiting.find(
+                tx, job.now(), after_queue_id=after, limit=_QUEUES_PER_LOOK, whose=job.whose()
+            )
+        for queue_id in found.due:
+            handled += await _send_some(on_moved, job, queue_id)
+        after = found.last_queue_id
+    return handled
+
+
+async def _send_some(on_moved: Callable[[int, int], None], job: Job, queue_id: int) -> int:
+    """Some of those that wait for one queue; how many went."""
+    async with job.transaction() as tx:
+        queue = await queues.find_by_id(tx, queue_id)
+        if queue is None:
+            return await waiting.drop(tx, queue_id, _SENT_AT_ONCE)
+        done = await waiting.send(tx, job.now(), queue, _SENT_AT_ONCE)
+    if done.sent:
+        on_moved(queue_id, done.sent)
+    return done.sent + done.dropped

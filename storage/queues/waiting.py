@@ -1,0 +1,165 @@
+"""Messages that wait for room in queues that hold only so many.
+
+Who sends is refused by a full queue. What nobody can send again goes elsewhere or waits: copies of
+topics, and dead letters of web hooks and schedules. Those that wait go in before whoever comes
+later, in their order; a message waits for as long as its queue keeps any.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, NamedTuple
+
+from storage.clocks.whose import EVERYBODYS, Whose
+from storage.errors import QueueFull
+from storage.model import Queue
+from storage.planning import probe_by_key
+from storage.queries import load
+from storage.queues.rooms import Rooms
+from storage.queues.rows import Row
+
+if TYPE_CHECKING:
+    from storage.database import Transaction
+
+_SQL = load("queues/waiting")
+_MOST_BYTES = 4 << 20
+_DIGEST = 7
+
+
+class Addressed(NamedTuple):
+    """A message for a queue, as the queue's row of it."""
+
+    queue: Queue
+    row: Row
+
+
+class Copy(NamedTuple):
+    """A message for a queue that may be full."""
+
+    wanted: Addressed
+    otherwise: Addressed | None = None
+    """Where it goes when there is no room."""
+    must_fit: bool = False
+    """Refuse it when there is no room, with QueueFull."""
+
+
+async def place(
+    tx: Transaction, now: datetime | None, held: Rooms, copies: Sequence[Copy]
+) -> list[Addressed | None]:
+    """Where each of these is to be sent, in order; None: it waits. ``held``: of all their queues.
+
+    Nothing overtakes what waits for a queue with groups.
+    """
+    placed: list[Addressed | None] = []
+    waiting: list[Addressed] = []
+    for copy in copies:
+        found = next((one for one in copy[:2] if one is not None and held.take(one.queue)), None)
+        placed.append(found)
+        if found is None:
+            if copy.must_fit:
+                raise QueueFull(copy.wanted.queue)
+            held.wait(copy.wanted.queue)
+            waiting.append(copy.wanted)
+    if waiting:
+        ids = [one.queue.queue_id for one in waiting]
+        await tx.execute(_SQL["insert"].text, now, ids, [_stored(one.row) for one in waiting])
+    return placed
+
+
+class Arrived(NamedTuple):
+    """What came of messages that were sent, or wait."""
+
+    counts: Counter[int]
+    """By queue id, how many it got."""
+    gone: frozenset[int]
+    """Queues that do not exist: nothing was written for them."""
+
+
+async def send_or_wait(
+    tx: Transaction, now: datetime | None, messages: Sequence[Addressed]
+) -> Arrived:
+    """Send messages in order; those whose queue is full wait."""
+    bounded = {one.queue.queue_id for one in messages if one.queue.most_messages is not None}
+    placed: Sequence[Addressed | None] = messages
+    if bounded:
+        held = await Rooms.hold(tx, now, bounded)
+        placed = await place(tx, now, held, [Copy(one) for one in messages])
+    found = [one for one in placed if one is not None]
+    gone: frozenset[int] = frozenset()
+    for kind in {one.queue.kind for one in found}:
+        rows = [one.row for one in found if one.queue.kind is kind]
+        gone |= (await kind.send(tx, now, rows)).gone
+    ids = [one.queue.queue_id for one in found]
+    return Arrived(Counter([one for one in ids if one not in gone]), gone)
+
+
+class Found(NamedTuple):
+    """Queues for which something waits."""
+
+    due: list[int]
+    """Those with something to do."""
+    last_queue_id: int | None
+    """Behind it there may be more; None: there are not."""
+
+
+async def find(
+    tx: Transaction,
+    now: datetime | None,
+    *,
+    after_queue_id: int,
+    limit: int,
+    whose: Whose = EVERYBODYS,
+) -> Found:
+    """The next queues behind that one."""
+    await probe_by_key(tx)
+    rows = await tx.fetch(_SQL["find"].text, now, after_queue_id, limit, *whose)
+    last = rows[-1]["queue_id"] if len(rows) == limit else None
+    return Found([row["queue_id"] for row in rows if row["is_due"]], last)
+
+
+class Sent(NamedTuple):
+    """What came of messages that waited."""
+
+    sent: int
+    dropped: int
+    """Those that nobody can get any more."""
+
+
+async def send(tx: Transaction, now: datetime | None, queue: Queue, limit: int) -> Sent:
+    """Send up to ``limit`` messages that wait for the queue, as far as there is room."""
+    held = await Rooms.hold(tx, now, [queue.queue_id])
+    await probe_by_key(tx)
+    dropped: int = await tx.fetchval(
+        _SQL["drop_outdated"].text, now, queue.queue_id, queue.retention_seconds, limit
+    )
+    room = min(held.empty_places(queue), limit)
+    if room <= 0:
+        return Sent(0, dropped)
+    taken = await tx.fetch(_SQL["take"].text, queue.queue_id, room, _MOST_BYTES)
+    rows = [_row(one["message"]) for one in taken]
+    if rows:
+        await queue.kind.send(tx, now, rows)
+    return Sent(len(rows), dropped)
+
+
+async def drop(tx: Transaction, queue_id: int, limit: int) -> int:
+    """Remove up to ``limit`` messages that wait for a queue that is gone; how many went."""
+    await probe_by_key(tx)
+    gone: int = await tx.fetchval(_SQL["drop"].text, queue_id, limit)
+    return gone
+
+
+def _row(message: str) -> Row:
+    values = json.loads(message)
+    digest = values[_DIGEST]
+    values[_DIGEST] = None if digest is None else bytes.fromhex(digest)
+    row: Row = tuple(values)
+    return row
+
+
+def _stored(row: Row) -> str:
+    values = [value.hex() if isinstance(value, bytes) else value for value in row]
+    return json.dumps(values, ensure_ascii=False)
