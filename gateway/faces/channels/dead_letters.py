@@ -66,7 +66,7 @@ class ToRequeue(Struct, forbid_unknown_fields=True):
 
     channel: ChannelName
     ids: Annotated[
-        Annotated[list[MessageId], Meta(min_length=1, max_length=LIMITS.deleted_messages)]
+        Annotated[list[MessageId], Meta(min_length=1, max_length=LIMITS.received_messages)]
         | Literal["all"],
         Meta(description='Of dead letters; or "all" that came from this channel.'),
     ]
@@ -158,8 +158,10 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         "/v1/dead-letter/requeue",
         "requeueDeadLetters",
         "Publish dead letters again",
-        "They go back to where they were published, as new messages that nobody has got. What "
-        f"somebody has at the moment stays. One request for all moves about {MOST_REQUEUED}.",
+        "They go back to where they were published, as if nobody had ever got them. Those that "
+        "you name keep their ids, and go whoever has them at the moment. All that came from the "
+        f"channel go as new messages, about {MOST_REQUEUED} with one request, and what somebody "
+        "has stays.",
         _TAG,
         _requeue,
         (Answered(200, RequeuedShown, "How many were.", {"requeued": 2, "has_more": False}),),

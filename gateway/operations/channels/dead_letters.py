@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING
 from gateway.operations.access import SEND, check_right
 from gateway.operations.queues.browsing import Browse, BrowsedPage, browse
 from gateway.operations.queues.dead_letters import dead_letter_queue
-from gateway.operations.queues.requeueing import Requeued, requeue, requeue_all
+from gateway.operations.queues.moves import requeue
+from gateway.operations.queues.requeueing import Requeued, requeue_all
+from storage.errors import QueueFull
 
 if TYPE_CHECKING:
     from gateway.operations.caller import Caller
@@ -35,15 +37,24 @@ async def list_dead_letters(
 async def requeue_dead_letters(
     engine: Engine, caller: Caller, right: str, channel: Queue, numbers: Sequence[int] | None
 ) -> Requeued:
-    """Put dead letters back into the channel that they came from, these or, with None, all that
-    came from this one. Raises AccessDenied, and what ``requeue`` raises."""
+    """Put dead letters back into the channels that they came from: these, which keep their numbers,
+    or, with None, all that came from this one, as new messages. Raises AccessDenied, and what
+    ``requeue`` raises when it does of the first."""
     check_right(engine, caller, SEND, channel.arn)
     target = await _target(engine, caller, right, channel)
     if target is None:
         return Requeued(0, False)
     if numbers is None:
         return await requeue_all(engine, caller, target, channel, most=MOST_REQUEUED)
-    return Requeued(await requeue(engine, caller, target, channel, numbers), False)
+    count = 0
+    for number in dict.fromkeys(numbers):
+        try:
+            count += await requeue(engine, caller, target, number) is not None
+        except QueueFull:
+            if count == 0:
+                raise
+            return Requeued(count, True)
+    return Requeued(count, False)
 
 
 async def _target(engine: Engine, caller: Caller, right: str, channel: Queue) -> Queue | None:

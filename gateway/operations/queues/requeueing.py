@@ -1,7 +1,7 @@
-"""Dead letters back to the queues that they came from, chosen ones or all.
+"""All dead letters back to the queue that they came from, while somebody waits.
 
 A move task does the same of a whole queue, over as many hours as it takes; this answers when it is
-done, and so does not take more than a request can.
+done, and so does not take more than a request can. ``moves.requeue`` is for one message.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
 
 from gateway.operations.queues.browsing import Browse, browse
-from storage.errors import QueueFull, UnsupportedOperation
+from storage.errors import QueueFull
 from storage.queues import queues
 from storage.queues.message_ids import LAST
 from storage.queues.moves import ClaimedTask
@@ -36,29 +36,12 @@ class Requeued(NamedTuple):
     has_more: bool
 
 
-async def requeue(
-    engine: Engine, caller: Caller, dead_letters: Queue, home: Queue, numbers: Sequence[int]
-) -> int:
-    """Move these messages of a standard dead-letter queue back to the queue that they came from,
-    as new ones that nobody has received; how many moved. What somebody has, what is gone, and what
-    came from elsewhere stays.
-
-    Raises QueueFull when there is no room for any, and UnsupportedOperation for a queue whose
-    messages are in order.
-    """
-    if dead_letters.kind.has_groups:
-        raise UnsupportedOperation(
-            "Messages that are in order are requeued in their order: requeue all of them."
-        )
-    wanted = sorted(set(numbers))
-    return await _move(engine, dead_letters, home, [(one - 1, one) for one in wanted])
-
-
 async def requeue_all(
     engine: Engine, caller: Caller, dead_letters: Queue, home: Queue, *, most: int
 ) -> Requeued:
-    """Move all that came from that queue back, up to about ``most``; as ``requeue``. Of a queue
-    whose messages are in order all that is there goes where it came from."""
+    """Move all that came from that queue back, up to about ``most``, as new messages that nobody
+    has received; what somebody has at the moment stays. Of a queue whose messages are in order all
+    that is there goes where it came from. Raises QueueFull when there is no room for any."""
     count = 0
     after: str | None = None
     while True:

@@ -59,6 +59,7 @@ def test_chosen_ones_are_requeued(channels: Channels) -> None:
     assert [one["payload"] for one in _letters(channels)] == [0, 2]
     again = channels.poll("jobs")
     assert [(one["payload"], one["deliveries"]) for one in again] == [(1, 1), (3, 1)]
+    assert [one["id"] for one in again] == [ids[1], ids[3]]
 
 
 def test_all_are_requeued_and_only_this_channels(channels: Channels, sqs_beside: Sqs) -> None:
@@ -87,7 +88,8 @@ def test_there_is_only_so_much_room(channels: Channels) -> None:
     channels.nack(*channels.poll("jobs"), channel="jobs")
     assert channels.poll("jobs") == []
     channels.publish("jobs", 3)
-    assert _requeue(channels, "all")["requeued"] == 1
+    ids = [one["id"] for one in _letters(channels)]
+    assert _requeue(channels, ids) == {"requeued": 1, "has_more": True}
     body = {"channel": "jobs", "ids": "all"}
     assert "full" in channels.refusal("POST", "/v1/dead-letter/requeue", body, status=429)
     assert len(_letters(channels)) == 1
@@ -125,7 +127,7 @@ def test_what_cannot_be_looked_at(channels: Channels, query: str, status: int) -
     channels.refusal("GET", f"/v1/dead-letter?{query}", status=status)
 
 
-@pytest.mark.parametrize("ids", ["some", [], [0], [-1], [1 << 63], ["1"], None, [1] * 501])
+@pytest.mark.parametrize("ids", ["some", [], [0], [-1], [1 << 63], ["1"], None, [1] * 101])
 def test_what_cannot_be_requeued(channels: Channels, ids: Any) -> None:
     channels.publish("jobs")
     channels.refusal("POST", "/v1/dead-letter/requeue", {"channel": "jobs", "ids": ids})
