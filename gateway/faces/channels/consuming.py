@@ -10,7 +10,7 @@ from msgspec import Meta, Raw, Struct
 from gateway.faces.channels.words import ChannelName, Window, channel_of, existing_channel_of
 from gateway.faces.json.counting import SHORT
 from gateway.faces.json.endpoints import Answer, Answered, Call, Endpoint
-from gateway.faces.json.message_members import JsonMessage, MessageId
+from gateway.faces.json.message_members import JsonMessage, MessageId, Priority
 from gateway.operations.channels.acknowledging import acknowledge, give_back, token_of
 from gateway.operations.limits import LIMITS
 from gateway.operations.queues.json_messages import headers_of, message_of
@@ -51,8 +51,16 @@ class PolledMessage(Struct):
     message_id: Annotated[str, Meta(description="As SQS calls it.")]
     payload: JsonMessage
     headers: Annotated[Raw, Meta(description="An object.", extra_json_schema={"type": "object"})]
+    priority: Priority
     deliveries: Annotated[int, Meta(ge=1, description="How many times it was handed out.")]
     published_at: datetime
+    expires_at: Annotated[
+        datetime | None,
+        Meta(
+            description="From then on nobody gets it. Null: it has no `ttl`, or comes in order, "
+            "where it is not told."
+        ),
+    ]
     ack_by: Annotated[datetime, Meta(description="When somebody else may get it.")]
     ack: Annotated[str, Meta(description="Of this delivery: give it back to acknowledge.")]
 
@@ -114,7 +122,7 @@ async def _poll(call: Call) -> Answer:
     present = call.engine.clock.of(channel.account_id).instant()
     shown = []
     size = 0
-    for one in received:
+    for one in _urgent_first(received):
         token = token_of(call.engine, channel, one)
         shown.append(polled(one, (one.leased_at or present) + window, token))
         size += len(one.body)
@@ -125,6 +133,12 @@ async def _poll(call: Call) -> Answer:
     return Answer(200, Polled(shown))
 
 
+def _urgent_first(received: list[Received]) -> list[Received]:
+    """Ten at a time come in their order; what was published between two of these may be more
+    urgent than the first ten."""
+    return sorted(received, key=lambda one: -(one.priority or 0))
+
+
 def polled(message: Received, ack_by: datetime, token: str) -> PolledMessage:
     """A message as its receiver sees it."""
     return PolledMessage(
@@ -132,11 +146,17 @@ def polled(message: Received, ack_by: datetime, token: str) -> PolledMessage:
         str(message.message_id),
         Raw(message_of(message.body)),
         Raw(headers_of(message.attributes)),
+        message.priority or 0,
         message.receive_count,
-        datetime.fromtimestamp(message.sent_at_ms / 1000, UTC),
+        _instant(message.sent_at_ms),
+        None if message.expires_at_ms is None else _instant(message.expires_at_ms),
         ack_by,
         token,
     )
+
+
+def _instant(milliseconds: int) -> datetime:
+    return datetime.fromtimestamp(milliseconds / 1000, UTC)
 
 
 async def _acknowledge(call: Call) -> Answer:
@@ -172,8 +192,10 @@ _POLLED = {
     "message_id": "0f1a2b3c-5d6e-4f70-8a9b-0c1d2e3f4a5b",
     "payload": {"disk": "full", "host": "db-1"},
     "headers": {},
+    "priority": 10,
     "deliveries": 1,
     "published_at": "2030-01-31T09:00:00Z",
+    "expires_at": "2030-01-31T09:05:00Z",
     "ack_by": "2030-01-31T09:00:30Z",
     "ack": _ACK,
 }

@@ -9,7 +9,7 @@ from msgspec import Meta, Raw, Struct
 
 from gateway.faces.channels.words import ChannelName, existing_channel_of
 from gateway.faces.json.endpoints import PAGED, Answer, Answered, Call, Endpoint, next_page
-from gateway.faces.json.message_members import JsonMessage, MessageId
+from gateway.faces.json.message_members import JsonMessage, MessageId, Priority
 from gateway.operations.channels.dead_letters import (
     MOST_REQUEUED,
     list_dead_letters,
@@ -50,6 +50,7 @@ class DeadLetter(Struct):
     ]
     payload: JsonMessage
     headers: Annotated[Raw, Meta(description="An object.", extra_json_schema={"type": "object"})]
+    priority: Priority
     deliveries: Annotated[int, Meta(ge=0, description="How many times it was handed out.")]
     published_at: datetime
 
@@ -87,6 +88,7 @@ def _shown(message: Browsed) -> DeadLetter:
         None if arn is None else arns.parse_queue(arn).resource,
         Raw(message_of(message.body)),
         Raw(headers_of(message.attributes)),
+        message.priority or 0,
         message.receive_count,
         datetime.fromtimestamp(message.sent_at_ms / 1000, UTC),
     )
@@ -125,6 +127,7 @@ _LETTER = {
     "channel": "alerts",
     "payload": {"disk": "full", "host": "db-1"},
     "headers": {},
+    "priority": 10,
     "deliveries": 5,
     "published_at": "2030-01-31T09:00:00Z",
 }

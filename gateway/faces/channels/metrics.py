@@ -9,6 +9,7 @@ from msgspec import Meta, Struct
 
 from gateway.faces.channels.words import ChannelName, existing_channel_of
 from gateway.faces.json.endpoints import PAGED, Answer, Answered, Call, Endpoint, next_page
+from gateway.faces.json.message_members import Priority
 from gateway.operations.access import check_right, own_arn
 from gateway.operations.channels.numbers import COUNTED, ChannelNumbers, numbers
 from gateway.operations.queues import queues
@@ -38,7 +39,7 @@ class MetricsQuery(Struct, forbid_unknown_fields=True):
 class OfPriority(Struct):
     """What waits with one priority."""
 
-    priority: Annotated[int, Meta(ge=0, le=10)]
+    priority: Priority
     depth: Annotated[int, Meta(ge=0, description=f"Counted up to {COUNTED}.")]
     oldest_age_seconds: Annotated[
         int, Meta(ge=0, description="How long the one that comes next has waited.")

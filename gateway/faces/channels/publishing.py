@@ -9,7 +9,7 @@ from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 from gateway.faces.channels.refusals import status_of, text_of
 from gateway.faces.channels.words import ChannelName
 from gateway.faces.json.endpoints import Answer, Answered, Call, Endpoint
-from gateway.faces.json.message_members import Delay, FifoId, Headers, MessageId
+from gateway.faces.json.message_members import Delay, FifoId, Headers, MessageId, Priority, Ttl
 from gateway.operations.access import SEND
 from gateway.operations.channels.publishing import (
     Outcome,
@@ -28,18 +28,6 @@ Payload = Annotated[
     Meta(
         description="Any JSON value. Receivers over SQS get its text, as you wrote it; what they "
         "send comes here as it is if it is JSON, else as a string."
-    ),
-]
-Priority = Annotated[
-    int, Meta(ge=0, le=10, description="10 is the most urgent and comes first, 0 the least.")
-]
-Ttl = Annotated[
-    int,
-    Meta(
-        ge=1,
-        le=1_209_600,
-        description="Seconds after which nobody gets it any more. Absent or null: as long as the "
-        "channel keeps messages, normally four days.",
     ),
 ]
 

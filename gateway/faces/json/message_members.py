@@ -55,3 +55,18 @@ Timeout = Annotated[
         description="Seconds for which others do not see what you receive.",
     ),
 ]
+Priority = Annotated[
+    int,
+    Meta(
+        ge=0, le=LIMITS.priority, description="10 is the most urgent and comes first, 0 the least."
+    ),
+]
+Ttl = Annotated[
+    int,
+    Meta(
+        ge=1,
+        le=LIMITS.ttl_seconds,
+        description="Seconds after which nobody gets it any more. Absent or null: as long as the "
+        "queue keeps messages, normally four days.",
+    ),
+]

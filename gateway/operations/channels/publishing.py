@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from gateway.operations.access import SEND
 from gateway.operations.channels.channels import find_channel
 from gateway.operations.queues.json_messages import attributes_of, body_of
+from gateway.operations.queues.priorities import queue_for
 from gateway.operations.queues.sending import Sending, checked, send
 from gateway.operations.replies import answered
 from gateway.operations.turns import give_way
@@ -50,9 +51,10 @@ Outcome = Published | Rejected | Unavailable
 
 
 class _Part:
-    """What goes to one channel."""
+    """What goes to one channel, as it is when these messages are in it."""
 
-    def __init__(self) -> None:
+    def __init__(self, channel: Queue) -> None:
+        self.channel = channel
         self.places: list[int] = []
         self.messages: list[NewMessage] = []
         self.size_bytes = 0
@@ -62,9 +64,9 @@ async def publish_one(engine: Engine, caller: Caller, publication: Publication) 
     """Publish a message. Raises what is wrong with it."""
     await engine.rates.take(caller, 1)
     channel = await find_channel(engine, caller, SEND, publication.channel)
-    part = _Part()
-    _add(engine, part, 0, channel, publication)
-    [(_, outcome)] = await _send(engine, caller, channel, part)
+    part = _Part(channel)
+    _add(engine, part, 0, publication)
+    [(_, outcome)] = await _send(engine, caller, part)
     if isinstance(outcome, Published):
         return outcome
     raise outcome
@@ -81,27 +83,23 @@ async def publish(
     """
     await engine.rates.take(caller, len(publications))
     names = dict.fromkeys([one.channel for one in publications])
-    channels = {name: await find_channel(engine, caller, SEND, name) for name in names}
+    parts = {name: _Part(await find_channel(engine, caller, SEND, name)) for name in names}
     outcomes: dict[int, Outcome] = {}
-    parts: dict[str, _Part] = {}
     for place, publication in enumerate(publications):
         try:
-            part = parts.setdefault(publication.channel, _Part())
-            _add(engine, part, place, channels[publication.channel], publication)
+            _add(engine, parts[publication.channel], place, publication)
         except Rejected as refusal:
             outcomes[place] = refusal
         if place % _MESSAGES_AT_ONCE == _MESSAGES_AT_ONCE - 1:
             await give_way()
-    sent = [
-        _send(engine, caller, channels[name], part) for name, part in parts.items() if part.places
-    ]
+    sent = [_send(engine, caller, part) for part in parts.values() if part.places]
     for some in await asyncio.gather(*sent):
         outcomes.update(some)
     return [outcomes[place] for place in range(len(publications))]
 
 
-def _add(engine: Engine, part: _Part, place: int, channel: Queue, new: Publication) -> None:
-    """Check a message, and put it with those for its channel."""
+def _add(engine: Engine, part: _Part, place: int, new: Publication) -> None:
+    """Check a message, and put it with the others for its channel."""
     attributes, attribute_bytes = attributes_of(new.headers)
     message = NewMessage(
         body_of(new.payload),
@@ -112,17 +110,16 @@ def _add(engine: Engine, part: _Part, place: int, channel: Queue, new: Publicati
         priority=new.priority or None,
         ttl_seconds=new.ttl_seconds,
     )
-    encoded = checked(engine, channel, message, attribute_bytes)
+    encoded = checked(engine, part.channel, message, attribute_bytes)
+    part.channel = queue_for(part.channel, message)
     part.messages.append(message._replace(digest=md5_of_bytes(encoded)))
     part.places.append(place)
     part.size_bytes += len(encoded) + attribute_bytes
 
 
-async def _send(
-    engine: Engine, caller: Caller, channel: Queue, part: _Part
-) -> list[tuple[int, Outcome]]:
+async def _send(engine: Engine, caller: Caller, part: _Part) -> list[tuple[int, Outcome]]:
     try:
-        sent: list[SentMessage] = await answered(_submit, engine, caller, channel, part)
+        sent: list[SentMessage] = await answered(_submit, engine, caller, part)
     except (Rejected, Unavailable) as error:
         return [(place, error) for place in part.places]
     return [
@@ -131,7 +128,5 @@ async def _send(
     ]
 
 
-def _submit(
-    engine: Engine, caller: Caller, channel: Queue, part: _Part, reply: Reply[list[SentMessage]]
-) -> None:
-    send(engine, caller, channel, part.messages, part.size_bytes, reply, _HOW)
+def _submit(engine: Engine, caller: Caller, part: _Part, reply: Reply[list[SentMessage]]) -> None:
+    send(engine, caller, part.channel, part.messages, part.size_bytes, reply, _HOW)

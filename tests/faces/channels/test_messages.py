@@ -14,15 +14,20 @@ from tests.faces.rest.client import ABSENT
 from tests.faces.servers import Background, Server
 
 
+def _seconds(message: dict[str, Any], since: str, until: str) -> float:
+    """From one instant of a message to another; 0 where it does not say."""
+    ends = datetime.fromisoformat(message[until] or message[since])
+    return (ends - datetime.fromisoformat(message[since])).total_seconds()
+
+
 def test_a_message_there_and_back(channels: Channels) -> None:
     headers = {"tenant": "acme", "tries": 3}
     published = channels.publish(payload={"a": [1, "é"]}, headers=headers)
     [message] = channels.poll(window=60)
     assert message["id"] == published
     assert (message["payload"], message["headers"]) == ({"a": [1, "é"]}, headers)
-    assert message["deliveries"] == 1
-    began, ends = (datetime.fromisoformat(message[name]) for name in ("published_at", "ack_by"))
-    assert 59 < (ends - began).total_seconds() < 120
+    assert (message["deliveries"], message["priority"], message["expires_at"]) == (1, 0, None)
+    assert 59 < _seconds(message, "published_at", "ack_by") < 120
     assert channels.poll() == []
     assert channels.ack(message, message) == ["acknowledged", "gone"]
     assert channels.ack(message) == ["gone"]
@@ -68,6 +73,50 @@ def test_what_is_given_back_comes_at_once_or_later(channels: Channels, server: S
     assert channels.nack(message, channel="back") == ["returned"]
     [message] = channels.poll("back")
     assert message["deliveries"] == 2
+
+
+def test_urgent_messages_come_first_whoever_sent_them(channels: Channels, sqs_beside: Sqs) -> None:
+    """A queue that was there before has priorities from the first message with one on."""
+    url = sqs_beside.create("alerts")
+    sqs_beside.send(url, "1")
+    channels.publish(payload=2, priority=1)
+    channels.bulk(
+        {"channel": "alerts", "payload": 3, "priority": 10},
+        {"channel": "alerts", "payload": 4, "priority": 10},
+        {"channel": "alerts", "payload": 5},
+    )
+    sqs_beside.send(url, "6")
+    found = channels.poll()
+    assert [one["payload"] for one in found] == [3, 4, 2, 1, 5, 6]
+    assert [one["priority"] for one in found] == [10, 10, 1, 0, 0, 0]
+
+
+def test_what_comes_again_keeps_its_place(channels: Channels, server: Server) -> None:
+    channels.bulk(*[{"channel": "again", "payload": one, "priority": one} for one in (3, 5, 5)])
+    first, *_ = channels.poll("again", window=5)
+    assert (first["payload"], first["deliveries"]) == (5, 1)
+    channels.publish("again", "new", priority=5)
+    server.advance(6)
+    found = channels.poll("again")
+    assert [one["payload"] for one in found] == [5, 5, "new", 3]
+    assert [one["deliveries"] for one in found] == [2, 2, 1, 2]
+
+
+def test_what_has_expired_is_nowhere(channels: Channels, server: Server) -> None:
+    channels.create("ordered", fifo=True)
+    members = {"group_id": "g", "deduplication_id": "d"}
+    for channel, more in (("short", {"priority": 5}), ("plain", {}), ("ordered.fifo", members)):
+        published = channels.publish(channel, "held", ttl=5, **more)
+        [held] = channels.poll(channel, window=60)
+        assert held["id"] == published
+        assert _seconds(held, "published_at", "expires_at") == (0 if "group_id" in more else 5)
+        again = more | {"deduplication_id": "e"} if "group_id" in more else more
+        channels.publish(channel, "waits", ttl=5, **again)
+        server.advance(6)
+        channels.finish("nack", channel, held["ack"])
+        assert channels.poll(channel) == []
+        [found] = channels.call("GET", f"/v1/metrics?channel={channel}")["channels"]
+        assert (found["depth"], found["in_flight"], found["priorities"]) == (0, 0, [])
 
 
 def test_a_bulk_says_what_became_of_each(channels: Channels, sqs_beside: Sqs) -> None:
@@ -124,10 +173,12 @@ NEW = {"channel": "alerts", "payload": 1}
         ({"colour": "red"}, "colour"),
         ({"headers": {"AWS.x": 1}}, "AWS.x"),
         ({"deduplication_id": "d"}, "FIFO"),
+        ({"channel": "ordered.fifo", "group_id": "g", "priority": 1}, "priority"),
         ({"payload": "x" * 1_100_000}, "1048576"),
     ],
 )
 def test_what_cannot_be_published(channels: Channels, change: dict[str, Any], said: str) -> None:
+    channels.create("ordered", fifo=True)
     assert said in channels.refusal("POST", "/v1/messages", NEW | change)
 
 

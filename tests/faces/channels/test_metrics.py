@@ -23,7 +23,17 @@ def test_they_say_what_a_channel_holds(channels: Channels, server: Server) -> No
     assert (found["depth"], found["in_flight"], found["delayed"]) == (2, 1, 1)
     assert (found["published_total"], found["finished_total"]) == (5, 1)
     assert 7 <= found["oldest_age_seconds"] <= 60
+    assert [(one["priority"], one["depth"]) for one in found["priorities"]] == [(0, 2)]
     assert (found["dead_letters"], found["dead_letters_total"], found["error_rate"]) == (0, 0, 0)
+
+
+def test_they_tell_priorities_apart(channels: Channels, server: Server) -> None:
+    channels.publish(priority=9)
+    server.advance(30)
+    channels.bulk(*[{"channel": "alerts", "payload": 1, "priority": one} for one in (2, 9, 9, 0)])
+    found = {one["priority"]: one for one in _numbers(channels)["priorities"]}
+    assert {name: one["depth"] for name, one in found.items()} == {9: 3, 2: 1, 0: 1}
+    assert found[9]["oldest_age_seconds"] >= 30 > found[2]["oldest_age_seconds"]
 
 
 def test_rates_are_those_of_the_last_minute(channels: Channels, server: Server) -> None:
