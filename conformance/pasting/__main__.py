@@ -26,6 +26,7 @@ PAGES = (
     "README.md",
     "docs/testing.md",
     "docs/native-api.md",
+    "docs/channels.md",
     "docs/production.md",
     "docs/configuration.md",
 )

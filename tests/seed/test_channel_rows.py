@@ -1,0 +1,243 @@
+"""Every row of BlinkQ (docs/seeds.md 4): problems, structures, innovations, endpoints."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+
+from conformance.pasting.pages import blocks_of
+from tests.databases import Databases
+from tests.faces.channels.client import Channels
+from tests.faces.channels.pushing import Socket, Stream
+from tests.faces.connections import fetch
+from tests.faces.servers import Background
+from tests.seed.gateways import SharedServer
+from tests.seed.rows import Table
+from tests.waiting import until
+
+shows = Table(
+    # 4.1
+    "polling hammers the server",
+    "an alert behind analytics",
+    "a consumer reads and crashes",
+    "one producer exhausts the queue",
+    # 4.2
+    "Sorted Sets",
+    "Pub/Sub",
+    "Strings / INCR",
+    "Key Expiry (TTL)",
+    "Lists",
+    # 4.3
+    "push or long poll",
+    "priority 0 to 10",
+    "TTL on every message",
+    "acknowledge within a window",
+    "a rate for each key",
+    "first message in two minutes",
+    # 4.4
+    "POST /v1/messages",
+    "POST /v1/messages/bulk",
+    "GET /v1/messages/poll",
+    "POST /v1/messages/ack",
+    "GET /v1/metrics",
+    "GET /v1/dead-letter",
+)
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def channels(server: SharedServer) -> Iterator[Channels]:
+    """A client in an account of its own."""
+    with Channels(server.url) as client:
+        yield client
+
+
+@pytest.fixture(scope="module")
+def limited(databases: Databases) -> Iterator[SharedServer]:
+    """A gateway that takes ten requests in a minute of each producer."""
+    with SharedServer(databases.copy(), QUEUEGATE_CHANNEL_RATE_LIMIT="10/60s") as running:
+        yield running
+
+
+def _numbers(channels: Channels) -> dict[str, object]:
+    [found] = channels.call("GET", "/v1/metrics?channel=alerts")["channels"]
+    return dict(found)
+
+
+@shows("polling hammers the server", "GET /v1/messages/poll")
+def test_who_waits_costs_nothing(channels: Channels, server: SharedServer) -> None:
+    waiting = Background(channels.payloads, "alerts", wait=20)
+    server.until_parked()
+    asked = server.metric("queue_coalescer_flush_batch_size_count")
+    assert asked > 0
+    server.read_on()
+    assert server.metric("queue_coalescer_flush_batch_size_count") == asked
+    channels.publish(payload="now")
+    assert waiting.result() == ["now"]
+
+
+@shows(
+    "an alert behind analytics",
+    "Sorted Sets",
+    "priority 0 to 10",
+)
+def test_urgent_messages_come_first(channels: Channels) -> None:
+    for _ in range(5):
+        channels.bulk(*[{"channel": "alerts", "payload": "page seen", "priority": 0}] * 100)
+    channels.publish(payload="first", priority=10)
+    channels.publish(payload="second", priority=10)
+    for priority in (3, 7):
+        channels.publish(payload=priority, priority=priority)
+    assert channels.payloads(max=5) == ["first", "second", 7, 3, "page seen"]
+
+
+@shows("Sorted Sets")
+def test_whoever_takes_a_message_has_it_alone(channels: Channels) -> None:
+    channels.bulk(
+        *[{"channel": "alerts", "payload": one, "priority": one % 11} for one in range(60)]
+    )
+    polls = [Background(channels.payloads, max=10) for _ in range(6)]
+    found = [one for poll in polls for one in poll.result()]
+    assert sorted(found) == [*range(60)]
+
+
+@shows(
+    "a consumer reads and crashes",
+    "acknowledge within a window",
+    "Lists",
+    "GET /v1/dead-letter",
+)
+def test_what_is_not_acknowledged_comes_again_and_dies(
+    channels: Channels, server: SharedServer
+) -> None:
+    settings = {"ack_window": 5, "max_deliveries": 2}
+    channels.call("PUT", "/v1/channels/alerts", settings, status=201)
+    channels.publish(payload="poison", priority=7)
+    for delivery in (1, 2):
+        [message] = channels.poll()
+        assert message["deliveries"] == delivery
+        assert channels.poll() == []
+        server.advance(6)
+    assert channels.poll() == []
+    [letter] = channels.call("GET", "/v1/dead-letter?channel=alerts")["messages"]
+    assert (letter["payload"], letter["deliveries"], letter["priority"]) == ("poison", 2, 7)
+    assert channels.ack(message) == ["gone"]
+
+
+@shows(
+    "one producer exhausts the queue",
+    "Strings / INCR",
+    "a rate for each key",
+)
+def test_producers_are_limited(limited: SharedServer) -> None:
+    with Channels(limited.url) as channels:
+        bulk = [{"channel": "alerts", "payload": 1}] * 8
+        channels.bulk(*bulk)
+        answer = channels.ask("POST", "/v1/messages/bulk", bulk)
+        assert answer.status == 429, answer.text
+        assert 0 < int(answer.headers["retry-after"]) <= 61
+        channels.bulk(*bulk[:2])
+        channels.refusal("POST", "/v1/messages", bulk[0], status=429)
+        assert len(channels.poll()) == 10
+        with Channels(limited.url) as other:
+            other.publish()
+        limited.advance(62)
+        channels.publish()
+
+
+@shows(
+    "Pub/Sub",
+    "push or long poll",
+    "POST /v1/messages",
+)
+def test_the_producer_does_not_know_how_it_is_consumed(
+    channels: Channels, server: SharedServer
+) -> None:
+    with Socket(channels, credit=1) as socket:
+        channels.publish(payload="pushed")
+        assert socket.message()["payload"] == "pushed"
+    with Stream(channels, credit=1) as stream:
+        channels.publish(payload="event")
+        assert stream.message()["payload"] == "event"
+    waiting = Background(channels.payloads, "alerts", wait=20)
+    server.until_parked()
+    channels.publish(payload="polled")
+    assert waiting.result() == ["polled"]
+
+
+@shows("Key Expiry (TTL)", "TTL on every message")
+def test_what_is_stale_is_never_delivered(channels: Channels, server: SharedServer) -> None:
+    channels.bulk(
+        {"channel": "alerts", "payload": "stale", "ttl": 5, "priority": 9},
+        {"channel": "alerts", "payload": "held", "ttl": 5, "priority": 10},
+        {"channel": "alerts", "payload": "stays"},
+    )
+    [held] = channels.poll(max=1)
+    assert held["expires_at"] > held["published_at"]
+    server.advance(6)
+    found = _numbers(channels)
+    assert (found["depth"], found["in_flight"]) == (1, 0)
+    assert channels.nack(held) in (["returned"], ["gone"])
+    assert channels.payloads() == ["stays"]
+    sweep = "SELECT count(*) FROM messages AS m JOIN queues AS q USING (queue_id)"
+    own = f"{sweep} WHERE q.account_id = $1 AND m.expires_at IS NOT NULL"
+    until(lambda: server.rows(own, channels.account)[0][0], lambda count: count == 0)
+
+
+@shows("POST /v1/messages/bulk")
+def test_bulk(channels: Channels) -> None:
+    message = {"channel": "alerts", "payload": 1}
+    assert len(channels.bulk(*[message] * 100)) == 100
+    assert channels.refusal("POST", "/v1/messages/bulk", [message] * 101)
+
+
+@shows("POST /v1/messages/ack")
+def test_acknowledge(channels: Channels) -> None:
+    channels.publish()
+    [message] = channels.poll()
+    assert channels.ack(message) == ["acknowledged"]
+    assert _numbers(channels)["in_flight"] == 0
+
+
+@shows("GET /v1/metrics")
+def test_metrics(channels: Channels) -> None:
+    channels.publish(priority=4)
+    found = _numbers(channels)
+    assert found["priorities"] == [{"priority": 4, "depth": 1, "oldest_age_seconds": 0}]
+    assert {"published_total", "rates", "error_rate", "dead_letters"} <= found.keys()
+
+
+@shows("first message in two minutes")
+def test_the_front_page_leads_to_a_first_message(server: SharedServer) -> None:
+    """Its commands, in their order, but for who runs them: `make docs-check` pastes them."""
+    [block] = [
+        one
+        for one in blocks_of(ROOT / "README.md", "First message")
+        if "/v1/messages/poll" in one.text
+    ]
+    answers = []
+    for line in block.text.splitlines():
+        command, url, *options = shlex.split(line)
+        assert command == "curl"
+        assert url.startswith("$q/")
+        body = options[options.index("-d") + 1].encode() if options else b""
+        parts = urlsplit(url.removeprefix("$q"))
+        target = f"{parts.path}?{parts.query}" if parts.query else parts.path
+        answers.append(fetch(server.url, target, "POST" if body else "GET", body))
+    assert [one.status for one in answers] == [201, 200]
+    assert '"disk":' in answers[1].text
+
+
+def test_every_row_is_shown() -> None:
+    assert shows.missing == []
+
+
+def test_the_page_has_the_same_rows() -> None:
+    section = (ROOT / "docs" / "seeds.md").read_text("utf-8").partition("## 4. BlinkQ")[2]
+    tables = section.partition("### 4.5")[0]
+    found = [line.split("|")[1].strip(" `") for line in tables.splitlines() if line[:2] == "| "]
+    assert [row for row in found if row not in ("Row", "---")] == [*shows.rows]
