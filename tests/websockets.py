@@ -1,4 +1,4 @@
-"""WebSockets as a client writes them: bytes of frames, well made or not."""
+"""WebSockets as a client sees them: it writes frames, well made or not, and reads a server's."""
 
 from __future__ import annotations
 
@@ -17,3 +17,21 @@ def masked(opcode: int, payload: bytes, *, final: bool = True) -> bytes:
         head = b"\xff" + size.to_bytes(8, "big")
     covered = bytes([byte ^ _MASK[place % 4] for place, byte in enumerate(payload)])
     return first + head + _MASK + covered
+
+
+def frames(data: bytearray) -> list[tuple[int, bytes]]:
+    """Opcode and payload of the whole frames at the beginning of what a server sent; they are taken
+    away from it."""
+    found = []
+    at = 0
+    while len(data) >= at + 2:
+        size, start = data[at + 1], at + 2
+        if size > 125:
+            start += 2 if size == 126 else 8
+            size = int.from_bytes(data[at + 2 : start], "big")
+        if len(data) < start + size:
+            break
+        found.append((data[at] & 0x0F, bytes(data[start : start + size])))
+        at = start + size
+    del data[:at]
+    return found

@@ -1,0 +1,89 @@
+"""One of two gateways dies that push to a thousand consumers."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import Iterator
+
+import pytest
+
+from tests import databases
+from tests.faces.channels.client import Channels
+from tests.faces.clients import authorization, new_account
+from tests.faces.servers import Server
+from tests.faults.consumers import Consumer, Records, connect
+from tests.waiting import until_async, until_so
+
+pytestmark = pytest.mark.timeout(120)
+
+CONSUMERS = 1_000
+MESSAGES = 6_000
+AT_ONCE = 100
+WINDOW_SECONDS = 6
+
+
+@pytest.fixture
+def dsn() -> Iterator[str]:
+    """A database that outlives a gateway."""
+    dsn = databases.of_this_process().copy()
+    yield dsn
+    databases.of_this_process().drop(dsn)
+
+
+async def test_each_message_is_finished_once_by_who_got_it_last(dsn: str) -> None:
+    """It takes the window of what the one that dies had sent, and all that came before."""
+    account = new_account()
+    path = f"/v1/messages/socket?channel=alerts&credit=10&window={WINDOW_SECONDS}"
+    records = Records()
+    header = authorization(account, "us-east-1", "sqs")
+    consumers = [Consumer(records, header, path) for _ in range(CONSUMERS)]
+    there, here = consumers[: CONSUMERS // 2], consumers[CONSUMERS // 2 :]
+    with Server(dsn=dsn) as stays, Channels(stays.url, account) as channels:
+        with Server(dsn=dsn) as dies:
+            await asyncio.gather(connect(there, dies.url), connect(here, stays.url))
+            published = await _publish(channels, MESSAGES // 2)
+            await until_so(lambda: len(records.finished) > MESSAGES // 4)
+            records.are_held = True
+            published |= await _publish(channels, MESSAGES // 2)
+            await until_so(lambda: len(records.received) > MESSAGES // 2)
+            for consumer in there[::2]:
+                consumer.acknowledge()
+            dies.process.send_signal(signal.SIGKILL)
+            await asyncio.to_thread(dies.process.wait)
+        lost = dict(records.unanswered)
+        await connect(there, stays.url)
+        records.are_held = False
+        for consumer in consumers:
+            consumer.acknowledge()
+        # What the one that died had acknowledged, and could not say so, nobody finishes again.
+        await until_async(lambda: asyncio.to_thread(_left, channels), lambda left: left == 0)
+        await until_so(lambda: not (records.unanswered.keys() - lost.keys()))
+        assert published <= records.finished.keys() | set(lost.values())
+        _check(records)
+        for consumer in consumers:
+            consumer.close()
+
+
+async def _publish(channels: Channels, count: int) -> set[int]:
+    """The ids of so many new messages."""
+    found: set[int] = set()
+    for start in range(0, count, AT_ONCE):
+        some = [{"channel": "alerts", "payload": start + one} for one in range(AT_ONCE)]
+        results = await asyncio.to_thread(channels.bulk, *some)
+        found |= {one["id"] for one in results}
+    return found
+
+
+def _check(records: Records) -> None:
+    """Whoever was told that it finished a message was alone, and had got it last."""
+    for number, finishers in records.finished.items():
+        [finisher] = finishers
+        received = records.received[number]
+        assert received[max(received)] is finisher, (number, received)
+
+
+def _left(channels: Channels) -> int:
+    """How many messages are there, out or not."""
+    [found] = channels.call("GET", "/v1/metrics?channel=alerts")["channels"]
+    return int(found["depth"] + found["in_flight"] + found["delayed"])
