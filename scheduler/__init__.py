@@ -1,7 +1,7 @@
 """Background work: web hooks, schedules, replays, move tasks, retention, tidying up.
 
-None of it has a leader: as many processes as wanted may do the same work. Web hooks (`delivery/`)
-and schedules (`fire.py`) need parts of the gateway, which puts them together; the rest is here.
+None of it has a leader: as many processes as wanted may do the same work. Web hooks (`delivery/`),
+schedules (`fire.py`) and dead letters (`bury.py`) need parts of the gateway, which puts them together; the rest is here.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from scheduler import collect
-from scheduler.bury import BuryDead
 from scheduler.clocks import ClockNow, Clocks, EachClock, WhoseNow
 from scheduler.expire import EXPIRE, REMOVE_OVERDUE
 from scheduler.move import MoveMessages
@@ -30,19 +29,16 @@ def all_workers(
     queue_recreate_seconds: int = 60,
     outbox_days: int = 14,
 ) -> list[Worker]:
-    """Every worker but those for web hooks and schedules, not started.
+    """Every worker but those for web hooks, schedules and dead letters, not started.
 
-    ``on_moved(queue_id, count)`` is called after the commit of messages that a move task, a replay
-    or their last delivery brought, or that had waited for room in their queue. Without room on the
-    disk replays wait: the others add nothing.
+    ``on_moved(queue_id, count)`` is called after the commit of messages that a move task or a
+    replay brought, or that had waited for room in their queue. Without room on the disk replays
+    wait: the others add nothing.
     """
     keep_seconds = max(queue_recreate_seconds, _TOMBSTONE_SECONDS)
 
     def moving(now: ClockNow, whose: WhoseNow) -> MoveMessages:
         return MoveMessages(database, now, on_moved, whose)
-
-    def burying(now: ClockNow, whose: WhoseNow) -> BuryDead:
-        return BuryDead(database, now, on_moved, whose)
 
     def replaying(now: ClockNow, whose: WhoseNow) -> ReplayArchives:
         return ReplayArchives(database, now, on_moved, replays, whose)
@@ -64,7 +60,6 @@ def all_workers(
     )
     return [
         Worker(EachClock(database, clocks, "move tasks", moving), most_rows=500),
-        Worker(EachClock(database, clocks, "queues", burying), most_rows=5_000),
         Worker(EachClock(database, clocks, "replays", replaying), most_rows=2_000),
         *[sweep.worker(database, clocks) for sweep in sweeps],
     ]

@@ -11,21 +11,34 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from time import monotonic
 
-from scheduler.clocks import ClockNow, WhoseNow
+from scheduler.clocks import ClockNow, Clocks, EachClock, WhoseNow
+from scheduler.worker import Worker
 from storage.clocks.whose import Whose
 from storage.database import Database
+from storage.model import Queue
 from storage.queues import burials, own_dead_letters, queues
 from storage.queues.own_dead_letters import BEGINNING, Place
 
-OnMoved = Callable[[int, int], None]
+OnBuried = Callable[[Queue, int, int], None]
+"""Told of a queue, the number of its dead-letter queue, and how many messages went there."""
 
 _PAUSE_SECONDS = 1.0
+_MOST_ROWS = 5_000
 _MOST_OF_THE_TIME = 10
 _QUEUES_PER_LOOK = 500
 _LOOKS = 500
 _LATE = timedelta(seconds=5)
 """Within which what became visible is committed."""
 _ANEW_SECONDS = 600.0
+
+
+def bury_dead(database: Database, clocks: Clocks, on_buried: OnBuried) -> Worker:
+    """The worker for everybody, not started."""
+
+    def burying(now: ClockNow, whose: WhoseNow) -> BuryDead:
+        return BuryDead(database, now, on_buried, whose)
+
+    return Worker(EachClock(database, clocks, "queues", burying), most_rows=_MOST_ROWS)
 
 
 @dataclass
@@ -38,7 +51,7 @@ class BuryDead:
 
     database: Database
     now: ClockNow
-    on_moved: OnMoved
+    on_buried: OnBuried
     whose: WhoseNow = Whose
     pause_seconds: float = _PAUSE_SECONDS
     name = "bury"
@@ -91,7 +104,7 @@ class BuryDead:
                 return 0
             buried = await burials.bury_due(tx, now, queue, after=after, looks=_LOOKS, holds=False)
         if buried.target is not None and buried.moved:
-            self.on_moved(buried.target.queue_id, buried.moved)
+            self.on_buried(queue, buried.target.queue_id, buried.moved)
         overdue = buried.overdue
         if overdue is None:
             return 1

@@ -6,19 +6,19 @@ Everything here runs in a thread beside the event loop.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from itertools import accumulate
 from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
 from prometheus_client.core import (
     CounterMetricFamily,
     GaugeMetricFamily,
-    HistogramMetricFamily,
     Metric,
 )
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.registry import Collector
 
+from gateway.metrics.families import OF_QUEUES, Labels, counter_of, histogram_of
+from gateway.metrics.simple_queues import SimpleQueueDepths, simple_queue_counters
 from gateway.operations.series import (
     DeliverySeries,
     Histogram,
@@ -34,10 +34,8 @@ from storage.embedded.disk import Room
 from storage.queues import depths
 
 if TYPE_CHECKING:
-    from gateway.metrics.scraping import Numbers
+    from gateway.metrics.scraping import Numbers, Stored
 
-Labels = list[str]
-_OF_QUEUES = ["account", "region", "queue"]
 _OF_TOPICS = ["account", "region", "topic"]
 Wants = Callable[[str], bool]
 """Whether a scrape asked for the metric of this name."""
@@ -52,29 +50,6 @@ def wanted(names: frozenset[str]) -> Wants:
     return lambda name: any(name + ending in names for ending in _ENDINGS)
 
 
-def _buckets(histogram: Histogram) -> list[tuple[str, float]]:
-    bounds = [str(bound) for bound in histogram.bounds] + ["+Inf"]
-    return list(zip(bounds, map(float, accumulate(histogram.counts)), strict=True))
-
-
-def _histogram(
-    name: str, text: str, labels: Labels, values: Iterable[tuple[Labels, Histogram]]
-) -> Metric:
-    family = HistogramMetricFamily(name, text, labels=labels)
-    for value, histogram in values:
-        family.add_metric(value, _buckets(histogram), histogram.total)
-    return family
-
-
-def _counter(
-    name: str, text: str, labels: Labels, values: Iterable[tuple[Labels, float]]
-) -> Metric:
-    family = CounterMetricFamily(name, text, labels=labels)
-    for value, number in values:
-        family.add_metric(value, number)
-    return family
-
-
 class _ProcessNumbers(Collector):
     """What this process counted itself."""
 
@@ -87,14 +62,15 @@ class _ProcessNumbers(Collector):
         series = numbers.series
         yield from _http(series)
         yield from _traffic(series.traffic)
-        yield _counter(
+        yield counter_of(
             "queuegate_requests_throttled",
             "Requests over the rate limit of their key, or over that of those without one.",
             ["account", "key"],
             [([*key], number) for key, number in series.throttled_requests.items()],
         )
         yield from _queues(series.shown_queues(), self._wants)
-        yield _histogram(
+        yield from simple_queue_counters(series)
+        yield histogram_of(
             "queue_coalescer_flush_batch_size",
             "Entries per flush of a lane.",
             ["lane"],
@@ -172,13 +148,13 @@ def _http(series: Series) -> Iterator[Metric]:
     for (method, path, _, status), number in series.requests.items():
         key = (method, path, str(status))
         totals[key] = totals.get(key, 0) + number
-    yield _counter(
+    yield counter_of(
         "http_requests",
         "Requests completed.",
         ["method", "path", "status"],
         [(list(key), number) for key, number in totals.items()],
     )
-    yield _histogram(
+    yield histogram_of(
         "http_request_duration_seconds",
         "Time to answer a request.",
         ["method", "path"],
@@ -190,7 +166,7 @@ def _http(series: Series) -> Iterator[Metric]:
     yield GaugeMetricFamily(
         "http_connections_active", "Requests in flight.", series.active_requests
     )
-    yield _counter(
+    yield counter_of(
         "queuegate_actions",
         "AWS actions answered.",
         ["action", "status"],
@@ -200,7 +176,7 @@ def _http(series: Series) -> Iterator[Metric]:
             if action
         ],
     )
-    yield _histogram(
+    yield histogram_of(
         "queuegate_action_duration_seconds",
         "Time to answer an AWS action; long polls include their wait.",
         ["action"],
@@ -218,12 +194,18 @@ def _queues(all_series: list[QueueSeries], wants: Wants) -> Iterator[Metric]:
         name = f"queue_messages_{attribute}"
         # What is not asked for is not added up either: there may be a thousand queues.
         if wants(name):
-            yield _counter(name, text, _OF_QUEUES, _by_labels(all_series, attribute))
-    yield _counter(
+            yield counter_of(name, text, OF_QUEUES, _by_labels(all_series, attribute))
+    yield counter_of(
         "queuegate_queue_full",
         "Messages that were refused because the queue holds as many as it may.",
-        _OF_QUEUES,
+        OF_QUEUES,
         [(labels, number) for labels, number in _by_labels(all_series, "was_full") if number],
+    )
+    yield counter_of(
+        "queuegate_dead_letters",
+        "Messages moved to the dead-letter queue of this queue.",
+        OF_QUEUES,
+        [(labels, number) for labels, number in _by_labels(all_series, "buried") if number],
     )
     for attribute, name, text in (
         ("send_seconds", "queue_message_send_duration_seconds", "Time to commit a send."),
@@ -233,18 +215,18 @@ def _queues(all_series: list[QueueSeries], wants: Wants) -> Iterator[Metric]:
     ):
         if wants(name):
             own = [(series.labels(), getattr(series, attribute)) for series in all_series]
-            yield _histogram(name, text, _OF_QUEUES, _merged(own))
+            yield histogram_of(name, text, OF_QUEUES, _merged(own))
 
 
 def _topics(all_series: list[TopicSeries]) -> Iterator[Metric]:
-    yield _counter(
+    yield counter_of(
         "queuegate_topic_messages_published",
         "Messages published, whoever got them.",
         _OF_TOPICS,
         [(list(one.labels()), one.published) for one in all_series],
     )
     for name, text, label, attributes in _BY_TOPIC:
-        yield _counter(
+        yield counter_of(
             f"queuegate_topic_{name}",
             text,
             [*_OF_TOPICS, label],
@@ -254,7 +236,7 @@ def _topics(all_series: list[TopicSeries]) -> Iterator[Metric]:
                 for value, attribute in attributes
             ],
         )
-    yield _counter(
+    yield counter_of(
         "queuegate_topic_deliveries_exhausted",
         "Deliveries to web hooks given up.",
         _OF_TOPICS,
@@ -289,13 +271,13 @@ _BY_TOPIC = (
 
 
 def _deliveries(series: DeliverySeries) -> Iterator[Metric]:
-    yield _counter(
+    yield counter_of(
         "queue_delivery_attempts",
         "Requests to web hooks.",
         ["outcome"],
         [([outcome], sum(histogram.counts)) for outcome, histogram in series.attempts.items()],
     )
-    yield _histogram(
+    yield histogram_of(
         "queue_delivery_attempt_duration_seconds",
         "Time until a web hook had answered.",
         ["outcome"],
@@ -313,13 +295,13 @@ def _deliveries(series: DeliverySeries) -> Iterator[Metric]:
 
 
 def _schedules(series: ScheduleSeries) -> Iterator[Metric]:
-    yield _counter(
+    yield counter_of(
         "queue_schedule_fires",
         "Attempts to send for a time of a schedule, or for a manual run.",
         ["outcome"],
         [(["success"], series.fired_count), (["failure"], series.failed_count)],
     )
-    yield _histogram(
+    yield histogram_of(
         "queue_schedule_lateness_seconds",
         "From when a schedule was due to the commit of its messages.",
         [],
@@ -356,9 +338,9 @@ class _Depths(Collector):
         self._values = depths
 
     def collect(self) -> Iterator[Metric]:
-        visible = GaugeMetricFamily("queue_depth", "Messages visible now.", labels=_OF_QUEUES)
+        visible = GaugeMetricFamily("queue_depth", "Messages visible now.", labels=OF_QUEUES)
         hidden = GaugeMetricFamily(
-            "queue_in_flight", "Messages received or delayed, not visible.", labels=_OF_QUEUES
+            "queue_in_flight", "Messages received or delayed, not visible.", labels=OF_QUEUES
         )
         for account_id, region, name, shown, held in self._values:
             visible.add_metric([account_id, region, name], shown)
@@ -453,10 +435,10 @@ def process_page(numbers: Numbers, wants: Wants) -> bytes:
     return _page(wants, _ProcessNumbers(numbers, wants), ProcessCollector(registry=None))
 
 
-def depth_page(found: list[depths.Depth], deliveries: Gauges | None, wants: Wants) -> bytes:
+def depth_page(stored: Stored, wants: Wants) -> bytes:
     """The gauges of what the database holds."""
-    pending = () if deliveries is None else (_pending(deliveries),)
-    return _page(wants, _Depths(found), *pending)
+    pending = () if stored.deliveries is None else (_pending(stored.deliveries),)
+    return _page(wants, _Depths(stored.depths), SimpleQueueDepths(stored.titled), *pending)
 
 
 def disk_page(room: Room | None, wants: Wants, *, refuses: bool) -> bytes:

@@ -52,6 +52,17 @@ class Numbers(NamedTuple):
         )
 
 
+class Stored(NamedTuple):
+    """What the database holds, as of one moment."""
+
+    depths: list[depths.Depth]
+    titled: list[depths.TitledDepth]
+    deliveries: Gauges | None
+
+
+_UNKNOWN = Stored([], [], None)
+
+
 class Metrics:
     """Renders /metrics."""
 
@@ -66,8 +77,7 @@ class Metrics:
         self._disk = disk
         self._runtime_dir = runtime_dir
         self._worker_number = worker_number
-        self._depths: list[depths.Depth] = []
-        self._deliveries: Gauges | None = None
+        self._stored = _UNKNOWN
         self._depths_at = float("-inf")
         self._tidied_at = float("-inf")
         self._refreshing: asyncio.Task[None] | None = None
@@ -93,7 +103,7 @@ class Metrics:
             self._own(names), *[self._page_of(path) for path in self._siblings()]
         )
         pages = [own, *[page for page in others if page]]
-        found, deliveries = self._depths, self._deliveries
+        stored = self._stored
         room = None if self._disk is None else self._disk.room
         refuses = bool(self._engine.refuses_sends)
 
@@ -102,7 +112,7 @@ class Metrics:
 
             wants = exposition.wanted(names)
             total = exposition.added(pages, wants) if len(pages) > 1 else pages[0]
-            total += exposition.depth_page(found, deliveries, wants)
+            total += exposition.depth_page(stored, wants)
             return total + exposition.disk_page(room, wants, refuses=refuses)
 
         return await asyncio.to_thread(rendered)
@@ -122,11 +132,14 @@ class Metrics:
             await self._tidy()
             now = self._engine.clock.now()
             async with self._engine.database.transaction() as tx:
-                self._depths = await depths.depths(tx, now, MOST_QUEUES)
-                self._deliveries = await delivery_inspection.gauges(tx, now)
+                self._stored = Stored(
+                    await depths.depths(tx, now, MOST_QUEUES),
+                    await depths.titled_depths(tx, now, MOST_QUEUES),
+                    await delivery_inspection.gauges(tx, now),
+                )
         except Unavailable as error:
             _log.log(error.log_level, "depths are not known: %s", error)
-            self._depths, self._deliveries = [], None
+            self._stored = _UNKNOWN
         finally:
             self._refreshing = None
 

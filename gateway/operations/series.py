@@ -30,6 +30,8 @@ FLUSH_ENTRIES = (1.0, 2.0, 5.0, 10.0, 25.0, 50.0, 100.0, 250.0, 500.0, 1000.0)
 
 MOST_QUEUES = 1_000
 """Queues with series of their own; what comes after them is counted under the labels _other."""
+NO_QUEUE, OTHER_QUEUES = 0, -1
+"""In place of the number of a queue: there is none, or it is one of those."""
 MOST_TOPICS = 1_000
 """The same for topics."""
 MOST_KEYS = 1_000
@@ -64,6 +66,7 @@ class QueueSeries:
     redelivered: int = 0
     deleted: int = 0
     was_full: int = 0
+    buried: int = 0
     send_seconds: Histogram = field(default_factory=lambda: Histogram(DATABASE_SECONDS))
     receive_seconds: Histogram = field(default_factory=lambda: Histogram(DATABASE_SECONDS))
     delete_seconds: Histogram = field(default_factory=lambda: Histogram(DATABASE_SECONDS))
@@ -188,6 +191,8 @@ class Series:
         self.request_seconds: dict[tuple[str, str, str], Histogram] = {}
         self.throttled_requests: dict[tuple[str, str], int] = {}
         """(account, name of the key; empty without one) -> requests over the limit."""
+        self.tries: dict[tuple[int, str, str], int] = {}
+        """(number of a queue, operation, outcome) -> requests of the simple queue."""
         self.active_requests = 0
         self.traffic = Traffic()
         self._used_before: dict[int, int] = {}
@@ -213,6 +218,7 @@ class Series:
     def forget(self, queue_id: int) -> None:
         """The queue was deleted: its series disappear."""
         self.queues.pop(queue_id, None)
+        self.tries = {key: number for key, number in self.tries.items() if key[0] != queue_id}
 
     def unused_queues(self) -> list[int]:
         """Queues for which nothing was counted since the last call of this: some may be deleted."""
@@ -255,6 +261,30 @@ class Series:
         series = self._of(queue)
         series.deleted += count
         series.delete_seconds.observe(perf_counter() - started)
+
+    def buried(self, queue: Queue, count: int) -> None:
+        """``count`` messages went from the queue to its dead-letter queue."""
+        self._of(queue).buried += count
+
+    def tried(self, queue: Queue | None, operation: str, outcome: str) -> None:
+        """A request of the simple queue ended so; None: there was no such queue."""
+        queue_id = NO_QUEUE
+        if queue is not None:
+            queue_id = OTHER_QUEUES if self._of(queue) is self.other else queue.queue_id
+        key = (queue_id, operation, outcome)
+        self.tries[key] = self.tries.get(key, 0) + 1
+
+    def shown_tries(self) -> list[tuple[str, tuple[str, str, str], str, int]]:
+        """(operation, account, region and name of the queue, outcome, requests)."""
+        return [
+            (operation, self._labels_of(queue_id), outcome, number)
+            for (queue_id, operation, outcome), number in self.tries.items()
+        ]
+
+    def _labels_of(self, queue_id: int) -> tuple[str, str, str]:
+        if queue_id == NO_QUEUE:
+            return ("_unknown", "_unknown", "_unknown")
+        return self.queues.get(queue_id, self.other).labels()
 
     def answered(self, method: str, path: str, action: str, status: int, started: float) -> None:
         """One HTTP request was answered."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from gateway.faces.aws.scheduler import failures
@@ -15,6 +16,7 @@ from gateway.process.assembly import open_engine
 from gateway.tracing.opening import open_tracing
 from protocol import envelopes
 from scheduler import all_workers
+from scheduler.bury import bury_dead
 from scheduler.delivery.attempts import DeliveryOptions, Sign
 from scheduler.delivery.deliver import Deliver
 from scheduler.fire import FireOptions, FireSchedules
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
     from gateway.operations.engine import Engine
     from gateway.tracing.spans import Tracing
     from scheduler.firing.rounds import Dispatch
+    from storage.model import Queue
 
 # The supervisor of several processes kills them five seconds after the deadline of requests.
 _STOP_SECONDS = 3.0
@@ -58,6 +61,7 @@ def workers_for(
             outbox_days=engine.rules.outbox_days,
         ),
     ]
+    workers.append(bury_dead(engine.database, engine.clock, partial(_buried, engine)))
     if settings.delivery_enabled:
         deliver = Deliver(
             engine.database,
@@ -72,6 +76,11 @@ def workers_for(
     if settings.schedule_enabled:
         workers.append(_firing(engine, settings, tracing))
     return workers
+
+
+def _buried(engine: Engine, queue: Queue, target_id: int, count: int) -> None:
+    engine.series.buried(queue, count)
+    engine.wakeups.arrived(target_id, count)
 
 
 def _firing(engine: Engine, settings: Settings, tracing: Tracing | None) -> FireSchedules:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import TYPE_CHECKING, NamedTuple
 
+from storage.planning import probe_by_key
 from storage.queries import load
 
 if TYPE_CHECKING:
@@ -29,6 +30,24 @@ class Depth(NamedTuple):
 async def depths(tx: Transaction, now: datetime | None, most: int) -> list[Depth]:
     """The depths of the ``most`` oldest live queues; bounded work at any depth."""
     return [Depth(*row) for row in await tx.fetch(_SQL["depths"].text, now, most)]
+
+
+class TitledDepth(NamedTuple):
+    """``oldest_seconds``: the age of the oldest message, 0 without one."""
+
+    account_id: str
+    region: str
+    name: str
+    total: int
+    in_flight: int
+    oldest_seconds: float
+
+
+async def titled_depths(tx: Transaction, now: datetime | None, most: int) -> list[TitledDepth]:
+    """The depths of the ``most`` oldest live queues with titles, and of the dead-letter queues made
+    for such; bounded work at any depth."""
+    await probe_by_key(tx)
+    return [TitledDepth(*row) for row in await tx.fetch(_SQL["titled_depths"].text, now, most)]
 
 
 async def live(tx: Transaction, queue_ids: list[int]) -> set[int]:

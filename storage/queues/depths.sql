@@ -41,6 +41,31 @@ LATERAL (
   END::bigint AS hidden
 ) AS h
 
+-- name: titled_depths
+-- params: now, most
+-- Of queues with titles, and of dead-letter queues made for such: how many messages there are, how
+-- many of them were delivered and are hidden, and how old the oldest is. A message that was requeued
+-- keeps its number and is new, so the first few are looked at.
+WITH clock AS MATERIALIZED (
+  SELECT coalesce($1::timestamptz, present()) AS now
+), chosen AS MATERIALIZED (
+  SELECT q.queue_id, q.account_id, q.region, q.queue_name FROM queues AS q
+  WHERE q.deleted_at IS NULL AND NOT q.is_fifo AND (q.title IS NOT NULL OR (
+    SELECT p.title FROM queues AS p WHERE p.queue_id = q.parent_id) IS NOT NULL)
+  ORDER BY q.queue_id LIMIT $2
+)
+SELECT c.account_id, c.region, c.queue_name,
+  greatest((SELECT coalesce(sum(d.delta), 0) FROM queue_deltas AS d
+            WHERE d.queue_id = c.queue_id), 0)::bigint AS total,
+  (SELECT count(*) FROM (
+    SELECT 1 FROM messages AS m
+    WHERE m.queue_id = c.queue_id AND m.receive_count > 0 AND m.visible_at > clock.now
+    LIMIT 120000) AS r) AS in_flight,
+  coalesce(date_part('epoch', clock.now - (SELECT min(o.sent_at) FROM (
+    SELECT m.sent_at FROM messages AS m
+    WHERE m.queue_id = c.queue_id ORDER BY m.sequence LIMIT 10) AS o)), 0) AS oldest_seconds
+FROM clock, chosen AS c
+
 -- name: live
 -- params: queue_ids
 -- Which of these queues are live. OFFSET keeps the partial index of live names out: it would be read

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +16,14 @@ from gateway.metrics.scraping import Metrics
 from gateway.operations import series as counters
 from gateway.operations.caller import Caller
 from gateway.operations.engine import Engine
+from gateway.operations.queues.titled_queues import TitledQueue, create_titled
 from gateway.operations.series import Series
 from gateway.operations.topic_series import TopicNumbers
 from gateway.pages import routes as pages
 from storage.errors import Unavailable
 from storage.model import Queue
 from storage.topics import topics
-from tests.operations.conftest import ACCOUNT, REGION, MakeQueue, SendTo
+from tests.operations.conftest import ACCOUNT, REGION, MakeQueue, SendTo, World
 from tests.operations.sqs import DeleteQueue, delete_queue
 from tests.operations.topics_and_subscriptions import Sns
 
@@ -138,6 +140,38 @@ async def test_without_the_database_the_page_has_what_this_process_knows(
     page = (await metrics.render()).decode()
     assert 'queue="kept"' in page
     assert "queue_depth{" not in page
+
+
+async def test_gauges_say_how_full_a_queue_with_a_title_is_and_go_with_it(
+    world: World, metrics: Metrics
+) -> None:
+    queue = await create_titled(world.engine, world.caller, TitledQueue("orders", 30, None, 1))
+    await world.make_queue("untitled")
+
+    async def gauges() -> dict[tuple[str, str], float]:
+        page = (await metrics.render()).decode()
+        found = re.findall(r'^simplemq_queue_(\w+){.*queue="([^"]+)".*} (.*)$', page, re.MULTILINE)
+        return {(gauge, name): float(value) for gauge, name, value in found}
+
+    for _ in range(3):
+        await world.send(queue)
+    await world.receive(queue, 1)
+    assert world.clock.fixed is not None
+    world.clock.fixed += timedelta(seconds=20)
+    assert await gauges() == {
+        ("depth", "orders"): 3,
+        ("inflight", "orders"): 1,
+        ("oldest_message_age_seconds", "orders"): 20,
+    }
+    world.clock.fixed += timedelta(seconds=20)
+    await world.receive(queue)
+    assert {name for _, name in await gauges()} == {"orders", "orders-dead-letters"}
+    world.engine.series.tried(queue, "enqueue", "success")
+    await delete_queue(world.engine, world.caller, DeleteQueue(queue))
+    await metrics.render()
+    page = (await metrics.render()).decode()
+    assert 'queue="orders' not in page
+    assert world.engine.series.tries == {}
 
 
 async def test_there_is_room_for_new_queues_after_others_were_forgotten(

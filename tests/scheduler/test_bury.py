@@ -19,7 +19,7 @@ class Burying:
         self.job = BuryDead(
             store.database,
             store.clock.now,
-            lambda queue_id, count: self.told.append((queue_id, count)),
+            lambda _, queue_id, count: self.told.append((queue_id, count)),
             lambda: whose or Whose(),
         )
 

@@ -9,7 +9,8 @@ from typing import Annotated
 from msgspec import Meta, Struct
 
 from gateway.faces.json.endpoints import Answer, Answered, Call, Endpoint
-from gateway.faces.simple.queues import ID, QueueId, QueuePath, queue_of
+from gateway.faces.simple.counting import counted
+from gateway.faces.simple.queues import ID, QueueId, QueuePath
 from gateway.operations.limits import LIMITS
 from gateway.operations.queues.finishing import finish_by_number
 from gateway.operations.queues.moves import requeue
@@ -19,7 +20,7 @@ from gateway.operations.queues.sending import Outgoing, send_all
 from gateway.operations.replies import answered
 from storage import model
 from storage.errors import ResourceNotFound
-from storage.model import Received, SentMessage
+from storage.model import Queue, Received, SentMessage
 
 _TAG = "messages"
 _NUMBER = re.compile("[1-9][0-9]{0,18}").fullmatch
@@ -116,8 +117,7 @@ class Requeued(Struct):
     requeued_to: QueueId
 
 
-async def _enqueue(call: Call) -> Answer:
-    queue = await queue_of(call)
+async def _enqueue(call: Call, queue: Queue) -> Answer:
     new: NewMessage = call.body
     outgoing = [Outgoing(model.NewMessage(new.data))]
     sent: list[SentMessage] = await answered(
@@ -126,8 +126,7 @@ async def _enqueue(call: Call) -> Answer:
     return Answer(201, Enqueued(str(sent[0].sequence)))
 
 
-async def _dequeue(call: Call) -> Answer:
-    queue = await queue_of(call)
+async def _dequeue(call: Call, queue: Queue) -> Answer:
     query: DequeueQuery = call.query
     request = ReceiveMany(query.limit or 1, None, query.wait)
     received = await receive_many(call.engine, call.caller, queue, request)
@@ -149,8 +148,7 @@ async def _dequeue(call: Call) -> Answer:
     return Answer(200, Message(str(one.sequence), one.body, until(one)))
 
 
-async def _acknowledge(call: Call) -> Answer:
-    queue = await queue_of(call)
+async def _acknowledge(call: Call, queue: Queue) -> Answer:
     message_id: str = call.path.message_id
     if not await finish_by_number(call.engine, call.caller, queue, [_number(message_id)]):
         raise ResourceNotFound(
@@ -160,8 +158,7 @@ async def _acknowledge(call: Call) -> Answer:
     return Answer(200, Acknowledged(message_id, True))
 
 
-async def _requeue(call: Call) -> Answer:
-    queue = await queue_of(call)
+async def _requeue(call: Call, queue: Queue) -> Answer:
     message_id: str = call.path.message_id
     home = await requeue(call.engine, call.caller, queue, _number(message_id))
     if home is None:
@@ -190,7 +187,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         "Enqueue a message",
         "It is on disk when the answer comes. 429: the queue is full; try again later.",
         _TAG,
-        _enqueue,
+        counted("enqueue", _enqueue),
         (
             Answered(
                 201,
@@ -217,7 +214,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         "often each message was delivered. With `wait` the answer comes as soon as there is a "
         "message. HEAD is not possible: asking hides messages.",
         _TAG,
-        _dequeue,
+        counted("dequeue", _dequeue),
         (
             Answered(
                 200,
@@ -241,7 +238,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         "Acknowledge a message",
         "It is deleted. 404 when it is not there (any more).",
         _TAG,
-        _acknowledge,
+        counted("ack", _acknowledge),
         (
             Answered(
                 200,
@@ -262,7 +259,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         "from, keeps its id, is visible at once, and its deliveries are counted from 0. 429: that "
         "queue is full.",
         _TAG,
-        _requeue,
+        counted("requeue", _requeue),
         (
             Answered(
                 200,

@@ -63,7 +63,7 @@ class CreateQueue:
     blocked_seconds: int = 0
     """How long the name of a deleted queue cannot be used again."""
     title: str | None = None
-    """As its owner calls it, where that is not its name."""
+    """As its owner calls it; None: by its name."""
     max_deliveries: int | None = None
     has_priorities: bool = False
     """These as in ``Queue``; an existing one is not compared with them."""

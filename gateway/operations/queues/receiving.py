@@ -366,6 +366,7 @@ async def _move_to_dead_letter(
             )
             moved += others.moved
     if moved:
+        engine.series.buried(queue, moved)
         engine.wakeups.arrived(target.queue_id, moved)
         if queue.kind.has_groups:
             # What waited behind them.

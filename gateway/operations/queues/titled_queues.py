@@ -62,7 +62,7 @@ async def create_titled(engine: Engine, caller: Caller, request: TitledQueue) ->
             CreateQueue(
                 name,
                 attributes,
-                title=None if name == title else title,
+                title=title,
                 most_messages=request.most_messages,
                 max_deliveries=request.max_deliveries,
             ),
