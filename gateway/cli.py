@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import NoReturn
 
-from gateway.command import deliveries_arguments
+from gateway.command import deliveries_arguments, keys_arguments
 from gateway.configuration import settings as config
 from gateway.configuration import table as config_table
 
@@ -133,6 +133,13 @@ def _deliveries(options: argparse.Namespace) -> int:
     return run(settings, options)
 
 
+def _keys(options: argparse.Namespace) -> int:
+    settings = _settings(options)
+    from gateway.command.keys import run
+
+    return run(settings, options)
+
+
 def _health(options: argparse.Namespace) -> int:
     from gateway.command.health import ask, default_url
 
@@ -236,6 +243,8 @@ def _parser() -> argparse.ArgumentParser:
         "deliveries", _deliveries, deliveries_arguments.SUMMARY, deliveries_arguments.DESCRIPTION
     )
     deliveries_arguments.add_actions(deliveries, _add_database)
+    keys = add("keys", _keys, keys_arguments.SUMMARY, keys_arguments.DESCRIPTION)
+    keys_arguments.add_actions(keys, _add_database)
     health = add("health", _health, "ask a running gateway whether it is ready", _HEALTH)
     health.add_argument("--url", help="what to ask (default: /readyz of the configured port)")
     shown = add("config", _config, "print the settings in effect", _CONFIG)

@@ -53,6 +53,7 @@ def all_workers(
         collect.remove_deleted_queues(keep_seconds=keep_seconds),
         collect.REMOVE_UNCONFIRMED,
         collect.FORGET_TOPIC_DEDUPLICATION,
+        collect.FORGET_KEYS,
         collect.FORGET_RATES,
         collect.REMOVE_SCHEDULE_GROUPS,
         collect.TRIM_ARCHIVES,

@@ -10,7 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from scheduler.sweeps import Job, Sweep
-from storage.keys import rate_windows
+from storage.keys import keys, rate_windows
 from storage.planning import probe_by_key
 from storage.queues import archives, fifo, retention
 from storage.queues.kinds import kind_of
@@ -24,6 +24,7 @@ _DELTAS_PER_QUEUE = 8
 _TOMBSTONES_PER_ROUND = 100
 _ARCHIVES_PER_LOOK = 500
 _ACCOUNTS_PER_LOOK = 20
+_REVOKED_SECONDS = 30 * 24 * 3600
 
 
 async def _fold_counters(job: Job, rows: int) -> int:
@@ -64,6 +65,13 @@ async def _forget_rates(job: Job, rows: int) -> int:
         return await rate_windows.forget(tx, job.now(), rows)
 
 
+async def _forget_keys(job: Job, rows: int) -> int:
+    """Removes keys that were revoked a month ago: until then they are listed."""
+    async with job.transaction() as tx:
+        return await keys.forget(tx, job.now(), _REVOKED_SECONDS, rows)
+
+
+FORGET_KEYS = Sweep("forget keys", _forget_keys, 300.0, 1_000)
 FORGET_RATES = Sweep("forget rates", _forget_rates, 60.0, 5_000)
 
 

@@ -368,27 +368,6 @@ class UnknownAction(Rejected):
     kind = Kind.UNKNOWN
 
 
-class TooManyRequests(Rejected):
-    """A producer has reached the limit of its rate."""
-
-    kind = Kind.THROTTLED
-
-    def __init__(self, retry_after_seconds: int) -> None:
-        super().__init__(
-            f"This is more than the rate limit of the key allows. Retry in {retry_after_seconds} s."
-        )
-        self.retry_after_seconds = retry_after_seconds
-
-
-class UnrecognizedClient(Rejected):
-    """What looks like a key of ours and is none: it is wrong, or revoked, or has expired."""
-
-    kind = Kind.FORBIDDEN
-
-    def __init__(self) -> None:
-        super().__init__("The key is none of this gateway's: it is wrong, revoked or expired.")
-
-
 class AccessDenied(Rejected):
     """No credentials where some are needed, or not this caller's."""
 

@@ -90,13 +90,6 @@ class Queue:
         )
 
 
-class RateLimit(NamedTuple):
-    """How many requests in how many seconds."""
-
-    requests: int
-    window_seconds: int
-
-
 class NewMessage(NamedTuple):
     """A message to send, as ``storage.queues.rows.row_of`` takes it. It was checked."""
 

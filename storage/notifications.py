@@ -52,6 +52,11 @@ async def tell_patterns_changed(tx: Transaction, account_id: str, region: str) -
     await tx.execute(_NOTIFY, _CHANNEL, f"{EVERYBODY} T {number}:1")
 
 
+async def tell_key_changed(tx: Transaction, key_id: int) -> None:
+    """Tell every process, with this transaction's commit, that a key was made or revoked."""
+    await tx.execute(_NOTIFY, _CHANNEL, f"{EVERYBODY} Y {key_id}:1")
+
+
 async def tell_deliveries_written(tx: Transaction) -> None:
     """Tell every process, with this transaction's commit, that deliveries became due."""
     await tx.execute(_NOTIFY, _CHANNEL, f"{EVERYBODY} D 0:1")

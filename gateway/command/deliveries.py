@@ -3,80 +3,34 @@
 from __future__ import annotations
 
 import argparse
-import asyncio
-import contextlib
-import json
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from gateway.command.privileges import give_up_root
+from gateway.command.stored import Refused, opened, plain, print_lines, print_table, with_database
 from gateway.configuration.settings import Settings
 from protocol import arns
 from protocol.endpoint_urls import without_password
 from protocol.errors import Malformed
-from storage import preflight
-from storage.clocks import stored_clocks as stored_settings
 from storage.database import Database
 from storage.deliveries import delivery_inspection
 from storage.deliveries.delivery_inspection import Delivery, EndpointSummary, Filter, TopicName
-from storage.embedded import CannotStart, EmbeddedPostgres
-from storage.embedded.data_directory import holder_of
-from storage.embedded.server import running_dsn
-from storage.errors import Unavailable
-from storage.migrate import pending
 
 if TYPE_CHECKING:
     from storage.database import Transaction
 
 _PER_TRANSACTION = 1_000
-_WIDEST = 60
-
-
-class _Refused(Exception):
-    """The command cannot do that; the text says why and what to do."""
 
 
 def run(settings: Settings, options: argparse.Namespace) -> int:
     """Do what was asked; 0, or 1 when it could not be done."""
-    try:
-        with _dsn(settings) as dsn:
-            return asyncio.run(_act(dsn, options))
-    except (_Refused, CannotStart, preflight.DatabaseRefused, Unavailable) as refusal:
-        print(f"queuegate: {refusal}", file=sys.stderr)
-        return 1
-
-
-@contextlib.contextmanager
-def _dsn(settings: Settings) -> Iterator[str]:
-    """The database: the one that is named, the one that a gateway runs, or one started for this."""
-    if settings.database_url is not None:
-        yield settings.database_url
-        return
-    data = settings.data_dir
-    running = running_dsn(data)
-    if running is not None:
-        yield running
-        return
-    holder = holder_of(data)
-    if holder:
-        raise _Refused(f"process {holder} is using {data}: run this as the same user, or later")
-    if not (data / "pgdata").is_dir():
-        raise _Refused(f"there is no data in {data}: name its directory with --data")
-    give_up_root(settings)
-    server = EmbeddedPostgres(data)
-    try:
-        server.start()
-        server.wait_ready()
-        yield server.dsn
-    finally:
-        server.stop()
+    return with_database(settings, lambda dsn: _act(dsn, options))
 
 
 async def _act(dsn: str, options: argparse.Namespace) -> int:
     topic = _topic(getattr(options, "topic", None))
-    async with _opened(dsn, topic) as (database, now):
+    async with opened(dsn, "deliveries", None if topic is None else topic[0]) as (database, now):
         if options.action == "list":
             return await _list(database, now, topic, options)
         if options.action == "summary":
@@ -88,37 +42,13 @@ async def _act(dsn: str, options: argparse.Namespace) -> int:
         return await _delete(database, topic, options)
 
 
-@contextlib.asynccontextmanager
-async def _opened(
-    dsn: str, topic: TopicName | None
-) -> AsyncIterator[tuple[Database, datetime | None]]:
-    """The database, and the time if somebody moved the clock, that of the topic's account."""
-    connection = await preflight.connect(dsn)
-    try:
-        missing = await pending(connection)
-    finally:
-        await connection.close()
-    if missing:
-        raise _Refused("the database is not of this version: see `queuegate migrate`")
-    database = Database(dsn, max_connections=1, application="queuegate deliveries")
-    await database.open()
-    try:
-        async with database.transaction() as tx:
-            instant = (await stored_settings.clock(tx)).instant_of(
-                None if topic is None else topic[0], datetime.now(UTC).timestamp()
-            )
-        yield database, None if instant is None else datetime.fromtimestamp(instant, UTC)
-    finally:
-        await database.close()
-
-
 def _topic(arn: str | None) -> TopicName | None:
     if arn is None:
         return None
     try:
         found = arns.parse_topic(arn)
     except Malformed:
-        raise _Refused(
+        raise Refused(
             f"{arn!r} is not the ARN of a topic, such as arn:aws:sns:us-east-1:000000000000:orders"
         ) from None
     return found.account_id, found.region, found.resource
@@ -136,7 +66,7 @@ async def _list(
         found = await delivery_inspection.list_some(tx, now, wanted, limit=options.limit + 1)
     shown = found[: options.limit]
     if options.json:
-        _print_lines(_as_object(delivery) for delivery in shown)
+        print_lines(_as_object(delivery) for delivery in shown)
         return 0
     if not shown:
         kind = "stuck" if options.stuck else state
@@ -144,7 +74,7 @@ async def _list(
         return 0
     heads = ("ID", "STATE", "ATTEMPTS", "LOST", "AGE", "ENDPOINT", "LAST ERROR")
     present = now or datetime.now(UTC)
-    _print_table(heads, [_cells(delivery, present) for delivery in shown])
+    print_table(heads, [_cells(delivery, present) for delivery in shown])
     if len(found) > options.limit:
         print(f"There are more: --limit shows them, `summary` counts them ({options.limit} shown).")
     return 0
@@ -171,14 +101,14 @@ async def _summarise(
     async with database.transaction() as tx:
         found = await delivery_inspection.summarise(tx, now, topic, limit=options.limit)
     if options.json:
-        _print_lines(
+        print_lines(
             row._replace(endpoint=without_password(row.endpoint))._asdict() for row in found
         )
     elif not found:
         print("No deliveries are pending or exhausted.")
     else:
         heads = ("PENDING", "OLDEST", "EXHAUSTED", "LOST", "ENDPOINT", "LAST ERROR")
-        _print_table(heads, [_summary_cells(row) for row in found])
+        print_table(heads, [_summary_cells(row) for row in found])
     return 0
 
 
@@ -192,15 +122,15 @@ async def _show(database: Database, options: argparse.Namespace) -> int:
     async with database.transaction() as tx:
         delivery = await delivery_inspection.find(tx, options.id)
     if delivery is None:
-        raise _Refused(f"there is no delivery {options.id}: it may have been made meanwhile")
+        raise Refused(f"there is no delivery {options.id}: it may have been made meanwhile")
     facts = _as_object(delivery)
     if options.json:
-        _print_lines([facts])
+        print_lines([facts])
         return 0
     body = facts.pop("body")
     width = max(map(len, facts))
     for name, value in facts.items():
-        print(f"{name:{width}}  {'-' if value is None else _plain(str(value))}")
+        print(f"{name:{width}}  {'-' if value is None else plain(str(value))}")
     print(f"\n{body}")
     return 0
 
@@ -277,28 +207,6 @@ def _as_object(delivery: Delivery) -> dict[str, Any]:
         name: value.isoformat() if isinstance(value, datetime) else value
         for name, value in facts.items()
     }
-
-
-def _print_lines(objects: Any) -> None:
-    for facts in objects:
-        print(json.dumps(facts, default=str, ensure_ascii=False))
-
-
-def _print_table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    cells = [[_shortened(_plain(cell)) for cell in row] for row in rows]
-    widths = [max(len(line[place]) for line in [heads, *cells]) for place in range(len(heads))]
-    for line in [heads, *cells]:
-        padded = [cell.ljust(width) for cell, width in zip(line, widths, strict=True)]
-        print("  ".join(padded).rstrip())
-
-
-def _shortened(text: str) -> str:
-    return text if len(text) <= _WIDEST else text[: _WIDEST - 3] + "..."
-
-
-def _plain(text: str) -> str:
-    """Nothing that a terminal would obey."""
-    return "".join(letter if letter.isprintable() else "?" for letter in text)
 
 
 def _span(seconds: float) -> str:

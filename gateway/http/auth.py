@@ -14,22 +14,42 @@ from collections.abc import Mapping
 from dataclasses import replace
 from hashlib import sha256
 from hmac import compare_digest
+from typing import TYPE_CHECKING, Protocol
 
 from gateway.faces.callers import Wants
 from gateway.faces.requests import Request
 from gateway.operations.caller import Caller, Producer
+from gateway.operations.keys import PREFIX
 from protocol import sigv4
 from protocol.detect import scope_service
 from protocol.errors import Malformed
-from storage.errors import AccessDenied, IncompleteSignature, UnrecognizedClient
+from storage.errors import AccessDenied, IncompleteSignature
+from storage.key_errors import UnrecognizedClient
+
+if TYPE_CHECKING:
+    from storage.key_model import Key
 
 _TWELVE_DIGITS = re.compile(r"[0-9]{12}").fullmatch
 _MOST = 10_000
 _LONGEST_HEAD = 512
 _HEX = b"0123456789abcdefABCDEF"
 _SIGNATURE_DIGITS = 64
-_OURS = "qg_"
 _NAME_DIGITS = 32
+
+
+class KnownKeys(Protocol):
+    """The keys that are good (``operations.keys.Keys``)."""
+
+    def find(self, shown: str) -> tuple[Key, Producer] | None:
+        """The key that a client shows; None: it is none of ours."""
+
+
+class _NoKeys:
+    def find(self, _: str) -> None:
+        return None
+
+
+_NO_KEYS = _NoKeys()
 
 
 class Authenticator:
@@ -43,6 +63,7 @@ class Authenticator:
         account_id: str,
         region: str,
         api_key: str | None = None,
+        keys: KnownKeys = _NO_KEYS,
     ) -> None:
         self._required = mode != "none"
         self._accounts = dict(accounts)
@@ -52,6 +73,7 @@ class Authenticator:
         # Where nobody needs credentials, nobody is refused for having none.
         self._nobody = Caller(account_id, region, account_id, is_anonymous=self._required)
         self._key_digest = None if api_key is None else sha256(api_key.encode()).digest()
+        self._keys = keys
         self._callers: dict[tuple[str, str], Caller] = {}
         self._by_name: dict[str, Caller] = {}
         self.by_head: dict[bytes, tuple[Caller, str | None]] = {}
@@ -74,8 +96,8 @@ class Authenticator:
         # The fast path, which has AWS's requests alone, looks no further than at a signature.
         if wants is not Wants.CREDENTIALS or not authorization.startswith(sigv4.ALGORITHM):
             shown = _shown(request.headers, params)
-            if shown.startswith(_OURS):
-                raise UnrecognizedClient()
+            if shown.startswith(PREFIX):
+                return self._of_key(shown)
             if wants is Wants.KEY and not may_be_anonymous:
                 self._check_key(shown)
             if wants is Wants.NAME:
@@ -85,6 +107,13 @@ class Authenticator:
         if wants is Wants.KEY:
             return self._anonymous
         return self._presigned(params, resource, may_be_anonymous)
+
+    def _of_key(self, shown: str) -> Caller:
+        found = self._keys.find(shown)
+        if found is None:
+            raise UnrecognizedClient()
+        key, producer = found
+        return Caller(key.account_id, self._region, key.account_id, producer=producer)
 
     def _check_key(self, shown: str) -> None:
         if self._key_digest is None:
@@ -186,7 +215,7 @@ def _shown(headers: Mapping[str, str], params: Mapping[str, str]) -> str:
         params.get("api_key", "").encode("utf-8", "replace").decode("latin-1"),
     ]
     for text in found:
-        if text.startswith(_OURS):
+        if text.startswith(PREFIX):
             return text
     return next(filter(None, found), "")
 

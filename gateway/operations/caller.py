@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from storage.model import RateLimit
+    from storage.key_model import RateLimit
 
 
 class Producer(NamedTuple):

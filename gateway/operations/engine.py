@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from gateway.operations.channels.consumers import Consumers
 from gateway.operations.channels.throughput import Throughput
+from gateway.operations.keys import Keys
 from gateway.operations.limits import LIMITS, Limits
 from gateway.operations.queues.receipt_handles import ReceiptHandles
 from gateway.operations.rates import Rates
@@ -103,6 +104,8 @@ class Engine:
     serial: SerialLanes = field(init=False)
     lanes_of: dict[QueueKind, QueueLanes] = field(init=False)
     """By the kind of a queue."""
+    keys: Keys = field(init=False)
+    """Those by which callers say who they are."""
     rates: Rates = field(init=False)
     """How often callers may ask."""
     receipts: ReceiptHandles = field(default_factory=ReceiptHandles)
@@ -118,6 +121,7 @@ class Engine:
     """Why nothing that adds messages is taken at the moment; empty: it is."""
 
     def __post_init__(self) -> None:
+        self.keys = Keys(self.database, self.clock, self.wakeups)
         self.rates = Rates(self.database, self.clock, self.series)
         self.prioritised = PriorityLanes(self.standard)
         self.serial = SerialLanes(self.database, self.clock.now)

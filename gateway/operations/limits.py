@@ -78,6 +78,10 @@ class Limits:
     # Schedules
     schedule_groups: int = 500
 
+    # Keys
+    keys: int = 10_000
+    """That are not revoked, of all accounts. Each process keeps them: about six megabytes."""
+
     # Clocks
     moved_accounts: int = 5_000
     """That have a clock of their own. Each process keeps all of them."""

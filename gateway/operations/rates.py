@@ -15,7 +15,7 @@ import math
 from collections import deque
 from typing import TYPE_CHECKING
 
-from storage.errors import TooManyRequests
+from storage.key_errors import TooManyRequests
 from storage.keys.rate_windows import Granted, RateLane, Take
 
 if TYPE_CHECKING:
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from gateway.operations.clock import Clock
     from gateway.operations.series import Series
     from storage.database import Database
+    from storage.key_model import RateLimit
     from storage.lanes import Lane
-    from storage.model import RateLimit
 
 _MOST_PRODUCERS = 10_000
 """That a process remembers something of. Whoever is forgotten only has the database asked again."""

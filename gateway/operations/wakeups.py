@@ -82,6 +82,10 @@ class Wakeups:
         """Told when schedules were changed, here or elsewhere, or may have been."""
         self.on_clock_moved: Callable[[int], None] = lambda _: None
         """Told that a clock was moved, and which of all moves that was."""
+        self.on_key_changed: Callable[[int | None], None] = lambda _: None
+        """Told which key was made or revoked; None: any may have, the connection was lost."""
+        self._unaware: dict[int, set[str]] = {}
+        self._key_known = asyncio.Event()
         self._moves_known: dict[str, int] = {}
         self._clock_known = asyncio.Event()
         self.on_resumed: Callable[[int, int], None] = lambda *_: None
@@ -204,6 +208,26 @@ class Wakeups:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._clock_known.wait(), deadline - time())
 
+    def key_known(self, key_id: int) -> None:
+        """We know of a change of a key."""
+        if self._peers:
+            self._hint("V", key_id, 1)
+
+    def expect_to_know(self, key_id: int) -> None:
+        """The other processes are going to hear of a change of a key: before they do."""
+        self._unaware[key_id] = {*self._peers}
+
+    async def wait_for_key(self, key_id: int) -> None:
+        """Until they know it, but not for long: one of them may be gone."""
+        time = asyncio.get_running_loop().time
+        deadline = time() + _CLOCK_SECONDS
+        unaware = self._unaware.get(key_id, set())
+        while unaware & self._peers.keys() and time() < deadline:
+            self._key_known.clear()
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._key_known.wait(), deadline - time())
+        self._unaware.pop(key_id, None)
+
     def _hint(self, kind: str, number: int, count: int) -> None:
         hints = self._hints.setdefault(kind, {})
         hints[number] = hints.get(number, 0) + count
@@ -263,6 +287,9 @@ class Wakeups:
                 self._clock_known.set()
         for word in rest.split(","):
             number, _, count = word.partition(":")
+            if kind == "V":
+                self._unaware.get(int(number), set()).discard(sender)
+                self._key_known.set()
             self._act(kind, int(number), int(count), time)
 
     def _act(self, kind: str, number: int, count: int, time: float) -> None:
@@ -288,6 +315,8 @@ class Wakeups:
             self.on_schedules()
         elif kind == "C":
             self.on_clock_moved(count)
+        elif kind == "Y":
+            self.on_key_changed(number)
         elif kind == "R":
             self.on_resumed(number, count)
         elif kind == "F":
@@ -364,6 +393,7 @@ class Wakeups:
                 break
         self.on_queue_changed(None)
         self.on_topic_changed(None)
+        self.on_key_changed(None)
         self.on_schedules()
         self.on_deliveries()
         self.wake_all()

@@ -23,7 +23,8 @@ from gateway.operations.topics import outbox, sms
 from gateway.pages.answers import json_answer
 from protocol.names import invalid_characters
 from protocol.scheduler_target_shapes import SERVICES, UNIVERSAL
-from storage.errors import AccessDenied, Rejected, Unavailable, UnrecognizedClient
+from storage.errors import AccessDenied, Rejected, Unavailable
+from storage.key_errors import UnrecognizedClient
 from storage.topics.outbox import OutboxFilter, OutboxMessage
 
 if TYPE_CHECKING:

@@ -23,7 +23,7 @@ from gateway.process.supplied_keys import supplied_key
 from protocol.receipts import SECRET_BYTES
 from storage.clocks import stored_clocks as stored_settings
 from storage.database import Database
-from storage.model import RateLimit
+from storage.key_model import RateLimit
 from storage.queues import receipt_secrets
 from storage.queues.bounded_lane import BoundedLane
 from storage.queues.fifo_lanes import FifoLanes
@@ -51,6 +51,7 @@ async def open_engine(
             secret = await receipt_secrets.agree_on(tx, token_bytes(SECRET_BYTES))
         engine.clock.move(stored)
         engine.receipts.use(secret)
+        await engine.keys.load()
         yield engine
     finally:
         engine.stopping = True
@@ -63,6 +64,7 @@ async def open_engine(
         await engine.serial.close()
         await engine.publish.close()
         await engine.rates.close()
+        await engine.keys.close()
         # What the last flushes leased for callers who have gone is given back, too.
         await receiving.settle()
         await engine.wakeups.stop()

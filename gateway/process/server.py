@@ -107,6 +107,7 @@ async def run(
             account_id=settings.account_id,
             region=settings.region,
             api_key=settings.api_key,
+            keys=engine.keys,
         )
         aws = AwsFace(engine, authenticator, _bindings(tracing))
         engine.series.traffic = _traffic(settings)

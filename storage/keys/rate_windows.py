@@ -10,7 +10,7 @@ from storage.queries import load
 
 if TYPE_CHECKING:
     from storage.database import Connection, Database, Transaction
-    from storage.model import RateLimit
+    from storage.key_model import RateLimit
 
 _SQL = load("keys/rate_windows")
 _TAKE = _SQL["take"].text

@@ -12,13 +12,14 @@ FROM take_permits($1::timestamptz, $2::text[], $3::text[], $4::int[], $5::int[],
 -- params: now, limit
 -- Deletes up to so many windows in which nothing counts any more, and returns one row for each. One
 -- that somebody counts in at the moment is left alone.
-DELETE FROM rate_windows AS w
-USING (
+-- MATERIALIZED, or the plan may look for them once for each row, and find others.
+WITH old AS MATERIALIZED (
   SELECT account_id, producer_id FROM rate_windows
   WHERE (last_slot + 105) * window_seconds
     < 100 * extract(epoch FROM coalesce($1::timestamptz, present()))
   LIMIT $2
   FOR UPDATE SKIP LOCKED
-) AS old
+)
+DELETE FROM rate_windows AS w USING old
 WHERE w.account_id = old.account_id AND w.producer_id = old.producer_id
 RETURNING 1

@@ -10,7 +10,8 @@ from gateway.faces.callers import Wants
 from gateway.faces.requests import Request
 from gateway.http.auth import Authenticator
 from gateway.operations.caller import Caller
-from storage.errors import AccessDenied, IncompleteSignature, UnrecognizedClient
+from storage.errors import AccessDenied, IncompleteSignature
+from storage.key_errors import UnrecognizedClient
 from tests.faces.clients import authorization
 
 

@@ -14,9 +14,9 @@ from gateway.operations.engine import Engine
 from gateway.operations.rates import Rates
 from gateway.operations.series import Series
 from storage.database import Database
-from storage.errors import TooManyRequests
+from storage.key_errors import TooManyRequests
+from storage.key_model import RateLimit
 from storage.keys import rate_windows
-from storage.model import RateLimit
 from tests.operations.conftest import TestClock
 from tests.waiting import until_so
 

@@ -20,6 +20,7 @@ OURS = {
         "protocol.",
         "storage.model",
         "storage.errors",
+        "storage.key_model",
         "storage.schedule_errors",
     ),
     "gateway": ("gateway.", "protocol.", "storage."),

@@ -9,6 +9,7 @@ import pytest
 from gateway.faces.aws import refusals as aws
 from gateway.faces.json.refusals import status_of
 from storage.errors import QueueFull, Rejected
+from storage.key_errors import TooManyKeys
 from storage.priority_errors import PriorityUnfit
 from storage.schedule_errors import ScheduleConflict
 from tests.tidy.source import product, suite
@@ -31,7 +32,7 @@ ALL = sorted(
 
 def test_the_files_of_refusals_are_known() -> None:
     """A class of a file that nobody has imported is not found."""
-    assert {QueueFull, PriorityUnfit, ScheduleConflict} <= {*ALL}
+    assert {QueueFull, PriorityUnfit, ScheduleConflict, TooManyKeys} <= {*ALL}
 
 
 @pytest.mark.parametrize("refusal", ALL, ids=lambda refusal: refusal.__name__)

@@ -22,6 +22,7 @@ from gateway.faces.rest import (
     archives,
     browsing,
     events,
+    keys,
     messages,
     previews,
     queues,
@@ -41,6 +42,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
     *archives.ENDPOINTS,
     *schedules.ENDPOINTS,
     *previews.ENDPOINTS,
+    *keys.ENDPOINTS,
 )
 """Every endpoint but the document that describes them."""
 
@@ -54,6 +56,7 @@ _ABOUT = About(
         "archives": "Messages that receivers deleted, of queues that keep them.",
         "events": "Messages by routing key, to all whose patterns match.",
         "schedules": "Messages and events at their time.",
+        "keys": "What clients show to say who they are, on every API.",
         "about": "This API.",
     },
     "Any value. A signature of AWS (version 4) names account and region by its credential scope; "

@@ -1,0 +1,68 @@
+"""The arguments of `queuegate keys`: light, for every start of the command reads them."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+
+SUMMARY = "make, list and revoke keys by which clients say who they are"
+DESCRIPTION = """\
+Make, list and revoke the keys that clients show, in the header X-Api-Key or Authorization: Bearer.
+Works while the gateway runs, and while it does not: all gateways on the database know at once. A
+key names its account on every API, and may have a rate limit. It is printed once: the database has
+a hash of it.
+
+examples:
+  queuegate keys create shop
+  queuegate keys create shop --account 111122223333 --rate 500/s --expires 2030-01-31
+  queuegate keys list
+  queuegate keys revoke 17
+"""
+
+_CREATE = """\
+Make a key and print it. Nobody can print it again: whoever loses it gets another one.
+
+examples:
+  queuegate keys create shop
+  queuegate keys create shop --rate 5000/10m --json
+"""
+_LIST = "List keys by number, without those that were revoked; none shows its secret."
+_REVOKE = "Revoke keys. Gateways that run refuse them at once."
+
+AddDatabase = Callable[[argparse.ArgumentParser], None]
+
+
+def add_actions(command: argparse.ArgumentParser, add_database: AddDatabase) -> None:
+    """Add what `queuegate keys` can do."""
+    actions = command.add_subparsers(metavar="action", dest="action", required=True)
+
+    def add(name: str, summary: str, text: str) -> argparse.ArgumentParser:
+        action = actions.add_parser(
+            name,
+            help=summary,
+            description=text,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+        add_database(action)
+        action.add_argument("--json", action="store_true", help="one JSON object a line")
+        return action
+
+    create = add("create", "make a key", _CREATE)
+    create.add_argument("name", metavar="NAME", help="of letters, digits, periods, - and _")
+    create.add_argument(
+        "--account", metavar="ID", help="whose it is (default: that of QUEUEGATE_ACCOUNT_ID)"
+    )
+    create.add_argument("--rate", metavar="R", help="requests/time, such as 500/s or 5000/10m")
+    create.add_argument("--expires", metavar="T", help="a date or instant of ISO 8601, in UTC")
+    listing = add("list", "list keys", _LIST)
+    listing.add_argument("--account", metavar="ID", help="only those of this account")
+    listing.add_argument("--all", action="store_true", help="also those that were revoked")
+    revoke = add("revoke", "revoke keys", _REVOKE)
+    revoke.add_argument("ids", nargs="+", type=_number, metavar="ID", help="as `list` shows them")
+
+
+def _number(text: str) -> int:
+    number = int(text) if text.isascii() and text.isdigit() else 0
+    if not 0 < number < 1 << 63:
+        raise argparse.ArgumentTypeError(f"{text!r} is not the number of a key")
+    return number

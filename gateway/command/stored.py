@@ -1,0 +1,120 @@
+"""What commands do that look at the database beside a running gateway, or without one."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import sys
+from collections.abc import (
+    AsyncIterator,
+    Callable,
+    Coroutine,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
+from datetime import UTC, datetime
+from typing import Any
+
+from gateway.command.privileges import give_up_root
+from gateway.configuration.settings import Settings
+from storage import preflight
+from storage.clocks import stored_clocks as stored_settings
+from storage.database import Database
+from storage.embedded import CannotStart, EmbeddedPostgres
+from storage.embedded.data_directory import holder_of
+from storage.embedded.server import running_dsn
+from storage.errors import Rejected, Unavailable
+from storage.migrate import pending
+
+_WIDEST = 60
+
+
+class Refused(Exception):
+    """The command cannot do that; the text says why and what to do."""
+
+
+def with_database(settings: Settings, act: Callable[[str], Coroutine[Any, Any, int]]) -> int:
+    """What the command makes of the database, or 1 when it could not be done."""
+    try:
+        with _dsn(settings) as dsn:
+            return asyncio.run(act(dsn))
+    except (Refused, Rejected, CannotStart, preflight.DatabaseRefused, Unavailable) as refusal:
+        print(f"queuegate: {refusal}", file=sys.stderr)
+        return 1
+
+
+@contextlib.contextmanager
+def _dsn(settings: Settings) -> Iterator[str]:
+    """The database: the one that is named, the one that a gateway runs, or one started for this."""
+    if settings.database_url is not None:
+        yield settings.database_url
+        return
+    data = settings.data_dir
+    running = running_dsn(data)
+    if running is not None:
+        yield running
+        return
+    holder = holder_of(data)
+    if holder:
+        raise Refused(f"process {holder} is using {data}: run this as the same user, or later")
+    if not (data / "pgdata").is_dir():
+        raise Refused(f"there is no data in {data}: name its directory with --data")
+    give_up_root(settings)
+    server = EmbeddedPostgres(data)
+    try:
+        server.start()
+        server.wait_ready()
+        yield server.dsn
+    finally:
+        server.stop()
+
+
+@contextlib.asynccontextmanager
+async def opened(
+    dsn: str, command: str, account_id: str | None = None
+) -> AsyncIterator[tuple[Database, datetime | None]]:
+    """The database, and the time if somebody moved the clock, that of the account."""
+    connection = await preflight.connect(dsn)
+    try:
+        missing = await pending(connection)
+    finally:
+        await connection.close()
+    if missing:
+        raise Refused("the database is not of this version: see `queuegate migrate`")
+    database = Database(dsn, max_connections=1, application=f"queuegate {command}")
+    await database.open()
+    try:
+        async with database.transaction() as tx:
+            instant = (await stored_settings.clock(tx)).instant_of(
+                account_id, datetime.now(UTC).timestamp()
+            )
+        yield database, None if instant is None else datetime.fromtimestamp(instant, UTC)
+    finally:
+        await database.close()
+
+
+def print_lines(objects: Iterable[Mapping[str, Any]]) -> None:
+    """One JSON object a line."""
+    for facts in objects:
+        print(json.dumps(facts, default=str, ensure_ascii=False))
+
+
+def print_table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Columns as wide as what is in them, but not very wide."""
+    cells = [[_shortened(plain(cell)) for cell in row] for row in rows]
+    widths = [max(len(line[place]) for line in [heads, *cells]) for place in range(len(heads))]
+    for line in [heads, *cells]:
+        padded = [cell.ljust(width) for cell, width in zip(line, widths, strict=True)]
+        print("  ".join(padded).rstrip())
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= _WIDEST else text[: _WIDEST - 3] + "..."
+
+
+def plain(text: str) -> str:
+    """Nothing that a terminal would obey."""
+    return "".join(letter if letter.isprintable() else "?" for letter in text)

@@ -1,0 +1,53 @@
+"""What can go wrong with keys and the limits of their rates (``storage.errors``)."""
+
+from __future__ import annotations
+
+from storage.errors import Kind, Rejected
+
+
+class KeyDoesNotExist(Rejected):
+    """The caller's account has no key of that number."""
+
+    kind = Kind.ABSENT
+
+    def __init__(self, key_id: int) -> None:
+        super().__init__(f"There is no key {key_id}.")
+
+
+class KeyExists(Rejected):
+    """A key of the account that was not revoked has that name."""
+
+    kind = Kind.EXISTS
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"There is a key '{name}': revoke it, or call the new one otherwise.")
+
+
+class TooManyKeys(Rejected):
+    """All gateways remember every key, so there may only be so many."""
+
+    kind = Kind.LIMIT
+
+    def __init__(self, most: int) -> None:
+        super().__init__(f"There are {most} keys that were not revoked, which is the limit.")
+
+
+class TooManyRequests(Rejected):
+    """A producer has reached the limit of its rate."""
+
+    kind = Kind.THROTTLED
+
+    def __init__(self, retry_after_seconds: int) -> None:
+        super().__init__(
+            f"This is more than the rate limit of the key allows. Retry in {retry_after_seconds} s."
+        )
+        self.retry_after_seconds = retry_after_seconds
+
+
+class UnrecognizedClient(Rejected):
+    """What looks like a key of ours and is none: it is wrong, or revoked, or has expired."""
+
+    kind = Kind.FORBIDDEN
+
+    def __init__(self) -> None:
+        super().__init__("The key is none of this gateway's: it is wrong, revoked or expired.")
