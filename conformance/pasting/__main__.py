@@ -27,6 +27,7 @@ PAGES = (
     "docs/testing.md",
     "docs/native-api.md",
     "docs/channels.md",
+    "docs/text-queue.md",
     "docs/production.md",
     "docs/configuration.md",
 )

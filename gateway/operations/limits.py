@@ -50,6 +50,8 @@ class Limits:
     replayed_messages: int = 1_000
     receive_wait_seconds: int = 20
     visibility_timeout_seconds: int = 43_200
+    text_visibility_timeout_seconds: int = 86_400
+    """On the text face, whose clients have always had a day."""
     delay_seconds: int = 900
     priority: int = 10
     """The most urgent. storage/queues/priorities.sql goes through as many."""

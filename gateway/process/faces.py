@@ -47,6 +47,11 @@ def entrances(aws: AwsFace, settings: Settings, metrics: Metrics) -> tuple[Entra
 
         return channels_face(engine, callers)
 
+    def make_text() -> Face:
+        from gateway.faces.text.face import TextFace
+
+        return TextFace(engine, callers)
+
     page_entrance = Entrance(
         make_pages,
         prefixes=paths.PREFIXES,
@@ -60,6 +65,13 @@ def entrances(aws: AwsFace, settings: Settings, metrics: Metrics) -> tuple[Entra
         "channels": Entrance.below("/v1/channels", make_channels, roots=_CHANNELS),
         "rest": Entrance.below("/v1", make_rest),
         "simple": Entrance.below("/api", make_simple),
+        # Below it are URLs of queues.
+        "text": Entrance(
+            make_text,
+            prefixes=(),
+            also=lambda scope: scope["raw_path"] == b"/queue",
+            label=lambda _: "/queue",
+        ),
         "aws": Entrance(lambda: aws, prefixes=("",), label=lambda _: "/", is_visit=is_link_of_sns),
     }
     for name, entrance in faces.items():

@@ -17,6 +17,7 @@ from gateway.faces.channels import api as channels
 from gateway.faces.json.endpoints import Endpoint
 from gateway.faces.rest.api import ENDPOINTS
 from gateway.faces.simple.api import ENDPOINTS as SIMPLE
+from gateway.faces.text.messages import METHODS
 from protocol.scheduler_shapes import SCHEDULER
 from protocol.sns_shapes import SNS
 from protocol.sqs_shapes import SQS
@@ -25,6 +26,7 @@ from tests.faces.connections import Connection, fetch, request_bytes
 from tests.faces.denying import DENIED, Denying
 from tests.faces.scheduler_client import OFF, Scheduler
 from tests.faces.sns_client import Sns
+from tests.faces.text.client import Text
 
 _NUMBER = "+15550177"
 _FUTURE = "cron(0 0 1 1 ? 2190)"
@@ -347,6 +349,17 @@ def test_no_endpoint_is_reached(world: World, endpoint: Endpoint) -> None:
         target = endpoint.path.format(**named) + ("?channel=kept" if _asks_for(endpoint) else "")
         status, told = _ask(world.server.url, DENIED, endpoint.method, target, body)
     assert (status, "error" in told) == (403, True)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_no_method_of_the_text_face_is_reached(world: World, method: str) -> None:
+    given: dict[str, object] = {"queue": "kept"}
+    if method in ("DELETE", "PATCH"):
+        given["receipt_id"] = "x"
+    if method == "PATCH":
+        given["visibility_timeout"] = 5
+    with Text(world.server.url, DENIED) as text, Refused(world, METHODS[method].right):
+        assert text.text(method, "x", **given).status == 403
 
 
 def _asks_for(endpoint: Endpoint) -> bool:

@@ -16,6 +16,7 @@ READS_THE_ENVIRONMENT = {
 CATCHES_EVERYTHING = {
     "gateway/faces/aws/face.py",
     "gateway/faces/json/face.py",
+    "gateway/faces/text/face.py",
     "gateway/http/fast_path.py",
     # A receive goes on in a task of its own once it has to wait for an ordinary transaction.
     "gateway/operations/queues/receiving.py",

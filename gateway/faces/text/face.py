@@ -1,0 +1,131 @@
+"""The text face: from a request to one of its methods, and what it says when that is refused.
+
+Imported when the first request for it comes.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from gateway.faces.callers import Callers, Wants
+from gateway.faces.json.refusals import status_of
+from gateway.faces.requests import Request, Response
+from gateway.faces.text import parameters
+from gateway.faces.text.messages import METHODS, TEXT, Asked
+from gateway.operations.caller import Caller
+from gateway.operations.engine import Engine
+from gateway.operations.limits import LIMITS
+from storage.errors import (
+    DeduplicationIdUnfit,
+    IdInvalid,
+    InvalidMessageContents,
+    MessageIncomplete,
+    QueueDoesNotExist,
+    Rejected,
+    RequestTooLarge,
+    Unavailable,
+)
+
+_log = logging.getLogger("queuegate.text")
+_ALLOW = ", ".join(sorted({*METHODS, "OPTIONS"}))
+_UNPROCESSABLE = (400, 413)
+_SIGN_IN = "This gateway wants its key: send it in the header api-key."
+_MOST_SHOWN = 80
+
+
+class TextFace:
+    """Answers every request to ``/queue``."""
+
+    def __init__(self, engine: Engine, callers: Callers) -> None:
+        self._engine = engine
+        self._callers = callers
+
+    def most_bytes(self, request: Request) -> int:
+        """As long as a message may be, or as a request without one."""
+        return LIMITS.message_bytes if request.method == "POST" else LIMITS.request_bytes
+
+    def may_wait(self, request: Request) -> bool:
+        """Whether it is a long poll."""
+        return request.method == "GET" and b"wait=" in request.query
+
+    async def answer(self, request: Request) -> Response:
+        """The response to any request."""
+        try:
+            response = await self._answer(request)
+        except Rejected as refusal:
+            response = _rejected(refusal)
+        except Unavailable as error:
+            _log.log(error.log_level, "%s: %s", request.request_id, error)
+            response = _unavailable(error)
+        except Exception:  # noqa: BLE001 - the outermost handler: bugs become a 500 without detail
+            _log.exception("%s %s failed", request.request_id, request.method)
+            response = _refused(500, "We encountered an internal error. Please try again.")
+        response.headers.append((b"x-request-id", request.request_id.encode()))
+        return response
+
+    def turned_away(self, request: Request, refusal: Rejected | Unavailable) -> Response:
+        """The refusal of a request whose body was not read to its end."""
+        response = _refusal(refusal)
+        if isinstance(refusal, RequestTooLarge | Unavailable):
+            # What the client still sends is dropped: the connection cannot be used again.
+            response.headers.append((b"connection", b"close"))
+        return response
+
+    async def _answer(self, request: Request) -> Response:
+        if request.method == "OPTIONS":
+            return Response(204, [(b"allow", _ALLOW.encode())], b"")
+        try:
+            caller: Caller = self._callers.caller(request, {}, wants=Wants.KEY)
+        except Rejected:
+            return _refused(401, _SIGN_IN)
+        method = METHODS.get(request.method)
+        if method is None:
+            response = _refused(405, f"{request.method} is not possible here; {_ALLOW} are.")
+            response.headers.append((b"allow", _ALLOW.encode()))
+            return response
+        given = parameters.read(method.parameters, request.query)
+        asked = Asked(self._engine, caller, method.right, given, request.body)
+        return await method.answer(asked)
+
+
+def _refusal(refusal: Rejected | Unavailable) -> Response:
+    return _unavailable(refusal) if isinstance(refusal, Unavailable) else _rejected(refusal)
+
+
+def _rejected(refusal: Rejected) -> Response:
+    status = status_of(refusal)
+    response = _refused(422 if status in _UNPROCESSABLE else status, _words(refusal))
+    seconds = refusal.retry_after_seconds
+    if seconds is not None:
+        response.headers.append((b"retry-after", str(seconds).encode()))
+    return response
+
+
+def _words(refusal: Rejected) -> str:
+    """What to change, in the words of this face."""
+    if isinstance(refusal, MessageIncomplete):
+        if refusal.what == "body":
+            return "The payload is empty: send it as the body of the request."
+        return "group-id is missing: messages of a group are received in order, one at a time."
+    if isinstance(refusal, IdInvalid):
+        name = refusal.what.replace("_", "-")
+        return f"{name} can be 1 to 128 characters of text; FIFO queues take no spaces."
+    if isinstance(refusal, DeduplicationIdUnfit):
+        return "deduplication-id is for queues with groups, this is none: leave it out."
+    if isinstance(refusal, InvalidMessageContents):
+        return "The payload has a control character, U+FFFE or U+FFFF: XML, and so SQS, has none."
+    if isinstance(refusal, QueueDoesNotExist):
+        return f"There is no queue '{(refusal.queue_name or '')[:_MOST_SHOWN]}'."
+    return str(refusal)
+
+
+def _refused(status: int, text: str) -> Response:
+    """One line; what it repeats of a request is shown harmless."""
+    line = "".join([one if one.isprintable() else "?" for one in text])
+    return Response(status, [TEXT], f"{line}\n".encode(errors="replace"))
+
+
+def _unavailable(error: Unavailable) -> Response:
+    response = _refused(503, f"{error} Try again in a moment.")
+    response.headers.append((b"retry-after", b"1"))
+    return response
