@@ -1,7 +1,8 @@
 """Background work: web hooks, schedules, replays, move tasks, retention, tidying up.
 
 None of it has a leader: as many processes as wanted may do the same work. Web hooks (`delivery/`),
-schedules (`fire.py`) and dead letters (`bury.py`) need parts of the gateway, which puts them together; the rest is here.
+schedules (`fire.py`) and dead letters (`bury.py`) need parts of the gateway, which puts them
+together; the rest is here.
 """
 
 from __future__ import annotations

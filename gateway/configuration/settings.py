@@ -148,6 +148,11 @@ class Settings:
         names="QUEUEGATE_DEFAULT_VISIBILITY_TIMEOUT QUEUE_DEFAULT_VISIBILITY_TIMEOUT",
         title="Queues and the database",
     )
+    queues_per_account: int | None = setting(
+        None,
+        number(1, 1_000_000),
+        "Queues that an account may have, whichever API makes them. Unset: any number.",
+    )
     channel_ack_window_seconds: int = setting(
         30,
         number(1, 43_200),

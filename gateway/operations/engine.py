@@ -61,6 +61,8 @@ class Rules:
     """Of a channel that is made when it is first used, as is the next one."""
     channel_max_deliveries: int = 5
     """0: no number is too high."""
+    queues_per_account: int | None = None
+    """Queues that an account may have, in all regions together; None: any number."""
     push_heartbeat_seconds: int = 20
     """How often a connection to which messages are pushed is written to."""
 

@@ -112,6 +112,7 @@ def build_engine(settings: Settings, database: Database, tracing: Tracing | None
             settings.queue_urls == "host",
             settings.channel_ack_window_seconds,
             settings.channel_max_deliveries,
+            queues_per_account=settings.queues_per_account,
             push_heartbeat_seconds=settings.push_heartbeat_seconds,
         ),
     )

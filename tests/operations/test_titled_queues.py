@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 
 from gateway.operations import access
 from gateway.operations.queues.public_ids import number_of, public_id
-from gateway.operations.queues.queues import delete_queue
+from gateway.operations.queues.queues import (
+    CreateQueue,
+    QueueLimitReached,
+    create_queue,
+    delete_queue,
+)
 from gateway.operations.queues.titled_queues import QueueTitleInvalid, TitledQueue, create_titled
 from storage.errors import QueueDoesNotExist
 from storage.model import Queue
@@ -27,6 +33,24 @@ async def test_creators_of_one_title_get_a_queue_each(world: World) -> None:
     assert {queue.title for queue in made} == {"orders"}
     assert len({queue.name for queue in made}) == len({queue.queue_id for queue in made}) == 20
     assert sum(queue.name == "orders" for queue in made) == 1
+
+
+async def test_an_account_has_no_more_queues_than_it_may(world: World) -> None:
+    world.engine.rules.queues_per_account = 5
+    results = await asyncio.gather(*[_create(world) for _ in range(20)], return_exceptions=True)
+    refused = [one for one in results if isinstance(one, QueueLimitReached)]
+    made = [one for one in results if isinstance(one, Queue)]
+    assert (len(made), len(refused)) == (5, 15)
+    # One that is there already is no new one, and what was made for one does not count.
+    again = await create_queue(world.engine, world.caller, CreateQueue(made[0].name))
+    assert not again.is_new
+    await delete_queue(world.engine, world.caller, made[0])
+    elsewhere = replace(world.caller, region="eu-north-1")
+    await create_queue(world.engine, elsewhere, CreateQueue("another"))
+    with pytest.raises(QueueLimitReached):
+        await create_queue(world.engine, world.caller, CreateQueue("one-more"))
+    other = replace(world.caller, account_id="222233334444")
+    await create_queue(world.engine, other, CreateQueue("orders"))
 
 
 @pytest.mark.parametrize("title", ["", " ", "\t", "a\0", "\ud800", "x" * 201])
