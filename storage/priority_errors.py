@@ -12,6 +12,10 @@ class PriorityOutOfRange(InvalidParameterValue):
 class PriorityUnfit(InvalidParameterValue):
     """A message with a priority for a queue that has its messages in order."""
 
+    def __init__(self, priority: int, name: str) -> None:
+        super().__init__(f"'{name}' has its messages in order: they have no priority.")
+        self.priority = priority
+
 
 class TtlOutOfRange(InvalidParameterValue):
     """A message cannot live for so long, or for no time."""

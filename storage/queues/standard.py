@@ -36,6 +36,9 @@ _PURGE_BATCH = _QUEUES["purge_batch"].text
 _MOST_HIDDEN_COUNTED = 120_001
 
 
+Write = Callable[..., Awaitable["SentRows"]]
+
+
 async def send(
     tx: Transaction,
     now: datetime | None,
@@ -43,8 +46,9 @@ async def send(
     *,
     wants_sequences: bool = False,
 ) -> Sent:
-    """Write messages for any queues, a part of them at a time."""
-    return await _send(send_rows, tx, now, rows, wants_sequences=wants_sequences)
+    """Write messages for any queues, a part of them at a time. One with a priority or an end gives
+    its queue priorities."""
+    return await _send(_fitting, tx, now, rows, wants_sequences=wants_sequences)
 
 
 async def send_with_priorities(
@@ -54,12 +58,19 @@ async def send_with_priorities(
     *,
     wants_sequences: bool = False,
 ) -> Sent:
-    """The same with the priorities of messages, and when they expire."""
-    return await _send(send_rows_with_priorities, tx, now, rows, wants_sequences=wants_sequences)
+    """The same for queues with priorities among others: there each message has one."""
+    return await _send(
+        lambda _: send_rows_with_priorities, tx, now, rows, wants_sequences=wants_sequences
+    )
+
+
+def _fitting(rows: list[Row]) -> Write:
+    is_urgent = any(row[PRIORITY] or row[TTL_SECONDS] for row in rows)
+    return send_rows_with_priorities if is_urgent else send_rows
 
 
 async def _send(
-    write: Callable[..., Awaitable[SentRows]],
+    choose: Callable[[list[Row]], Write],
     tx: Transaction,
     now: datetime | None,
     rows: Iterable[Row],
@@ -71,7 +82,7 @@ async def _send(
     sent_at: dict[int, datetime] = {}
     for chunk in chunked(rows, lambda row: len(row[BODY])):
         counts = Counter([row[QUEUE_ID] for row in chunk])
-        done = await write(tx, now, chunk, counts, wants_sequences=wants_sequences)
+        done = await choose(chunk)(tx, now, chunk, counts, wants_sequences=wants_sequences)
         for queue_id in done.live:
             sent_at.setdefault(queue_id, done.now)
         gone |= counts.keys() - set(done.live)

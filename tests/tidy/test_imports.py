@@ -21,6 +21,7 @@ OURS = {
         "storage.model",
         "storage.errors",
         "storage.key_model",
+        "storage.priority_errors",
         "storage.schedule_errors",
     ),
     "gateway": ("gateway.", "protocol.", "storage."),

@@ -20,6 +20,7 @@ from protocol.aws_errors import (
 )
 from storage import errors
 from storage.errors import Kind, Rejected, Unavailable
+from storage.priority_errors import PriorityUnfit
 
 ERRORS: Mapping[str, Mapping[str, AwsError]] = {
     "sqs": SQS_ERRORS,
@@ -139,6 +140,10 @@ WORDS: _Words = {
         refusal.seconds,
         "DelaySeconds",
         "The request include parameter that is not valid for this queue type.",
+    ),
+    PriorityUnfit: lambda refusal: (
+        f"Value {refusal.priority} for message attribute Queuegate.Priority is invalid. Reason: "
+        "The request includes a message attribute that is not valid for this queue type."
     ),
     errors.IdInvalid: _bad_id,
     errors.InvalidMessageContents: lambda _: _CHARACTERS,

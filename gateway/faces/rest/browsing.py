@@ -7,7 +7,7 @@ from typing import Annotated
 from uuid import UUID
 
 import orjson
-from msgspec import Meta, Raw, Struct, structs
+from msgspec import UNSET, Meta, Raw, Struct, UnsetType, structs
 
 from gateway.faces.json.endpoints import PAGED, Answer, Answered, Call, Endpoint, next_page
 from gateway.faces.json.message_members import MessageId
@@ -108,6 +108,12 @@ class BrowsedMessage(Struct):
         Meta(description="A message that waits for others of its group is visible, as SQS counts."),
     ]
     visible_at: Annotated[datetime, Meta(description="From then on it can be received.")]
+    priority: Annotated[
+        int | UnsetType, Meta(description="Of a queue with priorities, or ends, of messages.")
+    ] = UNSET
+    expires_at: Annotated[
+        datetime | UnsetType, Meta(description="From then on it is not there.")
+    ] = UNSET
 
 
 class BrowsedPage(Struct):
@@ -184,6 +190,8 @@ def _shown(message: Browsed) -> BrowsedMessage:
         _system_attributes(message),
         message.state,
         message.visible_at,
+        UNSET if message.priority is None else message.priority,
+        UNSET if message.expires_at is None else message.expires_at,
     )
 
 

@@ -15,11 +15,14 @@ from gateway.faces.json.message_members import (
     Headers,
     JsonMessage,
     MessageId,
+    Priority,
     Timeout,
+    Ttl,
 )
 from gateway.faces.rest.queues import QueuePath, queue_of
 from gateway.faces.rest.words import QueueName
 from gateway.operations.limits import LIMITS
+from gateway.operations.queues import priorities
 from gateway.operations.queues.finishing import change_by_number, finish_by_number
 from gateway.operations.queues.json_messages import (
     attributes_of,
@@ -46,6 +49,8 @@ class NewMessage(Struct, forbid_unknown_fields=True):
     message: JsonMessage
     headers: Headers | None = None
     delay: Delay | None = None
+    priority: Priority | None = None
+    ttl: Ttl | None = None
     group_id: FifoId | None = None
     deduplication_id: FifoId | None = None
     sync_commit: Annotated[
@@ -100,6 +105,12 @@ class ReceivedMessage(Struct):
     visible_at: Annotated[datetime, Meta(description="When others see it unless you delete it.")]
     message_id: Annotated[str, Meta(description="As SQS calls it.")]
     group_id: str | UnsetType = UNSET
+    priority: Annotated[
+        int | UnsetType, Meta(description="Of a queue with priorities, or ends, of messages.")
+    ] = UNSET
+    expires_at: Annotated[
+        datetime | UnsetType, Meta(description="From then on nobody gets it.")
+    ] = UNSET
 
 
 class MessagePath(Struct, forbid_unknown_fields=True):
@@ -145,12 +156,16 @@ def _to_send(new: NewMessage) -> Outgoing:
     headers = new.headers
     raw = {name: bytes(value) for name, value in headers.items()} if headers else None
     attributes, size = attributes_of(raw)
+    # What the fields do not say, headers may, as attributes do in AWS.
+    priority, ttl_seconds = priorities.of_stored(attributes, LIMITS)
     message = model.NewMessage(
         body_of(bytes(new.message)),
         attributes,
         delay_seconds=new.delay,
         group_id=new.group_id,
         deduplication_id=new.deduplication_id,
+        priority=priority if new.priority is None else new.priority,
+        ttl_seconds=ttl_seconds if new.ttl is None else new.ttl,
     )
     return Outgoing(message, size)
 
@@ -211,11 +226,17 @@ def _shown(message: Received, visible_at: datetime) -> ReceivedMessage:
         Raw(message_of(message.body)),
         Raw(headers_of(message.attributes)),
         message.receive_count,
-        datetime.fromtimestamp(message.sent_at_ms / 1000, UTC),
+        _instant(message.sent_at_ms),
         visible_at,
         str(message.message_id),
         UNSET if group_id is None else group_id,
+        UNSET if message.priority is None else message.priority,
+        UNSET if message.expires_at_ms is None else _instant(message.expires_at_ms),
     )
+
+
+def _instant(milliseconds: int) -> datetime:
+    return datetime.fromtimestamp(milliseconds / 1000, UTC)
 
 
 async def _delete_many(call: Call) -> Answer:

@@ -2,21 +2,39 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import re
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
+import orjson
+
+from protocol import names
+from storage.errors import InvalidParameterValue
 from storage.priority_errors import PriorityOutOfRange, PriorityUnfit, TtlOutOfRange
 from storage.queues.kinds import prioritised
 
 if TYPE_CHECKING:
     from gateway.operations.engine import Engine
+    from gateway.operations.limits import Limits
+    from gateway.operations.queues.message_attributes import Values
     from storage.model import NewMessage, Queue
+
+PRIORITY = "Queuegate.Priority"
+TTL = "Queuegate.TTL"
+"""Message attributes by which producers of AWS say both. Receivers see them like any other."""
+_MARK = "Queuegate."
+_WHOLE = re.compile(r"[0-9]{1,9}").fullmatch
+
+Urgency = tuple[int | None, int | None]
+"""Priority and time to live in seconds; None: it has none."""
+NOT_URGENT: Urgency = (None, None)
 
 
 def check(engine: Engine, queue: Queue, priority: int | None, ttl_seconds: int | None) -> None:
     """Raise PriorityUnfit, PriorityOutOfRange or TtlOutOfRange."""
     most = engine.limits.priority
     if priority is not None and queue.kind.has_groups:
-        raise PriorityUnfit(f"'{queue.name}' has its messages in order: they have no priority.")
+        raise PriorityUnfit(priority, queue.name)
     if priority is not None and not 0 <= priority <= most:
         raise PriorityOutOfRange(f"priority is {priority}; allowed is 0 to {most}.")
     most = engine.limits.ttl_seconds
@@ -30,3 +48,33 @@ def queue_for(queue: Queue, message: NewMessage) -> Queue:
     if not message.priority and message.ttl_seconds is None:
         return queue
     return prioritised(queue)
+
+
+def of_attributes(values: Values, limits: Limits) -> Urgency:
+    """What the attributes of a message say. Raises InvalidParameterValue with the attribute's name
+    for a value that says nothing."""
+    priority, ttl = values.get(PRIORITY), values.get(TTL)
+    if priority is None and ttl is None:
+        return NOT_URGENT
+    return (
+        None if priority is None else _number(PRIORITY, priority, 0, limits.priority),
+        None if ttl is None else _number(TTL, ttl, 1, limits.ttl_seconds),
+    )
+
+
+def of_stored(stored: str | None, limits: Limits) -> Urgency:
+    """The same of attributes as a message keeps them."""
+    if stored is None or _MARK not in stored:
+        return NOT_URGENT
+    return of_attributes(orjson.loads(stored), limits)
+
+
+def _number(name: str, value: Mapping[str, Any], least: int, most: int) -> int:
+    text = value.get("StringValue") or ""
+    is_number = names.base_type(value.get("DataType") or "") == "Number"
+    if not is_number or not _WHOLE(text) or not least <= int(text) <= most:
+        raise InvalidParameterValue(
+            f"Value {text} for message attribute {name} is invalid. Reason: {name} must be a whole "
+            f"Number >= {least} and <= {most}."
+        )
+    return int(text)

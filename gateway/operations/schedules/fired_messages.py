@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import orjson
 
 from gateway.operations.identifiers import new_id
-from gateway.operations.queues import sending
+from gateway.operations.queues import priorities, sending
 from protocol import arns
 from protocol.attribute_values import counted_bytes, with_bytes
 from protocol.digests import md5_of_bytes
@@ -112,6 +112,7 @@ def message_for(engine: Engine, fire: Fire, queue: Queue) -> Message:
     elif system:
         # It has the group id that the target had when the queue was checked.
         group_id = None
+    priority, ttl_seconds = priorities.of_stored(stored, engine.limits)
     new = NewMessage(
         text,
         stored,
@@ -120,6 +121,8 @@ def message_for(engine: Engine, fire: Fire, queue: Queue) -> Message:
         group_id,
         deduplication_id,
         md5_of_bytes(encoded),
+        priority=priority,
+        ttl_seconds=ttl_seconds,
     )
     sending.check(engine, queue, new, len(encoded) + attribute_bytes)
     message_id = new_id()

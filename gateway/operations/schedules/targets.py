@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from gateway.operations.access import SEND, find_own_queue
 from gateway.operations.limits import LIMITS
-from gateway.operations.queues import json_messages, sending
+from gateway.operations.queues import json_messages, priorities, sending
 from gateway.operations.schedules.fired_messages import SCHEDULE_HEADER
 from gateway.operations.schedules.keeping import text_of
 from gateway.operations.schedules.specs import QueueTarget, Target, TopicTarget
@@ -86,12 +86,15 @@ async def resolve(engine: Engine, caller: Caller, name: str, target: Target) -> 
 async def _of_queue(engine: Engine, caller: Caller, name: str, target: QueueTarget) -> Kept:
     queue = await find_own_queue(engine, caller, SEND, target.queue_name)
     attributes, size = _attributes(name, target.headers)
+    priority, ttl_seconds = priorities.of_stored(attributes, engine.limits)
     message = NewMessage(
         json_messages.body_of(target.message),
         attributes,
         delay_seconds=target.delay,
         group_id=target.group_id,
         deduplication_id=target.deduplication_id,
+        priority=priority,
+        ttl_seconds=ttl_seconds,
     )
     sending.checked(engine, queue, message, size)
     place = {"account_id": queue.account_id, "region": queue.region, "queue_name": queue.name}

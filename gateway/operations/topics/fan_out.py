@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import orjson
 
 from gateway.operations.identifiers import new_id
+from gateway.operations.queues.priorities import NOT_URGENT, Urgency
 from gateway.operations.queues.queue_cache import QueueName
 from gateway.operations.topics.topic_cache import Target
 from gateway.operations.turns import give_way
@@ -54,6 +55,8 @@ class Outgoing(NamedTuple):
     attribute_bytes: int
     delay_seconds: int | None = None
     """Before copies in standard queues become visible. None: what each queue has."""
+    urgency: Urgency = NOT_URGENT
+    """Of copies in queues; those in groups have no priority."""
 
     @property
     def most_bytes(self) -> int:
@@ -154,6 +157,14 @@ class CopyMaker:
         # Standard queues take a group id for a tenant's; those behind FIFO topics get none.
         self._tenant = None if origin.topic.is_fifo else outgoing.group_id
 
+    def without_end(self) -> CopyMaker:
+        """Makes copies that do not expire."""
+        priority, ttl_seconds = self.outgoing.urgency
+        if ttl_seconds is None:
+            return self
+        outgoing = self.outgoing._replace(urgency=(priority, None))
+        return CopyMaker(self._origin, outgoing, self._sequence)
+
     def body_for(self, target: Target) -> str:
         """What the subscription gets: the text, or its envelope."""
         text = self.outgoing.text_for(target.text_key)
@@ -216,6 +227,7 @@ class CopyMaker:
             outgoing.deduplication_id,
             digest,
             dedup_key,
+            *outgoing.urgency,
         )
         return row_of(queue, message, new_id(), origin.sender_id, self._published_at)
 
@@ -302,33 +314,37 @@ def copies(origin: Origin, chosen: Chosen, queues: Queues, sequence: int | None 
 
 
 def _rows(maker: CopyMaker, chosen: Chosen, queues: Queues, kind: QueueKind) -> Iterator[Row]:
-    for target, queue in _in_queues(chosen, queues):
+    for of_kind, target, queue in _in_queues(maker, chosen, queues):
         if queue.kind is kind and queue.most_messages is None:
-            yield maker.row(target, queue)
+            yield of_kind.row(target, queue)
 
 
 def _bounded(maker: CopyMaker, chosen: Chosen, queues: Queues) -> Iterator[Copy]:
     """Copies for queues that may be full: then they go to the subscription's dead-letter queue."""
-    for target, queue in _in_queues(chosen, queues):
+    for of_kind, target, queue in _in_queues(maker, chosen, queues):
         if queue.most_messages is None:
             continue
         otherwise = None if target.dead_letter is None else queues.get(target.dead_letter)
         yield Copy(
-            Addressed(queue, maker.row(target, queue)),
+            Addressed(queue, of_kind.row(target, queue)),
             None
-            if otherwise is None or otherwise is queue
-            else Addressed(otherwise, maker.row(target, otherwise)),
+            if otherwise is None or otherwise.queue_id == queue.queue_id
+            else Addressed(otherwise, maker.without_end().row(target, otherwise)),
         )
 
 
-def _in_queues(chosen: Chosen, queues: Queues) -> Iterator[tuple[Target, Queue]]:
+def _in_queues(
+    maker: CopyMaker, chosen: Chosen, queues: Queues
+) -> Iterator[tuple[CopyMaker, Target, Queue]]:
     """Where copies go, and those that their own queue cannot take: the latter as they would have
-    gone there, with nothing added (docs/contract/sns.md 3.6)."""
+    gone there, with nothing added (docs/contract/sns.md 3.6). Only they do not expire."""
     for target in chosen.targets:
         queue = None if target.queue is None else queues[target.queue]
         if queue is not None:
-            yield target, queue
+            yield maker, target, queue
+    if chosen.failures:
+        maker = maker.without_end()
     for target in chosen.failures:
         queue = None if target.dead_letter is None else queues[target.dead_letter]
         if queue is not None:
-            yield target, queue
+            yield maker, target, queue

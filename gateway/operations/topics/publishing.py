@@ -14,7 +14,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from gateway.operations.identifiers import new_id
-from gateway.operations.queues import message_attributes
+from gateway.operations.queues import message_attributes, priorities
+from gateway.operations.queues.priorities import NOT_URGENT
 from gateway.operations.queues.queue_cache import QueueName
 from gateway.operations.queues.receiving import spawn
 from gateway.operations.topics.fan_out import (
@@ -129,6 +130,7 @@ def outgoing(
         message_bytes + attribute_bytes,
         attribute_bytes,
         delay_seconds,
+        priorities.of_attributes(attributes, engine.limits) if attributes else NOT_URGENT,
     )
 
 
@@ -272,13 +274,15 @@ class _Publishing:
                 return False
             most = outgoing.most_bytes
             maker = CopyMaker(origin, outgoing)
+            if outgoing.urgency is not NOT_URGENT:
+                lanes = self._engine.prioritised
             for target in targets:
                 assert target.queue is not None
                 queue = cached(*target.queue)
                 if queue is not None and queue.kind is not STANDARD:
                     if queue.kind is not PRIORITISED:
                         return False
-                    # They are written with all others: its statement takes both kinds.
+                    # Its statement takes copies for both kinds.
                     lanes = self._engine.prioritised
                 if (
                     queue is None

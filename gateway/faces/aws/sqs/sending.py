@@ -8,7 +8,7 @@ import orjson
 
 from gateway.faces.aws import message_attributes
 from gateway.faces.aws.limits import AWS
-from gateway.operations.queues import sending
+from gateway.operations.queues import priorities, sending
 from gateway.operations.queues.message_attributes import Values
 from gateway.operations.queues.sending import Sending
 from protocol import sequence_numbers
@@ -135,6 +135,8 @@ def send_message(
     if queue.kind.has_groups and request.group_id is None:
         raise MessageIncomplete("group_id")
     sent, new, size = _checked(engine, queue, request)
+    if request.attributes:
+        queue = priorities.queue_for(queue, new)
     sending.send(engine, caller, queue, [new], size, sent.answering(reply))
 
 
@@ -171,6 +173,8 @@ def send_messages(
         else:
             outcomes.append(sent)
             good.append(new)
+            if request.attributes:
+                queue = priorities.queue_for(queue, new)
     if total > AWS.batch_bytes:
         raise BatchRequestTooLong(
             f"Batch requests cannot be longer than {AWS.batch_bytes} bytes. "
@@ -212,14 +216,25 @@ def _checked(engine: Engine, queue: Queue, request: SendMessage) -> tuple[Sent, 
     """Check one message: what its sender is told, what is sent, and its size."""
     body, delay_seconds, values, system_values, group_id, deduplication_id = request
     encoded = sending.utf8_of(body)
-    stored = md5 = system = system_md5 = None
+    stored = md5 = system = system_md5 = priority = ttl = None
     size = len(encoded)
     if values:
         stored, md5, attribute_bytes = message_attributes.check(values, engine.limits)
         size += attribute_bytes
+        priority, ttl = priorities.of_attributes(values, engine.limits)
     digest = md5_of_bytes(encoded)
     assert body is not None
-    new = NewMessage(body, stored, None, delay_seconds, group_id, deduplication_id, digest)
+    new = NewMessage(
+        body,
+        stored,
+        None,
+        delay_seconds,
+        group_id,
+        deduplication_id,
+        digest,
+        priority=priority,
+        ttl_seconds=ttl,
+    )
     sending.check(engine, queue, new, size)
     if system_values:
         system, system_md5 = _system_attributes(system_values, engine.limits)
