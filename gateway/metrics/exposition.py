@@ -342,11 +342,24 @@ class _Depths(Collector):
         hidden = GaugeMetricFamily(
             "queue_in_flight", "Messages received or delayed, not visible.", labels=OF_QUEUES
         )
-        for account_id, region, name, shown, held in self._values:
-            visible.add_metric([account_id, region, name], shown)
-            hidden.add_metric([account_id, region, name], held)
-        yield visible
-        yield hidden
+        sizes = GaugeMetricFamily(
+            "queuegate_queue_size",
+            "Messages that the queue may hold, of those that have a bound.",
+            labels=OF_QUEUES,
+        )
+        waiting = GaugeMetricFamily(
+            "queuegate_queue_waiting",
+            "Copies and dead letters that wait for room in a queue with a bound.",
+            labels=OF_QUEUES,
+        )
+        for account_id, region, name, shown, held, most, waits in self._values:
+            labels = [account_id, region, name]
+            visible.add_metric(labels, shown)
+            hidden.add_metric(labels, held)
+            if most is not None:
+                sizes.add_metric(labels, most)
+                waiting.add_metric(labels, waits or 0)
+        yield from (visible, hidden, sizes, waiting)
 
 
 class _Gauges(Collector):

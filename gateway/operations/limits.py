@@ -59,8 +59,6 @@ class Limits:
     """The longest retention of a queue."""
     in_flight_messages: int = 120_000
     """Of a queue."""
-    queue_messages: int = 1_000_000_000
-    """What the size of a queue may be at most."""
 
     # Move tasks
     move_tasks_listed: int = 10

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from storage.database import Database
 from storage.errors import QueueDoesNotExist, QueueFull
@@ -24,6 +24,15 @@ if TYPE_CHECKING:
 
 _Outcome = SentMessage | QueueFull | None
 """Of a message; None: its queue is gone."""
+
+
+class _Written(NamedTuple):
+    """What a flush wrote."""
+
+    outcomes: list[_Outcome]
+    """One for each message, in order."""
+    prioritised: list[int]
+    """As in ``Sent``."""
 
 
 class _Overfilled(Exception):
@@ -45,7 +54,7 @@ class BoundedLane:
         self._now = clock_now
         self._on_sent = on_sent
         self.on_gone: Callable[[int], None] = _nothing
-        """Called with queues that a send found gone."""
+        """Called with queues that a send found gone, or made another kind of."""
         self.send: Lane[BoundedSend] = Lane(
             "bounded_send",
             database,
@@ -62,11 +71,13 @@ class BoundedLane:
         parts = [part for entry in batch for part in _parts(entry)]
         try:
             async with connection.transaction():
-                outcomes = await self._write(connection, batch, parts, folds_repeats=True)
+                written = await self._write(connection, batch, parts, folds_repeats=True)
         except _Overfilled:
             async with connection.transaction():
-                outcomes = await self._write(connection, batch, parts, folds_repeats=False)
-        answers = iter(outcomes)
+                written = await self._write(connection, batch, parts, folds_repeats=False)
+        for queue_id in written.prioritised:
+            self.on_gone(queue_id)
+        answers = iter(written.outcomes)
         for entry in batch:
             self._answer(entry, [next(answers) for _ in entry.messages])
         return left
@@ -78,8 +89,7 @@ class BoundedLane:
         parts: list[Part],
         *,
         folds_repeats: bool,
-    ) -> list[_Outcome]:
-        """What became of each message, in order."""
+    ) -> _Written:
         now = self.send.now_of(batch[0].party(), self._now)
         found = await find_fitting(tx, now, parts, folds_repeats=folds_repeats)
         rows: dict[QueueKind, list[Row]] = {}
@@ -87,9 +97,11 @@ class BoundedLane:
             if fits:
                 rows.setdefault(part.queue.kind, []).extend(part.rows)
         written: dict[QueueKind, Iterator[SentMessage | None]] = {}
+        prioritised: list[int] = []
         for kind, some in rows.items():
             sent = await kind.send(tx, now, some, wants_sequences=True)
             written[kind] = iter(sent.messages(some))
+            prioritised += sent.prioritised
             for queue_id, sent_at in sent.sent_at.items():
                 self._on_sent((queue_id,), sent_at)
         if found.doubtful and (await Rooms.hold(tx, now, found.doubtful)).are_overfull:
@@ -99,7 +111,7 @@ class BoundedLane:
             queue = part.queue
             for _ in part.rows:
                 outcomes.append(next(written[queue.kind]) if fits else QueueFull(queue))
-        return outcomes
+        return _Written(outcomes, prioritised)
 
     def _answer(self, entry: BoundedSend, outcomes: list[_Outcome]) -> None:
         told: list[SentMessage | QueueFull] = []

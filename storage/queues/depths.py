@@ -25,6 +25,10 @@ class Depth(NamedTuple):
     name: str
     visible: int
     hidden: int
+    most_messages: int | None
+    """How many it may hold; None: any number, and nothing waits."""
+    waiting: int | None
+    """How many copies and dead letters wait for room in it, up to 120,000."""
 
 
 async def depths(tx: Transaction, now: datetime | None, most: int) -> list[Depth]:

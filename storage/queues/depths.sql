@@ -1,17 +1,23 @@
 -- name: depths
 -- params: now, most
--- Total from the deltas, hidden from bounded index counts; visible is what is left.
+-- Total from the deltas, hidden from bounded index counts; visible is what is left. Of a queue that
+-- holds only so many messages also how many, and how many wait for room in it; NULL of others.
 WITH clock AS MATERIALIZED (
   SELECT coalesce($1::timestamptz, present()) AS now
 ), chosen AS MATERIALIZED (
-  SELECT q.queue_id, q.account_id, q.region, q.queue_name, q.is_fifo, q.has_priorities
+  SELECT q.queue_id, q.account_id, q.region, q.queue_name, q.is_fifo, q.has_priorities,
+    q.most_messages
   FROM queues AS q
   WHERE q.deleted_at IS NULL ORDER BY q.queue_id LIMIT $2
 ), totals AS MATERIALIZED (
   SELECT d.queue_id, sum(d.delta)::bigint AS total FROM queue_deltas AS d GROUP BY d.queue_id
 )
 SELECT c.account_id, c.region, c.queue_name,
-  greatest(coalesce(t.total, 0) - h.hidden - e.expired, 0) AS visible, h.hidden
+  greatest(coalesce(t.total, 0) - h.hidden - e.expired, 0) AS visible, h.hidden,
+  c.most_messages, CASE WHEN c.most_messages IS NOT NULL THEN (
+    SELECT count(*) FROM (
+      SELECT 1 FROM waiting_messages AS w WHERE w.queue_id = c.queue_id LIMIT 120000) AS x)
+  END AS waiting
 FROM clock, chosen AS c
 LEFT JOIN totals AS t ON t.queue_id = c.queue_id,
 LATERAL (

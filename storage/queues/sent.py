@@ -24,6 +24,8 @@ class Sent(NamedTuple):
     repeat."""
     sent_at_us: Sequence[int | None] = ()
     """One for each row of queues with groups, in microseconds; None of those that repeat one."""
+    prioritised: Sequence[int] = ()
+    """The queues whose receives go by priority from the commit on, and did not before."""
 
     def messages(self, rows: Sequence[Row]) -> list[SentMessage | None]:
         """One for each of these rows, which were sent for their sequences; None where the queue is

@@ -80,6 +80,7 @@ async def _send(
     gone: set[int] = set()
     sequences: list[int | None] = []
     sent_at: dict[int, datetime] = {}
+    prioritised: list[int] = []
     for chunk in chunked(rows, lambda row: len(row[BODY])):
         counts = Counter([row[QUEUE_ID] for row in chunk])
         done = await choose(chunk)(tx, now, chunk, counts, wants_sequences=wants_sequences)
@@ -87,7 +88,8 @@ async def _send(
             sent_at.setdefault(queue_id, done.now)
         gone |= counts.keys() - set(done.live)
         sequences += done.sequences
-    return Sent(frozenset(gone), sequences, sent_at)
+        prioritised += done.prioritised
+    return Sent(frozenset(gone), sequences, sent_at, prioritised=prioritised)
 
 
 class SentRows(NamedTuple):

@@ -19,7 +19,7 @@ from storage.model import Queue
 from storage.planning import probe_by_key
 from storage.queries import load
 from storage.queues.rooms import Rooms
-from storage.queues.rows import Row
+from storage.queues.rows import TTL_SECONDS, Row
 
 if TYPE_CHECKING:
     from storage.database import Transaction
@@ -138,11 +138,11 @@ async def send(tx: Transaction, now: datetime | None, queue: Queue, limit: int) 
     room = min(held.empty_places(queue), limit)
     if room <= 0:
         return Sent(0, dropped)
-    taken = await tx.fetch(_SQL["take"].text, queue.queue_id, room, _MOST_BYTES)
-    rows = [_row(one["message"]) for one in taken]
+    taken = await tx.fetch(_SQL["take"].text, now, queue.queue_id, room, _MOST_BYTES)
+    rows = [row for one in taken if (row := _row(one["message"], one["waited"])) is not None]
     if rows:
         await queue.kind.send(tx, now, rows)
-    return Sent(len(rows), dropped)
+    return Sent(len(rows), dropped + len(taken) - len(rows))
 
 
 async def drop(tx: Transaction, queue_id: int, limit: int) -> int:
@@ -152,8 +152,14 @@ async def drop(tx: Transaction, queue_id: int, limit: int) -> int:
     return gone
 
 
-def _row(message: str) -> Row:
+def _row(message: str, waited_seconds: int) -> Row | None:
+    """What is sent now; None: it has expired."""
     values = json.loads(message)
+    ttl = values[TTL_SECONDS]
+    if ttl is not None:
+        values[TTL_SECONDS] = ttl - waited_seconds
+        if ttl <= waited_seconds:
+            return None
     digest = values[_DIGEST]
     values[_DIGEST] = None if digest is None else bytes.fromhex(digest)
     row: Row = tuple(values)

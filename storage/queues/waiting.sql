@@ -39,22 +39,24 @@ FROM found AS f LEFT JOIN LATERAL (
 ORDER BY f.place
 
 -- name: take
--- params: queue_id, limit, most_bytes
+-- params: now, queue_id, limit, most_bytes
 -- Removes the first messages that wait for a queue, fewer when they are larger than that but one
--- always, and answers them in their order. The caller has locked the queue (`hold_rooms`).
+-- always, and answers them in their order, with the seconds that each has waited. The caller has locked the queue (`hold_rooms`).
 WITH picked AS MATERIALIZED (
   SELECT x.waiting_id FROM (
     SELECT w.waiting_id, sum(w.size) OVER (ORDER BY w.waiting_id) - w.size AS bytes_before
     FROM (
       SELECT m.waiting_id, octet_length(m.message) AS size FROM waiting_messages AS m
-      WHERE m.queue_id = $1 ORDER BY m.waiting_id LIMIT $2) AS w) AS x
-  WHERE x.bytes_before < $3::bigint
+      WHERE m.queue_id = $2 ORDER BY m.waiting_id LIMIT $3) AS w) AS x
+  WHERE x.bytes_before < $4::bigint
 ), gone AS (
   DELETE FROM waiting_messages AS w
-  WHERE w.queue_id = $1 AND w.waiting_id <= (SELECT max(picked.waiting_id) FROM picked)
+  WHERE w.queue_id = $2 AND w.waiting_id <= (SELECT max(picked.waiting_id) FROM picked)
   RETURNING w.waiting_id, w.waiting_since, w.message
 )
-SELECT gone.waiting_since, gone.message FROM gone ORDER BY gone.waiting_id
+SELECT floor(date_part('epoch', coalesce($1::timestamptz, present()) - gone.waiting_since))::int
+  AS waited, gone.message
+FROM gone ORDER BY gone.waiting_id
 
 -- name: drop
 -- params: queue_id, limit

@@ -85,12 +85,12 @@ def test_an_array_of_the_native_api_is_all_or_none(sqs: Sqs, rest: Rest) -> None
 
 
 def test_the_size_is_shown_and_cannot_be_changed(sqs: Sqs, rest: Rest) -> None:
-    create(rest, sqs, "jobs", 1_000_000_000)
-    assert rest.call("GET", "/v1/queues/jobs")["max_messages"] == 1_000_000_000
-    assert [one["max_messages"] for one in rest.call("GET", "/v1/queues")] == [1_000_000_000]
-    rest.create("jobs", max_messages=1_000_000_000)
+    create(rest, sqs, "jobs", 2_147_483_647)
+    assert rest.call("GET", "/v1/queues/jobs")["max_messages"] == 2_147_483_647
+    assert [one["max_messages"] for one in rest.call("GET", "/v1/queues")] == [2_147_483_647]
+    rest.create("jobs", max_messages=2_147_483_647)
     rest.refusal("POST", "/v1/queues", {"name": "jobs", "max_messages": 5}, status=409)
-    for size in (0, -1, 1_000_000_001, 1.5, "many"):
+    for size in (0, -1, 2_147_483_648, 1.5, "many"):
         rest.refusal("POST", "/v1/queues", {"name": "more", "max_messages": size})
     rest.create("plain", max_messages=None)
     assert "max_messages" not in rest.call("GET", "/v1/queues/plain")
@@ -171,3 +171,22 @@ def test_sends_that_race_deletes_never_exceed_the_size(
             assert most.result() <= 10
         left = sum(first.counts(url))
         assert left == accepted[True] - deleted[True] <= 10
+
+
+def test_an_event_for_a_full_queue_waits_and_arrives(server: Server, second_server: Server) -> None:
+    """Published through one gateway, waited for through the other, sent by the worker of either."""
+    with Rest(server.url) as rest, Rest(second_server.url, rest.account) as other:
+        rest.create("jobs", max_messages=1)
+        path = "/v1/events/orders.*/subscriptions"
+        rest.call("POST", path, {"queue_name": "jobs"}, status=201)
+        for number in range(3):
+            rest.call("POST", "/v1/events/orders.new", {"message": number}, status=201)
+        labels = f'{{account="{rest.account}"}}'
+        server.until("queuegate_queue_waiting" + labels, 2)
+        assert server.metric("queuegate_queue_size" + labels) == 1
+        for number in range(3):
+            [found] = other.receive("jobs", wait=20)
+            assert found["message"] == number
+            other.call("DELETE", f"/v1/queues/jobs/messages/{found['id']}", status=204)
+        assert other.receive("jobs") == []
+        server.until("queuegate_queue_waiting" + labels, 0)

@@ -11,8 +11,22 @@ from tests.operations.conftest import World
 
 
 async def bounded(world: World, name: str, most: int) -> Queue:
-    request = CreateQueue(name, most_messages=most)
+    """A queue of that size, of the kind that the beginning or the end of its name says."""
+    request = CreateQueue(
+        name,
+        most_messages=most,
+        is_serial=name.startswith("serial"),
+        has_priorities=name.startswith("urgent"),
+    )
     return (await queues.create_queue(world.engine, world.caller, request)).queue
+
+
+async def held(world: World, queue: Queue) -> list[str]:
+    """The bodies of all that the queue holds, in the order of sending."""
+    table = "fifo_messages" if queue.kind.has_groups else "messages"
+    async with world.engine.database.transaction() as tx:
+        rows = await tx.fetch(f"SELECT body FROM {table} ORDER BY sequence")
+    return [row["body"] for row in rows]
 
 
 def messages(queue: Queue, *bodies: str) -> list[NewMessage]:

@@ -9,13 +9,14 @@ from typing import Any
 import pytest
 
 from gateway.operations.queues import finishing, queues, sending
+from gateway.operations.queues.priorities import queue_for
 from gateway.operations.queues.queues import CreateQueue
 from gateway.operations.queues.sending import Sending
 from gateway.operations.replies import answered
 from storage.errors import QueueDoesNotExist, QueueFull, QueueNameExists, Unavailable
 from storage.model import NewMessage, Queue, SentMessage
 from storage.queues.rooms import rooms
-from tests.operations.bounded import bounded, handle_of, messages, total
+from tests.operations.bounded import bounded, handle_of, held, messages, total
 from tests.operations.conftest import World
 from tests.waiting import until_async
 
@@ -25,7 +26,7 @@ _END_WAITING = (
     " WHERE l.locktype = 'advisory' AND NOT l.granted"
     " AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())"
 )
-KINDS = ("jobs", "jobs.fifo")
+KINDS = ("jobs", "jobs.fifo", "serial", "urgent")
 
 
 async def send(
@@ -42,7 +43,7 @@ async def send(
 async def test_a_full_queue_refuses_until_something_is_deleted(world: World, name: str) -> None:
     queue = await bounded(world, name, 2)
     await send(world, queue, *messages(queue, "a", "b"))
-    with pytest.raises(QueueFull, match=r"'jobs.*' is full: it may hold 2 messages"):
+    with pytest.raises(QueueFull, match=rf"'{name}' is full: it may hold 2 messages"):
         await send(world, queue, *messages(queue, "c"))
     [first] = await world.receive(queue, 1)
     with pytest.raises(QueueFull):
@@ -60,7 +61,7 @@ async def test_a_call_is_taken_whole_or_not_at_all(world: World, name: str) -> N
         await send(world, queue, *messages(queue, "c", "d"))
     assert await total(world, queue) == 2
     await send(world, queue, *messages(queue, "e"))
-    assert [one.body for one in await world.receive(queue)] == ["a", "b", "e"]
+    assert await held(world, queue) == ["a", "b", "e"]
 
 
 @pytest.mark.parametrize("name", KINDS)
@@ -71,7 +72,7 @@ async def test_what_does_not_fit_leaves_its_room_to_others(world: World, name: s
         *[send(world, queue, *call) for call in calls], return_exceptions=True
     )
     assert [isinstance(one, QueueFull) for one in outcomes] == [False, True, False]
-    assert [one.body for one in await world.receive(queue)] == ["a", "b", "e"]
+    assert await held(world, queue) == ["a", "b", "e"]
 
 
 @pytest.mark.parametrize("name", KINDS)
@@ -81,14 +82,14 @@ async def test_a_partial_call_is_taken_as_far_as_it_fits(world: World, name: str
         world, queue, *messages(queue, "a", "b", "c"), how=Sending(is_partial=True)
     )
     assert [isinstance(one, QueueFull) for one in outcomes] == [False, False, True]
-    assert [one.body for one in await world.receive(queue)] == ["a", "b"]
+    assert await held(world, queue) == ["a", "b"]
 
 
 @pytest.mark.parametrize("name", KINDS)
 async def test_many_senders_never_exceed_the_size(world: World, name: str) -> None:
     queue = await bounded(world, name, 7)
     outcomes = await asyncio.gather(
-        *[send(world, queue, *messages(queue, str(n), "x")) for n in range(40)],
+        *[send(world, queue, *messages(queue, str(n), f"x{n}")) for n in range(40)],
         return_exceptions=True,
     )
     assert sum(isinstance(one, list) for one in outcomes) == 3
@@ -110,6 +111,38 @@ async def test_a_repeat_takes_no_room(world: World) -> None:
     world.clock.fixed += timedelta(minutes=6)
     with pytest.raises(QueueFull):
         await send(world, queue, first)
+
+
+async def test_a_serial_queue_has_room_for_a_repeat_when_its_first_is_deleted(
+    world: World,
+) -> None:
+    queue = await bounded(world, "serial", 1)
+    [first] = await send(world, queue, *messages(queue, "same"))
+    [again] = await send(world, queue, *messages(queue, "same"))
+    assert isinstance(first, SentMessage)
+    assert isinstance(again, SentMessage)
+    assert (again.message_id, again.is_duplicate) == (first.message_id, True)
+    with pytest.raises(QueueFull):
+        await send(world, queue, *messages(queue, "other"))
+    [received] = await world.receive(queue)
+    await answered(finishing.finish, world.engine, queue, [handle_of(received)])
+    [new] = await send(world, queue, *messages(queue, "same"))
+    assert isinstance(new, SentMessage)
+    assert not new.is_duplicate
+    with pytest.raises(QueueFull):
+        await send(world, queue, *messages(queue, "other"))
+
+
+async def test_the_first_priority_makes_a_bounded_queue_urgent_at_once(world: World) -> None:
+    queue = await bounded(world, "jobs", 3)
+    await send(world, queue, *messages(queue, "a"))
+    urgent = NewMessage("b", priority=7)
+    await send(world, queue_for(queue, urgent), urgent)
+    found = await world.engine.queues.find(queue.account_id, queue.region, queue.name)
+    assert found.has_priorities
+    assert [one.body for one in await world.receive(found)] == ["b", "a"]
+    with pytest.raises(QueueFull):
+        await send(world, found, *messages(found, "c", "d"))
 
 
 async def test_repeats_within_one_flush_share_one_place(world: World) -> None:

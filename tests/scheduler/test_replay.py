@@ -62,6 +62,28 @@ async def test_replays_wait_while_there_is_no_room(archive: ArchiveStore, queue:
     assert len(await archive.messages(queue)) == 1
 
 
+async def test_a_replay_goes_on_when_its_queue_has_room(
+    archive: ArchiveStore, queue: Queue
+) -> None:
+    resize = "UPDATE queues SET most_messages = $1 WHERE queue_id = $2 RETURNING 1"
+    await archive.store.number(resize, 2, queue.queue_id)
+    await archive.publish(*"abcde")
+    subscription = await archive.subscribe(queue)
+    await archive.ask(subscription)
+    archive.clock.instant = NOON + timedelta(hours=1)
+    await finish(archive)
+    assert (await archive.replay(subscription))["replayed_count"] == 2
+    assert (await archive.status(subscription))[0] == "In progress"
+    assert len(await archive.messages(queue)) == 2
+    await archive.store.number(resize, 9, queue.queue_id)
+    assert await archive.worker().run_round(MANY) == 0
+    archive.clock.instant += timedelta(seconds=2)
+    await finish(archive)
+    assert await archive.status(subscription) == ("Completed", 5)
+    texts = [json.loads(one["body"])["Message"] for one in await archive.messages(queue)]
+    assert texts == list("abcde")
+
+
 # What is sent
 
 

@@ -27,7 +27,7 @@ MaxMessages = Annotated[
     int,
     Meta(
         ge=1,
-        le=LIMITS.queue_messages,
+        le=LIMITS.queue_size,
         description="How many messages the queue may hold. Absent or null: any number. It cannot "
         "be changed.",
     ),
