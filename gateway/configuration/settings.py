@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from gateway.configuration import values as texts
+from gateway.configuration.database_parts import NAMES, PARTS, database_in_parts, url_of
 from gateway.configuration.fields import (
     BASE_URL,
     DIRECTORY,
@@ -398,6 +399,10 @@ class Settings:
                 values[item.name] = _checked(variable, name, environ[name])
         values.setdefault("data_dir", default_data_dir(environ))
         is_ephemeral = bool(values.get("ephemeral", False))
+        parts = database_in_parts(environ)
+        if parts and not is_ephemeral and "database_url" not in values and "data_dir" not in given:
+            checked = {v.names[0]: _checked(v, v.names[0], parts[v.names[0]]) for v, _ in PARTS}
+            values["database_url"] = url_of(checked)
         if values.get("admin_clock") is None:
             values["admin_clock"] = is_ephemeral
         if is_ephemeral and not values.get("aws_cooldowns", False):
@@ -443,7 +448,7 @@ def use_home(directory: str) -> None:
 def child_environment(settings: Settings, environ: Mapping[str, str]) -> dict[str, str]:
     """The environment for a process of ours that is to have exactly these settings."""
     ours = {name for item in fields(Settings) for name in variable_of(item).names}
-    ours.update(ADDRESS.names)
+    ours.update(ADDRESS.names, NAMES)
     kept = {name: value for name, value in environ.items() if name not in ours}
     return kept | settings.to_env()
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import MISSING, Field, fields
 from typing import Any
 
+from gateway.configuration.database_parts import PARTS
 from gateway.configuration.fields import Variable, variable_of
 from gateway.configuration.settings import ADDRESS, Settings
 
@@ -18,8 +19,14 @@ NOT_OURS = ("QUEUEGATE_TEST_", "QUEUEGATE_BENCH_")
 
 def table() -> list[tuple[Variable, str]]:
     """The configuration table: every variable, with its default."""
-    items = [(variable_of(item), _shown_default(item)) for item in fields(Settings)]
-    return [(ADDRESS, ""), *[row for row in items if not row[0].internal]]
+    rows = [(ADDRESS, "")]
+    for item in fields(Settings):
+        variable = variable_of(item)
+        if not variable.internal:
+            rows.append((variable, _shown_default(item)))
+        if item.name == "database_url":
+            rows += PARTS
+    return rows
 
 
 def markdown_table() -> str:

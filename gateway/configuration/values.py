@@ -167,6 +167,18 @@ def parse_collector_url(text: str) -> str:
     return parse_base_url(text)
 
 
+def database_host(text: str) -> str:
+    """A host name or address, or the directory that the socket of a PostgreSQL is in."""
+    return text.strip() if text.strip().startswith("/") else host_name(text)
+
+
+def parse_name(text: str) -> str:
+    """Any text without control characters."""
+    if not text or not text.isprintable():
+        raise BadValue
+    return text
+
+
 def parse_database_url(text: str) -> str:
     """A PostgreSQL URL; several hosts are allowed, so the port is not looked at here."""
     url = text.strip()

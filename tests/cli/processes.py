@@ -17,7 +17,7 @@ PATIENCE_SECONDS = 60.0
 
 def environment(**more: str) -> dict[str, str]:
     """This process's variables without any of ours, and these."""
-    ours = re.compile(r"QUEUE_|QUEUEGATE_|OTLP_|LOG_LEVEL$|DATABASE_URL$|API_KEY$")
+    ours = re.compile(r"QUEUE_|QUEUEGATE_|OTLP_|LOG_LEVEL$|DATABASE_URL$|API_KEY$|DB_")
     return {name: value for name, value in os.environ.items() if not ours.match(name)} | more
 
 

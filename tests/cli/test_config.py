@@ -222,3 +222,86 @@ def test_data_lives_in_the_state_directory_of_the_user(monkeypatch: pytest.Monke
     assert Settings.from_env({"XDG_STATE_HOME": "/s"}).data_dir == Path("/s/queuegate")
     monkeypatch.setattr("os.geteuid", lambda: 0)
     assert Settings.from_env({"HOME": "/root"}).data_dir == Path("/var/lib/queuegate")
+
+
+@pytest.mark.parametrize(
+    ("parts", "url"),
+    [
+        ({"DB_HOST": "db"}, "postgresql://postgres:postgres@db:5432/postgres"),
+        ({"DB_PORT": "6432"}, "postgresql://postgres:postgres@localhost:6432/postgres"),
+        ({"DB_USER": "a@b/c"}, "postgresql://a%40b%2Fc:postgres@localhost:5432/postgres"),
+        ({"DB_PASSWORD": "p:w?"}, "postgresql://postgres:p%3Aw%3F@localhost:5432/postgres"),
+        ({"DB_NAME": "own"}, "postgresql://postgres:postgres@localhost:5432/own"),
+        ({"DB_HOST": "::1"}, "postgresql://postgres:postgres@[::1]:5432/postgres"),
+        (
+            {"DB_HOST": "/run/pg"},
+            "postgresql://postgres:postgres@/postgres?host=%2Frun%2Fpg&port=5432",
+        ),
+    ],
+)
+def test_a_database_in_parts(parts: dict[str, str], url: str) -> None:
+    settings = Settings.from_env(parts)
+    assert settings.database_url == url
+    assert config.child_environment(settings, parts)["DATABASE_URL"] == url
+    assert not parts.keys() & config.child_environment(settings, parts).keys()
+
+
+def test_parts_do_not_count_beside_what_says_otherwise() -> None:
+    parts = {"DB_HOST": "db", "DB_PASSWORD": "secret"}
+    url = "postgresql://u@h/d"
+    assert Settings.from_env(parts | {"DATABASE_URL": url}).database_url == url
+    assert Settings.from_env(parts, {"ephemeral": "true"}).database_url is None
+    assert Settings.from_env(parts | {"QUEUEGATE_EPHEMERAL": "1"}).database_url is None
+    assert Settings.from_env(parts, {"data_dir": "/d"}).database_url is None
+    assert Settings.from_env(dict.fromkeys(parts, "")).database_url is None
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("DB_HOST", "a/b"), ("DB_PORT", "0"), ("DB_USER", "a\nb"), ("DB_PASSWORD", "hidden\0")],
+)
+def test_parts_are_checked(name: str, value: str) -> None:
+    with pytest.raises(BadSetting) as refused:
+        Settings.from_env({name: value})
+    assert name in str(refused.value)
+    assert "hidden\0" not in str(refused.value)
+    assert ("(value hidden)" in str(refused.value)) == (name == "DB_PASSWORD")
+
+
+@pytest.mark.parametrize("value", ["qg_1_x", "a\nb", "x" * 4097, " "])
+def test_the_key_of_the_gateway_is_checked_and_never_shown(value: str) -> None:
+    with pytest.raises(BadSetting) as refused:
+        Settings.from_env({"API_KEY": value})
+    assert "(value hidden)" in str(refused.value)
+    settings = Settings.from_env({"API_KEY": " the key "})
+    assert settings.api_key == "the key"
+    assert "the key" not in repr(settings)
+    assert ("QUEUEGATE_API_KEY", "(hidden)") in config_table.effective(settings)
+
+
+@pytest.mark.parametrize(
+    ("text", "rate"),
+    [("500/s", (500, 1)), ("100/m", (100, 60)), ("7/2h", (7, 7200)), ("5000/10S", (5000, 10))],
+)
+def test_rates(text: str, rate: tuple[int, int]) -> None:
+    settings = Settings.from_env({"QUEUEGATE_CHANNEL_RATE_LIMIT": text})
+    assert settings.channel_rate_limit == rate
+    assert Settings.from_env(settings.to_env()).channel_rate_limit == rate
+
+
+@pytest.mark.parametrize(
+    "text", ["0/s", "5", "5/0s", "5/25h", "1000001/s", "5/d", "-1/s", "\u0665/s"]
+)
+def test_what_is_no_rate(text: str) -> None:
+    with pytest.raises(BadSetting):
+        Settings.from_env({"QUEUEGATE_CHANNEL_RATE_LIMIT": text})
+
+
+def test_faces() -> None:
+    assert Settings.from_env({}).faces == ("aws", "rest", "simple", "text", "channels")
+    settings = Settings.from_env({"QUEUEGATE_FACES": " Text,aws ,aws"})
+    assert settings.faces == ("aws", "text")
+    assert Settings.from_env(settings.to_env()).faces == settings.faces
+    for text in (",", "soap", "aws,"):
+        with pytest.raises(BadSetting):
+            Settings.from_env({"QUEUEGATE_FACES": text})
