@@ -341,19 +341,19 @@ class Settings:
         SWITCH,
         "Export traces over OTLP. Needs `pip install 'queuegate[otlp]'`.",
         names="QUEUEGATE_OTLP_ENABLED OTLP_ENABLED",
-        title="Traces",
+        title="Traces, and metrics that are pushed",
     )
     otlp_endpoint: str | None = setting(
         None,
         BASE_URL._replace(parse=texts.parse_collector_url),
-        "Collector of traces. Unset: http://localhost:4318, for grpc http://localhost:4317.",
+        "Collector of traces and metrics. Unset: http://localhost:4318, for grpc http://localhost:4317.",
         names="QUEUEGATE_OTLP_ENDPOINT OTLP_ENDPOINT",
     )
     otlp_protocol: str | None = setting(
         None,
         word("http/protobuf", "grpc"),
         "How the collector is told. Unset: grpc if its port is 4317, else "
-        "http/protobuf, which goes to /v1/traces there.",
+        "http/protobuf, which goes to /v1/traces and /v1/metrics there.",
         names="QUEUEGATE_OTLP_PROTOCOL OTLP_PROTOCOL OTEL_EXPORTER_OTLP_PROTOCOL",
     )
     otlp_sample_rate: float = setting(
@@ -362,6 +362,12 @@ class Settings:
         "Part of the traces that begin here which is exported. Callers decide theirs.",
         names="QUEUEGATE_OTLP_SAMPLE_RATE OTLP_SAMPLE_RATE",
     )
+    otlp_metrics_enabled: bool = setting(
+        False,
+        SWITCH,
+        "Push what /metrics shows to the collector, too. Needs `queuegate[otlp]` as well.",
+    )
+    otlp_metrics_seconds: int = setting(60, number(1, 3_600), "Seconds from push to push.")
     runtime_dir: Path | None = setting(
         None,
         DIRECTORY,

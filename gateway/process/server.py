@@ -26,6 +26,7 @@ from gateway.http.auth import Authenticator
 from gateway.http.counted_connections import look_for_files, room_for_clients
 from gateway.http.fast_path import FastPath, FastProtocol, protocol_class
 from gateway.http.listening import Sockets, links_url
+from gateway.metrics.pushing import PushMetrics
 from gateway.metrics.scraping import Metrics
 from gateway.operations.traffic import Traffic
 from gateway.process.assembly import open_engine
@@ -129,6 +130,8 @@ async def run(
         look = partial(look_for_files, engine.series.traffic, sockets[0].fileno())
         server = _Server(_uvicorn_config(settings, app, protocol), on_ready, look)
         workers = workers_for(engine, settings, tracing) if worker_number == 0 else []
+        if settings.otlp_metrics_enabled and worker_number == 0:
+            workers.append(PushMetrics(metrics, settings))
         async with metrics.shared(), _at_work(workers):
             await _serve(engine, server, sockets)
 

@@ -22,12 +22,20 @@ _NEEDED = ("opentelemetry.sdk.trace", "opentelemetry.exporter.otlp.proto.grpc")
 
 
 def check_installed(settings: Settings) -> None:
-    """BadSetting when traces are on and what they need is not installed."""
-    if settings.otlp_enabled and not all(map(_is_installed, _NEEDED)):
-        raise BadSetting(
-            "QUEUEGATE_OTLP_ENABLED=true: traces need packages that are not installed: "
-            "pip install 'queuegate[otlp]'"
-        )
+    """BadSetting when something is to be exported and what that needs is not installed."""
+    for name, is_on, what in (
+        ("QUEUEGATE_OTLP_ENABLED", settings.otlp_enabled, "traces"),
+        (
+            "QUEUEGATE_OTLP_METRICS_ENABLED",
+            settings.otlp_metrics_enabled,
+            "metrics that are pushed",
+        ),
+    ):
+        if is_on and not all(map(_is_installed, _NEEDED)):
+            raise BadSetting(
+                f"{name}=true: {what} need packages that are not installed: "
+                "pip install 'queuegate[otlp]'"
+            )
 
 
 def _is_installed(module: str) -> bool:
