@@ -29,7 +29,7 @@ Size = Annotated[
     int,
     Meta(
         ge=1,
-        le=LIMITS.queue_messages,
+        le=LIMITS.queue_size,
         description="Messages that it holds at most; more are refused with 429. It stays with "
         "that. Null: any number.",
     ),
