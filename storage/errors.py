@@ -304,8 +304,8 @@ class QueueFull(Rejected):
     def __init__(self, queue: Queue) -> None:
         self.most = queue.most_messages
         super().__init__(
-            f"Queue '{queue.title}' is full: it may hold {self.most} messages. Send this again "
-            "when some of them were deleted."
+            f"Queue '{queue.title}' is full: its size is {self.most}. Send this again when "
+            "messages were deleted."
         )
 
 

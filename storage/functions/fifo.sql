@@ -1,7 +1,8 @@
--- revision 2
+-- revision 3
 -- FIFO: what needs more than one snapshot in one round trip, and what several paths share.
 --
--- Who locks what, in this order, so that nobody waits in a circle:
+-- Who locks what, in this order, so that nobody waits in a circle, after queues that hold only so
+-- many messages (functions/rooms.sql) and topics (functions/topics.sql):
 --   1. rows of fifo_groups, by (queue_id, group_id): delete, change visibility, moves, purge wait for
 --      them; receive, retention and move tasks skip what is taken; senders never touch one;
 --   2. sender locks, by key: pg_advisory_xact_lock(hashtextextended(group_id, queue_id)), held to the

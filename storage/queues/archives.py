@@ -89,8 +89,8 @@ async def read(tx: Transaction, queue_id: int, sequences: list[int]) -> list[Arc
 async def send_again(
     tx: Transaction, now: datetime | None, target: Queue, kept: list[Archived]
 ) -> list[int]:
-    """Send copies of messages to a queue of the same kind: their numbers there, in order; empty
-    when the queue is gone.
+    """Send copies of messages to a queue of the same kind, which has room for them: their numbers
+    there, in order; empty when the queue is gone.
 
     They start anew: sent now, never received, new message ids, of FIFO messages in the same group
     with a deduplication id of their own. All of it is part of the transaction.

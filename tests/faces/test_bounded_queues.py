@@ -40,7 +40,7 @@ def test_a_full_queue_in_the_words_of_each_face(sqs: Sqs, rest: Rest) -> None:
     sqs.send(url)
     refused = sqs.refusal("SendMessage", QueueUrl=url, MessageBody="x")
     assert (refused.status, refused.code) == (403, "OverLimit")
-    assert refused.text.startswith("Queue 'jobs' is full: it may hold 1 messages.")
+    assert refused.text.startswith("Queue 'jobs' is full: its size is 1.")
     answer = rest.ask("POST", "/v1/queues/jobs/messages", {"message": "x"})
     assert (answer.status, answer.headers["retry-after"]) == (429, "1")
     assert json.loads(answer.body)["error"] == refused.text

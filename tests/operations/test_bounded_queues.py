@@ -43,7 +43,7 @@ async def send(
 async def test_a_full_queue_refuses_until_something_is_deleted(world: World, name: str) -> None:
     queue = await bounded(world, name, 2)
     await send(world, queue, *messages(queue, "a", "b"))
-    with pytest.raises(QueueFull, match=rf"'{name}' is full: it may hold 2 messages"):
+    with pytest.raises(QueueFull, match=rf"'{name}' is full: its size is 2"):
         await send(world, queue, *messages(queue, "c"))
     [first] = await world.receive(queue, 1)
     with pytest.raises(QueueFull):
