@@ -1,7 +1,8 @@
 """`python -m conformance.browser`: what web pages can do with a gateway, in a real browser.
 
 A page of a configured origin works with the AWS SDK for JavaScript; a page of another one reads
-nothing and changes nothing; the gateway's own page is shown without a complaint.
+nothing and changes nothing; the gateway's own page is shown without a complaint. Pages to which
+messages are pushed go offline and resume, for which no SDK is needed.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from botocore.config import Config  # type: ignore[import-untyped]
 
 from conformance import node
 from conformance.browser import chromium
+from conformance.browser.cable import laid
 from conformance.browser.site import Site, serving
 from conformance.serving import DidNotStart, gateway
 
@@ -73,6 +75,16 @@ def strangers_queue(program: str, stranger: Site, endpoint: str) -> dict[str, st
     return outcomes | {"leaves nothing behind": bodies and f"messages were sent: {bodies}"}
 
 
+def push(program: str, script: bytes) -> int:
+    """What pages can do with push, offline for a while; how many checks went wrong."""
+    with serving(script) as listed, serving(script) as stranger:
+        settings = {"QUEUEGATE_ALLOWED_ORIGINS": listed.origin}
+        with gateway(os.environ, **settings) as endpoint, laid(endpoint) as cable:
+            listed.cable = cable
+            wrong = say(visit(program, listed, endpoint=cable.url, gateway=endpoint), "push:")
+            return wrong + say(visit(program, stranger, endpoint=endpoint), "push to a stranger:")
+
+
 def front_page(program: str, endpoint: str, picture: Path | None) -> dict[str, str]:
     """What the browser says of the gateway's own page."""
     page, complaints = chromium.rendered(program, endpoint, picture)
@@ -98,13 +110,16 @@ def main() -> int:
     parser.add_argument("--screenshot", type=Path, help="where to put a picture of the front page")
     picture = parser.parse_args().screenshot
     npm, program = shutil.which("npm"), chromium.find()
-    if npm is None or shutil.which("node") is None or program is None:
-        absent = "Chromium" if program is None else "node, or no npm,"
-        print(f"make browser-check: skipped: there is no {absent} on the PATH")
+    if program is None:
+        print("make browser-check: skipped: there is no Chromium on the PATH")
         return 0
     try:
-        node.install(npm, HERE)
-        wrong = run(program, bundle(), picture)
+        wrong = push(program, (HERE / "push.js").read_bytes())
+        if npm is None or shutil.which("node") is None:
+            print("make browser-check: no SDK: there is no node, or no npm, on the PATH")
+        else:
+            node.install(npm, HERE)
+            wrong += run(program, bundle(), picture)
     except (subprocess.SubprocessError, DidNotStart) as error:
         print(f"browser-check: {error}", file=sys.stderr)
         return 1

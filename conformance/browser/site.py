@@ -10,6 +10,8 @@ from queue import SimpleQueue
 from threading import Thread
 from urllib.parse import urlencode
 
+from conformance.browser.cable import Cable
+
 _PAGE = b'<!doctype html><meta charset="utf-8"><body><script type="module" src="/page.js"></script>'
 
 
@@ -19,6 +21,8 @@ class Site:
     def __init__(self, origin: str) -> None:
         self.origin = origin
         self.told: SimpleQueue[dict[str, str]] = SimpleQueue()
+        self.cable: Cable | None = None
+        """What the page may have cut and mended."""
 
     def url(self, **members: str) -> str:
         """The page, told what it has to know."""
@@ -37,8 +41,11 @@ def serving(script: bytes) -> Iterator[Site]:
                 self._answer("text/html", _PAGE)
 
         def do_POST(self) -> None:
-            length = int(self.headers["content-length"])
-            site.told.put(json.loads(self.rfile.read(length)))
+            body = self.rfile.read(int(self.headers["content-length"]))
+            if self.path == "/":
+                site.told.put(json.loads(body))
+            elif site.cable is not None:
+                site.cable.do(self.path.rpartition("/")[2])
             self._answer("text/plain", b"")
 
         def _answer(self, content_type: str, body: bytes) -> None:
