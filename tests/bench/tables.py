@@ -74,6 +74,34 @@ ROWS: tuple[Row, ...] = (
     ),
     _one("1,000 idle long polls, CPU", "% of a core", "idle-polls", "cpu_percent", (2, 0.5)),
     _one("a send beside them, against without", "x", "idle-polls", "ratio", (1.1, 1.1)),
+    _one("push, publish to frame, p50", "ms", "push", "p50_ms", (2, None)),
+    _one("the same, another process, p50", "ms", "push-other", "p50_ms", (4, None)),
+    Row(
+        "push to 1 / 100 / 1,000 consumers",
+        "a second",
+        tuple(
+            Part(f"push-many/{consumers}", "per_second", None, None) for consumers in (1, 100, 1000)
+        ),
+        " / ",
+    ),
+    Row(
+        "10,000 idle WebSockets / streams",
+        "MB",
+        (
+            Part("push-idle", "grown_mb", 300, None),
+            Part("push-idle-streams", "grown_mb", 300, None),
+        ),
+        " / ",
+    ),
+    Row(
+        "their CPU, and on 10,000 channels",
+        "% of a core",
+        tuple(
+            Part(key, "cpu_percent", None, None)
+            for key in ("push-idle", "push-idle-streams", "push-idle-channels")
+        ),
+        " / ",
+    ),
     _one("receive at a depth of 1,000,000", "x", "depth", "ratio", (1.3, 1.1)),
     _one("receive after 1,000,000 messages of churn", "x", "churn", "ratio", (1.5, 1.2)),
     _one("the same, an idle transaction open", "x", "idle-transaction", "ratio", (5, 3)),

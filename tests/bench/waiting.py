@@ -82,7 +82,7 @@ async def _idle_polls(bench: Bench) -> None:
     wait_urls = [
         await stage.create_queue(control) for _ in range(max(1, options.polls // _POLLS_PER_QUEUE))
     ]
-    idle_share = await _cpu_share(stage, options.idle_seconds / 4)
+    idle_share = await cpu_share(stage, options.idle_seconds / 4)
     before = await _send_time(stage, send_url)
     polls = await stage.pool(options.polls)
     requests = itertools.cycle([_poll_request(stage, url) for url in wait_urls])
@@ -91,7 +91,7 @@ async def _idle_polls(bench: Bench) -> None:
     )
     try:
         await elapse(2.0)
-        share = await _cpu_share(stage, options.idle_seconds)
+        share = await cpu_share(stage, options.idle_seconds)
         beside = await _send_time(stage, send_url)
         if task.done():
             await task
@@ -117,7 +117,7 @@ async def _idle_polls(bench: Bench) -> None:
     control.close()
 
 
-async def _cpu_share(stage: Stage, seconds: float) -> float:
+async def cpu_share(stage: Stage, seconds: float) -> float:
     """Return the CPU of gateway and database over so many seconds, in percent of one core."""
     stage.server.tree.settle()
     started, before = perf_counter(), stage.server.tree.usage()
