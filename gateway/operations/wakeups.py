@@ -4,8 +4,9 @@
                                                    │
                                                    └─► NOTIFY, only when another process waits there
     NOTIFY of another process ─────────────────► arrived(queue_id)
-    every 0.9 s, one statement for all queues that somebody waits on ──► timers for delays and
-    visibility timeouts that end before the next look, and a net under lost notifications
+    every 0.9 s, one statement for the queues that somebody waits on (a thousand at a time) ──►
+    timers for delays and visibility timeouts that end before the next look, and a net under lost
+    notifications
 
 A notification is a hint: who is woken asks the database. NOTIFY holds a lock of the whole database
 through its commit, so it goes out on a connection of its own, after the commit that it tells of,
@@ -39,6 +40,10 @@ _CLOCK_SECONDS = 1.0
 # Before a fresh long poll is looked after: most are woken by a send before that.
 _FIRST_LOOK_SECONDS = 0.01
 _EVERYBODY = 1 << 30
+# Queues of one look. Where receives wait on more of them, they take turns.
+_LOOKED_AT_ONCE = 1_000
+# Woken when a delay or a timeout ends: who takes all that it may wakes the next one.
+_WOKEN_AT_ONCE = 100
 
 Looker = Callable[[list[int]], Awaitable[list[tuple[int, bool, int]]]]
 """Asks the database about queues: (queue_id, receivable now, milliseconds to the next)."""
@@ -69,6 +74,8 @@ class Wakeups:
         self._notifications: Notifications | None = None
         self._looked_at: dict[int, float] = {}
         self._unlooked: set[int] = set()
+        self._next_looks: list[int] = []
+        """Queues that have their turn before any other has it again."""
         self._look_wanted = asyncio.Event()
         self._lost = asyncio.Event()
         self._stopping = False
@@ -415,7 +422,7 @@ class Wakeups:
             queue_ids = list(fresh)
             if loop.time() >= next_look:
                 next_look = loop.time() + _LOOK_SECONDS
-                queue_ids = list(self._parked)
+                queue_ids = self._take_turns()
                 self._looked_at = {}
             if not queue_ids or self.look is None:
                 continue
@@ -426,18 +433,31 @@ class Wakeups:
             except Exception:  # noqa: BLE001 - without this loop no timeout would wake anybody again
                 _log.exception("a look for waiting receives failed")
 
+    def _take_turns(self) -> list[int]:
+        """The queues of the next look: all on which somebody waits, unless they are too many."""
+        if len(self._parked) <= _LOOKED_AT_ONCE:
+            self._next_looks = []
+            return list(self._parked)
+        if not self._next_looks:
+            self._next_looks = list(self._parked)
+        turn = self._next_looks[-_LOOKED_AT_ONCE:]
+        del self._next_looks[-_LOOKED_AT_ONCE:]
+        return [queue_id for queue_id in turn if queue_id in self._parked]
+
     async def _look_at(self, queue_ids: list[int]) -> None:
         assert self.look is not None
         loop = asyncio.get_running_loop()
+        turns = len(self._parked) // _LOOKED_AT_ONCE + 1
+        until_next_ms = turns * _LOOK_SECONDS * 1000 + 200
         for queue_id in queue_ids:
             self._looked_at[queue_id] = loop.time()
         for queue_id, ready, in_ms in await self.look(queue_ids):
             if ready:
                 self._wake(queue_id, 1)
-            elif in_ms < _LOOK_SECONDS * 1000 + 200:
+            elif in_ms < until_next_ms:
                 loop.call_later(in_ms / 1000, self._due, queue_id)
 
     def _due(self, queue_id: int) -> None:
         """A delay or a timeout ended. Who parks again may have the next one to wait for."""
         self._looked_at.pop(queue_id, None)
-        self._wake(queue_id, _EVERYBODY)
+        self._wake(queue_id, _WOKEN_AT_ONCE)

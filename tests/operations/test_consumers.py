@@ -98,7 +98,7 @@ async def test_messages_come_as_they_are_published(channel: Channel) -> None:
     await channel.publish("2", "3")
     await wire.until("1", "2", "3")
     assert wire.counts() == [1, 1, 1]
-    assert channel.engine.wakeups.parked_count() == 1
+    await until_so(lambda: channel.engine.wakeups.parked_count() == 1)
     assert await channel.acknowledge(wire.pushed) == ["ok"] * 3
     assert await channel.acknowledge(wire.pushed) == ["gone"] * 3
 

@@ -196,6 +196,48 @@ async def test_a_failing_look_does_not_end_the_looking(pair: list[Wakeups]) -> N
     assert looks == [[7], [7]]
 
 
+async def test_many_queues_are_looked_at_in_turn(
+    pair: list[Wakeups], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each once before any is again, and then till its next turn is known what becomes visible."""
+    monkeypatch.setattr(module, "_LOOKED_AT_ONCE", 10)
+    monkeypatch.setattr(module, "_LOOK_SECONDS", 0.01)
+    here, _ = pair
+    looks: list[list[int]] = []
+
+    async def look(queue_ids: list[int]) -> list[tuple[int, bool, int]]:
+        looks.append(queue_ids)
+        return []
+
+    here.look = look
+    waiters = [Waiter() for _ in range(25)]
+    for queue_id, waiter in enumerate(waiters):
+        here.park(queue_id, waiter)
+    await until_so(lambda: len(looks) > 8)
+    turns = [found for found in looks if len(found) <= 10]
+    for some in (turns[:3], turns[3:6]):
+        assert sorted(queue_id for found in some for queue_id in found) == [*range(25)]
+
+
+async def test_what_becomes_visible_wakes_some_and_they_the_others(
+    pair: list[Wakeups], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_WOKEN_AT_ONCE", 2)
+    here, _ = pair
+
+    async def look(queue_ids: list[int]) -> list[tuple[int, bool, int]]:
+        return [(queue_id, False, 1) for queue_id in queue_ids]
+
+    here.look = look
+    waiters = [Waiter() for _ in range(4)]
+    for waiter in waiters:
+        here.park(7, waiter)
+    await until_so(lambda: waiters[1].woken.is_set())
+    assert not waiters[2].woken.is_set()
+    here.wake_next(7)
+    assert waiters[2].woken.is_set()
+
+
 async def test_a_lost_connection_means_that_anything_may_have_changed(
     pair: list[Wakeups], database: Database
 ) -> None:
