@@ -333,6 +333,23 @@ def _merged(
     return [(list(key), histogram) for key, histogram in merged.items()]
 
 
+class _PriorityAges(Collector):
+    """Whether a low priority starves."""
+
+    def __init__(self, ages: list[depths.PriorityAge]) -> None:
+        self._ages = ages
+
+    def collect(self) -> Iterator[Metric]:
+        oldest = GaugeMetricFamily(
+            "queue_oldest_age_seconds",
+            "How long the first visible message of a priority has been there.",
+            labels=[*OF_QUEUES, "priority"],
+        )
+        for account_id, region, name, priority, age in self._ages:
+            oldest.add_metric([account_id, region, name, str(priority)], age)
+        yield oldest
+
+
 class _Depths(Collector):
     def __init__(self, depths: list[depths.Depth]) -> None:
         self._values = depths
@@ -451,7 +468,8 @@ def process_page(numbers: Numbers, wants: Wants) -> bytes:
 def depth_page(stored: Stored, wants: Wants) -> bytes:
     """The gauges of what the database holds."""
     pending = () if stored.deliveries is None else (_pending(stored.deliveries),)
-    return _page(wants, _Depths(stored.depths), SimpleQueueDepths(stored.titled), *pending)
+    depths = _Depths(stored.depths), _PriorityAges(stored.priorities)
+    return _page(wants, *depths, SimpleQueueDepths(stored.titled), *pending)
 
 
 def disk_page(room: Room | None, wants: Wants, *, refuses: bool) -> bytes:

@@ -28,6 +28,8 @@ _log = logging.getLogger("queuegate.metrics")
 
 _REFRESH_SECONDS = 10.0
 _PATIENCE_SECONDS = 2.0
+_MOST_PRIORITISED = 100
+"""Queues, each of which may have eleven series."""
 
 
 class Numbers(NamedTuple):
@@ -57,10 +59,11 @@ class Stored(NamedTuple):
 
     depths: list[depths.Depth]
     titled: list[depths.TitledDepth]
+    priorities: list[depths.PriorityAge]
     deliveries: Gauges | None
 
 
-_UNKNOWN = Stored([], [], None)
+_UNKNOWN = Stored([], [], [], None)
 
 
 class Metrics:
@@ -135,6 +138,7 @@ class Metrics:
                 self._stored = Stored(
                     await depths.depths(tx, now, MOST_QUEUES),
                     await depths.titled_depths(tx, now, MOST_QUEUES),
+                    await depths.oldest_by_priority(tx, now, _MOST_PRIORITISED),
                     await delivery_inspection.gauges(tx, now),
                 )
         except Unavailable as error:

@@ -3,7 +3,7 @@
 -- the table.
 DROP INDEX CONCURRENTLY IF EXISTS messages_urgent;
 CREATE INDEX CONCURRENTLY messages_urgent
-  ON messages (queue_id, priority, least(receive_count, 1), visible_at,
+  ON messages (queue_id, priority, least(receive_count, 1), visible_at, sequence,
     coalesce(expires_at, 'infinity')) WHERE priority IS NOT NULL;
 -- What removes messages that have expired goes along these, and never through the living.
 DROP INDEX CONCURRENTLY IF EXISTS messages_expiring;

@@ -54,6 +54,23 @@ async def titled_depths(tx: Transaction, now: datetime | None, most: int) -> lis
     return [TitledDepth(*row) for row in await tx.fetch(_SQL["titled_depths"].text, now, most)]
 
 
+class PriorityAge(NamedTuple):
+    """How long the oldest message of a priority waits to be received."""
+
+    account_id: str
+    region: str
+    name: str
+    priority: int
+    age_seconds: float
+
+
+async def oldest_by_priority(tx: Transaction, now: datetime | None, most: int) -> list[PriorityAge]:
+    """Of the ``most`` oldest live queues with priorities; bounded work at any depth."""
+    await probe_by_key(tx)
+    rows = await tx.fetch(_SQL["oldest_by_priority"].text, now, most)
+    return [PriorityAge(*row) for row in rows]
+
+
 async def live(tx: Transaction, queue_ids: list[int]) -> set[int]:
     """Those of these queues that are not deleted."""
     return {row[0] for row in await tx.fetch(_SQL["live"].text, queue_ids)}

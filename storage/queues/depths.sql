@@ -62,15 +62,54 @@ WITH clock AS MATERIALIZED (
 )
 SELECT c.account_id, c.region, c.queue_name,
   greatest((SELECT coalesce(sum(d.delta), 0) FROM queue_deltas AS d
-            WHERE d.queue_id = c.queue_id), 0)::bigint AS total,
+            WHERE d.queue_id = c.queue_id)
+    - (SELECT count(*) FROM messages AS m
+       WHERE m.queue_id = c.queue_id AND m.expires_at <= clock.now), 0)::bigint AS total,
   (SELECT count(*) FROM (
     SELECT 1 FROM messages AS m
     WHERE m.queue_id = c.queue_id AND m.receive_count > 0 AND m.visible_at > clock.now
+      AND (m.expires_at IS NULL OR m.expires_at > clock.now)
     LIMIT 120000) AS r) AS in_flight,
   coalesce(date_part('epoch', clock.now - (SELECT min(o.sent_at) FROM (
     SELECT m.sent_at FROM messages AS m
-    WHERE m.queue_id = c.queue_id ORDER BY m.sequence LIMIT 10) AS o)), 0) AS oldest_seconds
+    WHERE m.queue_id = c.queue_id AND (m.expires_at IS NULL OR m.expires_at > clock.now)
+    ORDER BY m.sequence LIMIT 10) AS o)), 0) AS oldest_seconds
 FROM clock, chosen AS c
+
+-- name: oldest_by_priority
+-- params: now, most
+-- Of the oldest live queues with priorities, for each priority of which a message can be received:
+-- how long ago the first one in the order of receives was sent. Two probes for each, and a short look
+-- at what was sent while the queue had none.
+WITH clock AS MATERIALIZED (
+  SELECT coalesce($1::timestamptz, present()) AS now
+), chosen AS MATERIALIZED (
+  SELECT q.queue_id, q.account_id, q.region, q.queue_name FROM queues AS q
+  WHERE q.deleted_at IS NULL AND q.has_priorities ORDER BY q.queue_id LIMIT $2
+)
+SELECT c.account_id, c.region, c.queue_name, level.priority,
+  date_part('epoch', clock.now - oldest.sent_at) AS age_seconds
+FROM clock, chosen AS c, unnest('{10,9,8,7,6,5,4,3,2,1,0}'::smallint[]) AS level (priority),
+LATERAL (
+  SELECT least(
+    (SELECT m.sent_at FROM messages AS m
+     WHERE m.queue_id = c.queue_id AND m.priority = level.priority
+       AND least(m.receive_count, 1) = 1 AND m.visible_at <= clock.now
+       AND coalesce(m.expires_at, 'infinity') > clock.now
+     ORDER BY m.visible_at LIMIT 1),
+    (SELECT m.sent_at FROM messages AS m
+     WHERE m.queue_id = c.queue_id AND m.priority = level.priority
+       AND least(m.receive_count, 1) = 0 AND m.visible_at <= clock.now
+       AND coalesce(m.expires_at, 'infinity') > clock.now
+     ORDER BY m.visible_at LIMIT 1),
+    (SELECT w.sent_at FROM (
+       SELECT m.sent_at, m.priority FROM messages AS m
+       WHERE level.priority = 0 AND m.queue_id = c.queue_id AND m.receive_count = 0
+         AND m.visible_at <= clock.now
+       ORDER BY m.visible_at LIMIT 100) AS w
+     WHERE w.priority IS NULL LIMIT 1)) AS sent_at
+) AS oldest
+WHERE oldest.sent_at IS NOT NULL
 
 -- name: live
 -- params: queue_ids

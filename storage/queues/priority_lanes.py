@@ -38,11 +38,13 @@ class _LevelMarks(Marks):
         that it came to nothing visible is left."""
         places = [_PLACES[message.priority] for message in found]
         last = len(_LEVELS) if is_drained else max(places)
-        for level in self.levels[:last]:
+        # The last two are looked at together, up to the limit.
+        first_of_last = last - 1 if last == _PLACES[0] else last
+        for level in self.levels[:first_of_last]:
             level.rise([], now, is_drained=True)
-        if not is_drained:
-            at_last = [one for one, place in zip(found, places, strict=True) if place == last]
-            self.levels[last].rise(at_last, now, is_drained=False)
+        at_last = [one for one, place in zip(found, places, strict=True) if place == last]
+        for level in self.levels[first_of_last : last + 1]:
+            level.rise(at_last, now, is_drained=False)
 
     def look_near(self) -> None:
         for level in self.levels:

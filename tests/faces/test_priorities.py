@@ -245,3 +245,25 @@ def test_a_schedule_sends_urgent_messages(server: Server) -> None:
         rest.call("POST", "/v1/schedules/s/runs", status=202)
         until(lambda: rest.call("GET", "/v1/queues/jobs/browse")["messages"][1:])
         assert rest.messages("jobs") == ["fired", "plain"]
+
+
+def test_a_starving_priority_is_a_metric(json_sqs: Sqs, server: Server) -> None:
+    url = json_sqs.create()
+    json_sqs.send(url, "waits")
+    server.advance(300)
+    json_sqs.send(url, "urgent", MessageAttributes=urgency(7))
+    json_sqs.send(url, "expires", MessageAttributes=urgency(3, 5))
+    labels = f'account="{json_sqs.account}",queue="orders"'
+
+    def ages() -> dict[int, float]:
+        found = {}
+        for priority in range(11):
+            sample = f'queue_oldest_age_seconds{{{labels},priority="{priority}"}}'
+            if f'priority="{priority}"' in server.metrics("queue_oldest_age_seconds"):
+                found[priority] = server.metric(sample)
+        return found
+
+    server.advance(60)
+    found = until(ages, lambda found: found.get(7, 0) >= 60)
+    assert 360 <= found[0] < 500
+    assert found.get(3, 0) == 0

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from scheduler.expire import EXPIRE
-from storage.model import Counts
+from scheduler.expire import EXPIRE, REMOVE_OVERDUE
+from storage.clocks.whose import Whose
+from storage.model import Counts, Queue
 from storage.queues import queues
-from tests.scheduler.conftest import NOON, StillClock, Store
+from storage.queues.kinds import STANDARD
+from tests.scheduler.conftest import ACCOUNT, NOON, StillClock, Store
+from tests.storage.standard_queue import make_message
 
 
 async def test_messages_past_their_retention_are_deleted(store: Store, clock: StillClock) -> None:
@@ -116,3 +119,41 @@ async def test_fifo_messages_past_their_retention_are_deleted(
     clock.instant = NOON + timedelta(seconds=61)
     assert await job.run_round(100) == 4
     assert await store.number("SELECT count(*) FROM fifo_groups") == 0
+
+
+async def send_until(store: Store, queue: Queue, count: int, ttl: int | None) -> None:
+    """Messages that live for so many seconds."""
+    rows = [make_message(queue.queue_id, ttl=ttl) for _ in range(count)]
+    async with store.database.transaction() as tx:
+        await STANDARD.send(tx, store.clock.now(), rows)
+
+
+async def test_what_has_expired_is_removed_whatever_its_queue(
+    store: Store, clock: StillClock
+) -> None:
+    job = REMOVE_OVERDUE.job(store.database, clock.now)
+    for name in "abc":
+        queue = await store.make_queue(name)
+        await send_until(store, queue, 10, 60)
+        await send_until(store, queue, 3, 600)
+        await send_until(store, queue, 2, None)
+    clock.instant = NOON + timedelta(seconds=59)
+    assert await job.run_round(100) == 0
+    clock.instant = NOON + timedelta(seconds=60)
+    handled = [await job.run_round(12) for _ in range(4)]
+    assert sum(handled) == 30
+    assert handled[-1] < 12
+    assert await store.counts(queue) == Counts(5, 0, 0)
+    assert await store.number("SELECT count(*) FROM messages") == 15
+    assert await store.number("SELECT sum(delta)::int FROM queue_deltas") == 15
+
+
+async def test_messages_expire_by_the_clock_of_their_account(
+    store: Store, clock: StillClock
+) -> None:
+    queue = await store.make_queue("mine")
+    await send_until(store, queue, 2, 60)
+    mine, others = Whose((ACCOUNT,), are_chosen=True), Whose((ACCOUNT,))
+    clock.instant = NOON + timedelta(seconds=60)
+    assert await REMOVE_OVERDUE.job(store.database, clock.now, lambda: others).run_round(9) == 0
+    assert await REMOVE_OVERDUE.job(store.database, clock.now, lambda: mine).run_round(9) == 2

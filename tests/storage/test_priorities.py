@@ -71,7 +71,7 @@ async def test_what_is_visible_again_comes_before_what_is_fresh_of_its_priority(
     assert bodies(await urgent.receive(2)) == ["d", "a"]
 
 
-async def test_what_was_sent_before_there_were_priorities_is_received_before_0(
+async def test_what_was_sent_without_any_is_received_by_age_among_those_of_0(
     urgent: PriorityQueue,
 ) -> None:
     await urgent.plainly.send("old 1", "old 2")
@@ -81,7 +81,7 @@ async def test_what_was_sent_before_there_were_priorities_is_received_before_0(
     found = []
     while received := await urgent.receive(1):
         found += bodies(received)
-    assert found == ["urgent", "old 1", "old 2", "from one that has not heard of it", "new"]
+    assert found == ["urgent", "old 1", "old 2", "new", "from one that has not heard of it"]
     assert await urgent.counted() == (5, 5)
 
 

@@ -17,7 +17,7 @@ from storage.queues import fifo as fifo_storage
 from tests.storage.fifo_queue import FifoQueue
 from tests.storage.fifo_queue import make_message as make_fifo_message
 from tests.storage.fifo_queue import make_queue as make_fifo_queue
-from tests.storage.standard_queue import MovingClock, StandardQueue, make_queue
+from tests.storage.standard_queue import MovingClock, PriorityQueue, StandardQueue, make_queue
 
 if TYPE_CHECKING:
     from storage.database import Connection, Transaction
@@ -31,6 +31,8 @@ FILES = sorted(
 )
 FILLED = 20_000
 TABLES = ("messages", "fifo_messages", "fifo_groups", "fifo_dedup", "message_archive")
+PROBING = {"enable_seqscan": "off", "enable_bitmapscan": "off"}
+"""As ``storage.planning.probe_by_key`` sets them."""
 SEND_PLANNER = {"plan_cache_mode": "force_generic_plan", "enable_seqscan": "off"}
 
 # Arguments of EXECUTE for the hot statements, and the indexes that their plans must name.
@@ -68,6 +70,21 @@ HOT: dict[str, tuple[str, dict[str, str], set[str]]] = {
         SEND_PLANNER,
         {"queues_key"},
     ),
+    "priorities.insert": (
+        "NULL, '{1}', '{00000000-0000-0000-0000-000000000001}', '{a}', '{b}', NULL, NULL, NULL,"
+        " '{1}', '{1}', '\\x00', NULL, false, false, '{5}', '{60}', '{1}'",
+        SEND_PLANNER,
+        {"queues_key"},
+    ),
+    "priorities.receive": (
+        "NULL, '{1,2}', '{10,10}', array_fill(timestamptz '2000-01-01', '{24}'),"
+        " array_fill(timestamptz '2000-01-01', '{24}'), '{345600,345600}', '{30000,30000}'",
+        RECEIVE_PLANNER,
+        {"messages_urgent", "messages_fresh", "messages_received"},
+    ),
+    "expiries.find_overdue": ("NULL, 0, 10, '{}', false", PROBING, {"messages_expiring"}),
+    "expiries.remove_overdue": ("NULL, '{1,2}', 10", PROBING, {"messages_expiring"}),
+    "depths.oldest_by_priority": ("NULL, 10", PROBING, {"messages_urgent", "messages_fresh"}),
 }
 
 
@@ -99,13 +116,14 @@ async def connection(database: Database) -> AsyncIterator[Connection]:
     await connection.close()
 
 
-async def fill(connection: Transaction) -> None:
+async def fill(connection: Transaction, priority: str = "NULL") -> None:
     """Twenty thousand messages in three queues; one in ten was received."""
     await connection.execute(
         "INSERT INTO messages (queue_id, visible_at, sent_at, receive_count, first_received_at,"
-        " message_id, sender_id, body)"
+        " message_id, sender_id, body, priority)"
         " SELECT 1 + n % 3, clock_timestamp() - n * interval '1 millisecond', clock_timestamp(),"
-        " CASE WHEN n % 10 = 0 THEN 1 ELSE 0 END, NULL, gen_random_uuid(), 's', 'body'"
+        " CASE WHEN n % 10 = 0 THEN 1 ELSE 0 END, NULL, gen_random_uuid(), 's', 'body',"
+        f" {priority}"
         " FROM generate_series(1, $1::int) AS n",
         FILLED,
     )
@@ -145,6 +163,8 @@ async def test_hot_statements_go_by_index(database: Database, name: str) -> None
     """Also when they were planned while the tables were empty, and after they were analysed."""
     arguments, settings, indexes = HOT[name]
     hot = load("queues/standard") | load("queues/deletes") | load("queues/last_receives")
+    for file in ("priorities", "expiries", "depths"):
+        hot |= {f"{file}.{one.name}": one for one in load(f"queues/{file}").values()}
     connection = await database.connect(settings)
     await connection.execute(f"PREPARE hot AS {hot[name].text}")
     await make_queue(database)
@@ -210,6 +230,28 @@ async def test_standard_queues_planned_when_empty_never_scan(database: Database)
     for _ in range(6):
         await use_standard(queue, dead_letter_id)
     await queue.lanes.close()
+    assert max((await rows_scanned(database)).values()) < FILLED // 4
+
+
+async def test_queues_with_priorities_planned_when_empty_never_scan(database: Database) -> None:
+    """A million of each priority would be read from end to end, too."""
+    queue = PriorityQueue(database, await make_queue(database), MovingClock())
+    dead_letter_id = await make_queue(database, "dead")
+
+    async def use() -> None:
+        await use_standard(queue, dead_letter_id)
+        await queue.send("e", priority=5, ttl=5)
+        await queue.receive(1)
+        await queue.counts()
+        await queue.remove_overdue()
+
+    for _ in range(6):
+        await use()
+    async with database.transaction() as tx:
+        await fill(tx, "CASE WHEN n % 2 = 0 THEN n % 11 END")
+    for _ in range(6):
+        await use()
+    await queue.close()
     assert max((await rows_scanned(database)).values()) < FILLED // 4
 
 
