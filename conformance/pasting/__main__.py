@@ -26,6 +26,7 @@ PAGES = (
     "README.md",
     "docs/testing.md",
     "docs/native-api.md",
+    "docs/simple-queue.md",
     "docs/channels.md",
     "docs/text-queue.md",
     "docs/production.md",

@@ -1,4 +1,5 @@
-"""What /metrics shows of the simple queue: what begins with simplemq."""
+"""What /metrics shows of the simple queue: what begins with simplemq (docs/seeds.md
+2.3)."""
 
 from __future__ import annotations
 
