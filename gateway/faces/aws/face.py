@@ -60,6 +60,14 @@ _MOST_BYTES = {
     "UpdateSchedule": LIMITS.message_request_bytes,
 }
 
+_SENDS = {
+    "SendMessage": "",
+    "SendMessageBatch": "Entries",
+    "Publish": "",
+    "PublishBatch": "PublishBatchRequestEntries",
+}
+"""What counts for the rate of a key, and where a batch has its messages."""
+
 _SCHEDULER_PATHS = rest_json_wire.router(ROUTES)
 
 _WAITS = "ReceiveMessage"
@@ -288,6 +296,9 @@ class AwsFace:
         if resource is not None and not call.caller.is_anonymous:
             arn = resource or own_arn(call.caller, call.right, "*")
             check_right(self.engine, call.caller, call.right, arn)
+        if call.caller.producer is not None and action in _SENDS:
+            entries = call.members.get(_SENDS[action]) or (None,)
+            await self.engine.rates.take(call.caller, len(entries))
         return await self._bindings[service][action](call)
 
 

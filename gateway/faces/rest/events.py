@@ -239,6 +239,7 @@ async def _publish(call: Call) -> Answer:
     raw = {name: bytes(value) for name, value in headers.items()} if headers else None
     event = Event(call.path.routing_key, bytes(new.message), raw, new.delay)
     publisher = Publisher(call.caller, call.links_url, call.headers.get("x-amzn-trace-id"))
+    await call.engine.rates.take(call.caller)
     published = await publishing.publish_event(call.engine, publisher, event)
     copies = [Copy(queue.name, sequence) for queue, sequence in published.places]
     return Answer(
@@ -347,7 +348,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         carries_messages=True,
         body=NewEvent,
         example={"message": {"order": 17}, "headers": {"color": "red"}},
-        refusals=(),
+        refusals=(429,),
         right="sns:Publish",
     ),
     Endpoint(

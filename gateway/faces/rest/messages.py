@@ -173,6 +173,7 @@ def _to_send(new: NewMessage) -> Outgoing:
 async def _send(call: Call) -> Answer:
     queue = await queue_of(call)
     given: NewMessage | list[NewMessage] = call.body
+    await call.engine.rates.take(call.caller, 1 if isinstance(given, NewMessage) else len(given))
     if isinstance(given, NewMessage):
         messages = [_to_send(given)]
     else:

@@ -119,6 +119,7 @@ class Requeued(Struct):
 
 async def _enqueue(call: Call, queue: Queue) -> Answer:
     new: NewMessage = call.body
+    await call.engine.rates.take(call.caller)
     outgoing = [Outgoing(model.NewMessage(new.data))]
     sent: list[SentMessage] = await answered(
         send_all, call.engine, call.caller, queue, outgoing, False

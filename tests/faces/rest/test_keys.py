@@ -120,6 +120,55 @@ def test_a_limit_holds_and_says_when_to_come_back(server: Server, rest: Rest) ->
     assert bulk.status == 429
 
 
+SENDS = {
+    "aws": ("/?Action=SendMessage&MessageBody=x&QueueUrl=/{account}/jobs", b""),
+    "aws publish": ("/?Action=Publish&Message=x&TopicArn={topic}", b""),
+    "rest": ("/v1/queues/jobs/messages", b'{"message": 1}'),
+    "event": ("/v1/events/a.b", b'{"message": 1}'),
+    "simple": ("/api/queues/{queue}/messages", b'{"data": "x"}'),
+    "text": ("/queue?group-id=x", b"x"),
+    "channels": ("/v1/messages", b'{"channel": "jobs", "payload": 1}'),
+}
+
+
+@pytest.fixture(scope="module")
+def limited(server: Server) -> Iterator[tuple[str, dict[str, str]]]:
+    """A key of two messages in an hour that were sent, and what its account has."""
+    with Rest(server.url) as rest:
+        rest.create("jobs")
+        limit = {"requests": 2, "window_seconds": 3600}
+        made = rest.call("POST", "/v1/keys", {"name": "all", "rate_limit": limit}, status=201)
+        shown = {"X-Api-Key": made["key"]}
+        topic = ask(server.url, "GET", "/?Action=CreateTopic&Name=news", shown).text
+        listed = json.loads(ask(server.url, "GET", "/api/queues", shown).body)
+        for _ in range(2):
+            ask(server.url, "POST", "/v1/queues/jobs/messages", shown, b'{"message": 1}')
+        yield (
+            made["key"],
+            {
+                "account": rest.account,
+                "topic": topic.partition("<TopicArn>")[2].partition("<")[0],
+                "queue": listed["queues"][0]["queue_id"],
+            },
+        )
+
+
+@pytest.mark.parametrize("face", SENDS)
+def test_the_limit_of_a_key_holds_on_every_face(
+    server: Server, limited: tuple[str, dict[str, str]], face: str
+) -> None:
+    key, things = limited
+    target, body = SENDS[face]
+    refused = ask(server.url, "POST", target.format(**things), {"X-Api-Key": key}, body)
+    status, word = {
+        "aws": (403, "<Code>RequestThrottled</Code>"),
+        "aws publish": (429, "<Code>Throttled</Code>"),
+    }.get(face, (429, "rate limit"))
+    assert (refused.status, word in refused.text) == (status, True), refused.text
+    assert int(refused.headers["retry-after"]) > 3000
+    assert ask(server.url, "GET", "/v1/queues", {"X-Api-Key": key}).status == 200, "it reads on"
+
+
 def test_a_signature_comes_before_a_key(rest: Rest) -> None:
     """The fast path looks at nothing else; so no path does."""
     headers = {"X-Api-Key": "qg_1_wrong"}
@@ -139,3 +188,29 @@ def test_processes_on_one_database_know_a_key_at_once(server: Server) -> None:
             assert ask(second.url, "GET", "/v1/queues", shown).status == 200
             rest.call("DELETE", f"/v1/keys/{made['id']}", status=204)
             assert ask(second.url, "GET", "/v1/queues", shown).status == 403
+
+
+ODD = {
+    "long": "qg_1_" + "x" * 8_000,
+    "longer": "qg_" + "9" * 8_000 + "_x",
+    "bytes": "qg_1_\xff\xfe",
+    "nothing": "qg_",
+    "spaces": "qg_1_ x",
+    "quotes": "qg_1_\"'; DROP TABLE keys; --",
+}
+
+
+@pytest.mark.parametrize("key", ODD.values(), ids=ODD)
+def test_odd_keys_are_refused_and_no_more(server: Server, key: str) -> None:
+    for headers in ({"X-Api-Key": key}, {"Authorization": f"Bearer {key}"}):
+        for path in ("/v1/queues", "/api/queues", "/queue", "/v1/messages/poll?channel=x", "/x"):
+            assert ask(server.url, "GET", path, headers).status in (401, 403)
+
+
+def test_producers_are_not_told_apart_in_metrics_without_a_key(server: Server) -> None:
+    """Whoever draws a new name each time makes no new series."""
+    body = json.dumps({"channel": "names", "payload": 1}).encode()
+    for number in range(20):
+        shown = {"X-Api-Key": f"drawn-name-{number}"}
+        assert ask(server.url, "POST", "/v1/messages", shown, body).status == 201
+    assert "drawn-name" not in server.metrics()
