@@ -312,7 +312,12 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         _open,
         (
             Answered(101, None, "Frames, for as long as you stay."),
-            Answered(426, Error, "This takes a WebSocket."),
+            Answered(
+                426,
+                Error,
+                "This takes a WebSocket.",
+                {"error": "This takes a WebSocket: send Upgrade: websocket."},
+            ),
         ),
         refusals=(404, 429),
         query=PushQuery,

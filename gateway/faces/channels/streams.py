@@ -73,7 +73,15 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         "as EventSource does, gets at once what was sent after that event and not acknowledged.",
         "push",
         _stream,
-        (Answered(200, str, "Events, for as long as you stay.", media_type="text/event-stream"),),
+        (
+            Answered(
+                200,
+                str,
+                "Events, for as long as you stay.",
+                ": heartbeat\n\n",
+                media_type="text/event-stream",
+            ),
+        ),
         refusals=(404, 429),
         query=PushQuery,
         is_safe=False,
