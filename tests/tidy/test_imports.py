@@ -35,7 +35,7 @@ MAY_IMPORT_SCHEDULER = "gateway/process/background.py"
 # Folder -> the only packages of others that it may import.
 OTHERS = {
     "storage": {"asyncpg"},
-    "protocol": {"orjson", "xmltodict", "cryptography", "croniter"},
+    "protocol": {"orjson", "xmltodict", "cryptography", "croniter", "websockets"},
     "spark_connectors": {"py4j", "pyspark", "pyarrow", "boto3", "botocore", "orjson"},
 }
 NO_WEB_FRAMEWORK = ("gateway/operations", "scheduler", "protocol")

@@ -56,8 +56,8 @@ _UNHEARD_BEATS = 2
 _PING = frame(Opcode.PING, b"")
 _LAST_WORDS = {
     Ending.DRAINING: (CloseCode.GOING_AWAY, "This gateway stops. Connect again."),
-    Ending.RESUMED: (CloseCode.NORMAL, "You came back on another connection."),
-    Ending.CHANNEL_GONE: (CloseCode.POLICY, "The channel was deleted."),
+    Ending.RESUMED: (CloseCode.NORMAL_CLOSURE, "You came back on another connection."),
+    Ending.CHANNEL_GONE: (CloseCode.POLICY_VIOLATION, "The channel was deleted."),
     Ending.FAILED: (CloseCode.INTERNAL_ERROR, "We encountered an internal error."),
 }
 
@@ -197,7 +197,7 @@ class Socket(Push):
         elif incoming.opcode is Opcode.BINARY:
             self._close(CloseCode.UNSUPPORTED_DATA, "Messages are texts in JSON.")
         elif incoming.opcode is Opcode.CLOSE:
-            code = int.from_bytes(incoming.payload[:2], "big") or CloseCode.NORMAL
+            code = int.from_bytes(incoming.payload[:2], "big") or CloseCode.NORMAL_CLOSURE
             self._close(code)
 
     def _command(self, text: bytes) -> None:
