@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 _SQL = load("queues/waiting")
 _MOST_BYTES = 4 << 20
 _DIGEST = 7
+_EVER = (1 << 63) - 1
 
 
 class Addressed(NamedTuple):
@@ -145,10 +146,18 @@ async def send(tx: Transaction, now: datetime | None, queue: Queue, limit: int) 
     return Sent(len(rows), dropped + len(taken) - len(rows))
 
 
-async def drop(tx: Transaction, queue_id: int, limit: int) -> int:
-    """Remove up to ``limit`` messages that wait for a queue that is gone; how many went."""
+async def last(tx: Transaction, queue_id: int) -> int:
+    """A number that parts what waits for the queue from what will."""
     await probe_by_key(tx)
-    gone: int = await tx.fetchval(_SQL["drop"].text, queue_id, limit)
+    found: int = await tx.fetchval(_SQL["last"].text, queue_id)
+    return found
+
+
+async def drop(tx: Transaction, queue_id: int, limit: int, *, up_to: int = _EVER) -> int:
+    """Remove up to ``limit`` messages that wait for a queue that is gone, or is purged up to
+    ``last``; how many went."""
+    await probe_by_key(tx)
+    gone: int = await tx.fetchval(_SQL["drop"].text, queue_id, up_to, limit)
     return gone
 
 

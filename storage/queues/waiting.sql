@@ -58,13 +58,18 @@ SELECT floor(date_part('epoch', coalesce($1::timestamptz, present()) - gone.wait
   AS waited, gone.message
 FROM gone ORDER BY gone.waiting_id
 
+-- name: last
+-- params: queue_id
+-- The last message that waits for a queue; 0: none does.
+SELECT coalesce(max(w.waiting_id), 0) FROM waiting_messages AS w WHERE w.queue_id = $1
+
 -- name: drop
--- params: queue_id, limit
--- Removes messages that wait for a queue that is gone.
+-- params: queue_id, last_waiting_id, limit
+-- Removes messages that wait for a queue, up to the given one.
 WITH gone AS (
   DELETE FROM waiting_messages AS w WHERE w.ctid = ANY(ARRAY(
-    SELECT x.ctid FROM waiting_messages AS x WHERE x.queue_id = $1
-    ORDER BY x.waiting_id LIMIT $2 FOR UPDATE SKIP LOCKED))
+    SELECT x.ctid FROM waiting_messages AS x WHERE x.queue_id = $1 AND x.waiting_id <= $2::bigint
+    ORDER BY x.waiting_id LIMIT $3 FOR UPDATE))
   RETURNING 1
 )
 SELECT count(*)::int FROM gone

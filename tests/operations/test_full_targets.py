@@ -20,6 +20,7 @@ from scheduler.move import MoveMessages
 from storage.deliveries import deliveries
 from storage.errors import QueueFull
 from storage.model import NewDelivery, Queue
+from storage.queues import depths
 from storage.schedules import schedule_groups
 from tests.operations.bounded import bounded, drain, fill, let_in, total, waiting_count
 from tests.operations.conftest import World
@@ -52,6 +53,10 @@ async def test_a_copy_for_a_full_queue_waits_until_there_is_room(world: World, s
         await sns.publish(topic, text)
     assert await drain(world, plain, 10) == ["a", "b", "c"]
     assert (await total(world, small), await waiting_count(world)) == (1, 2)
+    async with world.engine.database.transaction() as tx:
+        shown = {one.name: one for one in await depths.depths(tx, world.clock.now(), 10)}
+    assert (shown["small"].most_messages, shown["small"].waiting) == (1, 2)
+    assert (shown["plain"].most_messages, shown["plain"].waiting) == (None, None)
     assert world.engine.series.queues[small.queue_id].sent == 1
     assert await let_in(world) == 0
     for text in "abc":
@@ -140,6 +145,15 @@ async def test_what_waits_goes_with_its_queue(world: World, sns: Sns) -> None:
     await queues.delete_queue(world.engine, world.caller, small)
     assert await let_in(world) == 1
     assert await waiting_count(world) == 0
+
+
+async def test_a_purge_takes_what_waits_along(world: World, sns: Sns) -> None:
+    small, topic = await bounded(world, "small", 1), await sns.topic()
+    await sns.subscribe(topic, small.arn, **RAW)
+    for text in "abc":
+        await sns.publish(topic, text)
+    assert await queues.purge_queue(world.engine, world.caller, small) == 1
+    assert (await let_in(world), await total(world, small)) == (0, 0)
 
 
 async def test_publishes_to_full_queues_in_both_orders_do_not_wait_in_a_circle(

@@ -22,7 +22,7 @@ from storage.errors import (
     Unavailable,
 )
 from storage.model import Counts, Queue
-from storage.queues import queues
+from storage.queues import queues, waiting
 from storage.queues.kinds import kind_of
 
 if TYPE_CHECKING:
@@ -291,7 +291,8 @@ async def purge_queue(
     engine: Engine, caller: Caller, queue: Queue, *, interval_seconds: int | None = None
 ) -> int:
     """Delete every message that the queue holds now, in flight and delayed ones too, and forget its
-    deduplication ids; how many they were. What is sent while this runs stays.
+    deduplication ids; how many they were. What is sent while this runs stays. What waits for room
+    in the queue goes, too, uncounted.
 
     ``interval_seconds``: refuse with PurgeQueueInProgress when the last such purge began less than
     that ago. Raises QueueDoesNotExist.
@@ -305,6 +306,12 @@ async def purge_queue(
             ):
                 raise PurgeQueueInProgress(queue.name, interval_seconds)
         last_sequence = await queue.kind.last_number(tx)
+        last_waiting = await waiting.last(tx, queue.queue_id) if queue.most_messages else 0
+    # First, or they would go in where others are deleted.
+    while last_waiting:
+        async with engine.database.transaction() as tx:
+            gone = await waiting.drop(tx, queue.queue_id, _PURGED_PER_BATCH, up_to=last_waiting)
+        last_waiting = last_waiting if gone else 0
     deleted = 0
     after: int | None = 0
     # In short transactions, for there may be millions.
