@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import argparse
 import shlex
 from collections.abc import Iterator
 from pathlib import Path
-from urllib.parse import urlsplit
 
 import pytest
 
 from conformance.pasting.pages import blocks_of
+from tests.cli.processes import run
 from tests.databases import Databases
 from tests.faces.channels.client import Channels
 from tests.faces.channels.pushing import Socket, Stream
-from tests.faces.connections import fetch
+from tests.faces.connections import Answer, Connection, request_bytes
 from tests.faces.servers import Background
 from tests.seed.gateways import SharedServer
 from tests.seed.rows import Table
@@ -135,13 +136,12 @@ def test_what_is_not_acknowledged_comes_again_and_dies(
 )
 def test_producers_are_limited(limited: SharedServer) -> None:
     with Channels(limited.url) as channels:
-        bulk = [{"channel": "alerts", "payload": 1}] * 8
-        channels.bulk(*bulk)
-        answer = channels.ask("POST", "/v1/messages/bulk", bulk)
+        message = {"channel": "alerts", "payload": 1}
+        channels.bulk(*[message] * 10)
+        answer = channels.ask("POST", "/v1/messages", message)
         assert answer.status == 429, answer.text
         assert 0 < int(answer.headers["retry-after"]) <= 61
-        channels.bulk(*bulk[:2])
-        channels.refusal("POST", "/v1/messages", bulk[0], status=429)
+        channels.refusal("POST", "/v1/messages/bulk", [message], status=429)
         assert len(channels.poll()) == 10
         with Channels(limited.url) as other:
             other.publish()
@@ -219,17 +219,30 @@ def test_the_front_page_leads_to_a_first_message(server: SharedServer) -> None:
         for one in blocks_of(ROOT / "README.md", "First message")
         if "/v1/messages/poll" in one.text
     ]
-    answers = []
-    for line in block.text.splitlines():
-        command, url, *options = shlex.split(line)
-        assert command == "curl"
-        assert url.startswith("$q/")
-        body = options[options.index("-d") + 1].encode() if options else b""
-        parts = urlsplit(url.removeprefix("$q"))
-        target = f"{parts.path}?{parts.query}" if parts.query else parts.path
-        answers.append(fetch(server.url, target, "POST" if body else "GET", body))
+    first, *others = block.text.splitlines()
+    program, *arguments = shlex.split(first.removeprefix("key=$(").removesuffix(")"))
+    assert program == ".venv/bin/queuegate"
+    key = run(*arguments, DATABASE_URL=server.dsn).stdout.strip()
+    answers = [_curl(server.url, shlex.split(line.replace("$key", key))) for line in others]
     assert [one.status for one in answers] == [201, 200]
-    assert '"disk":' in answers[1].text
+    assert '"payload":"disk full"' in answers[1].text
+
+
+def _curl(url: str, words: list[str]) -> Answer:
+    """What curl would be answered."""
+    options = argparse.ArgumentParser()
+    options.add_argument("target")
+    options.add_argument("-H")
+    options.add_argument("-d", default="")
+    assert words[0] == "curl"
+    given = options.parse_args(words[1:])
+    name, _, value = given.H.partition(": ")
+    target = given.target.removeprefix("$q")
+    with Connection(url) as connection:
+        headers = {"Host": connection.host, name: value}
+        method = "POST" if given.d else "GET"
+        connection.send(request_bytes(method, target, headers, given.d.encode()))
+        return connection.answer()
 
 
 def test_every_row_is_shown() -> None:

@@ -157,6 +157,25 @@ def test_a_fifo_queue_is_a_channel_in_order(channels: Channels) -> None:
     assert channels.payloads("orders.fifo") == [1]
 
 
+def test_a_text_queue_is_a_channel_of_groups(channels: Channels, server: Server) -> None:
+    """One of a group is out at a time, and late is late only when somebody else has it."""
+    for text in (b"one", b"two"):
+        assert channels.ask("POST", "/queue?group-id=g", raw=text).status == 200
+    [first] = channels.poll("default", window=5)
+    assert (first["payload"], first["priority"]) == ("one", 0)
+    server.advance(6)
+    assert channels.ack(first, channel="default") == ["acknowledged"]
+    [second] = channels.poll("default", window=5)
+    server.advance(6)
+    [again] = channels.poll("default")
+    assert channels.ack(second, channel="default") == ["received_again"]
+    assert channels.nack(again, channel="default") == ["returned"]
+    channels.publish("default", 3, group_id="h")
+    assert sorted(map(str, channels.payloads("default"))) == ["3", "two"]
+    urgent = {"channel": "default", "payload": 1, "group_id": "g", "priority": 1}
+    assert "priority" in channels.refusal("POST", "/v1/messages", urgent)
+
+
 NEW = {"channel": "alerts", "payload": 1}
 
 
