@@ -1,4 +1,4 @@
-"""Every row of the environment of cl-sqs (docs/seeds.md 3.4): what each does, and what it does
+"""Every row of the environment of cl-sqs (docs/seeds.md 3.6): what each does, and what it does
 unset."""
 
 from __future__ import annotations
