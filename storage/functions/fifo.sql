@@ -1,4 +1,4 @@
--- revision 3
+-- revision 4
 -- FIFO: what needs more than one snapshot in one round trip, and what several paths share.
 --
 -- Who locks what, in this order, so that nobody waits in a circle, after queues that hold only so
@@ -65,7 +65,8 @@ BEGIN
       v_now + (e.position - 1) * interval '1 microsecond' AS sent_at,
       v_now + e.ttl * interval '1 second' AS expires_at,
       v_now + CASE WHEN e.queue_id = ANY(v_serial)
-        THEN interval '14 days' ELSE interval '5 minutes' END AS known_until
+        THEN coalesce(e.ttl * interval '1 second', interval '14 days')
+        ELSE interval '5 minutes' END AS known_until
     FROM unnest(p_queue_ids, p_message_ids, p_group_ids, p_dedup_keys, p_deduplication_ids,
         p_bodies, p_sender_ids, p_attributes, p_systems, p_delays, p_ttls)
       WITH ORDINALITY AS e (queue_id, message_id, group_id, dedup_key, deduplication_id,

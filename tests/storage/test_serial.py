@@ -210,6 +210,17 @@ async def test_counts_and_purge_are_those_of_groups(serial: SerialQueue) -> None
         assert await serial.rows(table) == 0
 
 
+async def test_an_id_is_new_when_its_message_has_expired(serial: SerialQueue) -> None:
+    await serial.send(serial.message("g", "first", "d")._replace(ttl_seconds=10))
+    assert not await serial.put("g", "second", "d")
+    serial.wait(10)
+    async with serial.database.transaction() as tx:
+        # Nothing is left of it that would have to wait for the longest retention.
+        assert await fifo.clean_dedup(tx, serial.now, 100) == 1
+    assert await serial.put("g", "third", "d")
+    assert bodies(await serial.receive(10)) == ["third"]
+
+
 @pytest.mark.parametrize("is_serial", [False, True])
 async def test_an_expired_message_is_passed_over(
     serial: SerialQueue, queue_of_groups: FifoQueue, is_serial: bool
