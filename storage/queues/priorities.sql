@@ -53,14 +53,15 @@ FROM clock
 -- params: now, queue_ids, limits, fresh_marks, received_marks, retentions, visibilities_ms
 -- Leases up to `limit` messages of each queue: of the most urgent priority first, and of each those
 -- whose visibility ran out before those never received, as `receive` of standard.sql; what became
--- visible at once goes by number. It stops where the limit is reached. What was sent while the queue had no priorities has NULL, and is in the
--- indexes of other queues alone, where those of priority 0 are, too: when a receive comes to them,
--- these two are all that is visible there. So of the first `limit` of both, those with NULL go first,
--- and what is then left to the limit are the first ones of 0: together the oldest of both, and
--- nothing is read that is not about to be received. Marks are twelve for each queue, in this order:
--- nothing visible lies left of them. No message is in two of these places.
--- There is always a row, with `leased_at` alone when nothing was found: so marks rise past what has
--- expired.
+-- visible at once goes by number. It stops where the limit is reached.
+-- What was sent while the queue had no priorities has NULL, and is in the indexes of other queues
+-- alone, where those of priority 0 are, too: when a receive comes to them, these two are all that is
+-- visible there. So of the first `limit` of both, those with NULL go first, and what is then left to
+-- the limit are the first ones of 0: together the oldest of both, and no more are read. Behind those
+-- of 0 that have expired they wait until these are removed: a look behind a million takes seconds.
+-- Marks are twelve for each queue, in this order: nothing visible lies left of them. No message is in
+-- two of these places. There is always a row, with `leased_at` alone when nothing was found: so marks
+-- rise past what has expired.
 WITH clock AS MATERIALIZED (
   SELECT coalesce($1::timestamptz, present()) AS now
 ), picked AS MATERIALIZED (
@@ -80,7 +81,6 @@ WITH clock AS MATERIALIZED (
               SELECT o.ctid, o.priority FROM messages AS o
               WHERE level.priority IS NULL AND o.queue_id = q.queue_id AND o.receive_count > 0
                 AND o.visible_at >= mark.received AND o.visible_at <= clock.now
-                AND (o.expires_at IS NULL OR o.expires_at > clock.now)
                 AND o.sent_at > clock.now - make_interval(secs => q.retention)
               ORDER BY o.visible_at LIMIT q.max) AS w WHERE w.priority IS NULL))
             AND m.queue_id = q.queue_id AND m.receive_count > 0 AND m.visible_at <= clock.now
@@ -94,7 +94,6 @@ WITH clock AS MATERIALIZED (
                 AND o.visible_at >= greatest(mark.fresh,
                   clock.now - make_interval(secs => q.retention))
                 AND o.visible_at <= clock.now
-                AND (o.expires_at IS NULL OR o.expires_at > clock.now)
                 AND o.sent_at > clock.now - make_interval(secs => q.retention)
               ORDER BY o.visible_at LIMIT q.max) AS w WHERE w.priority IS NULL))
             AND m.queue_id = q.queue_id AND m.receive_count = 0 AND m.visible_at <= clock.now

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from storage.database import Database
 from storage.model import Counts, Received
-from storage.queues import queue_ages
+from storage.queues import depths, queue_ages
 from storage.queues.message_entries import FanOut
 from tests.storage.fifo_queue import RETENTION, call
 from tests.storage.standard_queue import (
@@ -254,3 +254,22 @@ async def test_hiding_and_deleting_go_by_the_same_lanes(urgent: PriorityQueue) -
     await urgent.delete(second)
     assert bodies(await urgent.receive()) == ["a"]
     assert await urgent.counted() == (1, 1)
+
+
+async def test_the_first_visible_message_of_each_priority_has_an_age(
+    urgent: PriorityQueue, database: Database
+) -> None:
+    await urgent.plainly.send("without any")
+    await urgent.send("in flight", priority=9)
+    await urgent.receive(1, visibility=600)
+    await urgent.send("expires", priority=3, ttl=5)
+    await urgent.send("delayed", priority=4, delay_seconds=600)
+    urgent.clock.wait(100)
+    await urgent.send("urgent", "urgent", priority=7)
+    urgent.clock.wait(10)
+    async with database.transaction() as tx:
+        found = await depths.oldest_by_priority(tx, urgent.clock.now(), 10)
+    assert [(one.name, one.priority, round(one.age_seconds)) for one in found] == [
+        ("orders", 7, 10),
+        ("orders", 0, 110),
+    ]
