@@ -27,6 +27,7 @@ _MOST_ROWS = 5_000
 _MOST_OF_THE_TIME = 10
 _QUEUES_PER_LOOK = 500
 _LOOKS = 500
+_MOST_OF_A_QUEUE = 2_000
 _LATE = timedelta(seconds=5)
 """Within which what became visible is committed."""
 _ANEW_SECONDS = 600.0
@@ -71,7 +72,8 @@ class BuryDead:
         while passes_left and looked_at < rows:
             due = await self._due()
             for queue_id in due.queue_ids:
-                looked_at += await self._bury_in(queue_id)
+                most = min(_MOST_OF_A_QUEUE, rows - looked_at)
+                looked_at += await self._bury_in(queue_id, most)
                 self._after = queue_id
                 if looked_at >= rows:
                     break
@@ -83,7 +85,11 @@ class BuryDead:
         return looked_at
 
     async def _due(self) -> own_dead_letters.DueQueues:
-        marks = {queue_id: place.visible_at for queue_id, place in self._places.items()}
+        marks = {
+            queue_id: place.visible_at
+            for queue_id, place in self._places.items()
+            if queue_id > self._after
+        }
         async with self.database.transaction() as tx:
             return await own_dead_letters.find_due(
                 tx,
@@ -94,8 +100,17 @@ class BuryDead:
                 whose=self.whose(),
             )
 
-    async def _bury_in(self, queue_id: int) -> int:
-        """Look at the next messages of a queue; how many they were."""
+    async def _bury_in(self, queue_id: int, most: int) -> int:
+        """Look at the next messages of a queue, about ``most``; how many they were."""
+        looked_at = 0
+        while looked_at < most:
+            looks = await self._look_in(queue_id)
+            looked_at += looks
+            if looks < _LOOKS:
+                break
+        return looked_at
+
+    async def _look_in(self, queue_id: int) -> int:
         after = self._places.get(queue_id, BEGINNING)
         now = self.now()
         async with self.database.transaction() as tx:

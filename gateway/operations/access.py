@@ -102,6 +102,7 @@ async def find_queue_by_id(engine: Engine, caller: Caller, right: str, queue_id:
 
     Raises QueueDoesNotExist and AccessDenied.
     """
+    queue_id = queue_id.lower()
     number = number_of(queue_id)
     queue = None if number is None else await engine.queues.find_by_id(number)
     if queue is None or queue.account_id != caller.account_id or public_id(queue) != queue_id:
