@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NewType, Protocol
 
-from gateway.operations.queues.public_ids import number_of, public_id
 from protocol import arns, names
 from protocol.arns import Arn
 from storage.errors import AccessDenied, QueueDoesNotExist
@@ -102,10 +101,10 @@ async def find_queue_by_id(engine: Engine, caller: Caller, right: str, queue_id:
 
     Raises QueueDoesNotExist and AccessDenied.
     """
-    queue_id = queue_id.lower()
-    number = number_of(queue_id)
-    queue = None if number is None else await engine.queues.find_by_id(number)
-    if queue is None or queue.account_id != caller.account_id or public_id(queue) != queue_id:
+    queue = engine.queues.by_public_id.get(queue_id)
+    if queue is None:
+        queue = await engine.queues.find_by_public_id(queue_id.lower())
+    if queue is None or queue.account_id != caller.account_id:
         check_right(engine, caller, right, own_arn(caller, right, "*"))
         raise QueueDoesNotExist
     check_right(engine, caller, right, queue.arn)

@@ -12,6 +12,7 @@ from gateway.operations.queues.public_ids import number_of, public_id
 from gateway.operations.queues.queues import (
     CreateQueue,
     QueueLimitReached,
+    change_tags,
     create_queue,
     delete_queue,
 )
@@ -69,6 +70,10 @@ async def test_an_id_finds_its_queue_and_no_other(world: World) -> None:
         for _ in range(2):
             found = await access.find_queue_by_id(engine, caller, RIGHT, public_id(queue))
             assert found.queue_id == queue.queue_id
+    known = await access.find_queue_by_id(engine, caller, RIGHT, public_id(first))
+    await change_tags(engine, caller, first, lambda _: {"team": "a"})
+    changed = await access.find_queue_by_id(engine, caller, RIGHT, public_id(first))
+    assert (dict(known.tags), dict(changed.tags)) == ({}, {"team": "a"})
     swapped = public_id(first)[:8] + public_id(second)[8:]
     assert number_of(swapped) == first.queue_id
     for queue_id in (swapped, public_id(first) + "\n", "7"):

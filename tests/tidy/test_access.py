@@ -11,7 +11,15 @@ _ACCESS = "gateway/operations/access.py"
 # What the caches of queues and topics are asked. `live_queues` looks again at a queue that was
 # found; storage is nobody's to import but for operations (test_imports.py).
 _FINDS = {
-    "queues": {"find", "find_many", "find_by_id", "cached", "by_url"},
+    "queues": {
+        "find",
+        "find_many",
+        "find_by_id",
+        "find_by_public_id",
+        "by_public_id",
+        "cached",
+        "by_url",
+    },
     "topics": {"find", "by_arn", "event_audience"},
 }
 # Where nobody asks for a queue or topic by name: what has it is what the caller was asked about.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable
 
+from gateway.operations.queues.public_ids import number_of, public_id
 from storage.database import Database
 from storage.errors import QueueDoesNotExist
 from storage.model import Queue
@@ -35,6 +36,8 @@ class QueueCache:
         self._loading: dict[tuple[int, _Key], asyncio.Future[Queue | None]] = {}
         self.by_url: dict[tuple[str, str, str], Queue] = {}
         """(caller's account, caller's region, queue URL as written) -> queue, for the hot path."""
+        self.by_public_id: dict[str, Queue] = {}
+        """Those that were found by it, by whoever may have asked."""
 
     def cached(self, account_id: str, region: str, name: str) -> Queue | None:
         """The queue if this process knows it; None says nothing about whether it exists."""
@@ -54,6 +57,17 @@ class QueueCache:
         """The queue with that number; None: there is none."""
         queue = self._by_id.get(queue_id)
         return queue if queue is not None else await self._load(queue_id)
+
+    async def find_by_public_id(self, text: str) -> Queue | None:
+        """The queue with that public id; None: there is none."""
+        number = number_of(text)
+        queue = None if number is None else await self.find_by_id(number)
+        if queue is None or public_id(queue) != text:
+            return None
+        # As of its URL: only while it is known otherwise, too.
+        if self._by_id.get(queue.queue_id) is queue:
+            self.by_public_id[text] = queue
+        return queue
 
     async def _load(self, key: _Key) -> Queue | None:
         """One load for all who ask at once, but never one that began before the last change."""
@@ -144,6 +158,7 @@ class QueueCache:
         queue = self._by_id.pop(queue_id, None)
         if queue is not None:
             self._by_name.pop((queue.account_id, queue.region, queue.name), None)
+            self.by_public_id.pop(public_id(queue), None)
             self.by_url = {
                 url: known for url, known in self.by_url.items() if known.queue_id != queue_id
             }
@@ -153,4 +168,5 @@ class QueueCache:
         self._epoch += 1
         self._by_name.clear()
         self._by_id.clear()
+        self.by_public_id.clear()
         self.by_url.clear()
