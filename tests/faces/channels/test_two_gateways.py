@@ -45,6 +45,7 @@ def _consume(url: str, account: str, seed: int) -> Counter[int]:
 
 
 def test_each_message_is_acknowledged_once(gateways: tuple[Server, Server]) -> None:
+    """Windows of a second run out while consumers hold messages, so it takes some."""
     account = new_account()
     with Channels(gateways[0].url, account) as channels:
         channels.call("PUT", "/v1/channels/alerts", {"max_deliveries": None}, status=201)
