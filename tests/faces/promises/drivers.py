@@ -16,6 +16,7 @@ from typing import Any, ClassVar, NamedTuple
 
 from tests.faces.clients import Refused, Sqs
 from tests.faces.rest.client import Rest
+from tests.faces.text.client import Text
 
 VISIBILITY_SECONDS = 30
 
@@ -27,6 +28,7 @@ class Kind(Enum):
 
     PLAIN = "plain"
     FIFO = "fifo"
+    TEXT = "text"
 
     @property
     def has_groups(self) -> bool:
@@ -214,11 +216,12 @@ class RestDriver(ValuesDriver):
     """The native API."""
 
     face = "rest"
-    makes = frozenset({Kind.PLAIN, Kind.FIFO})
+    makes = frozenset(Kind)
 
     def make(self, name: str, kind: Kind) -> Made:
         # Of queues made here the timeout is the usual one.
-        return Made(self.client.create(name, fifo=kind is Kind.FIFO), kind)
+        kinds = {"fifo": kind is Kind.FIFO, "serial": kind is Kind.TEXT}
+        return Made(self.client.create(name, **kinds), kind)
 
     def send(self, made: Made, content: str, group: str = "g") -> None:
         body = {"message": content} | ({"group_id": group} if made.kind.has_groups else {})
@@ -340,4 +343,60 @@ class ChannelsDriver(ValuesDriver):
         raise NotImplementedError
 
 
-DRIVERS: tuple[type[Driver], ...] = (AwsDriver, RestDriver, SimpleDriver, ChannelsDriver)
+class TextDriver(Driver):
+    """Plain text."""
+
+    face = "text"
+    makes = frozenset({Kind.TEXT})
+    lacks: ClassVar[Mapping[str, str]] = {
+        "count": "it has four methods, and none for that (docs/text-queue.md)",
+        "remove": "a queue is there as soon as somebody sends to it",
+    }
+
+    def __init__(self, url: str, account: str) -> None:
+        self._client = Text(url, account)
+
+    def make(self, name: str, kind: Kind) -> Made:
+        made = Made(name, kind)
+        self.send(made, "the first message makes the queue")
+        given = self.receive(made)
+        assert given is not None
+        self.finish(made, given)
+        return made
+
+    def send(self, made: Made, content: str, group: str = "g") -> None:
+        given = {"group_id": group, "queue": made.name}
+        if made.kind.has_groups:
+            given["deduplication_id"] = f"d{next(_numbers)}"
+        answer = self._client.text("POST", content, **given)
+        if answer.status == 404:
+            raise Absent
+        assert answer.status == 200, answer.text
+
+    def receive(self, made: Made) -> Given | None:
+        found = self._client.get(queue=made.name, visibility_timeout=VISIBILITY_SECONDS)
+        return found and Given(found.payload, found)
+
+    def finish(self, made: Made, given: Given) -> None:
+        assert self._client.delete(given.receipt, queue=made.name)
+
+    def give_back(self, made: Made, given: Given) -> None:
+        assert self._client.patch(given.receipt, 0, queue=made.name)
+
+    def count(self, made: Made) -> int:
+        raise NotImplementedError
+
+    def remove(self, made: Made) -> None:
+        raise NotImplementedError
+
+    def close(self) -> None:
+        self._client.__exit__()
+
+
+DRIVERS: tuple[type[Driver], ...] = (
+    AwsDriver,
+    RestDriver,
+    SimpleDriver,
+    ChannelsDriver,
+    TextDriver,
+)
