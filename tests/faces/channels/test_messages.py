@@ -245,3 +245,16 @@ def test_paths_of_the_native_api_stay_its_own(channels: Channels) -> None:
     assert channels.call("GET", "/v1/queues") == []
     assert "/v1/openapi.json" in channels.refusal("GET", "/v1/messagesx", status=404)
     assert "/v1/channels/openapi.json" in channels.refusal("GET", "/v1/messages/x", status=404)
+
+
+def test_what_is_acknowledged_goes_to_the_archive_of_a_queue_that_keeps_it(
+    channels: Channels,
+) -> None:
+    channels.create("kept", archive=True)
+    channels.bulk(*[{"channel": "kept", "payload": one, "priority": one} for one in (1, 2)])
+    first, second = channels.poll("kept", window=1)
+    assert channels.ack(first, channel="kept") == ["acknowledged"]
+    assert channels.nack(second, channel="kept") == ["returned"]
+    assert channels.ack(first, second, channel="kept") == ["gone", "acknowledged"]
+    archived = channels.call("GET", "/v1/queues/kept/archive")
+    assert [one["message"] for one in archived] == [1, 2]
