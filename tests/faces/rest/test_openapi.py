@@ -12,11 +12,14 @@ import pytest
 from gateway.faces.channels import api as channels
 from gateway.faces.json.endpoints import Endpoint
 from gateway.faces.rest.api import ENDPOINTS, openapi_document
+from gateway.faces.simple.api import ENDPOINTS as SIMPLE
 from tests.faces.connections import Connection, fetch, request_bytes
 from tests.faces.servers import Server
 
 EACH = pytest.mark.parametrize(
-    "endpoint", [*ENDPOINTS, *channels.ENDPOINTS], ids=lambda endpoint: endpoint.name
+    "endpoint",
+    [*ENDPOINTS, *channels.ENDPOINTS, *SIMPLE],
+    ids=lambda endpoint: f"{endpoint.path.split('/')[1]}-{endpoint.name}",
 )
 
 
