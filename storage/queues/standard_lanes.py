@@ -251,13 +251,13 @@ class StandardLanes:
     def _hand_out(self, chosen: dict[int, list[Receive]], records: Sequence[Iterable[Any]]) -> None:
         messages: dict[int, list[Received]] = {queue_id: [] for queue_id in chosen}
         # Without a priority, and an end: the cheapest way to make so many.
-        new = tuple.__new__
+        new, kind = tuple.__new__, Received
         if len(chosen) == 1:
             [mine] = messages.values()
-            mine += [new(Received, (*record, None, None)) for record in records]
+            mine += [new(kind, (*record, None, None)) for record in records]
         else:
             for record in records:
-                message = new(Received, (*record, None, None))
+                message = new(kind, (*record, None, None))
                 messages[message.queue_id].append(message)
         for queue_id, callers in chosen.items():
             mine = messages[queue_id]

@@ -233,7 +233,8 @@ def check(
     elif not has_groups:
         _check_ids(queue, group_id, None)
         raise DeduplicationIdUnfit(deduplication_id, queue.name)
-    _check_ids(queue, group_id, deduplication_id)
+    if group_id is not None or deduplication_id is not None:
+        _check_ids(queue, group_id, deduplication_id)
 
 
 def _check_ids(queue: Queue, group_id: str | None, deduplication_id: str | None) -> None:

@@ -10,6 +10,7 @@ from gateway.faces.aws import message_attributes
 from gateway.faces.aws.limits import AWS
 from gateway.operations.queues import priorities, sending
 from gateway.operations.queues.message_attributes import Values
+from gateway.operations.queues.priorities import NOT_URGENT
 from gateway.operations.queues.sending import Sending
 from protocol import sequence_numbers
 from protocol.digests import md5_of_bytes
@@ -216,25 +217,18 @@ def _checked(engine: Engine, queue: Queue, request: SendMessage) -> tuple[Sent, 
     """Check one message: what its sender is told, what is sent, and its size."""
     body, delay_seconds, values, system_values, group_id, deduplication_id = request
     encoded = sending.utf8_of(body)
-    stored = md5 = system = system_md5 = priority = ttl = None
+    stored = md5 = system = system_md5 = None
+    urgency = NOT_URGENT
     size = len(encoded)
     if values:
         stored, md5, attribute_bytes = message_attributes.check(values, engine.limits)
         size += attribute_bytes
-        priority, ttl = priorities.of_attributes(values, engine.limits)
+        urgency = priorities.of_attributes(values, engine.limits)
     digest = md5_of_bytes(encoded)
     assert body is not None
-    new = NewMessage(
-        body,
-        stored,
-        None,
-        delay_seconds,
-        group_id,
-        deduplication_id,
-        digest,
-        priority=priority,
-        ttl_seconds=ttl,
-    )
+    new = NewMessage(body, stored, None, delay_seconds, group_id, deduplication_id, digest)
+    if urgency is not NOT_URGENT:
+        new = new._replace(priority=urgency[0], ttl_seconds=urgency[1])
     sending.check(engine, queue, new, size)
     if system_values:
         system, system_md5 = _system_attributes(system_values, engine.limits)
