@@ -95,7 +95,7 @@ class Authenticator:
         authorization = request.headers.get("authorization", "")
         # The fast path, which has AWS's requests alone, looks no further than at a signature.
         if wants is not Wants.CREDENTIALS or not authorization.startswith(sigv4.ALGORITHM):
-            shown = _shown(request.headers, params)
+            shown = _shown(request.headers, params if wants is Wants.NAME else {})
             if shown.startswith(PREFIX):
                 return self._of_key(shown)
             if wants is Wants.KEY and not may_be_anonymous:

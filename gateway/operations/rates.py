@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 _MOST_PRODUCERS = 10_000
 """That a process remembers something of. Whoever is forgotten only has the database asked again."""
 _SLOTS = 100
+_SHORTEST_SLOTS = 0.25
+"""What was asked for in less says little of what comes."""
 
 
 class Rates:
@@ -62,7 +64,8 @@ class Rates:
         limit = producer.limit if producer.name else self.default
         if limit is None:
             return
-        key = (caller.account_id, producer.producer_id)
+        # While gateways are told another window they count apart: neither can in the other's slots.
+        key = (caller.account_id, f"{producer.producer_id}/{limit.window_seconds}")
         found = self._producers.get(key)
         if found is None or found.limit != limit:
             found = self._remember(key, limit)
@@ -160,7 +163,7 @@ class _Producer:
         needed = sum([waiting.count for waiting in self._waiting])
         entry = Take(self.key, self.limit, needed, self)
         slots = self._since(self._asked_at) * _SLOTS / self.limit.window_seconds
-        entry.per_slot = self._requests / max(slots, 1.0)
+        entry.per_slot = self._requests / max(slots, _SHORTEST_SLOTS)
         entry.returned, entry.returned_slot = self._left, self._granted.slot
         self._left = self._requests = 0
         self._asked_at = self._present()

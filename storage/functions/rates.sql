@@ -1,4 +1,4 @@
--- revision 1
+-- revision 2
 
 -- Permits for requests of producers, in the order of the arrays, which is that of the keys: flushes
 -- lock rows in one order.
@@ -75,7 +75,7 @@ BEGIN
     v_ahead := 0;
     v_more := 0;
     IF p_limits[i] > 100 * p_seconds[i] AND v_free > 0 THEN
-      v_ahead := least(8 * v_free::bigint / p_limits[i], 4);
+      v_ahead := least(40 * v_free::bigint / p_limits[i], 4);
       v_more := greatest(ceil(p_per_slot[i] * (v_ahead + 1)) - v_given, 0);
       v_more := least(v_more, CASE WHEN v_ahead > 0 THEN v_free / 4 ELSE v_free END);
       v_window.counts[(v_slot + v_ahead) % c_ring + 1] :=

@@ -167,3 +167,5 @@ def test_a_browser_names_one_in_its_query() -> None:
         assert named is not None
     with pytest.raises(UnrecognizedClient):
         callers.caller(request, {"api_key": "qg_1_x"}, wants=Wants.NAME)
+    for wants in (Wants.KEY, Wants.CREDENTIALS):
+        callers.caller(request, {"api_key": "qg_1_x"}, wants=wants)

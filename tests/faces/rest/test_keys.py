@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
+from typing import IO
 
 import pytest
 
@@ -190,6 +192,14 @@ def test_processes_on_one_database_know_a_key_at_once(server: Server) -> None:
             assert ask(second.url, "GET", "/v1/queues", shown).status == 403
 
 
+class Logged(Server):
+    """A gateway that logs all it can, into this file."""
+
+    def __init__(self, log: IO[str]) -> None:
+        self.log = log
+        super().__init__("--access-log", QUEUEGATE_LOG_LEVEL="debug", QUEUEGATE_LOG_FORMAT="json")
+
+
 ODD = {
     "long": "qg_1_" + "x" * 8_000,
     "longer": "qg_" + "9" * 8_000 + "_x",
@@ -214,3 +224,21 @@ def test_producers_are_not_told_apart_in_metrics_without_a_key(server: Server) -
         shown = {"X-Api-Key": f"drawn-name-{number}"}
         assert ask(server.url, "POST", "/v1/messages", shown, body).status == 201
     assert "drawn-name" not in server.metrics()
+
+
+def test_what_clients_show_is_in_no_log(tmp_path: Path) -> None:
+    """Not in that of requests either, nor in what is said of bad ones, nor where it is in a URL."""
+    path = tmp_path / "log"
+    with path.open("w") as log, Logged(log) as server, Rest(server.url) as rest:
+        made = rest.call("POST", "/v1/keys", {"name": "shop"}, status=201)
+        secrets = [made["key"].split("_", 2)[2], "qg_1_wrongsecret", "othersecret"]
+        for secret in (made["key"], *secrets):
+            for target in ("/v1/messages/poll?channel=x", "/v1/nowhere", "/queue", "/", "/x/y"):
+                with_key = f"{target}{'&' if '?' in target else '?'}api_key={secret}"
+                ask(server.url, "GET", with_key, {})
+                ask(server.url, "POST", target, {"X-Api-Key": secret}, b"{bad")
+                ask(server.url, "GET", target, {"Authorization": f"Bearer {secret}"})
+        server.read_on()
+    text = path.read_text()
+    assert text.count('"request"') > 50
+    assert [secret for secret in secrets if secret in text] == []
