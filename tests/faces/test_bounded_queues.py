@@ -13,6 +13,7 @@ import pytest
 from tests.faces.clients import Refused, Sqs
 from tests.faces.rest.client import Rest
 from tests.faces.servers import Server
+from tests.faces.simple.client import Simple
 from tests.faces.sns_client import Sns
 from tests.faces.test_publish import RAW
 
@@ -140,6 +141,28 @@ def test_200_producers_leave_exactly_the_size(
         assert sum(sqs.counts(url)) == 100
         full = f'queuegate_queue_full_total{{account="{rest.account}"}}'
         assert server.metric(full) + second_server.metric(full) == 100
+
+
+def test_producers_of_three_faces_meet_one_size(server: Server, second_server: Server) -> None:
+    with ExitStack() as stack:
+        simple = stack.enter_context(Simple(server.url))
+        rest = stack.enter_context(Rest(second_server.url, simple.account))
+        sqs = stack.enter_context(Sqs("json", second_server.url, simple.account))
+        queue_id = simple.create("jobs", queue_size=30)
+        url: str = sqs.call("GetQueueUrl", QueueName="jobs")["QueueUrl"]
+
+        def produce(number: int) -> bool:
+            if number % 3 == 0:
+                body = {"data": str(number)}
+                return simple.ask("POST", f"/api/queues/{queue_id}/messages", body).status < 300
+            if number % 3 == 1:
+                body = {"message": str(number)}
+                return rest.ask("POST", "/v1/queues/jobs/messages", body).status == 201
+            return is_sent(sqs, url, str(number))
+
+        with ThreadPoolExecutor(30) as pool:
+            assert Counter(pool.map(produce, range(90))) == {True: 30, False: 60}
+        assert sum(sqs.counts(url)) == 30
 
 
 def test_sends_that_race_deletes_never_exceed_the_size(
