@@ -97,6 +97,28 @@ async def _channels(stage: Stage, pool: Pool) -> Cycle:
     )
 
 
+async def _text(stage: Stage, pool: Pool) -> Cycle:
+    queue_url = await stage.create_queue(pool)
+    host, port = stage.server.address
+    body = message_body(BODY_BYTES).encode()
+
+    def request(method: str, more: str, data: bytes = b"") -> bytes:
+        target = f"/queue?queue={queue_url.rpartition('/')[2]}{more}"
+        head = (
+            f"{method} {target} HTTP/1.1\r\nHost: {host}:{port}\r\nAuthorization: Bearer bench\r\n"
+        )
+        return f"{head}Content-Length: {len(data)}\r\n\r\n".encode() + data
+
+    before, after = request("DELETE", "&receipt-id=!").split(b"!")
+    return Cycle(
+        queue_url,
+        request("POST", "", body),
+        request("GET", "&visibility-timeout=3600"),
+        re.compile(rb"message-receipt-id: (\S+)"),
+        lambda receipt_id: before + receipt_id + after,
+    )
+
+
 def json_request(stage: Stage, method: str, path: str, body: object = None) -> bytes:
     """A request as a client of a face of JSON sends it."""
     host, port = stage.server.address
@@ -112,6 +134,7 @@ _FACES: tuple[tuple[str, str, Make], ...] = (
     ("face-rest", "cycle of the native API against that of the AWS face, in turn", _rest),
     ("face-simple", "the same of the simple queue", _simple),
     ("face-channels", "the same of channels, each message with a priority", _channels),
+    ("face-text", "the same of the text face, on a standard queue", _text),
 )
 
 
