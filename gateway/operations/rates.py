@@ -136,7 +136,10 @@ class _Producer:
             if count <= self._left and self._since(self._asked_at) < self._granted.lease_seconds:
                 self._left -= count
                 return
-            self._refuse_while_held()
+            if count > self._left:
+                # What is left of those for a batch that got too few, smaller ones may have: the
+                # database gets it back with the question.
+                self._refuse_while_held()
         waiting = _Waiting(count, asyncio.get_running_loop().create_future())
         self._waiting.append(waiting)
         if not self.is_busy:

@@ -86,6 +86,16 @@ async def test_the_window_slides(gateways: MakeGateways, caller: Caller, clock: 
     assert 490 <= sum(passed[200:]) <= 500
 
 
+async def test_a_batch_that_is_refused_takes_nothing_from_smaller_ones(
+    gateways: MakeGateways, caller: Caller, clock: TestClock
+) -> None:
+    [rates] = gateways(1)
+    limited = of(caller, 10, 60)
+    assert [await tried(rates, limited, 1, 8) for _ in range(3)] == [1, 0, 0]
+    clock.move_on(1)
+    assert [await tried(rates, limited, 1) for _ in range(3)] == [1, 1, 0]
+
+
 async def test_two_bursts_across_the_end_of_a_window_are_not_twice_the_limit(
     gateways: MakeGateways, caller: Caller, clock: TestClock
 ) -> None:
