@@ -248,6 +248,25 @@ def test_200_producers_over_two_gateways_leave_exactly_100(
             assert sqs.refusal("SendMessage", QueueUrl=url, MessageBody="x").code == "OverLimit"
 
 
+@shows("lazy dead-letter queue")
+def test_receivers_at_two_gateways_make_one(pair: tuple[SharedServer, SharedServer]) -> None:
+    with Simple(pair[0].url) as one, Simple(pair[1].url, one.account) as other:
+        queue_id = one.create(max_deliveries=1, visibility_timeout=0)
+        for _ in range(8):
+            one.enqueue(queue_id)
+        assert len(one.dequeue(queue_id, "?limit=8")["messages"]) == 8
+
+        def poll(number: int) -> Any:
+            return (one, other)[number % 2].dequeue(queue_id)
+
+        with ThreadPoolExecutor(8) as pool:
+            assert [*pool.map(poll, range(8))] == [{"message": None}] * 8
+        assert one.look(queue_id)["dlq_id"] == other.look(queue_id)["dlq_id"] is not None
+        assert len(one.call("GET", "/api/queues")["queues"]) == 2
+        found = other.look(one.look(queue_id)["dlq_id"])
+        assert found["current_message_count"] == 8
+
+
 @shows("flat polls")
 def test_a_poll_of_a_deep_queue_takes_no_longer(simple: Simple) -> None:
     """What it reads is bounded by tests/storage/test_queries.py; here: it does not wait."""

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from tests.faces.connections import Connection
 from tests.faces.servers import Server
 from tests.faces.simple.client import Simple
 from tests.faces.simple.test_dead_letters import wear_out
 from tests.faces.simple.test_queues import NOWHERE
+from tests.waiting import until
 
 
 @pytest.fixture
@@ -65,3 +67,13 @@ def test_queues_that_are_not_there_share_their_labels(simple: Simple, server: Se
     path = f"/api/queues/{NOWHERE}/messages"
     simple.refusal("POST", path, {"data": "x"}, status=404)
     assert server.metric(sample) == before + 1
+
+
+def test_who_goes_away_has_given_up(simple: Simple, counts: Counts, server: Server) -> None:
+    queue_id = simple.create()
+    with Connection(server.url) as connection:
+        connection.send(simple.encode("GET", f"/api/queues/{queue_id}/messages?wait=20"))
+        server.until_parked()
+    until(lambda: counts.of("simplemq_dequeue_total", queue="orders", outcome="given_up"))
+    simple.enqueue(queue_id)
+    assert simple.dequeue(queue_id)["data"] == "hello"

@@ -175,3 +175,20 @@ def test_other_paths_below_it_are_told_where_to_look(simple: Simple) -> None:
     assert simple.refusal("GET", "/api/queue", status=404) == text
     text = simple.refusal("PUT", "/api/queues", {}, status=405)
     assert text == "PUT is not possible here; GET, HEAD, OPTIONS, POST are."
+
+
+def test_what_sqs_sets_is_shown(simple: Simple) -> None:
+    queue_id = simple.create(queue_size=5, max_deliveries=2)
+    with Sqs("json", simple.url, simple.account) as sqs:
+        url = sqs.call("GetQueueUrl", QueueName="orders")["QueueUrl"]
+        dead = sqs.create("dead")
+        policy = {"deadLetterTargetArn": sqs.arn(dead), "maxReceiveCount": 7}
+        attributes = {"VisibilityTimeout": "9", "RedrivePolicy": json.dumps(policy)}
+        sqs.call("SetQueueAttributes", QueueUrl=url, Attributes=attributes)
+        found = simple.look(queue_id)
+        assert (found["visibility_timeout"], found["max_deliveries"]) == (9, 7)
+        assert simple.look(found["dlq_id"])["sqs_name"] == "dead"
+        assert found["queue_size"] == 5
+        sqs.call("SetQueueAttributes", QueueUrl=url, Attributes={"RedrivePolicy": ""})
+        found = simple.look(queue_id)
+        assert (found["max_deliveries"], found["dlq_id"]) == (2, None)
