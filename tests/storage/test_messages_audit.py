@@ -17,6 +17,7 @@ from storage.database import Database
 from storage.errors import Unavailable
 from storage.model import Received
 from storage.queues.message_entries import ChangeVisibility, Delete, Receive, Send
+from storage.queues.priority_lanes import PriorityLanes
 from storage.queues.standard_lanes import StandardLanes
 from tests.storage.fifo_queue import RETENTION, call
 from tests.storage.standard_queue import handle_of, make_message, make_queue
@@ -31,6 +32,10 @@ _LONG_MS = 600_000
 @pytest.fixture
 def database_dsn(own_database_dsn: str) -> str:
     return own_database_dsn
+
+
+Process = list[StandardLanes]
+"""Its lanes: those that receive last."""
 
 
 class Audit:
@@ -58,9 +63,10 @@ class Audit:
 class Client:
     """Sends, receives, deletes and hides at random, through one process's lanes."""
 
-    def __init__(self, audit: Audit, lanes: StandardLanes, name: str, seed: int) -> None:
+    def __init__(self, audit: Audit, process: Process, name: str, seed: int) -> None:
         self.audit = audit
-        self.lanes = lanes
+        self.lanes = process[-1]
+        self.process = process
         self.name = name
         self.random = random.Random(seed)
         self.mine: list[Received] = []
@@ -88,8 +94,11 @@ class Client:
         for _ in range(self.random.randint(1, 10)):
             self.count += 1
             bodies.append(f"{self.name}.{self.count}")
-        rows = [make_message(self.audit.queue_id, body) for body in bodies]
-        await call(self.lanes.send, lambda reply: Send(rows, reply, 0))
+        # With priorities some are sent as if nobody had heard of them.
+        lanes = self.random.choice(self.process)
+        priority = self.random.randint(0, 10) if isinstance(lanes, PriorityLanes) else None
+        rows = [make_message(self.audit.queue_id, body, priority=priority) for body in bodies]
+        await call(lanes.send, lambda reply: Send(rows, reply, 0))
         self.audit.sent.update(bodies)
 
     async def receive(self) -> None:
@@ -174,19 +183,22 @@ async def _until_connected(lanes: StandardLanes, queue_id: int) -> None:
     await until_async(answers)
 
 
-@pytest.mark.parametrize("losing_connections", [False, True])
+@pytest.mark.parametrize(
+    ("losing_connections", "has_priorities"), [(False, False), (True, False), (False, True)]
+)
 async def test_many_processes_keep_the_promises(
-    database: Database, database_dsn: str, losing_connections: bool
+    database: Database, database_dsn: str, losing_connections: bool, has_priorities: bool
 ) -> None:
     seed = 20_261
     audit = Audit(await make_queue(database))
-    processes = [
+    plain = [
         StandardLanes(Database(database_dsn, application="process"), lambda: None)
         for _ in range(_PROCESSES)
     ]
+    processes = [[lanes, PriorityLanes(lanes)] if has_priorities else [lanes] for lanes in plain]
     clients = [
-        Client(audit, lanes, f"{number}.{actor}", seed + 100 * number + actor)
-        for number, lanes in enumerate(processes)
+        Client(audit, process, f"{number}.{actor}", seed + 100 * number + actor)
+        for number, process in enumerate(processes)
         for actor in range(_ACTORS_PER_PROCESS)
     ]
     killer = None
@@ -197,7 +209,7 @@ async def test_many_processes_keep_the_promises(
         killer.cancel()
         await asyncio.gather(killer, return_exceptions=True)
         assert sum(client.unanswered for client in clients) > 0
-        await _until_connected(processes[0], audit.queue_id)
+        await _until_connected(plain[0], audit.queue_id)
     else:
         assert sum(client.unanswered for client in clients) == 0
     assert audit.violations == []
@@ -205,13 +217,14 @@ async def test_many_processes_keep_the_promises(
         await tx.execute("UPDATE messages SET visible_at = sent_at")
         total = await tx.fetchval("SELECT coalesce(sum(delta), 0) FROM queue_deltas")
         assert total == await tx.fetchval("SELECT count(*) FROM messages")
-    for lanes in processes:
+    for lanes in plain:
         lanes.forget_marks()
-    found = await _drain(processes[0], audit.queue_id)
+    found = await _drain(processes[0][-1], audit.queue_id)
     assert max(found.values(), default=1) == 1
     assert audit.sent - audit.deleted - audit.unsure <= set(found)
     assert audit.deleted.isdisjoint(found)
     if not losing_connections:
         assert set(found) == audit.sent - audit.deleted
-    for lanes in processes:
-        await lanes.close()
+    for process in processes:
+        for lanes in reversed(process):
+            await lanes.close()
