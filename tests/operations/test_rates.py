@@ -60,7 +60,7 @@ async def flood(gateways: list[Rates], caller: Caller, times: int) -> int:
     return sum(await asyncio.gather(*[tried(rates, caller, times) for rates in gateways]))
 
 
-@pytest.mark.parametrize(("requests", "seconds"), [(3, 1), (50, 1), (100, 60), (500, 1), (2000, 1)])
+@pytest.mark.parametrize(("requests", "seconds"), [(3, 1), (50, 1), (100, 60), (500, 1), (1000, 1)])
 async def test_four_gateways_let_through_as_many_as_the_limit_says(
     gateways: MakeGateways, caller: Caller, clock: TestClock, requests: int, seconds: int
 ) -> None:

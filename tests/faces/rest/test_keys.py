@@ -231,9 +231,10 @@ def test_what_clients_show_is_in_no_log(tmp_path: Path) -> None:
     path = tmp_path / "log"
     with path.open("w") as log, Logged(log) as server, Rest(server.url) as rest:
         made = rest.call("POST", "/v1/keys", {"name": "shop"}, status=201)
+        poll = "/v1/messages/poll?channel=x&wait=0"
         secrets = [made["key"].split("_", 2)[2], "qg_1_wrongsecret", "othersecret"]
         for secret in (made["key"], *secrets):
-            for target in ("/v1/messages/poll?channel=x", "/v1/nowhere", "/queue", "/", "/x/y"):
+            for target in (poll, "/v1/nowhere", "/queue", "/", "/x/y"):
                 with_key = f"{target}{'&' if '?' in target else '?'}api_key={secret}"
                 ask(server.url, "GET", with_key, {})
                 ask(server.url, "POST", target, {"X-Api-Key": secret}, b"{bad")
