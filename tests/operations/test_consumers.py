@@ -247,6 +247,14 @@ async def test_a_channel_that_is_deleted_ends_its_consumers(channel: Channel) ->
     await until_so(lambda: wire.endings == [Ending.CHANNEL_GONE])
 
 
+async def test_a_channel_that_is_deleted_during_the_first_look_ends_them_too(
+    channel: Channel,
+) -> None:
+    _, wire = channel.consumer()
+    await delete_queue(channel.engine, channel.world.caller, channel.queue)
+    await until_so(lambda: wire.endings == [Ending.CHANNEL_GONE])
+
+
 async def test_tokens_name_the_process_that_hears_of_them(channel: Channel) -> None:
     await channel.publish("1")
     _, wire = channel.consumer()
