@@ -11,15 +11,15 @@ if TYPE_CHECKING:
 
 
 def banner(settings: Settings, sockets: Sockets) -> str:
-    """The endpoint, where it listens, what describes the native API, where the data is, how to
-    stop, a first queue by curl, and a first message and topic in a few lines of Python."""
+    """The endpoint, where it listens, what its faces are, where the data is, how to stop, a first
+    queue by curl, and a first message and topic in a few lines of Python."""
     url = settings.base_url or url_of(sockets, settings.hosts)
     return f"""\
 Queuegate is ready: {url}
-  listen {" ".join(places_of(sockets))}
-  rest   {url}/v1/openapi.json describes the native API, with schedules and events
-  data   {_data(settings)}
-  stop   Ctrl-C
+  listen   {" ".join(places_of(sockets))}
+{_faces(settings, url)}\
+  data     {_data(settings)}
+  stop     Ctrl-C
 
 With curl, from another terminal:
   curl -H 'Authorization: any' {url} -d Action=CreateQueue -d QueueName=hello
@@ -37,6 +37,21 @@ Endpoint="arn:aws:sqs:{settings.region}:{settings.account_id}:hello")
 sns.publish(TopicArn=topic, Message="Hello, topic")
 print(sqs.receive_message(QueueUrl=url)["Messages"][0]["Body"])
 """
+
+
+_FACES = {
+    "rest": "/v1/openapi.json describes the native API, with schedules and events",
+    "simple": "/api/openapi.json describes queues with an id and a size",
+    "text": "/queue takes and gives plain text",
+    "channels": "/v1/channels/openapi.json describes priorities and push",
+}
+
+
+def _faces(settings: Settings, url: str) -> str:
+    """A line for each that is on, but for AWS's, which has the examples."""
+    return "".join(
+        f"  {name:8} {url}{text}\n" for name, text in _FACES.items() if name in settings.faces
+    )
 
 
 def _data(settings: Settings) -> str:

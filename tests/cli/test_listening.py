@@ -45,7 +45,7 @@ def test_without_a_word_it_listens_on_both_addresses_of_loopback(workers: str) -
     with Server("--workers", workers) as server:
         places = [f"127.0.0.1:{server.port}", f"[::1]:{server.port}"]
         assert server.url == f"http://{places[0]}"
-        assert f"  listen {' '.join(places)}\n" in server.printed
+        assert f"  listen   {' '.join(places)}\n" in server.printed
         for place in places:
             assert fetch(f"http://{place}", "/livez").status == 200
 

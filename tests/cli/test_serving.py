@@ -25,7 +25,7 @@ def test_serve_prints_where_it_and_its_data_are_and_an_example_that_runs(data: P
     """Starts a gateway with data of its own, and a Python that loads boto3."""
     with Gateway("--data", str(data)) as gateway:
         assert gateway.get("/livez")[0] == 200
-        assert f"data   {data} (" in gateway.printed
+        assert f"data     {data} (" in gateway.printed
         command, example = gateway.examples()
         assert f" {gateway.url} -d Action=CreateQueue " in command
         if shutil.which("curl") is not None:
