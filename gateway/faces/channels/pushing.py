@@ -20,6 +20,7 @@ from gateway.operations.channels.consumers import Consumer, Ending, Pushed
 from gateway.operations.channels.pushed_tokens import read_event_id
 from gateway.operations.engine import Engine
 from gateway.operations.limits import LIMITS
+from storage.errors import MalformedInput
 from storage.model import Queue
 
 KEY_PROTOCOL = "key."
@@ -60,12 +61,12 @@ class PushQuery(Struct, forbid_unknown_fields=True):
 
 
 def key_parameters(request: Request) -> Mapping[str, str]:
-    """The key of a request that could not have it in a header."""
+    """The key of a request that could not have it in a header. Raises MalformedInput."""
     key = ""
     if b"api_key=" in request.query:
-        found = parse_qs(
-            request.query.decode("latin-1"), max_num_fields=_MOST_PARAMETERS, errors="replace"
-        )
+        if request.query.count(b"&") >= _MOST_PARAMETERS:
+            raise MalformedInput(f"The query has more than {_MOST_PARAMETERS} parameters.")
+        found = parse_qs(request.query.decode("latin-1"), errors="replace")
         key = found.get("api_key", [""])[-1]
     for protocol in protocols_of(request.headers):
         if protocol.startswith(KEY_PROTOCOL):

@@ -151,6 +151,13 @@ def test_keys_may_come_where_a_browser_can_put_them(
         assert asked_plainly(channels, path, **offer) == 403
 
 
+def test_a_key_among_too_many_parameters_is_refused(
+    channels: Channels, wire: type[Consumer]
+) -> None:
+    path = wire.path + "?channel=alerts&api_key=mine"
+    assert asked_plainly(channels, path + "&" * 20, **wire.headers) == 400
+
+
 def test_metrics_count_them(channels: Channels, server: Server, wire: type[Consumer]) -> None:
     kind = "websocket" if wire is Socket else "sse"
     gauge = f'queuegate_push_connections{{kind="{kind}"}}'
