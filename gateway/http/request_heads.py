@@ -231,7 +231,9 @@ class RequestHeads:
             method, target, version = _request_line(line)
         except BadMessage:
             return None
-        return (method, target, lines) if version == "1.1" and target.startswith(b"/") else None
+        # Of a fragment, which no client sends, uvicorn knows that it is no part of the path.
+        is_common = version == "1.1" and target.startswith(b"/") and b"#" not in target
+        return (method, target, lines) if is_common else None
 
     def _common_lines(self, head: bytes) -> Lines | None:
         try:

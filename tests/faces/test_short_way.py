@@ -112,6 +112,8 @@ def _told(answer: Answer) -> tuple[int, Mapping[str, str], bytes]:
         ("PUT", "/v1/queues", b""),
         ("GET", "/v1/queues/n%C3%B6/messages?max=1", b""),
         ("GET", "/v1/nothing", b""),
+        ("GET", "/v1/queues#fragment", b""),
+        ("GET", "/v1/queues?limit=1#fragment", b""),
         ("POST", "/", b"Action=ListQueues&Version=2012-11-05"),
         ("GET", "/?Action=GetQueueUrl&QueueName=none", b""),
         ("DELETE", "/", b""),
