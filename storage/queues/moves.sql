@@ -144,24 +144,27 @@ FROM messages AS m WHERE m.queue_id = $1 AND m.sequence = $2
 
 -- name: requeue
 -- params: now, source_id, sequence, target_id
--- Moves one message back, whoever holds it. It keeps its ids; for all else it is new, as if it was
--- sent now and never received. Answers how many moved: none that is gone, or to a queue that is.
+-- Moves one message back, whoever holds it. It keeps its ids, its priority, which the target's
+-- receives go by from then on, and when it expires; for all else it is new, as if it was sent now and
+-- never received. Answers how many moved: none that is gone or has expired, or to a queue that is.
 WITH clock AS MATERIALIZED (
   SELECT coalesce($1::timestamptz, present()) AS now
 ), live AS MATERIALIZED (
-  SELECT queue_id FROM queues WHERE queue_id = $4::int AND deleted_at IS NULL
+  SELECT queue_id, has_priorities FROM queues WHERE queue_id = $4::int AND deleted_at IS NULL
 ), taken AS (
   DELETE FROM messages AS m
   WHERE m.queue_id = $2::int AND m.sequence = $3::bigint AND EXISTS (SELECT 1 FROM live)
+    AND (m.expires_at IS NULL OR m.expires_at > (SELECT clock.now FROM clock))
   RETURNING m.*
 ), moved AS (
   INSERT INTO messages (queue_id, sequence, visible_at, sent_at, message_id, body_md5, sender_id,
-    body, attributes, system, priority, arrival)
+    body, attributes, system, priority, expires_at, arrival)
   SELECT $4::int, t.sequence, clock.now, clock.now, t.message_id, t.body_md5, t.sender_id, t.body,
-    t.attributes, nullif((t.system::jsonb - 'DeadLetterQueueSourceArn')::text, '{}'), t.priority,
+    t.attributes, nullif((t.system::jsonb - 'DeadLetterQueueSourceArn')::text, '{}'),
+    coalesce(t.priority, CASE WHEN live.has_priorities THEN 0 END), t.expires_at,
     nextval('message_sequence')
-  FROM clock, taken AS t
-  RETURNING 1
+  FROM clock, live, taken AS t
+  RETURNING priority
 ), counted AS (
   INSERT INTO queue_deltas (queue_id, delta)
   SELECT side.queue_id, side.sign * n.moved
@@ -169,7 +172,10 @@ WITH clock AS MATERIALIZED (
     (VALUES ($2::int, -1), ($4::int, 1)) AS side (queue_id, sign)
   WHERE n.moved > 0
 )
-SELECT count(*)::int FROM moved
+SELECT (SELECT count(*)::int FROM moved) AS moved,
+  (SELECT prioritise(live.queue_id) FROM live
+   WHERE NOT live.has_priorities AND EXISTS (SELECT 1 FROM moved WHERE moved.priority IS NOT NULL))
+    AS prioritised
 
 -- name: find_bounded_homes
 -- params: now, source_queue_id, after_sequence, end_sequence, limit

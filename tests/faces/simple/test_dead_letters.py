@@ -150,6 +150,37 @@ def test_dead_letters_of_a_redrive_policy_can_be_requeued(simple: Simple, server
         assert sqs.bodies(url, 1) == ["poison"]
 
 
+def test_a_requeued_message_stays_as_urgent_as_it_was(simple: Simple, server: Server) -> None:
+    """Its queue is another one of that name, and had no urgent messages so far."""
+    with Sqs("json", simple.url, simple.account) as sqs:
+        policy = {"deadLetterTargetArn": sqs.arn(sqs.create("dead")), "maxReceiveCount": 1}
+        url = sqs.create("jobs", RedrivePolicy=json.dumps(policy))
+        simple.send("jobs", "urgent", priority=5)
+        assert sqs.bodies(url, 1) == ['"urgent"']
+        server.advance(SECONDS + 1)
+        assert sqs.bodies(url, 1) == []
+        sqs.call("DeleteQueue", QueueUrl=url)
+        server.advance(60)
+        sqs.create("jobs")
+        simple.send("jobs", "plain")
+        listed = simple.call("GET", "/api/queues")["queues"]
+        dead = next(one["queue_id"] for one in listed if one["sqs_name"] == "dead")
+        message_id = simple.dequeue(dead)["message_id"]
+        simple.call("POST", f"/api/queues/{dead}/messages/{message_id}/requeue")
+        assert sqs.bodies(url, 2) == ['"urgent"', '"plain"']
+
+
+def test_a_requeued_message_expires_when_it_would_have(simple: Simple, server: Server) -> None:
+    _, dlq_id, _ = bury(simple, server)
+    name = simple.look(dlq_id)["sqs_name"]
+    late, gone = [simple.send(name, "brief", ttl=SECONDS) for _ in range(2)]
+    queue_id = simple.call("POST", f"/api/queues/{dlq_id}/messages/{late}/requeue")["requeued_to"]
+    server.advance(SECONDS + 1)
+    assert simple.dequeue(queue_id) == {"message": None}
+    path = f"/api/queues/{dlq_id}/messages/{gone}/requeue"
+    assert "no dead letter" in simple.refusal("POST", path, status=404)
+
+
 def test_messages_in_order_are_moved_by_tasks(simple: Simple, server: Server) -> None:
     with Sqs("json", simple.url, simple.account) as sqs:
         sqs.create_fifo("jobs.fifo")
