@@ -80,8 +80,8 @@ once <code>QUEUEGATE_ALLOWED_ORIGINS</code> has their origin.</p>
 <li><a href="$readme">Documentation</a> of this version</li>
 <li><a href="/v1/openapi.json">/v1/openapi.json</a> describes the native API,
 <a href="/api/openapi.json">/api/openapi.json</a> the simple queue,
-<a href="/v1/channels/openapi.json">/v1/channels/openapi.json</a> channels; <code>/queue</code> takes
-plain text</li>
+<a href="/v1/channels/openapi.json">/v1/channels/openapi.json</a> channels;
+<code>/queue</code> takes plain text</li>
 <li><a href="/readyz">/readyz</a> says whether requests can be served, and why not</li>
 <li><a href="/metrics">/metrics</a> is for Prometheus</li>
 </ul>
