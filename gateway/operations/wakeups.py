@@ -194,10 +194,10 @@ class Wakeups:
             self._hints.setdefault("R", {})[consumer] = last
             self._send_soon()
 
-    def finished_here(self, sequence: int, process: str) -> None:
+    def finished_here(self, number: int, process: str) -> None:
         """A message that the other process pushed is no longer with its consumer."""
         if process in self._peers:
-            self._hint("F", sequence, 1)
+            self._hint("F", number, 1)
 
     def clock_known(self, moves: int) -> None:
         """We know where the clocks stand after so many moves."""

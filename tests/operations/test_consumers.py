@@ -262,6 +262,26 @@ async def test_tokens_name_the_process_that_hears_of_them(channel: Channel) -> N
     assert process_of(wire.pushed[0].token) == channel.engine.wakeups.process
 
 
+async def test_messages_in_groups_are_numbered_apart(channel: Channel) -> None:
+    """What comes of one channel takes nothing from the credit of another."""
+    fifo = Channel(channel.world, await channel.world.make_queue("orders.fifo"))
+    async with channel.engine.database.transaction() as tx:
+        await tx.execute(
+            "SELECT setval('message_sequence', n), setval('fifo_sequence', n) FROM (SELECT greatest("
+            "nextval('message_sequence'), nextval('fifo_sequence')) AS n) AS last"
+        )
+    consumer, wire = channel.consumer(credit=2)
+    in_order, other = fifo.consumer()
+    await channel.publish("1", "2")
+    await wire.until("1", "2")
+    for number in "12":
+        await fifo.publish(number, group_id="g" + number, deduplication_id=number)
+    await other.until("1", "2")
+    assert {*consumer.out} & {*in_order.out}
+    assert await fifo.acknowledge(other.pushed) == ["ok", "ok"]
+    assert (len(consumer.out), len(in_order.out)) == (2, 0)
+
+
 async def test_of_who_has_gone_nothing_is_kept_but_what_is_out(channel: Channel) -> None:
     consumers = channel.engine.consumers
     consumers.beat_every(1, tick_seconds=0.001)

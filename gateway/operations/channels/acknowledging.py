@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from gateway.operations.channels.pushed_tokens import process_of, receipt_of
+from gateway.operations.channels.pushed_tokens import number_of, process_of, receipt_of
 from gateway.operations.queues.finishing import change_last, finish_last
 from gateway.operations.replies import answered
 from storage.errors import ReceiptHandleIsInvalid
@@ -82,11 +82,12 @@ def _tell(engine: Engine, tokens: Sequence[str], handles: list[Handle]) -> None:
     """Whatever became of the messages, who named them has them no longer: tell those that had them
     pushed, here or in the process that a token names."""
     processes = {
-        handle[2]: process_of(token) for handle, token in zip(handles, tokens, strict=True)
+        number_of(group_id, sequence): process_of(token)
+        for (_, group_id, sequence, _), token in zip(handles, tokens, strict=True)
     }
-    pushed = [sequence for sequence, process in processes.items() if process]
-    for sequence in engine.consumers.finished(pushed) if pushed else ():
-        engine.wakeups.finished_here(sequence, processes[sequence])
+    pushed = [number for number, process in processes.items() if process]
+    for number in engine.consumers.finished(pushed) if pushed else ():
+        engine.wakeups.finished_here(number, processes[number])
 
 
 def _handles(engine: Engine, channel: Queue, tokens: Sequence[str]) -> list[Handle]:

@@ -21,7 +21,7 @@ from enum import Enum, auto
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from gateway.operations.channels.acknowledging import token_of
-from gateway.operations.channels.pushed_tokens import Event, event_id, pushed_token
+from gateway.operations.channels.pushed_tokens import Event, event_id, number_of, pushed_token
 from gateway.operations.queues.finishing import change_last
 from gateway.operations.queues.receiving import Receiving, release, spawn
 from storage.errors import OverLimit, QueueDoesNotExist, Unavailable
@@ -111,6 +111,10 @@ class _Out(NamedTuple):
     """When the window ends, by the clock of the channel's account."""
     end_bytes: int
 
+    def message_number(self) -> int:
+        """What it is known by among all that is out."""
+        return number_of(self.message.group_id, self.message.sequence)
+
 
 class Consumers:
     """Those of one process, and those that have gone of whom something is still out."""
@@ -161,31 +165,31 @@ class Consumers:
 
     def sent(self, out: _Out) -> None:
         """A message went out to one of them."""
-        sequence = out.message.sequence
-        before = self._by_message.get(sequence)
+        number = out.message_number()
+        before = self._by_message.get(number)
         if before is not None:
             # Its window ended, and so it was received again.
-            before.consumer.out.pop(sequence, None)
-        self._by_message[sequence] = out
+            before.consumer.out.pop(out.message.sequence, None)
+        self._by_message[number] = out
 
-    def finished(self, sequences: list[int]) -> list[int]:
+    def finished(self, numbers: list[int]) -> list[int]:
         """These messages are no longer with who had them: acknowledged, given back, or received by
         somebody else; those that none of this process had."""
         elsewhere = []
-        for sequence in sequences:
-            out = self._by_message.pop(sequence, None)
+        for number in numbers:
+            out = self._by_message.pop(number, None)
             if out is None:
-                elsewhere.append(sequence)
+                elsewhere.append(number)
                 continue
-            out.consumer.out.pop(sequence, None)
+            out.consumer.out.pop(out.message.sequence, None)
             out.consumer.go_on()
         return elsewhere
 
     def drop(self, out: _Out) -> None:
         """The same of one message, by whoever sent it out."""
-        sequence = out.message.sequence
-        if self._by_message.get(sequence) is out:
-            del self._by_message[sequence]
+        number = out.message_number()
+        if self._by_message.get(number) is out:
+            del self._by_message[number]
 
     def resume(self, number: int, last: int) -> None:
         """A consumer came back that has seen events up to ``last``: what was sent to it after that

@@ -45,6 +45,11 @@ def receipt_of(token: str) -> str:
     return token.partition(_MARK)[0]
 
 
+def number_of(group_id: str | None, sequence: int) -> int:
+    """What tells a message that was pushed from all others: those in groups are numbered apart."""
+    return sequence if group_id is None else -sequence
+
+
 def process_of(token: str) -> str:
     """The process that pushed the message; empty: it was received in another way."""
     return token.partition(_MARK)[2]
