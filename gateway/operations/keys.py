@@ -25,6 +25,8 @@ from storage.keys import keys
 from storage.keys.keys import LiveKey, NewKey
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from gateway.operations.caller import Caller
     from gateway.operations.clock import Clock
     from gateway.operations.engine import Engine
@@ -55,6 +57,8 @@ class Keys:
         self._unread: set[int] = set()
         self._is_stale = False
         self._reading: asyncio.Task[None] | None = None
+        self.on_read: Callable[[], None] = lambda: None
+        """Told when some may not be good any more."""
         wakeups.on_key_changed = self.changed
 
     def find(self, shown: str) -> tuple[Key, Producer] | None:
@@ -70,6 +74,17 @@ class Keys:
         if key.expires_at is not None and key.expires_at <= self._present(key.account_id):
             return None
         return key, producer
+
+    def still_takes(self, caller: Caller) -> bool:
+        """Whether the key of a caller from before is still good, if it was one of ours."""
+        producer = caller.producer
+        if producer is None or not producer.name:
+            return True
+        known = self._live.get(int(producer.producer_id))
+        if known is None:
+            return False
+        expires_at = known[0].key.expires_at
+        return expires_at is None or expires_at > self._present(caller.account_id)
 
     def _present(self, account_id: str) -> datetime:
         return self._clock.of(account_id).instant()
@@ -126,6 +141,7 @@ class Keys:
             # What has changed meanwhile is read again.
             if live.key.key_id not in self._unread:
                 self._live[live.key.key_id] = live, _producer(live.key)
+        self.on_read()
         for key_id in unread:
             self._wakeups.key_known(key_id)
 

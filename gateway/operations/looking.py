@@ -54,6 +54,7 @@ def connect(engine: Engine) -> None:
     engine.wakeups.look = look
     engine.wakeups.on_queue_changed = queue_changed
     engine.wakeups.on_clock_moved = clock_moved
+    engine.keys.on_read = engine.consumers.check_keys
     engine.wakeups.on_resumed = engine.consumers.resume
     engine.wakeups.on_finished = engine.consumers.finished
     engine.wakeups.on_arrival_elsewhere = lambda queue_id: engine.standard.look_near((queue_id,))

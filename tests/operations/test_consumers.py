@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
 import pytest
 
+from gateway.operations.caller import Caller
 from gateway.operations.channels.acknowledging import acknowledge, give_back
 from gateway.operations.channels.channels import find_channel
 from gateway.operations.channels.consumers import Consumer, Ending, Pushed
 from gateway.operations.channels.publishing import Publication, publish
 from gateway.operations.channels.pushed_tokens import process_of, read_event_id
+from gateway.operations.keys import NewApiKey, create_key, revoke_key
 from gateway.operations.queues.queues import delete_queue
 from gateway.operations.queues.receiving import settle
 from storage.model import Queue
@@ -66,9 +69,13 @@ class Channel:
         self.queue = queue
         self.engine = world.engine
 
-    def consumer(self, credit: int = 10, event: str = "") -> tuple[Consumer, Wire]:
+    def consumer(
+        self, credit: int = 10, event: str = "", caller: Caller | None = None
+    ) -> tuple[Consumer, Wire]:
         wire = Wire()
-        consumer = Consumer(self.engine, self.queue, wire, credit)
+        consumer = Consumer(
+            self.engine, self.queue, wire, credit, caller=caller or self.world.caller
+        )
         consumer.open(read_event_id(event))
         return consumer, wire
 
@@ -255,6 +262,35 @@ async def test_a_channel_that_is_deleted_during_the_first_look_ends_them_too(
     await until_so(lambda: wire.endings == [Ending.CHANNEL_GONE])
 
 
+async def _with_key(channel: Channel, seconds: int) -> tuple[int, Caller]:
+    """A new key that is good for so long, and who shows it."""
+    expires_at = channel.world.clock.instant() + timedelta(seconds=seconds)
+    wanted = NewApiKey("shop", None, expires_at)
+    key, shown = await create_key(channel.engine, channel.world.caller, wanted)
+    found = channel.engine.keys.find(shown)
+    assert found is not None
+    return key.key_id, replace(channel.world.caller, producer=found[1])
+
+
+async def test_a_key_that_is_revoked_ends_whoever_came_with_it(channel: Channel) -> None:
+    key_id, caller = await _with_key(channel, 60)
+    _, wire = channel.consumer(caller=caller)
+    _, other = channel.consumer()
+    await revoke_key(channel.engine, channel.world.caller, key_id)
+    assert (wire.endings, other.endings) == ([Ending.KEY_GONE], [])
+    await channel.publish("1")
+    await other.until("1")
+
+
+async def test_a_key_that_expires_does_so_by_the_next_beat(channel: Channel) -> None:
+    channel.engine.consumers.beat_every(1, tick_seconds=0.001)
+    _, caller = await _with_key(channel, 60)
+    _, wire = channel.consumer(caller=caller)
+    await until_so(lambda: wire.beats > 1)
+    channel.advance(60)
+    await until_so(lambda: wire.endings == [Ending.KEY_GONE])
+
+
 async def test_tokens_name_the_process_that_hears_of_them(channel: Channel) -> None:
     await channel.publish("1")
     _, wire = channel.consumer()
@@ -267,8 +303,8 @@ async def test_messages_in_groups_are_numbered_apart(channel: Channel) -> None:
     fifo = Channel(channel.world, await channel.world.make_queue("orders.fifo"))
     async with channel.engine.database.transaction() as tx:
         await tx.execute(
-            "SELECT setval('message_sequence', n), setval('fifo_sequence', n) FROM (SELECT greatest("
-            "nextval('message_sequence'), nextval('fifo_sequence')) AS n) AS last"
+            "SELECT setval('message_sequence', n), setval('fifo_sequence', n) FROM (SELECT "
+            "greatest(nextval('message_sequence'), nextval('fifo_sequence')) AS n) AS last"
         )
     consumer, wire = channel.consumer(credit=2)
     in_order, other = fifo.consumer()

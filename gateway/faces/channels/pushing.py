@@ -15,10 +15,10 @@ from msgspec import Meta, Struct
 
 from gateway.faces.channels.consuming import polled
 from gateway.faces.channels.words import ChannelName, Window
+from gateway.faces.json.endpoints import Call
 from gateway.faces.requests import Line, Request, Taker
 from gateway.operations.channels.consumers import Consumer, Ending, Pushed
 from gateway.operations.channels.pushed_tokens import read_event_id
-from gateway.operations.engine import Engine
 from gateway.operations.limits import LIMITS
 from storage.errors import MalformedInput
 from storage.model import Queue
@@ -87,9 +87,11 @@ class Push(Taker):
     kind: ClassVar[str]
     """As metrics call the wire."""
 
-    def __init__(self, engine: Engine, channel: Queue, query: PushQuery, event: str) -> None:
-        self.engine = engine
-        self._consumer = Consumer(engine, channel, self, query.credit, query.window)
+    def __init__(self, call: Call, channel: Queue, query: PushQuery, event: str) -> None:
+        self.engine = call.engine
+        self._consumer = Consumer(
+            call.engine, channel, self, query.credit, query.window, caller=call.caller
+        )
         self._event = read_event_id(event)
         self._line: Line | None = None
         self._written = 0

@@ -58,6 +58,7 @@ _LAST_WORDS = {
     Ending.DRAINING: (CloseCode.GOING_AWAY, "This gateway stops. Connect again."),
     Ending.RESUMED: (CloseCode.NORMAL_CLOSURE, "You came back on another connection."),
     Ending.CHANNEL_GONE: (CloseCode.POLICY_VIOLATION, "The channel was deleted."),
+    Ending.KEY_GONE: (CloseCode.POLICY_VIOLATION, "Your key was revoked or has expired."),
     Ending.FAILED: (CloseCode.INTERNAL_ERROR, "We encountered an internal error."),
 }
 
@@ -104,7 +105,7 @@ class Socket(Push):
     kind = "websocket"
 
     def __init__(self, call: Call, channel: Queue, query: PushQuery) -> None:
-        super().__init__(call.engine, channel, query, query.last_event_id)
+        super().__init__(call, channel, query, query.last_event_id)
         self._caller: Caller = call.caller
         self._reader: FrameReader | None = FrameReader(_MOST_BYTES)
         self._held = 0

@@ -58,7 +58,7 @@ async def _stream(call: Call) -> Answer:
     query: PushQuery = call.query
     channel = await channel_of(call, query.channel)
     event = call.headers.get("last-event-id") or query.last_event_id
-    return Answer(200, EventStream(call.engine, channel, query, event), _HEADERS)
+    return Answer(200, EventStream(call, channel, query, event), _HEADERS)
 
 
 ENDPOINTS: tuple[Endpoint, ...] = (

@@ -29,6 +29,7 @@ from storage.errors import OverLimit, QueueDoesNotExist, Unavailable
 if TYPE_CHECKING:
     from asyncio import TimerHandle
 
+    from gateway.operations.caller import Caller
     from gateway.operations.engine import Engine
     from storage.model import Queue, Received
 
@@ -61,6 +62,8 @@ class Ending(Enum):
     RESUMED = auto()
     """It came back on another connection."""
     CHANNEL_GONE = auto()
+    KEY_GONE = auto()
+    """Its key was revoked or has expired."""
     FAILED = auto()
 
 
@@ -203,6 +206,11 @@ class Consumers:
         for consumer in [*self._by_number.values()]:
             consumer.go_on()
 
+    def check_keys(self) -> None:
+        """End those whose keys are not good any more."""
+        for consumer in [*self._by_number.values()]:
+            consumer.check_key()
+
     def _start(self) -> None:
         self._timer = asyncio.get_running_loop().call_later(self._tick_seconds, self._tick)
 
@@ -211,6 +219,7 @@ class Consumers:
         self._timer = None
         self._turn = (self._turn + 1) % len(self._beats)
         for consumer in [*self._beats[self._turn]]:
+            consumer.check_key()
             consumer.outlet.beat()
         for consumer in [*self._gone]:
             consumer.forget_ended()
@@ -224,6 +233,7 @@ class Consumer:
 
     __slots__ = (
         "_at_once",
+        "_caller",
         "_channel",
         "_engine",
         "_events",
@@ -248,8 +258,11 @@ class Consumer:
         outlet: Outlet,
         credit: int,
         window_seconds: int | None = None,
+        *,
+        caller: Caller,
     ) -> None:
         self._engine = engine
+        self._caller = caller
         self._window_seconds = window_seconds
         self._channel = channel
         self.outlet = outlet
@@ -297,6 +310,11 @@ class Consumer:
         """It reads again."""
         self._is_paused = False
         self.go_on()
+
+    def check_key(self) -> None:
+        """End it if its key is not good any more."""
+        if not self._has_ended and not self._engine.keys.still_takes(self._caller):
+            self.end(Ending.KEY_GONE)
 
     def set_credit(self, credit: int) -> None:
         """So many messages may be out from now on; 0: no more come."""

@@ -116,6 +116,16 @@ def test_a_deleted_channel_ends_them(
             assert b"id:" not in consumer.connection.rest()
 
 
+def test_a_revoked_key_ends_them(channels: Channels, wire: type[Consumer]) -> None:
+    made = channels.call("POST", "/v1/keys", {"name": "shop"}, status=201)
+    with wire(channels, api_key=made["key"]) as consumer:
+        channels.call("DELETE", f"/v1/keys/{made['id']}", status=204)
+        if isinstance(consumer, Socket):
+            assert consumer.close_code() == 1008
+        else:
+            assert b"id:" not in consumer.connection.rest()
+
+
 def test_pages_of_other_sites_are_refused(channels: Channels, wire: type[Consumer]) -> None:
     answer = _ask(channels, wire, Origin="https://elsewhere.example")
     assert answer.status == 403
