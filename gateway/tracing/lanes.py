@@ -45,7 +45,7 @@ class _Reply:
 
 
 class _Parked:
-    """A waiter and the request, if it is traced, that waits."""
+    """A waiter and the request, if it is traced, that waits. It equals the waiter, who leaves."""
 
     __slots__ = ("_span", "_waiter")
 
@@ -56,7 +56,8 @@ class _Parked:
     def __eq__(self, other: object) -> bool:
         return other is self._waiter
 
-    __hash__ = None  # type: ignore[assignment]  # equal to something that is not of its kind
+    def __hash__(self) -> int:
+        return hash(self._waiter)
 
     def wake(self) -> None:
         token = CURRENT.set(self._span)

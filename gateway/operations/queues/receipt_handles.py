@@ -9,7 +9,7 @@ from __future__ import annotations
 import secrets
 from typing import TYPE_CHECKING
 
-from protocol import receipts
+from protocol import names, receipts
 from protocol.errors import Malformed
 from protocol.receipts import FifoReceipt, StandardReceipt
 
@@ -65,6 +65,10 @@ class ReceiptHandles:
             receipt is None
             or receipt.queue_id != queue.queue_id
             or isinstance(receipt, FifoReceipt) != queue.kind.has_groups
+        ):
+            return None
+        if isinstance(receipt, FifoReceipt) and not (
+            queue.is_serial or names.is_fifo_id(receipt.group_id)
         ):
             return None
         return receipt
