@@ -134,6 +134,7 @@ class HttpConnection(CountedProtocol):
         self._unanswered = False
         """Whether a message was read that uvicorn has not answered."""
         self._waits = False
+        self._drains = False
         self._client_ended = False
         self._dropped_bytes = -1
         """Since the last answer was written; -1 before it."""
@@ -187,6 +188,7 @@ class HttpConnection(CountedProtocol):
 
     def shutdown(self) -> None:
         """The server drains: finish what is in flight, then close."""
+        self._drains = True
         if self.is_dropping():
             self.transport.close()
         elif self._taker is not None:
@@ -254,6 +256,9 @@ class HttpConnection(CountedProtocol):
             self._drop_held()
             self.flow.resume_reading()
             self._hold(data)
+        if self._drains:
+            # It heard so before there was a taker.
+            self.shutdown()
 
     def end_line(self) -> None:
         """Close behind what the taker wrote."""

@@ -434,3 +434,5 @@ class FastProtocol(HttpConnection):
         self.shared.series.active_requests -= 1
         self._prepared = response
         super()._read(asking.data)
+        if self._closing:
+            super().shutdown()

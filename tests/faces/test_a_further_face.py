@@ -172,6 +172,8 @@ class Takers:
 
     def __init__(self) -> None:
         self.echoes: list[Echo] = []
+        self.gate = asyncio.Event()
+        self.gate.set()
 
     def most_bytes(self, _: Request) -> int:
         return 10
@@ -181,6 +183,7 @@ class Takers:
 
     async def answer(self, _: Request) -> Response:
         self.echoes.append(Echo())
+        await self.gate.wait()
         headers = [(b"connection", b"Upgrade"), (b"upgrade", b"echo")]
         return Response(101, headers, self.echoes[-1])
 
@@ -433,6 +436,25 @@ async def test_a_draining_server_tells_the_taker() -> None:
             assert await asyncio.to_thread(connection.some, b"closing")
             assert await asyncio.to_thread(connection.ends)
         await until_so(lambda: house.takers.echoes[0].heard == ["lost"])
+
+
+async def test_a_taker_that_comes_while_the_server_drains_is_told() -> None:
+    """On either way: the first request for a face takes the long one."""
+    house = House()
+    async with house.open() as url:
+        for _ in range(2):
+            house.takers.gate.clear()
+            house.takers.echoes.clear()
+            with Connection(url) as connection:
+                connection.send(request_bytes("GET", "/taken", {"Host": connection.host}))
+                await until_so(lambda: house.takers.echoes)
+                [one] = house.connections
+                one.shutdown()
+                house.takers.gate.set()
+                assert await asyncio.to_thread(connection.head)
+                assert await asyncio.to_thread(connection.some, b"Hello.closing")
+                assert await asyncio.to_thread(connection.ends)
+            await until_so(lambda: not house.connections)
 
 
 async def test_a_taker_hears_that_nobody_reads() -> None:
