@@ -41,6 +41,8 @@ PREFIX = "qg_"
 _SECRET_BYTES = 32
 _TOKEN = re.compile(r"qg_([1-9][0-9]{0,17})_([A-Za-z0-9_-]{43})", re.ASCII)
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,80}", re.ASCII)
+_LAST_YEAR = datetime(9999, 1, 1, tzinfo=UTC)
+"""At its end, in UTC, no instant can be stored, or it comes back as infinity."""
 _LONGEST_PAUSE_SECONDS = 1.0
 _PATIENCE_SECONDS = 1.0
 
@@ -179,6 +181,10 @@ async def insert(
         )
     if wanted.expires_at is not None and wanted.expires_at <= (now or datetime.now(UTC)):
         raise InvalidParameterValue("The key would have expired already.")
+    if wanted.expires_at is not None and wanted.expires_at >= _LAST_YEAR:
+        raise InvalidParameterValue(
+            f"The key can expire before {_LAST_YEAR.year}; without an instant it never does."
+        )
     if await keys.count(tx) >= LIMITS.keys:
         raise TooManyKeys(LIMITS.keys)
     secret = secrets.token_urlsafe(_SECRET_BYTES)

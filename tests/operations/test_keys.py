@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
@@ -178,6 +178,14 @@ async def test_a_key_expires(engine: Engine, caller: Caller, clock: TestClock) -
     assert engine.keys.find(shown) is None
     with pytest.raises(InvalidParameterValue):
         await create_key(engine, caller, NewApiKey("late", None, expires_at))
+
+
+@pytest.mark.parametrize("text", ["9999-12-31T23:59:59-23:59", "9999-12-31T23:59:59.999999+00:00"])
+async def test_a_key_expires_when_that_can_be_stored(
+    engine: Engine, caller: Caller, text: str
+) -> None:
+    with pytest.raises(InvalidParameterValue, match="before 9999"):
+        await create_key(engine, caller, NewApiKey("shop", None, datetime.fromisoformat(text)))
 
 
 @pytest.mark.parametrize("name", ["", "a b", "é", "x" * 81, "a/b", "a\n"])
