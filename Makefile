@@ -13,16 +13,18 @@ BOUND_TESTS := tests/protocol tests/operations tests/scheduler tests/tracing tes
 	tests/faces/test_webhooks.py tests/faces/rest
 # What dies, hangs or races on purpose, and random clients against a model.
 FAULT_TESTS := tests/faults tests/simulation tests/seed/test_failure_rows.py tests/faces/test_publish_races.py
+# Each row of the documents that this grew from, most with a gateway of its own: make seeds runs them.
+SEED_TESTS := tests/seed
 # They build wheels and install them: deploy-check runs them.
 PACKAGE_TESTS := tests/cli/test_packages.py
 # Where it is set, as in many images, each process compiles all that it imports, which takes longer
 # than most tests: nothing that uv installs has been compiled yet.
 unexport PYTHONDONTWRITEBYTECODE
-test faults soak-faults fuzz simulate conformance deploy-check test-spark soak-spark check-bounds: export TMPDIR := $(shell .ci/scratch)
+test faults seeds soak-faults fuzz simulate conformance deploy-check test-spark soak-spark check-bounds: export TMPDIR := $(shell .ci/scratch)
 
 .DEFAULT_GOAL := help
 .PHONY: help serve test check check-bounds format bench conformance sns-validator browser-check simulate \
-	faults soak-faults fuzz openapi-check docs-check deploy-check spark-zip check-spark test-spark soak-spark \
+	faults seeds soak-faults fuzz openapi-check docs-check deploy-check spark-zip check-spark test-spark soak-spark \
 	bench-spark environments lock clean
 
 help: ## List the targets
@@ -32,7 +34,7 @@ serve: $(VENV)/.ready-run ## Start the gateway with its own PostgreSQL (ARGS="--
 	@exec $(VENV)/bin/queuegate serve $(ARGS)
 
 test: $(VENV)/.ready-dev ## Run the tests (ARGS="tests/faces -k batch"); check, faults and deploy-check have the others
-	@exec $(PY) -m pytest $(PARALLEL) --durations 50 --durations-min 1 $(or $(ARGS),--ignore tests/tidy $(patsubst %,--ignore %,$(FAULT_TESTS) $(PACKAGE_TESTS)))
+	@exec $(PY) -m pytest $(PARALLEL) --durations 50 --durations-min 1 $(or $(ARGS),--ignore tests/tidy $(patsubst %,--ignore %,$(FAULT_TESTS) $(SEED_TESTS) $(PACKAGE_TESTS)))
 
 check: $(VENV)/.ready-dev ## Format, lint, types and the tests of the code's own rules
 	$(VENV)/bin/ruff format --check .
@@ -65,6 +67,9 @@ simulate: $(VENV)/.ready-dev ## Random clients, crashes and clock jumps against 
 
 faults: $(VENV)/.ready-dev ## kill -9 under load, lost connections, random clients; then count what is there
 	@exec $(PY) -m pytest $(PARALLEL) $(FAULT_TESTS) $(ARGS)
+
+seeds: $(VENV)/.ready-dev ## Each row of the documents that this grew from (docs/seeds.md)
+	@exec $(PY) -m pytest $(PARALLEL) $(SEED_TESTS) --ignore tests/seed/test_failure_rows.py $(ARGS)
 
 soak-faults: $(VENV)/.ready-dev ## The same with long loads, again and again
 	@QUEUEGATE_TEST_FAULTS=long exec $(PY) -m pytest tests/faults tests/storage/test_fifo_audit.py $(ARGS)
