@@ -77,7 +77,7 @@ soak-faults: $(VENV)/.ready-dev ## The same with long loads, again and again
 fuzz: $(VENV)/.ready-dev ## Draw requests and values anew for ten minutes (ARGS="--minutes 60", "--seed 7")
 	@exec $(PY) -m tests.fuzz $(ARGS)
 
-openapi-check: $(VENV)/.ready-run .venvs/openapi/.ready ## Test the native API against its description (ARGS="--seed 7")
+openapi-check: $(VENV)/.ready-run .venvs/openapi/.ready ## Test what faces say of themselves against what they do (ARGS=/api/openapi.json)
 	@exec $(PY) -m conformance.openapi $(ARGS)
 
 load-check: $(VENV)/.ready-dev ## Probe and load the simple queue with k6, which Go builds once (ARGS="--python", "--seconds 180")

@@ -1,1 +1,1 @@
-"""The native API against its own description."""
+"""Faces against their own descriptions."""

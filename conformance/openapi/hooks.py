@@ -1,4 +1,5 @@
-"""What the description cannot say: which members of a message go with which kind of queue."""
+"""What descriptions cannot say: how long a test may wait, and which members of a message go with
+which kind of queue."""
 
 from __future__ import annotations
 
@@ -10,13 +11,22 @@ from urllib.parse import quote
 
 import schemathesis  # type: ignore[import-not-found]  # only in .venvs/openapi
 
+_PRIORITIES = range(11)
+
 
 @schemathesis.hook  # type: ignore[untyped-decorator]
 def before_call(context: Any, case: Any, kwargs: Any) -> None:
-    """Make a send fit its queue: FIFO queues need a group and take no delay, others know no
-    deduplication. Values that break the description stay: they must be refused."""
-    if case.operation.definition.raw.get("operationId") != "sendMessages":
-        return
+    """Let polls without a wait end at once, and make sends fit their queue."""
+    operation = case.operation.definition.raw.get("operationId")
+    if operation == "pollMessages":
+        case.query = {"wait": 0} | (case.query or {})
+    elif operation == "sendMessages":
+        _fit_sends(case)
+
+
+def _fit_sends(case: Any) -> None:
+    """FIFO queues need a group and take neither delay nor priority, others know no deduplication.
+    Values that break the description stay: they must be refused."""
     is_fifo = _is_fifo(case.operation.base_url, (case.path_parameters or {}).get("name"))
     messages = case.body if isinstance(case.body, list) else [case.body]
     for message in messages:
@@ -43,6 +53,8 @@ def _fit(message: dict[str, Any], *, is_fifo: bool) -> None:
         return
     if message.get("group_id") is None:
         message["group_id"] = "g"
+    if message.get("priority") in _PRIORITIES and not isinstance(message["priority"], bool):
+        message["priority"] = None
     delay = message.get("delay")
     if isinstance(delay, int | float) and 0 < delay <= 900:
         message["delay"] = 0

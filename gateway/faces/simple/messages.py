@@ -31,7 +31,14 @@ MessageId = Annotated[str, Meta(description="Of a message, in its queue.", examp
 class NewMessage(Struct, forbid_unknown_fields=True):
     """A message to enqueue."""
 
-    data: Annotated[str, Meta(description="Any text: nobody looks into it.")]
+    data: Annotated[
+        str,
+        Meta(
+            description="Any text but none: nobody looks into it. Characters that XML cannot "
+            "express are refused, for others may receive it over SQS.",
+            extra_json_schema={"minLength": 1},
+        ),
+    ]
 
 
 class Enqueued(Struct):
