@@ -28,6 +28,11 @@ class Message:
     group_id: str | None = None
     receive_count: int = 0
     was_received: bool = False
+    priority: int = 0
+    expires_at: datetime | None = None
+
+    def is_expired(self, now: datetime) -> bool:
+        return self.expires_at is not None and self.expires_at <= now
 
     def is_in_flight(self, now: datetime) -> bool:
         return self.was_received and self.visible_at > now
@@ -92,6 +97,10 @@ class ModelQueue(Deduplication):
         if deduplication_id is not None:
             self.accepted[deduplication_id] = (message.sent_at, message.message_id)
 
+    def expire(self, now: datetime) -> None:
+        """Nobody gets or counts what has expired, in flight or not."""
+        self.messages = [message for message in self.messages if not message.is_expired(now)]
+
     def receivable(self, now: datetime) -> dict[str, list[Message]]:
         """By group, in order, what a receive may get. A standard message is its own group."""
         found: dict[str, list[Message]] = defaultdict(list)
@@ -151,6 +160,7 @@ class ModelQueue(Deduplication):
         if len(everything) == len(alive):
             if len(received) != min(limit, len(alive)):
                 raise Impossible(f"{len(received)} of {len(alive)} messages, asked for {limit}")
+            self._check_priorities(alive, received)
         elif not received and len(moved) >= _BURIALS_AT_ONCE:
             # Those before it were all dead letters: a receive gives up after a few rounds.
             return
@@ -158,6 +168,12 @@ class ModelQueue(Deduplication):
             raise Impossible(f"nothing, although there is something; {len(moved)} were moved")
         elif not received and len(moved) != len(everything):
             raise Impossible("a dead letter was left behind")
+
+    def _check_priorities(self, alive: list[Message], received: list[Message]) -> None:
+        """What stays in a standard queue is no more urgent than what left it."""
+        stays = [message.priority for message in alive if message not in received]
+        if received and max(stays, default=0) > min(message.priority for message in received):
+            raise Impossible(f"something more urgent stays in {self.name}")
 
     def _check_order(
         self, receivable: dict[str, list[Message]], received: list[Message], moved: set[str]
@@ -179,6 +195,7 @@ class ModelQueue(Deduplication):
         self.messages.remove(message)
         message.was_received = not self.is_fifo
         message.visible_at = now
+        message.expires_at = None
         if self.is_fifo:
             message.sent_at = now
         self.dead_letters.messages.append(message)

@@ -8,6 +8,8 @@ from datetime import timedelta
 from typing import Any
 
 from gateway.operations.engine import Engine
+from gateway.operations.queues.message_attributes import Values
+from gateway.operations.queues.priorities import PRIORITY, TTL
 from gateway.operations.replies import Reply
 from scheduler.move import MoveMessages
 from storage.errors import Rejected
@@ -98,11 +100,16 @@ class Simulation:
             queue = self.random.choice(self.queues)
             step: Callable[[Engine, Queue, ModelQueue], Awaitable[None]] = getattr(self, "_" + name)
             self.log.append(f"{number} {name} {queue.name}")
+            self._expire()
             engine = self.random.choice(self.world.engines)
             await step(engine, await self.world.queue(engine, queue.name), queue)
             self.world.clock.pass_seconds(self.random.choice((0.001, 0.01, 0.5, 1.5)))
         for queue in self.queues:
             await self._drain(queue)
+
+    def _expire(self) -> None:
+        for queue in self.queues:
+            queue.expire(self.world.clock.instant_now)
 
     def _note(self, text: str) -> None:
         self.log[-1] += f": {text}"
@@ -130,14 +137,25 @@ class Simulation:
         if not queue.is_fifo:
             given = self.random.choice((None, None, 0, 5, 60))
             delay = delay if given is None else given
-            request = SendMessage(body, delay_seconds=given)
+            priority, ttl = self._urgency()
+            request = SendMessage(body, given, _urgency_attributes(priority, ttl))
             group = deduplication = None
         else:
+            priority = ttl = None
             group = self.random.choice("abc")
             deduplication = self.random.choice((body, str(self.random.randint(1, 40))))
             request = SendMessage(body, group_id=group, deduplication_id=deduplication)
         message = Message(body, "", now + timedelta(seconds=delay), now, group)
+        message.priority = priority or 0
+        message.expires_at = None if ttl is None else now + timedelta(seconds=ttl)
         return request, message, deduplication
+
+    def _urgency(self) -> tuple[int | None, int | None]:
+        """Priority and time to live, for some. What expires is urgent: in a queue that had no
+        priorities before, what was sent then may wait behind messages of priority 0 that have
+        expired, until these are removed (storage/queues/priorities.sql)."""
+        priority = self.random.choice((None, None, None, 0, 1, 5, 10))
+        return priority, self.random.choice((None, 2, 40, 400)) if priority else None
 
     def _sent(self, queue: ModelQueue, message: Message, deduplication: str | None) -> None:
         original = queue.original(deduplication, message.sent_at) if deduplication else None
@@ -153,6 +171,8 @@ class Simulation:
         sent: Sent = await answered(send_message, engine, CALLER, queue, request)
         message.message_id = sent.message_id
         self._note(f"{request}")
+        if message.priority and not queue.has_priorities:
+            self.world.tell_others()
         self._sent(model, message, deduplication)
 
     async def _receive(self, engine: Engine, queue: Queue, model: ModelQueue) -> None:
@@ -176,6 +196,8 @@ class Simulation:
         messages = model.receive(now, limit, got, moved)
         for message in [message for message in model.messages if message.body in moved]:
             model.bury(message, now)
+            if message.priority:
+                self.world.tell_others()
         hidden = model.visibility_seconds if seconds is None else seconds
         for message, given in zip(messages, received, strict=True):
             message.receive_count += 1
@@ -206,9 +228,10 @@ class Simulation:
 
     async def _change_visibility(self, engine: Engine, queue: Queue, model: ModelQueue) -> None:
         handle = self._some_handle(model)
-        if handle is None:
-            return
         now = self.world.clock.instant_now
+        if handle is None or handle.message.is_expired(now):
+            # It may or may not have been removed already.
+            return
         seconds = self.random.choice((0, 2, 30, 300))
         expected = model.accepts(handle, now, to_delete=False)
         accepted = await _accepted(
@@ -261,6 +284,7 @@ class Simulation:
             lambda: job._run_batch(self.random.randint(1, 20)), lambda moved: moved is None
         )
         now = self.world.clock.instant_now
+        self.world.tell_others()
         there = await self.world.bodies(queue.queue_id, queue.is_fifo)
         for messages in letters.receivable(now).values():
             for message in messages:
@@ -270,7 +294,9 @@ class Simulation:
                 delay = 0 if model.is_fifo else model.delay_seconds
                 visible_at = now + timedelta(seconds=delay)
                 new_id = there[message.body]
-                model.send(Message(message.body, new_id, visible_at, now, message.group_id))
+                back = Message(message.body, new_id, visible_at, now, message.group_id)
+                back.priority = message.priority
+                model.send(back)
 
     # Topics
 
@@ -359,11 +385,12 @@ class Simulation:
         if model.name.startswith("dead"):
             return
         engine = self.world.engines[0]
-        queue = await self.world.queue(engine, model.name)
         for _ in range(10 * len(model.messages) + 10):
             self.log.append(f"drain {model.name}")
             self.world.clock.pass_seconds(301)
             self.world.tell_of_jump()
+            self._expire()
+            queue = await self.world.queue(engine, model.name)
             await self._receive(engine, queue, model)
             now = self.world.clock.instant_now
             for handle in model.handles:
@@ -376,6 +403,15 @@ class Simulation:
         await self._count(engine, queue, model)
         if model.messages:
             raise Impossible(f"{len(model.messages)} messages never came out of {model.name}")
+
+
+def _urgency_attributes(priority: int | None, ttl: int | None) -> Values | None:
+    given = {PRIORITY: priority, TTL: ttl}
+    return {
+        name: {"DataType": "Number", "StringValue": str(value)}
+        for name, value in given.items()
+        if value is not None
+    } or None
 
 
 async def _accepted(call: Callable[..., Any], *arguments: Any) -> bool:

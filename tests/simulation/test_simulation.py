@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 
 import pytest
 
@@ -73,17 +74,20 @@ class Partial(World):
 
     async def _open_engine(self) -> Engine:
         engine = await super()._open_engine()
-        submit = engine.standard.send.submit
-
-        def leave_out(entry: Send | FanOut) -> None:
-            if isinstance(entry, FanOut) and len(entry.messages) > 1:
-                entry.messages.pop()
-            submit(entry)
-
-        engine.standard.send.submit = leave_out  # type: ignore[method-assign]
+        for lane in (engine.standard.send, engine.prioritised.send):
+            lane.submit = _leaving_out(lane.submit)  # type: ignore[method-assign, assignment]
         return engine
+
+
+def _leaving_out(submit: Callable[[Send | FanOut], None]) -> Callable[[Send | FanOut], None]:
+    def leave_out(entry: Send | FanOut) -> None:
+        if isinstance(entry, FanOut) and len(entry.messages) > 1:
+            entry.messages.pop()
+        submit(entry)
+
+    return leave_out
 
 
 async def test_the_model_notices_a_copy_that_is_missing(database_dsn: str) -> None:
     with pytest.raises(Failed, match=r"Impossible: \d+ did not reach"):
-        await simulate(database_dsn, 1, 400, Partial)
+        await simulate(database_dsn, 2, 400, Partial)
