@@ -9,6 +9,8 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
+import storage.model
+
 DEDUPLICATION = timedelta(minutes=5)
 _BURIALS_AT_ONCE = 5
 
@@ -49,6 +51,8 @@ class Handle:
     message: Message
     receive_count: int
     text: str
+    said: storage.model.Handle
+    """What the text says."""
 
 
 class Deduplication:
@@ -213,6 +217,18 @@ class ModelQueue(Deduplication):
             is_last = handle.receive_count == message.receive_count
             return is_last and message.visible_at > now
         return True
+
+    def is_last(self, handle: Handle, now: datetime) -> bool:
+        """Whether a delete by the last receiver alone is carried out."""
+        is_last = handle.receive_count == handle.message.receive_count
+        return (
+            self.find(handle) is not None and is_last and self.accepts(handle, now, to_delete=True)
+        )
+
+    def is_numbered(self, handle: Handle, now: datetime) -> bool:
+        """Whether a delete by number is carried out."""
+        message = self.find(handle)
+        return message is not None and (not self.is_fifo or message.is_in_flight(now))
 
     def set_delay(self, seconds: int) -> None:
         """A FIFO queue's delay holds for what was sent before, too (docs/contract/sqs.md 2.7)."""

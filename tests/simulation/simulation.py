@@ -8,6 +8,7 @@ from datetime import timedelta
 from typing import Any
 
 from gateway.operations.engine import Engine
+from gateway.operations.queues.finishing import finish_by_number, finish_last
 from gateway.operations.queues.message_attributes import Values
 from gateway.operations.queues.priorities import PRIORITY, TTL
 from gateway.operations.replies import Reply
@@ -45,6 +46,8 @@ _STEPS: list[tuple[int, str]] = [
     (24, "send"),
     (24, "receive"),
     (18, "delete"),
+    (4, "finish_last"),
+    (4, "finish_by_number"),
     (8, "change_visibility"),
     (8, "count"),
     (6, "jump"),
@@ -204,7 +207,8 @@ class Simulation:
             message.was_received = True
             message.visible_at = now + timedelta(seconds=hidden)
             text = self.world.receipts.handle_of(given, self.world.clock.seconds())
-            model.handles.append(Handle(model, message, message.receive_count, text))
+            said = (given.queue_id, given.group_id, given.sequence, given.receive_count)
+            model.handles.append(Handle(model, message, message.receive_count, text, said))
 
     def _some_handle(self, model: ModelQueue) -> Handle | None:
         """Mostly a young one."""
@@ -225,6 +229,29 @@ class Simulation:
             raise Impossible(f"delete of {handle.message.body}: {accepted}")
         if accepted and model.find(handle):
             model.messages.remove(handle.message)
+
+    async def _finish_last(self, engine: Engine, queue: Queue, model: ModelQueue) -> None:
+        now = self.world.clock.instant_now
+        handle = self._some_handle(model)
+        if handle is None or handle.message.is_expired(now):
+            return
+        [outcome] = await answered(finish_last, engine, queue, [handle.said])
+        self._finished(handle, outcome == "ok", model.is_last(handle, now))
+
+    async def _finish_by_number(self, engine: Engine, queue: Queue, model: ModelQueue) -> None:
+        now = self.world.clock.instant_now
+        handle = self._some_handle(model)
+        if handle is None or handle.message.is_expired(now):
+            return
+        deleted = await finish_by_number(engine, CALLER, queue, [handle.said[2]])
+        self._finished(handle, bool(deleted), model.is_numbered(handle, now))
+
+    def _finished(self, handle: Handle, was_deleted: bool, expected: bool) -> None:
+        self._note(f"{handle.message.body} {was_deleted}")
+        if was_deleted != expected:
+            raise Impossible(f"finish of {handle.message.body}: {was_deleted}")
+        if was_deleted:
+            handle.queue.messages.remove(handle.message)
 
     async def _change_visibility(self, engine: Engine, queue: Queue, model: ModelQueue) -> None:
         handle = self._some_handle(model)
