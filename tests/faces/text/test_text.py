@@ -7,7 +7,6 @@ import asyncio
 import contextlib
 import json
 import threading
-import time
 
 import pytest
 
@@ -262,11 +261,10 @@ def test_a_client_that_goes_away_takes_nothing(text: Text, server: Server) -> No
 
 
 def test_timestamps_are_in_the_order_of_sending(text: Text) -> None:
-    before = time.time_ns() // 1000
     sent = [text.text("POST", str(n), group_id=f"g{n}") for n in range(5)]
     stamps = [int(one.headers["message-timestamp"]) for one in sent]
     assert stamps == sorted({*stamps})
-    assert abs(stamps[0] - before) < 60_000_000
+    assert 1e15 < stamps[0] < 1e16
     assert [text.taken().timestamp for _ in sent] == stamps
 
 
