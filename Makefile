@@ -12,9 +12,11 @@ BOUND_TESTS := tests/protocol tests/operations tests/scheduler tests/tracing tes
 	tests/faces/test_http.py tests/faces/test_http_edges.py tests/faces/test_pages.py \
 	tests/faces/test_webhooks.py tests/faces/rest
 # What dies, hangs or races on purpose, and random clients against a model.
-FAULT_TESTS := tests/faults tests/simulation tests/seed/test_failure_rows.py tests/faces/test_publish_races.py
-# Each row of the documents that this grew from, most with a gateway of its own: make seeds runs them.
-SEED_TESTS := tests/seed
+FAULT_TESTS := tests/faults tests/simulation tests/seed/test_failure_rows.py tests/faces/test_publish_races.py \
+	tests/tracing/test_exporting.py tests/tracing/test_metrics_pushed.py
+# Each row of the documents that this grew from, most with a gateway of its own, and what every face
+# promises, over all pairs of faces: make seeds runs them.
+SEED_TESTS := tests/seed tests/faces/promises
 # They build wheels and install them: deploy-check runs them.
 PACKAGE_TESTS := tests/cli/test_packages.py
 # Where it is set, as in many images, each process compiles all that it imports, which takes longer
@@ -68,7 +70,7 @@ simulate: $(VENV)/.ready-dev ## Random clients, crashes and clock jumps against 
 faults: $(VENV)/.ready-dev ## kill -9 under load, lost connections, random clients; then count what is there
 	@exec $(PY) -m pytest $(PARALLEL) $(FAULT_TESTS) $(ARGS)
 
-seeds: $(VENV)/.ready-dev ## Each row of the documents that this grew from (docs/seeds.md)
+seeds: $(VENV)/.ready-dev ## Each row of docs/seeds.md, and the promises of all faces
 	@exec $(PY) -m pytest $(PARALLEL) $(SEED_TESTS) --ignore tests/seed/test_failure_rows.py $(ARGS)
 
 soak-faults: $(VENV)/.ready-dev ## The same with long loads, again and again
