@@ -113,4 +113,4 @@ for (const [name, check] of Object.entries(gateway ? ofAListedPage : ofAStranger
     outcomes[name] = String(error);
   }
 }
-await fetch("/", { method: "POST", body: JSON.stringify(outcomes) });
+await fetch("/told", { method: "POST", body: JSON.stringify(outcomes) });

@@ -42,7 +42,7 @@ def serving(script: bytes) -> Iterator[Site]:
 
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers["content-length"]))
-            if self.path == "/":
+            if self.path == "/told":
                 site.told.put(json.loads(body))
             elif site.cable is not None:
                 site.cable.do(self.path.rpartition("/")[2])
