@@ -8,6 +8,7 @@ import pytest
 
 from tests.faces.channels.client import Channels
 from tests.faces.clients import Sqs
+from tests.waiting import until
 
 
 def _exhaust(channels: Channels, channel: str, *payloads: Any, deliveries: int = 2) -> None:
@@ -19,6 +20,9 @@ def _exhaust(channels: Channels, channel: str, *payloads: Any, deliveries: int =
         assert len(messages) == len(payloads)
         channels.nack(*messages, channel=channel)
     assert channels.poll(channel) == []
+    # A worker may be moving them at this moment.
+    everything = f"channel={channel}&limit=100"
+    until(lambda: len(_letters(channels, everything)) >= len(payloads))
 
 
 def _letters(channels: Channels, query: str = "channel=jobs") -> list[Any]:
