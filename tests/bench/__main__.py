@@ -36,7 +36,7 @@ from tests.bench.servers import (
     running_server,
 )
 from tests.bench.stage import Bench, Figures, Options, Scenario, Stage, say
-from tests.bench.tables import comparison, markdown, report
+from tests.bench.tables import comparison, markdown, report, turns
 
 _OPEN_FILES = 16_384
 _CASES = (*hot.CASES, *publishing.CASES, *native.CASES)
@@ -58,8 +58,11 @@ def every_scenario() -> list[Scenario]:
     ]
 
 
-async def measure(bench: Bench, names: set[str]) -> None:
-    """Run the scenarios named; a scenario that cannot be measured is named, the others go on."""
+async def measure(bench: Bench, names: set[str], beside: Stage | None = None) -> None:
+    """Run the scenarios named; a scenario that cannot be measured is named, the others go on.
+
+    What ``beside`` is measured on is the hot path alone.
+    """
     for stage in (bench.queuegate, bench.moto):
         if stage is not None:
             starting.note_memory(stage, ("moto " if stage.is_moto else "") + "memory/idle")
@@ -72,7 +75,7 @@ async def measure(bench: Bench, names: set[str]) -> None:
     for turn in range(bench.options.rounds if hot_ones else 0):
         say(f"round {turn + 1} of {bench.options.rounds}")
         for scenario in hot_ones:
-            await scenario.run(bench)
+            await _in_turns(bench, scenario, beside, is_first=turn % 2 == 0)
     if hot_ones:
         starting.note_memory_peak(bench.queuegate, "memory/load")
         await hot.measure_moto(bench, [case for case in _CASES if case.name in names])
@@ -85,6 +88,24 @@ async def measure(bench: Bench, names: set[str]) -> None:
             await scenario.run(bench)
         except (BadAnswer, CannotMeasure) as error:
             say(f"  {scenario.name} not measured: {error}")
+
+
+async def _in_turns(
+    bench: Bench, scenario: Scenario, beside: Stage | None, *, is_first: bool
+) -> None:
+    """Run a scenario, with one number of connections after another on both gateways: what else the
+    machine does falls on both."""
+    if beside is None:
+        await scenario.run(bench)
+        return
+    both = (beside, bench.queuegate) if is_first else (bench.queuegate, beside)
+    for connections in bench.options.connections:
+        options = replace(bench.options, connections=(connections,))
+        for stage in both:
+            is_ours = stage is bench.queuegate
+            await scenario.run(
+                replace(bench, queuegate=stage, options=options, owns_server=is_ours)
+            )
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -107,8 +128,13 @@ def run(arguments: argparse.Namespace) -> int:
             figures,
             owns_server=server.process is not None,
         )
+        beside = None
+        if arguments.beside:
+            checkout = arguments.beside.resolve()
+            other = workshop.start_queuegate(workshop.new_data_directory(), checkout=checkout)
+            beside = Stage(other, options, Figures())
         try:
-            uvloop.run(measure(bench, names))
+            uvloop.run(measure(bench, names, beside))
         except BadAnswer as error:
             raise CannotMeasure(f"{error}\n{last_lines(server.log)}") from None
     finally:
@@ -124,6 +150,8 @@ def run(arguments: argparse.Namespace) -> int:
     if not arguments.no_history:
         history.append(entry)
     _show(entry, as_markdown=arguments.markdown)
+    if beside is not None:
+        print(turns(beside.figures, figures))
     return 0
 
 
@@ -247,6 +275,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--churn", type=int, help="messages that come and go (1000000)")
     add("--queues", type=int, help="queues of the scenario of that name (10000)")
     add("--no-moto", action="store_true", help="do not measure moto beside")
+    add("--beside", type=Path, help="another checkout; its hot path is measured in turn with ours")
     add("--pin", action="store_true", help="client on the last core, servers on the others")
     add("--data", type=Path, help="directory for all data (the system's temporary one)")
     add("--data-of-server", type=Path, help="existing data of the gateway to measure on")

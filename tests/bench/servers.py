@@ -67,11 +67,24 @@ class Workshop:
         return path
 
     def start_queuegate(
-        self, data: Path, environment: Mapping[str, str] = MappingProxyType({})
+        self,
+        data: Path,
+        environment: Mapping[str, str] = MappingProxyType({}),
+        checkout: Path = ROOT,
     ) -> Server:
-        """Start `queuegate serve` on this data, durable, and return when it answers a request."""
-        extra = ["--data", str(data), *self._serve_arguments]
-        return self._start("queuegate", self._serve(extra), {**os.environ, **environment})
+        """Start `queuegate serve` on this data, durable, and return when it answers a request.
+
+        Another ``checkout`` than this one runs by the environment in its ``.venv``; CannotMeasure
+        when it has none.
+        """
+        command = self._serve(["--data", str(data), *self._serve_arguments])
+        if checkout == ROOT:
+            return self._start("queuegate", command, {**os.environ, **environment})
+        queuegate = checkout / ".venv" / "bin" / "queuegate"
+        if not queuegate.exists():
+            raise CannotMeasure(f"{checkout} has no .venv: run `make .venv/.ready-run` there")
+        command = [str(queuegate), *command[command.index("serve") :]]
+        return self._start("beside", command, {**os.environ, **environment}, checkout)
 
     def start_second_gateway(self, database_url: str) -> Server:
         """Start another gateway process on the database of the first."""
@@ -93,7 +106,9 @@ class Workshop:
     def _serve(extra: Sequence[str]) -> list[str]:
         return [sys.executable, "-m", "queuegate", "serve", "--port", "{port}", *extra]
 
-    def _start(self, name: str, command: Sequence[str], environment: dict[str, str]) -> Server:
+    def _start(
+        self, name: str, command: Sequence[str], environment: dict[str, str], root: Path = ROOT
+    ) -> Server:
         port = free_port()
         log = self.directory / f"{name.replace(' ', '-')}-{port}.log"
         environment.pop("PYTHONDONTWRITEBYTECODE", None)
@@ -105,7 +120,7 @@ class Workshop:
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 env=environment,
-                cwd=ROOT,
+                cwd=root,
             )
         server = Server(name, (HOST, port), Tree(process.pid), process=process, log=log)
         self._started.append(server)

@@ -2,6 +2,9 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from statistics import median
+
+from tests.bench.stage import Figures
 
 Summary = Mapping[str, Mapping[str, float]]
 MIB_PER_MB = 1.048576
@@ -242,6 +245,22 @@ def comparison(before: Summary, after: Summary, names: tuple[str, str]) -> str:
             if old is not None and new is not None:
                 ratio = f"{new / old:9.2f}" if old else f"{'':9}"
                 lines.append(f"{key:30}{name:14}{_number(old):>14}{_number(new):>14}{ratio}")
+    return "\n".join(lines)
+
+
+def turns(before: Figures, after: Figures) -> str:
+    """Return the CPU of two gateways that were measured in turn, µs, and how they differ: the
+    median of the ratios of the rounds, the least and the greatest."""
+    lines = [f"{'in turns':26}{'beside':>10}{'this':>10}{'ratio':>8}   of the rounds"]
+    others, own = before.every_round("total_us"), after.every_round("total_us")
+    for key in others:
+        if len(others[key]) != len(own.get(key, [])):
+            continue  # a round could not be measured on one of them, which was said
+        ratios = [new / old for old, new in zip(others[key], own[key], strict=True)]
+        lines.append(
+            f"{key:26}{median(others[key]):10.1f}{median(own[key]):10.1f}{median(ratios):8.3f}"
+            f"   {min(ratios):.2f} to {max(ratios):.2f}"
+        )
     return "\n".join(lines)
 
 
