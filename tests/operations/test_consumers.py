@@ -222,7 +222,9 @@ async def test_an_event_of_nobody_resumes_nothing(channel: Channel, event: str) 
     await wire.until("1")
 
 
-async def test_an_event_of_another_channel_resumes_nothing(channel: Channel) -> None:
+async def test_an_event_of_another_channel_resumes_nothing_here_or_elsewhere(
+    channel: Channel, monkeypatch: pytest.MonkeyPatch
+) -> None:
     other = Channel(
         channel.world,
         await find_channel(channel.engine, channel.world.caller, RECEIVE, "others"),
@@ -230,9 +232,17 @@ async def test_an_event_of_another_channel_resumes_nothing(channel: Channel) -> 
     await channel.publish("1")
     _, wire = channel.consumer()
     await wire.until("1")
-    event = wire.pushed[0].event_id
-    other.consumer(event=event.rpartition("~")[0] + "~0")
+    process, consumer, _ = wire.pushed[0].event_id.split("~")
+    told: list[int] = []
+    monkeypatch.setattr(
+        channel.engine.wakeups, "resumed_here", lambda consumer, _: told.append(consumer)
+    )
+    for event in (f"{process}~{consumer}~0", f"1.a~{consumer}~0"):
+        other.consumer(event=event)
     assert not wire.endings
+    assert not told
+    channel.consumer(event=f"1.a~{consumer}~0")
+    assert told == [int(consumer, 16)]
 
 
 async def test_a_consumer_that_drains_keeps_what_it_was_sent(channel: Channel) -> None:

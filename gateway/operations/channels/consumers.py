@@ -40,7 +40,6 @@ _BYTES_AT_ONCE = 1_048_576
 _AGAIN_SECONDS = 1.0
 _MOST_GONE = 10_000
 _NUMBER_BITS = 63
-_ALL = 1 << 62
 
 
 class Pushed(NamedTuple):
@@ -81,25 +80,6 @@ class Outlet(Protocol):
 
     def end(self, ending: Ending) -> None:
         """Write a last word and close; the consumer has ended."""
-
-
-class _Nowhere:
-    """The outlet of who has gone."""
-
-    def push(self, messages: list[Pushed]) -> list[int]:
-        raise NotImplementedError
-
-    def sent_bytes(self) -> int:
-        return _ALL
-
-    def beat(self) -> None:
-        pass
-
-    def end(self, ending: Ending) -> None:
-        pass
-
-
-_NOWHERE = _Nowhere()
 
 
 class _Out(NamedTuple):
@@ -197,7 +177,7 @@ class Consumers:
     def resume(self, number: int, last: int) -> None:
         """A consumer came back that has seen events up to ``last``: what was sent to it after that
         is there again at once."""
-        consumer = self._by_number.get(number)
+        consumer = self.find(number)
         if consumer is not None:
             consumer.end(Ending.RESUMED, last)
 
@@ -220,7 +200,8 @@ class Consumers:
         self._turn = (self._turn + 1) % len(self._beats)
         for consumer in [*self._beats[self._turn]]:
             consumer.check_key()
-            consumer.outlet.beat()
+            if consumer.outlet is not None:
+                consumer.outlet.beat()
         for consumer in [*self._gone]:
             consumer.forget_ended()
             self._forget(consumer)
@@ -237,7 +218,6 @@ class Consumer:
         "_channel",
         "_engine",
         "_events",
-        "_has_ended",
         "_is_paused",
         "_limit",
         "_receiving",
@@ -265,10 +245,12 @@ class Consumer:
         self._caller = caller
         self._window_seconds = window_seconds
         self._channel = channel
-        self.outlet = outlet
+        self.outlet: Outlet | None = outlet
+        """None: it has gone."""
         self.credit = credit
         """How many messages may be out: sent, not acknowledged, and within their windows."""
-        self.number = secrets.randbits(_NUMBER_BITS)
+        self.number = channel.queue_id << _NUMBER_BITS | secrets.randbits(_NUMBER_BITS)
+        """Nobody guesses it, and it is that of a consumer of this channel."""
         self.bucket = 0
         self.out: dict[int, _Out] = {}
         """By the number of the message, the oldest event first."""
@@ -279,7 +261,6 @@ class Consumer:
         self._seen: int | None = None
         self._timer: TimerHandle | None = None
         self._is_paused = False
-        self._has_ended = False
 
     @property
     def channel(self) -> Queue:
@@ -294,12 +275,13 @@ class Consumer:
         self.go_on()
 
     def _resume(self, event: Event) -> None:
-        if event.process != self._engine.wakeups.process:
-            self._engine.wakeups.resumed_here(event.consumer, event.number)
+        if event.consumer >> _NUMBER_BITS != self._channel.queue_id:
+            # Of another channel, to which it may have no right.
             return
-        before = self._engine.consumers.find(event.consumer)
-        if before is not None and before.channel.queue_id == self._channel.queue_id:
-            before.end(Ending.RESUMED, event.number)
+        if event.process == self._engine.wakeups.process:
+            self._engine.consumers.resume(event.consumer, event.number)
+        else:
+            self._engine.wakeups.resumed_here(event.consumer, event.number)
 
     def pause(self) -> None:
         """The consumer does not read: receive nothing more for it."""
@@ -313,7 +295,7 @@ class Consumer:
 
     def check_key(self) -> None:
         """End it if its key is not good any more."""
-        if not self._has_ended and not self._engine.keys.still_takes(self._caller):
+        if self.outlet is not None and not self._engine.keys.still_takes(self._caller):
             self.end(Ending.KEY_GONE)
 
     def set_credit(self, credit: int) -> None:
@@ -325,7 +307,7 @@ class Consumer:
 
     def go_on(self) -> None:
         """Receive, if there is room and nothing is being received."""
-        if self._has_ended or self._is_paused or self._receiving is not None:
+        if self.outlet is None or self._is_paused or self._receiving is not None:
             return
         if self._timer is not None:
             self._timer.cancel()
@@ -375,7 +357,8 @@ class Consumer:
     def done(self, received: list[Received]) -> None:
         """Send them. None: the gateway stops."""
         receiving, self._receiving = self._receiving, None
-        if not received or receiving is None:
+        outlet = self.outlet
+        if not received or receiving is None or outlet is None:
             return
         window = timedelta(seconds=self._window())
         self._channel = receiving.queue
@@ -384,7 +367,7 @@ class Consumer:
         biggest = max([len(one.body) for one in received])
         self._at_once = max(1, min(_MESSAGES_AT_ONCE, _BYTES_AT_ONCE // (biggest + 1)))
         pushed = [self._pushed(one, (one.leased_at or self._now()) + window) for one in received]
-        ends = self.outlet.push(pushed)
+        ends = outlet.push(pushed)
         self._engine.series.push.pushed_count += len(pushed)
         first = self._events - len(received) + 1
         for place, (one, end_bytes) in enumerate(zip(pushed, ends, strict=True)):
@@ -424,21 +407,22 @@ class Consumer:
         unsent = self._taken_back(lambda out: out.end_bytes > sent_bytes)
         if unsent:
             spawn(release(self._engine, self._channel, [out.message for out in unsent]))
-        if not self._has_ended:
-            self._has_ended = True
-            self.outlet = _NOWHERE
+        if self.outlet is not None:
+            self.outlet = None
             self._engine.consumers.remove(self)
 
     def end(self, ending: Ending, last: int | None = None) -> None:
         """End it from here. ``last``: the last event that the consumer has seen; what was sent
         after it may have arrived all the same, so that counts as delivered."""
         outlet = self.outlet
-        self.lost(outlet.sent_bytes())
+        if outlet is not None:
+            self.lost(outlet.sent_bytes())
         if last is not None:
             unseen = self._taken_back(lambda out: out.number > last)
             if unseen:
                 spawn(_show(self._engine, self._channel, [out.message for out in unseen]))
-        outlet.end(ending)
+        if outlet is not None:
+            outlet.end(ending)
 
     def _taken_back(self, comes_back: Callable[[_Out], bool]) -> list[_Out]:
         back = [out for out in self.out.values() if comes_back(out)]

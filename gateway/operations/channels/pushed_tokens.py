@@ -12,7 +12,7 @@ import re
 from typing import NamedTuple
 
 _MARK = "~"
-_EVENT = re.compile(r"([0-9a-f.]{1,40})~([0-9a-f]{1,16})~([0-9]{1,15})").fullmatch
+_EVENT = re.compile(r"([0-9a-f.]{1,40})~([0-9a-f]{1,24})~([0-9]{1,15})").fullmatch
 
 
 class Event(NamedTuple):
