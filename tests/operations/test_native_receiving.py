@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 import pytest
 
 from gateway.operations.caller import Caller
 from gateway.operations.engine import Engine
 from gateway.operations.queues import receiving
-from gateway.operations.queues.receiving_many import ReceiveMany, receive_many
-from storage.model import Queue
+from gateway.operations.queues.receiving_many import (
+    ReceiveMany,
+    receive_many,
+    receive_shown,
+)
+from storage.model import Queue, Received
 from tests.operations.conftest import MakeQueue, SendTo, TestClock
 from tests.sqs_calls import ReceiveMessage, answered, receive_message
 from tests.waiting import take_turns
@@ -24,6 +28,29 @@ async def _fill(send: SendTo, queue: Queue, count: int) -> None:
     for number in range(count):
         ids = {"group_id": str(number // 10), "deduplication_id": str(number)}
         await send(queue, str(number), **(ids if queue.is_fifo else {}))
+
+
+@KINDS
+async def test_a_caller_who_goes_while_messages_are_shown_leaves_nothing_hidden(
+    engine: Engine, caller: Caller, make_queue: MakeQueue, send: SendTo, name: str
+) -> None:
+    queue = await make_queue(name)
+    await _fill(send, queue, 3)
+    ids = {"group_id": "z", "deduplication_id": "z"}
+    await send(queue, "x" * 100_000, **(ids if queue.is_fifo else {}))
+
+    def show(message: Received, _: datetime) -> str:
+        if message.body[0] == "x":
+            # The client goes away, and others go first.
+            task.cancel()
+        return message.body
+
+    asked = receive_shown(engine, caller, queue, ReceiveMany(10), show)
+    task = asyncio.create_task(asked)
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    await receiving.settle()
+    assert len(await receive_many(engine, caller, queue, ReceiveMany(10))) == 4
 
 
 @KINDS

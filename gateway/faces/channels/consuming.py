@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Annotated, Literal
 
 from msgspec import Meta, Raw, Struct
 
 from gateway.faces.channels.words import ChannelName, Window, channel_of, existing_channel_of
-from gateway.faces.json.counting import SHORT
 from gateway.faces.json.endpoints import Answer, Answered, Call, Endpoint
 from gateway.faces.json.message_members import JsonMessage, MessageId, Priority
 from gateway.operations.channels.acknowledging import acknowledge, give_back, token_of
 from gateway.operations.limits import LIMITS
 from gateway.operations.queues.json_messages import headers_of, message_of
-from gateway.operations.queues.receiving_many import ReceiveMany, receive_many
-from gateway.operations.turns import give_way
+from gateway.operations.queues.receiving_many import ReceiveMany, receive_shown
 from storage.model import Outcome, Queue, Received
 
 _TAG = "consume"
@@ -116,27 +114,14 @@ class AckResults(Struct):
 async def _poll(call: Call) -> Answer:
     query: PollQuery = call.query
     channel = await channel_of(call, query.channel)
+
+    def show(message: Received, ack_by: datetime) -> PolledMessage:
+        return polled(message, ack_by, token_of(call.engine, channel, message))
+
     request = ReceiveMany(query.max, query.window, query.wait)
-    received = await receive_many(call.engine, call.caller, channel, request)
-    window = timedelta(seconds=request.visibility_of(channel))
-    present = call.engine.clock.of(channel.account_id).instant()
-    shown = []
-    size = 0
-    for one in _urgent_first(received):
-        token = token_of(call.engine, channel, one)
-        shown.append(polled(one, (one.leased_at or present) + window, token))
-        size += len(one.body)
-        if size > SHORT:
-            # Large ones are looked at from end to end: others go first.
-            size = 0
-            await give_way()
-    return Answer(200, Polled(shown))
-
-
-def _urgent_first(received: list[Received]) -> list[Received]:
-    """Ten at a time come in their order; what was published between two of these may be more
-    urgent than the first ten."""
-    return sorted(received, key=lambda one: -(one.priority or 0))
+    return Answer(
+        200, Polled(await receive_shown(call.engine, call.caller, channel, request, show))
+    )
 
 
 def polled(message: Received, ack_by: datetime, token: str) -> PolledMessage:

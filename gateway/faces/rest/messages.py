@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Annotated, Any
 
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
-from gateway.faces.json.counting import SHORT
 from gateway.faces.json.endpoints import Answer, Answered, Call, Endpoint
 from gateway.faces.json.message_members import (
     Delay,
@@ -30,7 +29,7 @@ from gateway.operations.queues.json_messages import (
     headers_of,
     message_of,
 )
-from gateway.operations.queues.receiving_many import ReceiveMany, receive_many
+from gateway.operations.queues.receiving_many import ReceiveMany, receive_shown
 from gateway.operations.queues.sending import Outgoing, send_all
 from gateway.operations.replies import answered
 from gateway.operations.turns import give_way
@@ -203,18 +202,7 @@ async def _receive(call: Call) -> Answer:
     queue = await queue_of(call)
     query: ReceiveQuery = call.query
     request = ReceiveMany(query.max, query.vt, query.wait)
-    received = await receive_many(call.engine, call.caller, queue, request)
-    hidden = timedelta(seconds=request.visibility_of(queue))
-    present = call.engine.clock.of(queue.account_id).instant()
-    shown = []
-    size = 0
-    for one in received:
-        shown.append(_shown(one, (one.leased_at or present) + hidden))
-        size += len(one.body)
-        if size > SHORT:
-            # Large ones are looked at from end to end: others go first.
-            size = 0
-            await give_way()
+    shown = await receive_shown(call.engine, call.caller, queue, request, _shown)
     return Answer(200, shown)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Annotated
 
 from msgspec import Meta, Struct
@@ -15,7 +15,7 @@ from gateway.operations.limits import LIMITS
 from gateway.operations.queues.finishing import finish_by_number
 from gateway.operations.queues.moves import requeue
 from gateway.operations.queues.public_ids import public_id
-from gateway.operations.queues.receiving_many import ReceiveMany, receive_many
+from gateway.operations.queues.receiving_many import ReceiveMany, receive_shown
 from gateway.operations.queues.sending import Outgoing, send_all
 from gateway.operations.replies import answered
 from storage import model
@@ -137,23 +137,17 @@ async def _enqueue(call: Call, queue: Queue) -> Answer:
 async def _dequeue(call: Call, queue: Queue) -> Answer:
     query: DequeueQuery = call.query
     request = ReceiveMany(query.limit or 1, None, query.wait)
-    received = await receive_many(call.engine, call.caller, queue, request)
-    hidden = timedelta(seconds=request.visibility_of(queue))
-    present = call.engine.clock.of(queue.account_id).instant()
-
-    def until(message: Received) -> datetime:
-        return (message.leased_at or present) + hidden
-
+    found = await receive_shown(call.engine, call.caller, queue, request, _shown)
     if query.limit is not None:
-        found = [
-            BatchMessage(str(one.sequence), one.body, until(one), one.receive_count)
-            for one in received
-        ]
         return Answer(200, Batch(found))
-    if not received:
+    if not found:
         return Answer(200, Nothing())
-    [one] = received
-    return Answer(200, Message(str(one.sequence), one.body, until(one)))
+    [one] = found
+    return Answer(200, Message(one.message_id, one.data, one.invisible_until))
+
+
+def _shown(message: Received, until: datetime) -> BatchMessage:
+    return BatchMessage(str(message.sequence), message.body, until, message.receive_count)
 
 
 async def _acknowledge(call: Call, queue: Queue) -> Answer:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from gateway.operations.queues.receiving import Receiving, release, spawn
 from gateway.operations.replies import Reply, answered
+from gateway.operations.turns import give_way
 from storage.errors import OverLimit
 from storage.model import Queue, Received
 
@@ -13,9 +16,13 @@ if TYPE_CHECKING:
     from gateway.operations.caller import Caller
     from gateway.operations.engine import Engine
 
+_Shown = TypeVar("_Shown")
+
 _MESSAGES_AT_ONCE = 10
 _MOST_BYTES = 2 << 20
 """With what was leased last, an answer has ten messages more at most."""
+_SHOWN_AT_ONCE = 65_536
+"""Bytes of messages that are looked at from end to end before others go first."""
 
 
 class ReceiveMany(NamedTuple):
@@ -60,6 +67,35 @@ async def receive_many(
         if found:
             spawn(release(engine, queue, found))
         raise
+
+
+async def receive_shown(
+    engine: Engine,
+    caller: Caller,
+    queue: Queue,
+    request: ReceiveMany,
+    show: Callable[[Received, datetime], _Shown],
+) -> list[_Shown]:
+    """The same as a face shows them, the most urgent first: ``show`` makes something of a message
+    and the instant until which others do not see it."""
+    received = await receive_many(engine, caller, queue, request)
+    # Ten at a time came in their order; the next ten may be more urgent than the first.
+    received.sort(key=lambda one: -(one.priority or 0))
+    present = engine.clock.of(queue.account_id).instant()
+    hidden = timedelta(seconds=request.visibility_of(queue))
+    shown = []
+    size = 0
+    try:
+        for one in received:
+            shown.append(show(one, (one.leased_at or present) + hidden))
+            size += len(one.body)
+            if size > _SHOWN_AT_ONCE:
+                size = 0
+                await give_way()
+    except BaseException:
+        spawn(release(engine, queue, received))
+        raise
+    return shown
 
 
 def _receive_some(
