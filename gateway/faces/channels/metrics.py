@@ -8,11 +8,11 @@ from typing import Annotated
 from msgspec import Meta, Struct
 
 from gateway.faces.channels.words import ChannelName, existing_channel_of
-from gateway.faces.json.endpoints import PAGED, Answer, Answered, Call, Endpoint, next_page
+from gateway.faces.json.endpoints import PAGED, Answer, Answered, Call, Endpoint
+from gateway.faces.json.listing import ListQuery, page_of_queues
 from gateway.faces.json.message_members import Priority
 from gateway.operations.access import check_right, own_arn
 from gateway.operations.channels.numbers import COUNTED, ChannelNumbers, numbers
-from gateway.operations.queues import queues
 from storage.errors import QueueDoesNotExist
 
 _TAG = "channels"
@@ -22,7 +22,7 @@ Count = Annotated[int, Meta(ge=0)]
 Rate = Annotated[float, Meta(description="A second.")]
 
 
-class MetricsQuery(Struct, forbid_unknown_fields=True):
+class MetricsQuery(ListQuery, forbid_unknown_fields=True):
     """Of which channels."""
 
     channel: Annotated[
@@ -31,9 +31,6 @@ class MetricsQuery(Struct, forbid_unknown_fields=True):
     limit: Annotated[int, Meta(ge=1, le=_MOST_CHANNELS, description="At most so many.")] = (
         _MOST_CHANNELS
     )
-    after: Annotated[
-        str, Meta(max_length=80, description="Only names behind this one: the last one you got.")
-    ] = ""
 
 
 class OfPriority(Struct):
@@ -122,9 +119,7 @@ async def _metrics(call: Call) -> Answer:
         channel = await existing_channel_of(call, query.channel)
         return Answer(200, Metrics([_shown(await numbers(call.engine, call.caller, channel))]))
     check_right(call.engine, call.caller, call.right, own_arn(call.caller, call.right, "*"))
-    found, has_more = await queues.list_queues(
-        call.engine, call.caller, prefix="", after=query.after, limit=query.limit
-    )
+    found, headers = await page_of_queues(call, "/v1/metrics")
     shown = []
     for channel in found:
         try:
@@ -132,9 +127,6 @@ async def _metrics(call: Call) -> Answer:
         except QueueDoesNotExist:
             # It was deleted meanwhile.
             continue
-    headers = {}
-    if has_more:
-        headers = next_page("/v1/metrics", limit=query.limit, after=found[-1].name)
     return Answer(200, Metrics(shown), headers)
 
 

@@ -7,10 +7,10 @@ from typing import Annotated
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from gateway.faces.channels.words import ChannelName, Window, existing_channel_of
-from gateway.faces.json.endpoints import PAGED, Answer, Answered, Call, Endpoint, next_page
+from gateway.faces.json.endpoints import PAGED, Answer, Answered, Call, Endpoint
+from gateway.faces.json.listing import ListQuery, page_of_queues
 from gateway.operations.channels.settings import ChannelSettings, set_up, settings_of
 from gateway.operations.limits import LIMITS
-from gateway.operations.queues import queues
 from protocol import arns
 from storage.model import Queue
 
@@ -40,17 +40,6 @@ class ChannelPath(Struct, forbid_unknown_fields=True):
     """Which channel."""
 
     name: ChannelName
-
-
-class ListQuery(Struct, forbid_unknown_fields=True):
-    """Which channels to list."""
-
-    limit: Annotated[int, Meta(ge=1, le=LIMITS.listed, description="At most so many.")] = (
-        LIMITS.listed
-    )
-    after: Annotated[
-        str, Meta(max_length=80, description="Only names behind this one: the last one you got.")
-    ] = ""
 
 
 class Settings(Struct, forbid_unknown_fields=True):
@@ -94,13 +83,7 @@ def _shown(queue: Queue) -> Channel:
 
 
 async def _list(call: Call) -> Answer:
-    query: ListQuery = call.query
-    found, has_more = await queues.list_queues(
-        call.engine, call.caller, prefix="", after=query.after, limit=query.limit
-    )
-    headers = {}
-    if has_more and found:
-        headers = next_page("/v1/channels", limit=query.limit, after=found[-1].name)
+    found, headers = await page_of_queues(call, "/v1/channels")
     return Answer(200, Channels([_shown(queue) for queue in found]), headers)
 
 

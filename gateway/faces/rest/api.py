@@ -5,12 +5,8 @@ Imported when the first request for it comes: what it needs is not loaded at the
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any
-
 from gateway.faces.aws.face import wrong_service
 from gateway.faces.callers import Callers
-from gateway.faces.json import documenting
 from gateway.faces.json.counting import check_parts
 from gateway.faces.json.documenting import About
 from gateway.faces.json.endpoints import Endpoint
@@ -46,7 +42,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
 )
 """Every endpoint but the document that describes them."""
 
-_ABOUT = About(
+ABOUT = About(
     "Queues, messages, events and schedules over plain HTTP and JSON. What is sent here can be "
     "received over SQS, and the other way round.\n\n"
     'Every refusal is `{"error": "..."}` with a text that says what to change. Times are UTC.',
@@ -70,7 +66,7 @@ def rest_face(engine: Engine, callers: Callers) -> JsonFace:
     manner = Manner(
         name="rest",
         prefix="/v1",
-        about=_ABOUT,
+        about=ABOUT,
         refused=_refused,
         worded=lambda _, text: Error(text),
         sign_in="Credentials are missing: send the header Authorization. Its signature is not "
@@ -79,11 +75,6 @@ def rest_face(engine: Engine, callers: Callers) -> JsonFace:
         elsewhere=_elsewhere,
     )
     return JsonFace(engine, callers, ENDPOINTS, manner)
-
-
-def openapi_document(endpoints: Iterable[Endpoint]) -> dict[str, Any]:
-    """The document of these endpoints."""
-    return documenting.openapi_document(endpoints, _ABOUT)
 
 
 def _refused(refusal: Rejected, found: Found[Endpoint] | None) -> tuple[int, str]:

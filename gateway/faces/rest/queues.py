@@ -7,7 +7,8 @@ from typing import Annotated
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from gateway.faces.json.endpoints import PAGED, Answer, Answered, Call, Endpoint, next_page
+from gateway.faces.json.endpoints import PAGED, Answer, Answered, Call, Endpoint
+from gateway.faces.json.listing import ListQuery, page_of_queues
 from gateway.faces.rest.words import QUEUE_NAME_PATTERN, QueueName
 from gateway.operations.access import find_own_queue
 from gateway.operations.limits import LIMITS
@@ -107,17 +108,11 @@ class QueueMetrics(Struct):
     max_messages: MaxShown = UNSET
 
 
-class ListQuery(Struct, forbid_unknown_fields=True):
+class QueuesQuery(ListQuery, forbid_unknown_fields=True):
     """Which queues to list."""
 
     name_prefix: Annotated[
         str, Meta(max_length=80, description="Only queues whose names begin so.")
-    ] = ""
-    limit: Annotated[int, Meta(ge=1, le=LIMITS.listed, description="At most so many.")] = (
-        LIMITS.listed
-    )
-    after: Annotated[
-        str, Meta(max_length=80, description="Only names behind this one: the last one you got.")
     ] = ""
 
 
@@ -167,18 +162,8 @@ async def _create(call: Call) -> Answer:
 
 
 async def _list(call: Call) -> Answer:
-    query: ListQuery = call.query
-    found, has_more = await queues.list_queues(
-        call.engine, call.caller, prefix=query.name_prefix, after=query.after, limit=query.limit
-    )
-    headers = {}
-    if has_more and found:
-        headers = next_page(
-            "/v1/queues",
-            limit=query.limit,
-            after=found[-1].name,
-            name_prefix=query.name_prefix or None,
-        )
+    prefix = call.query.name_prefix
+    found, headers = await page_of_queues(call, "/v1/queues", name_prefix=prefix)
     return Answer(200, [shown(queue) for queue in found], headers)
 
 
@@ -280,7 +265,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         _TAG,
         _list,
         (Answered(200, list[QueueShown], "Queues.", [EXAMPLE], headers=PAGED),),
-        query=ListQuery,
+        query=QueuesQuery,
         refusals=(),
         right="sqs:ListQueues",
         resource="*",

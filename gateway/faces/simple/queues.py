@@ -7,7 +7,8 @@ from typing import Annotated, Any
 
 from msgspec import UNSET, Meta, Struct, UnsetType, field
 
-from gateway.faces.json.endpoints import PAGED, Answer, Answered, Call, Endpoint, next_page
+from gateway.faces.json.endpoints import PAGED, Answer, Answered, Call, Endpoint
+from gateway.faces.json.listing import ListQuery, page_of_queues
 from gateway.operations.access import find_queue_by_id
 from gateway.operations.limits import LIMITS
 from gateway.operations.queues import queues
@@ -117,15 +118,12 @@ class Listed(Struct):
     queues: list[ListedQueue]
 
 
-class ListQuery(Struct, forbid_unknown_fields=True):
+class QueuesQuery(ListQuery, forbid_unknown_fields=True):
     """Which queues to list."""
 
     prefix: Annotated[
         str, Meta(max_length=80, description="Only queues whose `sqs_name` begins so.")
     ] = ""
-    limit: Annotated[int, Meta(ge=1, le=LIMITS.listed, description="At most so many.")] = (
-        LIMITS.listed
-    )
     after: Annotated[
         str, Meta(max_length=80, description="Only `sqs_name` behind this one: the last you got.")
     ] = ""
@@ -172,15 +170,7 @@ async def _create(call: Call) -> Answer:
 
 
 async def _list(call: Call) -> Answer:
-    query: ListQuery = call.query
-    found, has_more = await queues.list_queues(
-        call.engine, call.caller, prefix=query.prefix, after=query.after, limit=query.limit
-    )
-    headers = {}
-    if has_more and found:
-        headers = next_page(
-            "/api/queues", limit=query.limit, after=found[-1].name, prefix=query.prefix or None
-        )
+    found, headers = await page_of_queues(call, "/api/queues", prefix=call.query.prefix)
     listed = [ListedQueue(public_id(one), one.title, one.name, one.created_at) for one in found]
     return Answer(200, Listed(listed), headers)
 
@@ -276,7 +266,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
             ),
         ),
         refusals=(),
-        query=ListQuery,
+        query=QueuesQuery,
         right="sqs:ListQueues",
         resource="*",
     ),

@@ -10,8 +10,9 @@ import msgspec
 import pytest
 
 from gateway.faces.channels import api as channels
+from gateway.faces.json.documenting import openapi_document
 from gateway.faces.json.endpoints import Endpoint
-from gateway.faces.rest.api import ENDPOINTS, openapi_document
+from gateway.faces.rest.api import ABOUT, ENDPOINTS
 from gateway.faces.simple.api import ENDPOINTS as SIMPLE
 from tests.faces.connections import Connection, fetch, request_bytes
 from tests.faces.servers import Server
@@ -42,9 +43,9 @@ def test_it_is_there_without_credentials_and_names_the_server_asked(server: Serv
 
 
 def test_it_is_the_same_every_time(server: Server) -> None:
-    described = openapi_document(ENDPOINTS)
+    described = openapi_document(ENDPOINTS, ABOUT)
     assert msgspec.json.encode(described) == msgspec.json.encode(
-        openapi_document(tuple(reversed(ENDPOINTS)))
+        openapi_document(tuple(reversed(ENDPOINTS)), ABOUT)
     )
     served = _document(server)
     assert set(described["paths"]) | {"/v1/openapi.json"} == set(served["paths"])
