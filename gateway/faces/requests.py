@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from time import perf_counter
@@ -41,6 +42,11 @@ class Request:
     found: Any = None
     """What its face found at the path, to look once."""
 
+    def listed(self, name: bytes) -> list[str]:
+        """The members of a list that may be spread over several headers of that name."""
+        values = [value for named, value in self.raw_headers if named == name]
+        return [one.strip() for one in b",".join(values).decode("latin-1").split(",")]
+
 
 class Line(Protocol):
     """A connection as its taker sees it."""
@@ -68,40 +74,40 @@ class Line(Protocol):
         """Close at once."""
 
 
-class Taker:
+class Taker(ABC):
     """Takes a connection over behind the head of its answer, and keeps it: a stream of events, a
     WebSocket. Called back, so that a connection that waits costs no task.
     """
 
     __slots__ = ()
 
+    @abstractmethod
     def begin(self, line: Line) -> None:
         """The head of the answer is written."""
-        raise NotImplementedError
 
+    @abstractmethod
     def data_received(self, data: bytes) -> None:
         """The client sent this."""
-        raise NotImplementedError
 
+    @abstractmethod
     def pause(self) -> None:
         """The client reads slower than we write: write nothing more that can wait."""
-        raise NotImplementedError
 
+    @abstractmethod
     def resume(self) -> None:
         """It has read nearly all."""
-        raise NotImplementedError
 
+    @abstractmethod
     def unread(self) -> None:
         """It has not read a byte for long; the connection is lost next."""
-        raise NotImplementedError
 
+    @abstractmethod
     def shutdown(self) -> None:
         """The server drains: end the line."""
-        raise NotImplementedError
 
+    @abstractmethod
     def lost(self) -> None:
         """The connection is no more, or was gone before it was taken. The last call."""
-        raise NotImplementedError
 
 
 @dataclass(slots=True)

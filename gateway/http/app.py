@@ -140,10 +140,10 @@ class App:
         answer.route = response.route or answer.route
         answer.status = response.status
         body = response.body
-        if isinstance(body, Taker):
-            await _give_away(answer.send, response, body, scope)
-        elif isinstance(body, bytes):
+        if isinstance(body, bytes):
             await _send(answer.send, response, body, scope)
+        elif isinstance(body, Taker):
+            await _give_away(answer.send, response, body, scope)
         else:
             await _unless_gone(_send(answer.send, response, body, scope), scope, receive)
 

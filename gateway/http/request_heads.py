@@ -188,8 +188,8 @@ class RequestHeads:
     def parse(self, head: bytes) -> Head:
         """All of a head, from the request line on, without the empty line at its end.
 
-        Raises BadMessage. Upgrade is ignored, as RFC 9110 7.8 has it where no route speaks another
-        protocol: the body belongs to the message as always.
+        Raises BadMessage. Upgrade is ignored, as RFC 9110 7.8 allows: the body belongs to the
+        message as always, and only a face may take the connection over behind it.
         """
         check_lines(head)
         line, _, rest = head.partition(b"\r\n")

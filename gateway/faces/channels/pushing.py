@@ -6,6 +6,7 @@ are in no log: what is logged of a request is its method and the template of its
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Mapping
 from typing import Annotated, ClassVar
 from urllib.parse import parse_qs
@@ -23,6 +24,8 @@ from gateway.operations.limits import LIMITS
 from storage.errors import MalformedInput
 from storage.model import Queue
 
+PROTOCOLS = b"sec-websocket-protocol"
+"""The header with the subprotocols that a WebSocket offers."""
 KEY_PROTOCOL = "key."
 """What a subprotocol begins with that is a key."""
 
@@ -68,15 +71,10 @@ def key_parameters(request: Request) -> Mapping[str, str]:
             raise MalformedInput(f"The query has more than {_MOST_PARAMETERS} parameters.")
         found = parse_qs(request.query.decode("latin-1"), errors="replace")
         key = found.get("api_key", [""])[-1]
-    for protocol in protocols_of(request.headers):
+    for protocol in request.listed(PROTOCOLS):
         if protocol.startswith(KEY_PROTOCOL):
             key = protocol.removeprefix(KEY_PROTOCOL)
     return {"api_key": key} if key else {}
-
-
-def protocols_of(headers: Mapping[str, str]) -> list[str]:
-    """The subprotocols that a WebSocket offers."""
-    return [one.strip() for one in headers.get("sec-websocket-protocol", "").split(",")]
 
 
 class Push(Taker):
@@ -97,17 +95,17 @@ class Push(Taker):
         self._written = 0
         self._is_paused = False
 
+    @abstractmethod
     def message(self, pushed: Pushed) -> bytes:
         """One message in JSON."""
-        raise NotImplementedError
 
+    @abstractmethod
     def last_word(self, ending: Ending) -> bytes:
         """What is said before the end."""
-        raise NotImplementedError
 
+    @abstractmethod
     def beat(self) -> None:
         """Show the peer that we are there, and hang up if it is not."""
-        raise NotImplementedError
 
     # A taker
 

@@ -15,10 +15,10 @@ from msgspec import Meta, Struct
 from gateway.faces.channels.consuming import Tokens, results_of
 from gateway.faces.channels.pushing import (
     KEY_PROTOCOL,
+    PROTOCOLS,
     Push,
     PushQuery,
     encode,
-    protocols_of,
     shown,
 )
 from gateway.faces.channels.refusals import status_of, text_of
@@ -276,10 +276,10 @@ class Socket(Push):
 
 
 async def _open(call: Call) -> Answer:
-    headers = call.headers
+    request, headers = call.request, call.request.headers
     query: PushQuery = call.query
     channel = await channel_of(call, query.channel)
-    words = [word.strip().lower() for word in headers.get("connection", "").split(",")]
+    words = [word.lower() for word in request.listed(b"connection")]
     if "upgrade" not in words or headers.get("upgrade", "").lower() != "websocket":
         return _upgrade("This is a WebSocket: ask for an upgrade to it.")
     if headers.get("sec-websocket-version") != VERSION:
@@ -288,8 +288,8 @@ async def _open(call: Call) -> Answer:
     if accept is None:
         raise MalformedInput("Sec-WebSocket-Key must be 16 bytes in base64.")
     agreed = {"connection": "Upgrade", "upgrade": "websocket", "sec-websocket-accept": accept}
-    if PROTOCOL in protocols_of(headers):
-        agreed["sec-websocket-protocol"] = PROTOCOL
+    if PROTOCOL in request.listed(PROTOCOLS):
+        agreed[PROTOCOLS.decode()] = PROTOCOL
     return Answer(101, Socket(call, channel, query), agreed)
 
 

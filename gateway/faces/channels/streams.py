@@ -57,7 +57,7 @@ class EventStream(Push):
 async def _stream(call: Call) -> Answer:
     query: PushQuery = call.query
     channel = await channel_of(call, query.channel)
-    event = call.headers.get("last-event-id") or query.last_event_id
+    event = call.request.headers.get("last-event-id") or query.last_event_id
     return Answer(200, EventStream(call, channel, query, event), _HEADERS)
 
 

@@ -14,6 +14,7 @@ from urllib.parse import urlencode
 
 from msgspec import Struct
 
+from gateway.faces.requests import Request
 from gateway.operations.caller import Caller
 from gateway.operations.engine import Engine
 
@@ -29,21 +30,17 @@ class Answer(NamedTuple):
 
 @dataclass(slots=True)
 class Call:
-    """One decoded request: what handlers work with. Header names are lower case."""
+    """One decoded request: what handlers work with."""
 
     engine: Engine
     caller: Caller
-    base_url: str
-    links_url: str
-    """Where links in messages lead."""
+    request: Request
     path: Any
     """An instance of ``path_params``; None without."""
     query: Any
     """An instance of ``query``; None without."""
     body: Any
     """What ``body`` decoded to; None without, or when an optional body was not sent."""
-    headers: Mapping[str, str]
-    request_id: str
     right: str
     """What the endpoint needs (``operations.access``)."""
 

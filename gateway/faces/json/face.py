@@ -167,13 +167,10 @@ class JsonFace:
         call = Call(
             self._engine,
             caller,
-            request.base_url,
-            request.links_url,
+            request,
             decode_path(endpoint.path_params, found.values) if endpoint.path_params else None,
             decode_query(endpoint.query, request.query),
             await self._body(endpoint, request.body),
-            request.headers,
-            request.request_id,
             endpoint.right,
         )
         if endpoint.resource:
@@ -271,7 +268,7 @@ class JsonFace:
     async def _get_document(self, call: Call) -> Answer:
         # Made at the first request for it, which takes a while.
         document = await asyncio.to_thread(lambda: self._document)
-        return Answer(200, document | {"servers": [{"url": call.base_url}]})
+        return Answer(200, document | {"servers": [{"url": call.request.base_url}]})
 
     @cached_property
     def _document(self) -> dict[str, Any]:

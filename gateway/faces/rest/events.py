@@ -238,7 +238,8 @@ async def _publish(call: Call) -> Answer:
     headers = new.headers
     raw = {name: bytes(value) for name, value in headers.items()} if headers else None
     event = Event(call.path.routing_key, bytes(new.message), raw, new.delay)
-    publisher = Publisher(call.caller, call.links_url, call.headers.get("x-amzn-trace-id"))
+    request = call.request
+    publisher = Publisher(call.caller, request.links_url, request.headers.get("x-amzn-trace-id"))
     await call.engine.rates.take(call.caller)
     published = await publishing.publish_event(call.engine, publisher, event)
     copies = [Copy(queue.name, sequence) for queue, sequence in published.places]

@@ -122,7 +122,7 @@ async def _delete(call: Call) -> Answer:
 
 async def _run(call: Call) -> Answer:
     schedule = await keeping.find(call.engine, call.caller, call.path.name)
-    run = await runs.run_now(call.engine, call.caller, schedule, base_url=call.links_url)
+    run = await runs.run_now(call.engine, call.caller, schedule, base_url=call.request.links_url)
     copies = [Copy(one.queue_name, one.sequence) for one in run.messages]
     return Answer(
         202,

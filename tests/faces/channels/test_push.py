@@ -157,8 +157,10 @@ def test_keys_may_come_where_a_browser_can_put_them(
     assert asked_plainly(channels, path + "&api_key=mine", **wire.headers) in (101, 200)
     assert asked_plainly(channels, path + "&api_key=qg_no", **wire.headers) == 403
     if wire is Socket:
-        offer = {**wire.headers, "Sec-WebSocket-Protocol": "queuegate, key.qg_no"}
-        assert asked_plainly(channels, path, **offer) == 403
+        one = {"Sec-WebSocket-Protocol": "queuegate, key.qg_no"}
+        two = {"Sec-WebSocket-Protocol": "key.qg_no", "sec-websocket-protocol": "queuegate"}
+        for offer in (one, two):
+            assert asked_plainly(channels, path, **wire.headers, **offer) == 403
 
 
 def test_a_key_among_too_many_parameters_is_refused(

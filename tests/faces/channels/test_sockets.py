@@ -163,6 +163,13 @@ def test_a_subprotocol_is_agreed_on_if_it_is_ours(channels: Channels) -> None:
     with Socket(channels, headers=offer) as socket:
         assert "sec-websocket-protocol: queuegate\r\n" in socket.head + "\r\n"
         assert "anything" not in socket.head
+    # A list may be spread over several headers.
+    apart = {"Connection": "keep-alive", "connection": "Upgrade"} | {
+        "Sec-WebSocket-Protocol": "queuegate, mqtt",
+        "sec-websocket-protocol": "key.anything",
+    }
+    with Socket(channels, headers=apart) as socket:
+        assert "sec-websocket-protocol: queuegate\r\n" in socket.head + "\r\n"
     with Socket(channels, headers={"Sec-WebSocket-Protocol": "mqtt"}) as socket:
         assert "sec-websocket-protocol" not in socket.head
     assert asked_plainly(channels, PATH, **UPGRADE) == 101
