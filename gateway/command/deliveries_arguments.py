@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
+
+from gateway.command.actions import AddDatabase, actions_of, whole_number
 
 SUMMARY = "look at deliveries to web hooks, and redrive those that were given up"
 DESCRIPTION = """\
@@ -33,23 +34,10 @@ _DELETE = """\
 Delete deliveries for good. --all deletes exhausted ones only; an ID deletes whatever it names.
 """
 
-AddDatabase = Callable[[argparse.ArgumentParser], None]
-
 
 def add_actions(command: argparse.ArgumentParser, add_database: AddDatabase) -> None:
     """Add what `queuegate deliveries` can do."""
-    actions = command.add_subparsers(metavar="action", dest="action", required=True)
-
-    def add(name: str, summary: str, text: str) -> argparse.ArgumentParser:
-        action = actions.add_parser(
-            name,
-            help=summary,
-            description=text,
-            formatter_class=argparse.RawDescriptionHelpFormatter,
-        )
-        add_database(action)
-        return action
-
+    add = actions_of(command, add_database)
     listing = add("list", "list deliveries", _LIST)
     state = listing.add_mutually_exclusive_group()
     state.add_argument("--pending", action="store_true", help="only those still to be made")
@@ -57,14 +45,14 @@ def add_actions(command: argparse.ArgumentParser, add_database: AddDatabase) -> 
     state.add_argument("--stuck", action="store_true", help="only pending ones in trouble")
     _add_topic(listing)
     listing.add_argument("--endpoint", metavar="URL", help="only those to this URL")
-    listing.add_argument("--limit", type=_count, default=50, metavar="N", help="default: 50")
+    listing.add_argument("--limit", type=whole_number, default=50, metavar="N", help="default: 50")
     listing.add_argument("--json", action="store_true", help="one JSON object a line")
     summary = add("summary", "count them by endpoint", _SUMMARISE)
     _add_topic(summary)
-    summary.add_argument("--limit", type=_count, default=50, metavar="N", help="default: 50")
+    summary.add_argument("--limit", type=whole_number, default=50, metavar="N", help="default: 50")
     summary.add_argument("--json", action="store_true", help="one JSON object a line")
     show = add("show", "show one in full", _SHOW)
-    show.add_argument("id", type=_count, metavar="ID", help="as `list` shows it")
+    show.add_argument("id", type=whole_number, metavar="ID", help="as `list` shows it")
     show.add_argument("--json", action="store_true", help="as a JSON object")
     _add_choice(add("redrive", "try exhausted ones again", _REDRIVE))
     delete = add("delete", "delete them for good", _DELETE)
@@ -75,16 +63,11 @@ def add_actions(command: argparse.ArgumentParser, add_database: AddDatabase) -> 
 def _add_choice(action: argparse.ArgumentParser) -> None:
     which = action.add_mutually_exclusive_group(required=True)
     which.add_argument("--all", action="store_true", help="all exhausted ones")
-    which.add_argument("ids", nargs="*", type=_count, default=[], metavar="ID", help="only these")
+    which.add_argument(
+        "ids", nargs="*", type=whole_number, default=[], metavar="ID", help="only these"
+    )
     _add_topic(action)
 
 
 def _add_topic(action: argparse.ArgumentParser) -> None:
     action.add_argument("--topic", metavar="ARN", help="only those of this topic")
-
-
-def _count(text: str) -> int:
-    number = int(text) if text.isascii() and text.isdigit() else 0
-    if not 0 < number < 1 << 63:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 1")
-    return number

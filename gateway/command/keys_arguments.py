@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
+
+from gateway.command.actions import AddDatabase, actions_of, whole_number
 
 SUMMARY = "make, list and revoke keys by which clients say who they are"
 DESCRIPTION = """\
@@ -29,24 +30,10 @@ examples:
 _LIST = "List keys by number, without those that were revoked; none shows its secret."
 _REVOKE = "Revoke keys. Gateways that run refuse them at once."
 
-AddDatabase = Callable[[argparse.ArgumentParser], None]
-
 
 def add_actions(command: argparse.ArgumentParser, add_database: AddDatabase) -> None:
     """Add what `queuegate keys` can do."""
-    actions = command.add_subparsers(metavar="action", dest="action", required=True)
-
-    def add(name: str, summary: str, text: str) -> argparse.ArgumentParser:
-        action = actions.add_parser(
-            name,
-            help=summary,
-            description=text,
-            formatter_class=argparse.RawDescriptionHelpFormatter,
-        )
-        add_database(action)
-        action.add_argument("--json", action="store_true", help="one JSON object a line")
-        return action
-
+    add = actions_of(command, add_database)
     create = add("create", "make a key", _CREATE)
     create.add_argument("name", metavar="NAME", help="of letters, digits, periods, - and _")
     create.add_argument(
@@ -58,11 +45,8 @@ def add_actions(command: argparse.ArgumentParser, add_database: AddDatabase) -> 
     listing.add_argument("--account", metavar="ID", help="only those of this account")
     listing.add_argument("--all", action="store_true", help="also those that were revoked")
     revoke = add("revoke", "revoke keys", _REVOKE)
-    revoke.add_argument("ids", nargs="+", type=_number, metavar="ID", help="as `list` shows them")
-
-
-def _number(text: str) -> int:
-    number = int(text) if text.isascii() and text.isdigit() else 0
-    if not 0 < number < 1 << 63:
-        raise argparse.ArgumentTypeError(f"{text!r} is not the number of a key")
-    return number
+    revoke.add_argument(
+        "ids", nargs="+", type=whole_number, metavar="ID", help="as `list` shows them"
+    )
+    for action in (create, listing, revoke):
+        action.add_argument("--json", action="store_true", help="one JSON object a line")
