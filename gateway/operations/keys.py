@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from gateway.operations.caller import Producer
 from gateway.operations.limits import LIMITS
-from storage.errors import InvalidParameterValue, Unavailable
+from gateway.operations.repeating import until_available
+from storage.errors import InvalidParameterValue
 from storage.key_errors import KeyDoesNotExist, KeyExists, TooManyKeys
 from storage.keys import keys
 from storage.keys.keys import LiveKey, NewKey
@@ -43,7 +44,6 @@ _TOKEN = re.compile(r"qg_([1-9][0-9]{0,17})_([A-Za-z0-9_-]{43})", re.ASCII)
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,80}", re.ASCII)
 _LAST_YEAR = datetime(9999, 1, 1, tzinfo=UTC)
 """At its end, in UTC, no instant can be stored, or it comes back as infinity."""
-_LONGEST_PAUSE_SECONDS = 1.0
 _PATIENCE_SECONDS = 1.0
 
 
@@ -118,14 +118,8 @@ class Keys:
             await asyncio.gather(self._reading, return_exceptions=True)
 
     async def _read_changes(self) -> None:
-        pause = 0.05
         while self._is_stale or self._unread:
-            try:
-                await self._read()
-            except Unavailable as error:
-                _log.log(error.log_level, "keys are not read: %s", error)
-                await asyncio.sleep(pause)
-                pause = min(pause * 2, _LONGEST_PAUSE_SECONDS)
+            await until_available(self._read, _log, "keys are not read")
 
     async def _read(self) -> None:
         wanted = None if self._is_stale else self._unread

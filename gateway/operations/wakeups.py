@@ -24,6 +24,7 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from typing import Protocol
 
+from gateway.operations.repeating import until_available
 from storage.database import Database
 from storage.errors import Unavailable
 from storage.notifications import EVERYBODY, PAYLOAD_BYTES, Notifications
@@ -386,13 +387,9 @@ class Wakeups:
         if self._notifications is not None:
             self._notifications.drop()
             self._notifications = None
-        pause = 0.05
         while True:
             try:
-                await self._listen()
-            except Unavailable:
-                await asyncio.sleep(pause)
-                pause = min(pause * 2, 1.0)
+                await until_available(self._listen, _log, "notifications are not heard")
             except Exception:  # noqa: BLE001 - whatever the server says, deaf is worse than patient
                 _log.exception("cannot listen for notifications")
                 await asyncio.sleep(1.0)
