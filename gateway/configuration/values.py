@@ -252,12 +252,10 @@ def format_rate(rate: tuple[int, int]) -> str:
 
 
 def parse_auth(text: str) -> str:
-    """none or presence; sigv4 is refused by name, for quietly checking less would be a hole."""
+    """none or presence. sigv4 is told why not: quietly checking less would be a hole."""
     word = text.strip().lower()
     if word == "sigv4":
-        raise BadValue(
-            "verifying signatures comes with a later release; allowed today is none or presence"
-        )
+        raise BadValue("signatures are not verified here; allowed is none or presence")
     return choice("none", "presence")(word)
 
 

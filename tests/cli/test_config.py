@@ -69,7 +69,7 @@ def test_names_of_the_seed_are_accepted() -> None:
         ("QUEUEGATE_ACCOUNT_ID", "123", "12 digits"),
         ("QUEUEGATE_ACCOUNTS", "AKIA=12", "ACCESSKEY=123456789012"),
         ("QUEUEGATE_ACCOUNTS", "AKIA", "ACCESSKEY=123456789012"),
-        ("QUEUEGATE_AUTH", "sigv4", "later release"),
+        ("QUEUEGATE_AUTH", "sigv4", "allowed is none or presence"),
         ("QUEUEGATE_AUTH", "password", "none or presence"),
         ("QUEUEGATE_REGION", "US East", "us-east-1"),
         ("QUEUEGATE_EPHEMERAL", "maybe", "true or false"),
