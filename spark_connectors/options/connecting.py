@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from spark_connectors.options.declaring import TEXT, TRUTH, BadOption, Option, choice, whole
-from spark_connectors.transport import Connection, StaticCredentials, Transport
+from spark_connectors.transport.aws import Connection, StaticCredentials, Transport
 
 CONNECTING = (
     Option(

@@ -7,7 +7,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from spark_connectors.transport.wire import ConnectorError
+from spark_connectors.errors import ConnectorError
 
 # Spark hands its own to a source or sink along with the user's.
 _OF_SPARK = {"path", "checkpointlocation", "queryname", "mergeschema", "header"}

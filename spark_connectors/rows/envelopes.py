@@ -6,7 +6,7 @@ import base64
 from typing import Any, NamedTuple
 
 from spark_connectors.rows.columns import Attribute
-from spark_connectors.transport.json_text import loads
+from spark_connectors.transport.http.json_text import loads
 
 
 class Envelope(NamedTuple):

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from spark_connectors.rows.columns import Attribute, attribute_maps, counts, milliseconds, texts
 from spark_connectors.rows.schema import INSTANT, STORED_SCHEMA
-from spark_connectors.transport.wire import Message
+from spark_connectors.transport.aws.wire import Message
 
 _NONE: Mapping[str, Any] = {}
 

@@ -19,9 +19,9 @@ from pyspark.sql.types import (
     StructType,
 )
 
+from spark_connectors.errors import ConnectorError
 from spark_connectors.sink.deduplication import can_be_in_a_digest
 from spark_connectors.sink.options import Settings
-from spark_connectors.transport.wire import ConnectorError
 
 
 class BadColumns(ConnectorError):

@@ -13,11 +13,11 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from spark_connectors.errors import ConnectorError
 from spark_connectors.options.declaring import BadOption
 from spark_connectors.sink.columns import find_columns
 from spark_connectors.sink.options import Settings, queue_settings, topic_settings
 from spark_connectors.sink.writing import BatchWriter, Plan, StreamWriter
-from spark_connectors.transport.wire import ConnectorError
 
 
 class OnlyWritable(ConnectorError):

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from spark_connectors.sink.entries import Attributes, is_sendable, size_of_attributes
 from spark_connectors.sink.options import MOST_QUEUE_BYTES
 from spark_connectors.sink.packing import Destination, Outgoing
-from spark_connectors.transport.wire import Entry, Fault
+from spark_connectors.transport.aws.wire import Entry, Fault
 
 _GROUP = "dead-letters"
 _GROUP_ID = re.compile("[!-~]{1,128}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from spark_connectors.errors import ConnectorError
 from spark_connectors.sink.columns import Columns
 from spark_connectors.sink.deduplication import (
     Identity,
@@ -14,7 +15,7 @@ from spark_connectors.sink.deduplication import (
 )
 from spark_connectors.sink.options import Settings
 from spark_connectors.sink.packing import Destination, Outgoing
-from spark_connectors.transport.wire import ConnectorError, Entry, Fault
+from spark_connectors.transport.aws.wire import Entry, Fault
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -19,8 +19,8 @@ from spark_connectors.options.declaring import (
     whole,
 )
 from spark_connectors.sink.packing import Batching
-from spark_connectors.transport import Connection
-from spark_connectors.transport.wire import MOST_PER_CALL
+from spark_connectors.transport.aws import Connection
+from spark_connectors.transport.aws.wire import MOST_PER_CALL
 
 MOST_QUEUE_BYTES = 1 << 20
 DEFAULT_TOPIC_BYTES = 256 << 10

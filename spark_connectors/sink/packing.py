@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
-from spark_connectors.transport.wire import Entry
+from spark_connectors.transport.aws.wire import Entry
 
 # Rows too large for what is left of a request are passed over for smaller ones, this many at most.
 _MOST_PASSED_OVER = 16

@@ -10,10 +10,11 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import NamedTuple
 
+from spark_connectors.errors import ConnectorError, Refused
 from spark_connectors.sink.packing import Batching, Outgoing, Packer
-from spark_connectors.transport import Transport
-from spark_connectors.transport.rate_limit import RateLimit
-from spark_connectors.transport.wire import MOST_PER_CALL, ConnectorError, Fault, Refused, Taken
+from spark_connectors.transport.aws import Transport
+from spark_connectors.transport.aws.wire import MOST_PER_CALL, Fault, Taken
+from spark_connectors.transport.http.rate_limit import RateLimit
 
 # Large rows: the window is full at this many bytes, however few rows that is.
 MOST_WINDOW_BYTES = 32 << 20

@@ -11,8 +11,8 @@ from pathlib import Path
 
 from pyspark.sql.datasource import WriterCommitMessage
 
+from spark_connectors.errors import ConnectorError
 from spark_connectors.sink.sending import Totals
-from spark_connectors.transport.wire import ConnectorError
 
 _log = logging.getLogger("spark_connectors.sink")
 

@@ -14,6 +14,7 @@ from pyspark.sql.datasource import (
 )
 from pyspark.taskcontext import TaskContext
 
+from spark_connectors.errors import ConnectorError, Refused
 from spark_connectors.options.connecting import QueuePlace
 from spark_connectors.sink.columns import Columns
 from spark_connectors.sink.dead_letters import dead_letter
@@ -23,8 +24,8 @@ from spark_connectors.sink.options import Settings
 from spark_connectors.sink.packing import Destination, Outgoing
 from spark_connectors.sink.sending import Pace, Sender, Totals
 from spark_connectors.sink.summaries import Written, announce, check_groups, written_by
-from spark_connectors.transport import Transport, shared_transport
-from spark_connectors.transport.wire import ConnectorError, Fault, Refused
+from spark_connectors.transport.aws import Transport, shared_transport
+from spark_connectors.transport.aws.wire import Fault
 
 if TYPE_CHECKING:
     import pyarrow as pa

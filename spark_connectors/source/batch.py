@@ -21,6 +21,7 @@ from pyspark.sql.datasource import (
     LessThanOrEqual,
 )
 
+from spark_connectors.errors import ConnectorError, Refused
 from spark_connectors.rows.received import Received, stored_batch
 from spark_connectors.rows.shapes import shaped
 from spark_connectors.source.batch_options import BatchOptions, batch_options, drain_options
@@ -29,8 +30,8 @@ from spark_connectors.source.draining import drained
 from spark_connectors.source.giving_back import give_back
 from spark_connectors.source.options import StreamOptions
 from spark_connectors.source.tasks import SlotTask, rows_of, store_of
-from spark_connectors.transport import Transport, open_transport
-from spark_connectors.transport.wire import MOST_PER_CALL, ConnectorError, Message, Refused
+from spark_connectors.transport.aws import Transport, open_transport
+from spark_connectors.transport.aws.wire import MOST_PER_CALL, Message
 
 _log = logging.getLogger(__name__)
 _ROWS_PER_BATCH = 1_000

@@ -25,7 +25,7 @@ from spark_connectors.source.options import (
     slots_of,
     stream_options,
 )
-from spark_connectors.transport import Connection
+from spark_connectors.transport.aws import Connection
 
 _MODES = ("auto", "browse", "peek", "drain")
 

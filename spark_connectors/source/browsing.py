@@ -12,9 +12,10 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 from urllib.parse import quote, urlencode
 
-from spark_connectors.transport import Connection
-from spark_connectors.transport.retries import Passing, retried
-from spark_connectors.transport.wire import ConnectorError, Message, Refused
+from spark_connectors.errors import ConnectorError, Refused
+from spark_connectors.transport.aws import Connection
+from spark_connectors.transport.aws.wire import Message
+from spark_connectors.transport.http.retries import Passing, retried
 
 _PAGE_ROWS = 1_000
 _OK, _NO_CONTENT, _NOT_FOUND, _LEAST_FAILURE = 200, 204, 404, 500
@@ -40,7 +41,7 @@ class QueueBrowser:
         from botocore.auth import SigV4Auth
         from botocore.httpsession import URLLib3Session
 
-        from spark_connectors.transport import endpoints, sessions
+        from spark_connectors.transport.aws import endpoints, sessions
 
         session = sessions.open_session(connection)
         known = endpoints.configured(connection, session)

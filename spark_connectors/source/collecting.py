@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from itertools import islice
 from typing import NamedTuple
 
+from spark_connectors.errors import NotNow
 from spark_connectors.rows.keys import message_key
 from spark_connectors.rows.received import Received, body_size, stored_batch
 from spark_connectors.source.deleting import SAFE_UNTIL, Delete, Deleter, receipts_of, safe_from
@@ -20,7 +21,7 @@ from spark_connectors.spool.known import KnownMessages
 from spark_connectors.spool.places import Place
 from spark_connectors.spool.segments import encode, slots_of
 from spark_connectors.spool.spool import Spool, SpoolTaken
-from spark_connectors.transport.wire import MOST_PER_CALL, Message, NotNow, Transport
+from spark_connectors.transport.aws.wire import MOST_PER_CALL, Message, Transport
 
 _log = logging.getLogger(__name__)
 # Fewer rows than these are not worth a task of their own.

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSource
 
+from spark_connectors.errors import ConnectorError
 from spark_connectors.options.declaring import BadOption
 from spark_connectors.rows.schema import spark_schema
 from spark_connectors.source.options import StreamOptions, shape_of, stream_options
-from spark_connectors.transport.wire import ConnectorError
 
 if TYPE_CHECKING:
     from pyspark.sql.datasource import (

@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
+from spark_connectors.errors import ConnectorError, NotNow
 from spark_connectors.rows.keys import message_key
 from spark_connectors.rows.received import Received
 from spark_connectors.source.options import StreamOptions
@@ -24,7 +25,7 @@ from spark_connectors.spool.places import Kept, Place
 from spark_connectors.spool.segments import Segment
 from spark_connectors.spool.spool import Contents, Spool
 from spark_connectors.spool.stores import Missing
-from spark_connectors.transport.wire import MOST_PER_CALL, ConnectorError, NotNow, Transport
+from spark_connectors.transport.aws.wire import MOST_PER_CALL, Transport
 
 _log = logging.getLogger(__name__)
 # What the clocks of two machines may differ by.

@@ -9,13 +9,13 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from pyspark.sql.datasource import InputPartition
 
+from spark_connectors.errors import ConnectorError
 from spark_connectors.source.driver_reader import DriverStreamReader
 from spark_connectors.source.options import StreamOptions
 from spark_connectors.source.tasks import DataLost, SlotTask, store_of
 from spark_connectors.spool.places import segment_name
 from spark_connectors.spool.spool import Contents, Spool
 from spark_connectors.spool.stores import Store
-from spark_connectors.transport.wire import ConnectorError
 
 _log = logging.getLogger(__name__)
 # Written at the end: {"segments": {name: rows}}; an empty object by versions of before.

@@ -18,6 +18,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit
 
+from spark_connectors.errors import NotNow
 from spark_connectors.rows.shapes import shaped
 from spark_connectors.source.deleting import ForgetRule
 from spark_connectors.source.offsets import Offset
@@ -28,7 +29,6 @@ from spark_connectors.spool.places import Place
 from spark_connectors.spool.segments import Segment
 from spark_connectors.spool.spool import Contents, Spool, SpoolTaken
 from spark_connectors.spool.stores import Missing
-from spark_connectors.transport.wire import NotNow
 
 _log = logging.getLogger(__name__)
 _GATE_SECONDS = 0.1

@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 
-from spark_connectors.transport.wire import MOST_PER_CALL, ConnectorError, Transport
+from spark_connectors.errors import ConnectorError
+from spark_connectors.transport.aws.wire import MOST_PER_CALL, Transport
 
 _log = logging.getLogger(__name__)
 

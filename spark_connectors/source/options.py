@@ -6,6 +6,7 @@ import os
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from spark_connectors.errors import ConnectorError
 from spark_connectors.options.connecting import CONNECTING, QUEUE, QueuePlace, connection_of
 from spark_connectors.options.declaring import (
     NAMES,
@@ -22,8 +23,7 @@ from spark_connectors.options.declaring import (
 )
 from spark_connectors.rows.schema import Shape
 from spark_connectors.spool.opening import checked_path
-from spark_connectors.transport import Connection
-from spark_connectors.transport.wire import ConnectorError
+from spark_connectors.transport.aws import Connection
 
 _MOST_SLOTS = 1_000
 _INLINE_BYTES = 8 << 20

@@ -12,6 +12,7 @@ from typing import Any
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
+from spark_connectors.errors import ConnectorError
 from spark_connectors.source.deleting import Deleter, ForgetRule
 from spark_connectors.source.offsets import Offset
 from spark_connectors.source.options import StreamOptions
@@ -20,8 +21,8 @@ from spark_connectors.spool.known import KnownMessages
 from spark_connectors.spool.places import Kept, segment_name
 from spark_connectors.spool.spool import Contents, Spool, SpoolMismatch
 from spark_connectors.spool.stores import Store
-from spark_connectors.transport import Transport, is_aws, shared_transport
-from spark_connectors.transport.wire import ConnectorError, QueueFigures
+from spark_connectors.transport.aws import Transport, is_aws, shared_transport
+from spark_connectors.transport.aws.wire import QueueFigures
 
 _log = logging.getLogger(__name__)
 _MOST_NAMED = 3

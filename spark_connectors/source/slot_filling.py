@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol, TypeVar
 
+from spark_connectors.errors import ConnectorError
 from spark_connectors.rows.keys import message_key
 from spark_connectors.rows.received import Received, body_size, stored_batch
 from spark_connectors.source.deleting import SAFE_UNTIL, ForgetRule, safe_from
@@ -21,8 +22,8 @@ from spark_connectors.spool.places import Kept, Place
 from spark_connectors.spool.segments import Segment, encode
 from spark_connectors.spool.spool import Spool, SpoolTaken
 from spark_connectors.spool.stores import Missing
-from spark_connectors.transport import Transport
-from spark_connectors.transport.wire import MOST_PER_CALL, ConnectorError, Message
+from spark_connectors.transport.aws import Transport
+from spark_connectors.transport.aws.wire import MOST_PER_CALL, Message
 
 # A first look at a queue that says it has messages; AWS answers an empty one from a subset.
 _WAIT_SECONDS = 1

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql.datasource import InputPartition
 
+from spark_connectors.errors import ConnectorError
 from spark_connectors.rows.shapes import shaped
 from spark_connectors.source.options import StreamOptions
 from spark_connectors.spool.opening import open_store
@@ -16,7 +17,6 @@ from spark_connectors.spool.places import Place, segment_name
 from spark_connectors.spool.segments import Segment
 from spark_connectors.spool.spool import Spool, SpoolMismatch
 from spark_connectors.spool.stores import Missing, Store, StoreAccess
-from spark_connectors.transport.wire import ConnectorError
 
 
 class DataLost(ConnectorError):

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 
+from spark_connectors.errors import ConnectorError
 from spark_connectors.spool.local_store import LocalStore
 from spark_connectors.spool.memory_store import MemoryStore
 from spark_connectors.spool.s3_store import S3Store
 from spark_connectors.spool.stores import Store, StoreAccess
-from spark_connectors.transport.wire import ConnectorError
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(.*)", re.DOTALL)
 

@@ -15,9 +15,9 @@ from collections.abc import Mapping, Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from spark_connectors.errors import ConnectorError
 from spark_connectors.rows.received import Received
 from spark_connectors.rows.schema import RECEIPT_COLUMN, STORED_SCHEMA
-from spark_connectors.transport.wire import ConnectorError
 
 _PREFIX = "queuegate."
 _FORMAT, _ROWS, _BODY_BYTES = "format", "rows", "body_bytes"

@@ -9,6 +9,7 @@ import uuid
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
+from spark_connectors.errors import ConnectorError
 from spark_connectors.rows.keys import message_key
 from spark_connectors.spool.places import (
     ACKNOWLEDGED,
@@ -28,7 +29,6 @@ from spark_connectors.spool.places import (
 )
 from spark_connectors.spool.segments import Segment
 from spark_connectors.spool.stores import Missing, Store
-from spark_connectors.transport.wire import ConnectorError
 
 _VERSION = 1
 _KEY_BYTES = 16

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import NamedTuple, Protocol
 
-from spark_connectors.transport.wire import ConnectorError
+from spark_connectors.errors import ConnectorError
 
 # Names of files that are being written, or only try something: never listed.
 HIDDEN = ".tmp-"

@@ -16,7 +16,7 @@ from spark_connectors.sink.columns import find_columns
 from spark_connectors.sink.deduplication import Identity
 from spark_connectors.sink.options import queue_settings
 from spark_connectors.sink.writing import PartitionWrite, Plan
-from spark_connectors.transport import open_transport
+from spark_connectors.transport.aws import open_transport
 
 PLAIN = StructType().add("body", StringType())
 KEYED = StructType().add("body", StringType()).add("group_id", StringType()).add("id", LongType())

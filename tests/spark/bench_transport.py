@@ -15,8 +15,8 @@ from collections.abc import Callable, Sequence
 
 import boto3
 
-from spark_connectors.transport import Connection, Transport, open_transport
-from spark_connectors.transport.wire import Entry
+from spark_connectors.transport.aws import Connection, Transport, open_transport
+from spark_connectors.transport.aws.wire import Entry
 
 CALLS = ("send", "receive", "delete")
 

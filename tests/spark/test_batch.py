@@ -18,10 +18,10 @@ from pyspark.sql.datasource import (
 )
 
 import spark_connectors
+from spark_connectors.errors import ConnectorError, Refused
 from spark_connectors.options.declaring import BadOption
 from spark_connectors.source.batch import FilteringReader, batch_reader
 from spark_connectors.source.browsing import NotOffered
-from spark_connectors.transport.wire import ConnectorError, Refused
 from tests.spark.queues import bodies_of, client_of, counts, fill, queue_with
 from tests.spark.scripted_endpoint import ScriptedEndpoint, answer, refusal
 from tests.spark.waiting import wait_for

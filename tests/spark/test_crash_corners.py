@@ -22,7 +22,7 @@ from spark_connectors.spool.local_store import LocalStore
 from spark_connectors.spool.places import Kept
 from spark_connectors.spool.spool import Spool, SpoolMismatch, SpoolTaken
 from spark_connectors.spool.stores import Store
-from spark_connectors.transport import Transport
+from spark_connectors.transport.aws import Transport
 from tests.spark.clocks import Clock
 from tests.spark.queues import counts, fill
 from tests.spark.waiting import wait_for

@@ -10,6 +10,7 @@ from typing import NoReturn
 
 import pytest
 
+from spark_connectors.errors import Refused
 from spark_connectors.options.declaring import BadOption
 from spark_connectors.source.deleting import Delete, safe_from
 from spark_connectors.source.driver_reader import DriverStreamReader
@@ -17,7 +18,6 @@ from spark_connectors.source.tasks import DataLost, SlotTask
 from spark_connectors.spool.opening import open_store
 from spark_connectors.spool.places import Place
 from spark_connectors.spool.spool import Spool, SpoolMismatch, SpoolTaken
-from spark_connectors.transport.wire import Refused
 from tests.spark.clocks import Clock
 from tests.spark.queues import bodies_of, client_of, counts, fill, queue_with
 from tests.spark.readers import Run, batches, reader_of

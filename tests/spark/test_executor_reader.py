@@ -12,13 +12,14 @@ from typing import Any
 
 import pytest
 
+from spark_connectors.errors import NotNow
 from spark_connectors.source.executor_reader import ExecutorStreamReader, FillTask
 from spark_connectors.source.slot_filling import TooLate
 from spark_connectors.spool.places import Place
 from spark_connectors.spool.spool import SpoolTaken
 from spark_connectors.spool.stores import Missing
-from spark_connectors.transport import Transport, shared_transport
-from spark_connectors.transport.wire import Message, NotNow
+from spark_connectors.transport.aws import Transport, shared_transport
+from spark_connectors.transport.aws.wire import Message
 from tests.spark.clocks import Clock
 from tests.spark.queues import bodies_of, counts, fill, queue_with
 from tests.spark.readers import Run, batches, reader_of

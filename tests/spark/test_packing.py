@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from spark_connectors.sink.packing import Batching, Destination, Outgoing, Packer
-from spark_connectors.transport.wire import Entry
+from spark_connectors.transport.aws.wire import Entry
 
 FIFO = Destination.of("http://localhost:9324/000000000000/orders.fifo")
 PLAIN = Destination.of("http://localhost:9324/000000000000/orders")

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
+from spark_connectors.errors import Refused
 from spark_connectors.pipelines.command.main import main
 from spark_connectors.pipelines.redriving.conditions import sql_condition
 from spark_connectors.pipelines.redriving.filters import Filters, duration
 from spark_connectors.pipelines.redriving.move_task import MovePlan, move_all
 from spark_connectors.pipelines.redriving.redrive import RedrivePlan, redrive
-from spark_connectors.transport import Connection, Transport, open_transport
-from spark_connectors.transport.rate_limit import RateLimit
-from spark_connectors.transport.wire import Refused
+from spark_connectors.transport.aws import Connection, Transport, open_transport
+from spark_connectors.transport.http.rate_limit import RateLimit
 from tests.spark.clocks import Clock
 from tests.spark.queues import client_of
 from tests.spark.waiting import wait_for

@@ -8,10 +8,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from spark_connectors.errors import ConnectorError
 from spark_connectors.rows.received import Received, stored_batch
 from spark_connectors.rows.schema import STORED_SCHEMA
 from spark_connectors.spool.segments import COMPRESSIONS, Damaged, Segment, encode, slots_of
-from spark_connectors.transport.wire import ConnectorError
 
 
 def message(number: int, group: str | None = None) -> Received:

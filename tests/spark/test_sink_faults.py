@@ -11,14 +11,15 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.pandas.types import from_arrow_schema
 
+from spark_connectors.errors import Refused
 from spark_connectors.sink.columns import find_columns
 from spark_connectors.sink.deduplication import Identity
 from spark_connectors.sink.options import queue_settings
 from spark_connectors.sink.packing import Batching, Destination, Outgoing
 from spark_connectors.sink.sending import NotTaken, Pace, Sender, Totals
 from spark_connectors.sink.writing import PartitionWrite, Plan, RowRefused
-from spark_connectors.transport import Connection, open_transport
-from spark_connectors.transport.wire import Entry, Fault, Refused
+from spark_connectors.transport.aws import Connection, open_transport
+from spark_connectors.transport.aws.wire import Entry, Fault
 from tests.spark.faulty_endpoint import Faults, faulty
 from tests.spark.queues import client_of
 

@@ -14,11 +14,11 @@ from pathlib import Path
 
 import pytest
 
+from spark_connectors.errors import ConnectorError
 from spark_connectors.spool import local_store, s3_store
 from spark_connectors.spool.local_store import LocalStore
 from spark_connectors.spool.opening import open_store
 from spark_connectors.spool.stores import BadName, Missing, Store, StoreAccess, StoreFailed
-from spark_connectors.transport.wire import ConnectorError
 from tests.spark.bucket_server import Bucket, serve_bucket
 from tests.spark.queues import client_of
 

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from spark_connectors.transport import Connection, StaticCredentials, open_transport
-from spark_connectors.transport.wire import ConnectorError, NotNow, Refused
+from spark_connectors.errors import ConnectorError, NotNow, Refused
+from spark_connectors.transport.aws import Connection, StaticCredentials, open_transport
 from tests.spark.scripted_endpoint import HANG_UP, Request, ScriptedEndpoint, answer
 
 QUEUE = "http://localhost/000000000000/q"
@@ -202,7 +202,7 @@ def test_a_connection_travels_and_shows_no_secrets() -> None:
         assert "t0ken" not in text
 
 
-@pytest.mark.parametrize("program", ["spark_connectors.transport"])
+@pytest.mark.parametrize("program", ["spark_connectors.transport.aws"])
 def test_importing_the_package_imports_no_aws_library(program: str) -> None:
     code = f"import sys, {program}; print([n for n in sys.modules if n.startswith('boto')])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -10,17 +10,12 @@ import botocore.session
 import pytest
 from botocore.config import Config
 
-from spark_connectors.transport import Connection, is_aws, open_transport
-from spark_connectors.transport.endpoints import (
-    SERVICES,
-    configured,
-    is_aws_host,
-    kind_for,
-    parse_endpoint,
-)
-from spark_connectors.transport.lean import LeanCarrier
-from spark_connectors.transport.sessions import open_session
-from spark_connectors.transport.wire import ConnectorError
+from spark_connectors.errors import ConnectorError
+from spark_connectors.transport.aws import Connection, is_aws, open_transport
+from spark_connectors.transport.aws.endpoints import SERVICES, configured, is_aws_host, kind_for
+from spark_connectors.transport.aws.lean import LeanCarrier
+from spark_connectors.transport.aws.sessions import open_session
+from spark_connectors.transport.http.endpoints import parse_endpoint
 
 VARIABLES = {
     "global": {"AWS_ENDPOINT_URL": "http://all:1"},
@@ -170,7 +165,7 @@ def test_json_is_the_same_without_orjson(missing: str) -> None:
     code = (
         "import sys\n"
         f"sys.modules[{missing!r}] = None\n"
-        "from spark_connectors.transport import json_text\n"
+        "from spark_connectors.transport.http import json_text\n"
         "text = json_text.dumps({'a': b'\\xff\\x00', 'b': 'ü\"', 'c': [1, None, True]})\n"
         'assert text == \'{"a":"/wA=","b":"ü\\\\"","c":[1,null,true]}\'.encode(), text\n'
         "assert json_text.loads(text)['b'] == 'ü\"'\n"

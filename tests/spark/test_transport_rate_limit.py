@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from spark_connectors.transport.rate_limit import RateLimit
+from spark_connectors.transport.http.rate_limit import RateLimit
 
 
 class Clock:

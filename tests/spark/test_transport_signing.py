@@ -11,8 +11,8 @@ from botocore.credentials import Credentials
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_connectors.transport.endpoints import parse_endpoint
-from spark_connectors.transport.signing import Signer
+from spark_connectors.transport.aws.signing import Signer
+from spark_connectors.transport.http.endpoints import parse_endpoint
 
 PRINTABLE = st.text(st.characters(min_codepoint=33, max_codepoint=126), min_size=1, max_size=60)
 NAMES = st.from_regex(r"[a-z0-9-]{1,20}", fullmatch=True)

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from tests.tidy.source import Source, planted, product, suite
 
 READS_THE_ENVIRONMENT = {
-    "spark_connectors/transport/endpoints.py",
+    "spark_connectors/transport/aws/endpoints.py",
     "gateway/configuration/settings.py",
 }
 # The outermost handlers: here a bug becomes a 500, or fails its entry, or waits for the next round.

@@ -28,6 +28,11 @@ OURS = {
     "scheduler": ("scheduler.", "storage.", "protocol."),
     "storage": ("storage.", "protocol."),
     "protocol": ("protocol.",),
+    "spark_connectors/transport/http": (
+        "spark_connectors.errors",
+        "spark_connectors.transport.http.",
+    ),
+    "spark_connectors/transport/aws": ("spark_connectors.errors", "spark_connectors.transport."),
     "spark_connectors": ("spark_connectors.",),
 }
 # It puts the workers together, for the gateway's process and for processes of their own.

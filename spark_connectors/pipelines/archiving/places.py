@@ -7,9 +7,9 @@ import os
 import re
 from typing import Any, NamedTuple
 
+from spark_connectors.errors import ConnectorError
 from spark_connectors.spool.opening import open_store
 from spark_connectors.spool.stores import Missing, Store
-from spark_connectors.transport.wire import ConnectorError
 
 DATA = "data/"
 COMPACTED = "compacted/"

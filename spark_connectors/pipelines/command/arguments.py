@@ -9,12 +9,12 @@ import re
 import time
 from typing import TYPE_CHECKING
 
+from spark_connectors.errors import ConnectorError
 from spark_connectors.options.connecting import CONNECTING, connection_of
 from spark_connectors.options.declaring import read_options
 from spark_connectors.pipelines.redriving.filters import duration
 from spark_connectors.pipelines.reports.error_classes import Classifier
-from spark_connectors.transport import Connection
-from spark_connectors.transport.wire import ConnectorError
+from spark_connectors.transport.aws import Connection
 
 if TYPE_CHECKING:
     # A parser, or a group in it.

@@ -11,13 +11,13 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from spark_connectors.errors import ConnectorError
 from spark_connectors.pipelines.command import archives, redrives, replays, reporting
 from spark_connectors.pipelines.command.arguments import BadUsage
 from spark_connectors.pipelines.reports.dead_letters import DeadLetterReport
 from spark_connectors.pipelines.reports.page import html_of
 from spark_connectors.pipelines.reports.traffic import TrafficReport
 from spark_connectors.pipelines.telling import SILENT, Summary, Teller, on_stderr
-from spark_connectors.transport.wire import ConnectorError
 
 _PROGRAM = "python -m spark_connectors.pipelines"
 _LONGEST_SENTENCE = 600

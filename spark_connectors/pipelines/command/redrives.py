@@ -9,7 +9,7 @@ from spark_connectors.options.connecting import QueuePlace
 from spark_connectors.pipelines.command import arguments
 from spark_connectors.pipelines.command.sessions import spark_session
 from spark_connectors.pipelines.telling import Summary, Teller
-from spark_connectors.transport import Transport, open_transport
+from spark_connectors.transport.aws import Transport, open_transport
 
 
 def add_redrive_command(parser: argparse.ArgumentParser) -> None:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from spark_connectors.pipelines.reports.error_classes import Classifier
 from spark_connectors.rows.received import Received
-from spark_connectors.transport.wire import Message
+from spark_connectors.transport.aws.wire import Message
 
 # Which of some messages match: what --where needs Spark for.
 Condition = Callable[[Sequence[Received]], set[str]]

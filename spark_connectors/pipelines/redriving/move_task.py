@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from spark_connectors.pipelines.redriving.redrive import BadRedrive
 from spark_connectors.pipelines.telling import SILENT, Teller, span
-from spark_connectors.transport.wire import Transport
+from spark_connectors.transport.aws.wire import Transport
 
 _LOOK_SECONDS = 1.0
 _ENDED = ("COMPLETED", "FAILED", "CANCELLED")

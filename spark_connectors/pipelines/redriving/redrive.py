@@ -8,20 +8,12 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from spark_connectors.errors import ConnectorError, NotNow, Refused
 from spark_connectors.pipelines.redriving.filters import Filters
 from spark_connectors.pipelines.telling import SILENT, Teller, per_second, span
 from spark_connectors.rows.received import Received
-from spark_connectors.transport.rate_limit import RateLimit
-from spark_connectors.transport.wire import (
-    MOST_PER_CALL,
-    ConnectorError,
-    Entry,
-    Message,
-    NotNow,
-    Refused,
-    Taken,
-    Transport,
-)
+from spark_connectors.transport.aws.wire import MOST_PER_CALL, Entry, Message, Taken, Transport
+from spark_connectors.transport.http.rate_limit import RateLimit
 
 # Messages under consideration at once: --where asks Spark once for each such round.
 _ROUND = 200

@@ -12,9 +12,9 @@ import json
 import re
 from typing import TYPE_CHECKING, NamedTuple
 
+from spark_connectors.errors import ConnectorError
 from spark_connectors.spool.opening import open_store
 from spark_connectors.spool.stores import Store
-from spark_connectors.transport.wire import ConnectorError
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pyspark.sql import functions as fn
 
+from spark_connectors.errors import ConnectorError
 from spark_connectors.pipelines.archiving.places import REPLAYS, ArchivePlace
 from spark_connectors.pipelines.replaying.ledger import ReplayHeader, begin_replay, sent_count
 from spark_connectors.pipelines.replaying.selection import (
@@ -22,7 +23,6 @@ from spark_connectors.pipelines.replaying.selection import (
 )
 from spark_connectors.pipelines.replaying.sending import RESULT, ReplayTask
 from spark_connectors.pipelines.telling import SILENT, Teller, instant, per_second, seen, span
-from spark_connectors.transport.wire import ConnectorError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from spark_connectors.pipelines.replaying.ledger import BucketLedger
 from spark_connectors.pipelines.replaying.selection import BUCKET
 from spark_connectors.spool.opening import open_store
-from spark_connectors.transport.rate_limit import RateLimit
+from spark_connectors.transport.http.rate_limit import RateLimit
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from spark_connectors.transport.wire import ConnectorError
+from spark_connectors.errors import ConnectorError
 
 _LONGEST = 120
 _DEPTH = 2

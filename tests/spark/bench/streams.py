@@ -11,8 +11,8 @@ import uuid
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from spark_connectors.transport import Connection, open_transport
-from spark_connectors.transport.wire import Entry
+from spark_connectors.transport.aws import Connection, open_transport
+from spark_connectors.transport.aws.wire import Entry
 from tests.spark.bench.processes import Served, cpu_seconds, tree
 from tests.spark.waiting import wait_for
 

@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 from spark_connectors.spool.local_store import LocalStore
 from spark_connectors.spool.spool import Contents, Spool
-from spark_connectors.transport import Connection, open_transport
-from spark_connectors.transport.wire import Entry, Taken
+from spark_connectors.transport.aws import Connection, open_transport
+from spark_connectors.transport.aws.wire import Entry, Taken
 from tests.spark.clocks import Clock
 from tests.spark.crash import engine, tables
 from tests.spark.crash.engine import Row

@@ -19,8 +19,8 @@ from spark_connectors.source.options import StreamOptions, stream_options
 from spark_connectors.source.queue_reader import QueueStreamReader
 from spark_connectors.spool.local_store import LocalStore
 from spark_connectors.spool.stores import HIDDEN, Store
-from spark_connectors.transport import Transport
-from spark_connectors.transport.wire import Fault, Message
+from spark_connectors.transport.aws import Transport
+from spark_connectors.transport.aws.wire import Fault, Message
 from tests.spark import clocks
 from tests.spark.crash.points import Points
 

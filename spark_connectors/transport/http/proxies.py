@@ -7,8 +7,8 @@ import urllib.request
 from typing import NamedTuple
 from urllib.parse import unquote, urlsplit
 
-from spark_connectors.transport.endpoints import Endpoint
-from spark_connectors.transport.wire import ConnectorError
+from spark_connectors.errors import ConnectorError
+from spark_connectors.transport.http.endpoints import Endpoint
 
 
 class Proxy(NamedTuple):

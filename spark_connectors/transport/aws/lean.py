@@ -18,15 +18,16 @@ from email.utils import parsedate_to_datetime
 from http.client import HTTPException
 from typing import Any
 
-from spark_connectors.transport import json_text, sns_query
-from spark_connectors.transport.endpoints import Endpoint, parse_endpoint
-from spark_connectors.transport.http_answers import Answer
-from spark_connectors.transport.links import Links
-from spark_connectors.transport.refusals import SKEWED, code_of, is_passing, without_secrets
-from spark_connectors.transport.retries import Passing, retried
-from spark_connectors.transport.sessions import Keys, KeySource, Session, make_client
-from spark_connectors.transport.signing import Signer
-from spark_connectors.transport.wire import ConnectorError, Refused
+from spark_connectors.errors import ConnectorError, Refused
+from spark_connectors.transport.aws import sns_query
+from spark_connectors.transport.aws.refusals import SKEWED, code_of, is_passing, without_secrets
+from spark_connectors.transport.aws.sessions import Keys, KeySource, Session, make_client
+from spark_connectors.transport.aws.signing import Signer
+from spark_connectors.transport.http import json_text
+from spark_connectors.transport.http.answers import Answer
+from spark_connectors.transport.http.endpoints import Endpoint, parse_endpoint
+from spark_connectors.transport.http.links import Links
+from spark_connectors.transport.http.retries import Passing, retried
 
 _READ_SECONDS = 30.0
 _JSON = "application/x-amz-json-1.0"

@@ -19,9 +19,9 @@ from botocore.exceptions import (
     ClientError,
 )
 
-from spark_connectors.transport.connection import Connection, StaticCredentials
-from spark_connectors.transport.refusals import code_of, is_passing
-from spark_connectors.transport.wire import ConnectorError, NotNow, Refused
+from spark_connectors.errors import ConnectorError, NotNow, Refused
+from spark_connectors.transport.aws.connection import Connection, StaticCredentials
+from spark_connectors.transport.aws.refusals import code_of, is_passing
 
 _ROLE_SESSION = "queuegate-spark"
 _REGION_OF_GATEWAYS = "us-east-1"

@@ -6,9 +6,8 @@ import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
-from spark_connectors.transport.refusals import code_of
-from spark_connectors.transport.retries import Passing, retried
-from spark_connectors.transport.wire import (
+from spark_connectors.transport.aws.refusals import code_of
+from spark_connectors.transport.aws.wire import (
     MOST_PER_CALL,
     Entry,
     Fault,
@@ -16,6 +15,7 @@ from spark_connectors.transport.wire import (
     QueueFigures,
     Taken,
 )
+from spark_connectors.transport.http.retries import Passing, retried
 
 _COUNTS = (
     "ApproximateNumberOfMessages",

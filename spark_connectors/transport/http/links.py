@@ -15,10 +15,10 @@ import time
 from collections import deque
 from http.client import HTTPConnection, HTTPSConnection
 
-from spark_connectors.transport.endpoints import Endpoint
-from spark_connectors.transport.http_answers import Answer, Closed, Stream, read_answer
-from spark_connectors.transport.proxies import proxy_for
-from spark_connectors.transport.wire import ConnectorError
+from spark_connectors.errors import ConnectorError
+from spark_connectors.transport.http.answers import Answer, Closed, Stream, read_answer
+from spark_connectors.transport.http.endpoints import Endpoint
+from spark_connectors.transport.http.proxies import proxy_for
 
 _CONNECT_SECONDS = 5.0
 # Shorter than the patience of balancers and firewalls, which forget idle connections silently.

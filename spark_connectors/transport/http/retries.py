@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
-from spark_connectors.transport.wire import NotNow
+from spark_connectors.errors import NotNow
 
 _FIRST_SECONDS = 0.05
 _LONGEST_SECONDS = 5.0

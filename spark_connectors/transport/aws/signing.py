@@ -6,7 +6,7 @@ import hashlib
 import hmac
 from collections.abc import Sequence
 
-from spark_connectors.transport.sessions import Keys
+from spark_connectors.transport.aws.sessions import Keys
 
 _ALGORITHM = "AWS4-HMAC-SHA256"
 

@@ -14,11 +14,11 @@ from botocore.exceptions import (
 )
 from botocore.parsers import ResponseParserError
 
-from spark_connectors.transport.endpoints import Endpoint
-from spark_connectors.transport.refusals import code_of, is_passing, without_secrets
-from spark_connectors.transport.retries import not_now
-from spark_connectors.transport.sessions import NO_CREDENTIALS, KeySource, Session, make_client
-from spark_connectors.transport.wire import ConnectorError, Refused
+from spark_connectors.errors import ConnectorError, Refused
+from spark_connectors.transport.aws.refusals import code_of, is_passing, without_secrets
+from spark_connectors.transport.aws.sessions import NO_CREDENTIALS, KeySource, Session, make_client
+from spark_connectors.transport.http.endpoints import Endpoint
+from spark_connectors.transport.http.retries import not_now
 
 _CONNECT_SECONDS = 5
 _READ_SECONDS = 30

@@ -1,0 +1,64 @@
+"""Ways to reach SQS and SNS: ``lean``, our own HTTP, and ``boto3``, the reference.
+
+Importing this package imports no AWS library; opening a transport does.
+"""
+
+from __future__ import annotations
+
+import functools
+
+from spark_connectors.errors import ConnectorError
+from spark_connectors.transport.aws.connection import Connection, StaticCredentials
+from spark_connectors.transport.aws.wire import Transport
+
+__all__ = [
+    "Connection",
+    "StaticCredentials",
+    "Transport",
+    "is_aws",
+    "open_transport",
+    "shared_transport",
+]
+
+KINDS = ("auto", "lean", "boto3")
+
+
+def open_transport(connection: Connection) -> Transport:
+    """A transport for this connection; it opens sockets and looks for credentials when first used.
+
+    Kind ``auto`` is lean where an endpoint is known and none of them is AWS's, boto3 otherwise.
+    Raises ConnectorError for an unknown kind, profile or region, and for an endpoint that is none.
+    """
+    from spark_connectors.transport.aws import endpoints, sessions
+    from spark_connectors.transport.aws.calls import Calls
+
+    if connection.kind not in KINDS:
+        raise ConnectorError(f"transport '{connection.kind}' is none of {', '.join(KINDS)}")
+    session = sessions.open_session(connection)
+    known = endpoints.configured(connection, session)
+    sessions.settle_region(session, may_default=endpoints.is_not_aws(known))
+    if endpoints.kind_for(connection.kind, known) == "lean":
+        from spark_connectors.transport.aws.lean import LeanCarrier
+
+        return Calls(LeanCarrier(session, known, connection.max_retries), connection.max_retries)
+    from spark_connectors.transport.aws.boto import BotoCarrier
+
+    return Calls(BotoCarrier(session, known, connection.max_retries), connection.max_retries)
+
+
+@functools.lru_cache(maxsize=8)
+def shared_transport(connection: Connection) -> Transport:
+    """The same transport for everybody in this process. Spark keeps its Python workers for the
+    tasks to come, and opening one costs as much as dozens of calls."""
+    return open_transport(connection)
+
+
+def is_aws(connection: Connection) -> bool:
+    """Whether the queues of this connection are AWS's own: no endpoint, or one of AWS's hosts.
+
+    Raises ConnectorError as open_transport does.
+    """
+    from spark_connectors.transport.aws import endpoints, sessions
+
+    known = endpoints.configured(connection, sessions.open_session(connection))
+    return "sqs" not in known or endpoints.is_aws_host(known["sqs"].host)
