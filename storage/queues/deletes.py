@@ -5,17 +5,16 @@ What a receiver deletes of a queue that archives goes to ``message_archive`` in 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Container, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING
 
 from storage.model import Outcome
 from storage.queries import load
-from storage.queues import last_receives
 from storage.queues.message_entries import Delete, DeleteLast
 
 if TYPE_CHECKING:
-    from storage.database import Connection
+    from storage.database import Connection, Transaction
 
 _SQL = load("queues/deletes")
 _DELETE = _SQL["delete"].text
@@ -36,8 +35,11 @@ async def flush(
     plain = [entry for entry in batch if not entry.archives]
     if plain:
         await _delete(connection, plain)
-    if len(plain) < len(batch):
-        await _delete_and_tell(connection, now, [entry for entry in batch if entry.archives])
+    others = [entry for entry in batch if entry.archives]
+    for by_receive in (True, False):
+        some = [entry for entry in others if isinstance(entry, DeleteLast) is by_receive]
+        if some:
+            await _delete_and_tell(connection, now, some)
 
 
 async def _delete(connection: Connection, batch: list[Delete]) -> None:
@@ -61,63 +63,60 @@ async def _delete(connection: Connection, batch: list[Delete]) -> None:
 async def _delete_and_tell(
     connection: Connection, now: Callable[[], datetime | None], batch: list[Delete]
 ) -> None:
-    last = [entry for entry in batch if isinstance(entry, DeleteLast)]
-    if last:
-        await last_receives.flush(connection, now, last)
-    if len(last) < len(batch):
-        others = [entry for entry in batch if not isinstance(entry, DeleteLast)]
-        await _delete_and_archive(connection, now, others)
+    """Of entries that all go by the last receive, or none. Of several that name the same receive,
+    or the same message, one has deleted it."""
+    by_receive = isinstance(batch[0], DeleteLast)
+    latest: dict[Key, int] = {}
+    owners: dict[Key, Delete] = {}
+    for entry in batch:
+        for queue_id, _, sequence, receive_count in entry.handles:
+            key, count = (queue_id, sequence), receive_count if by_receive else 0
+            if count > latest.get(key, -1):
+                latest[key], owners[key] = count, entry
+    others: dict[Key, int] = {}
+    left = dict(latest)
+    while left:
+        for key in await _take(connection, now(), left, by_receive=by_receive):
+            owners[key].found.add(key)
+            del left[key]
+        others = await find_existing(connection, sorted(left))
+        left = {key: left[key] for key, count in others.items() if left[key] in (0, count)}
+    for entry in batch:
+        entry.done(_outcomes(entry, latest, others))
 
 
-async def _delete_and_archive(
-    connection: Connection, now: Callable[[], datetime | None], batch: list[Delete]
-) -> None:
-    wanted = [(entry, dict.fromkeys([(h[0], h[2]) for h in entry.handles])) for entry in batch]
-    left = {key for _, keys in wanted for key in keys}
-    while wanted:
-        found = await _take(connection, now(), sorted(left))
-        for entry, keys in wanted:
-            mine = found.intersection(keys)
-            entry.found = mine | (entry.found or set())
-            found -= mine
-            left -= mine
-        if left:
-            left = await _existing(connection, sorted(left))
-        waiting = []
-        for entry, keys in wanted:
-            if left.isdisjoint(keys):
-                entry.done(_outcomes(entry))
-            else:
-                waiting.append((entry, keys))
-        wanted = waiting
-
-
-def _outcomes(entry: Delete) -> list[Outcome]:
+def _outcomes(entry: Delete, latest: Mapping[Key, int], others: Container[Key]) -> list[Outcome]:
     """Of a message that the entry names twice the first one."""
-    found = set(entry.found or ())
+    found = set(entry.found)
     outcomes: list[Outcome] = []
-    for handle in entry.handles:
-        key = (handle[0], handle[2])
-        outcomes.append("ok" if key in found else "gone")
-        found.discard(key)
+    for queue_id, _, sequence, receive_count in entry.handles:
+        key = (queue_id, sequence)
+        if key in found and latest[key] in (0, receive_count):
+            found.discard(key)
+            outcomes.append("ok")
+        else:
+            outcomes.append("expired" if key in others else "gone")
     return outcomes
 
 
-async def _take(connection: Connection, now: datetime | None, keys: list[Key]) -> set[Key]:
-    """Delete and archive; which of them were there."""
+async def _take(
+    connection: Connection, now: datetime | None, wanted: Mapping[Key, int], *, by_receive: bool
+) -> list[Key]:
+    """Delete, and archive what is to be archived; which of them were there."""
+    keys = sorted(wanted)
     queue_ids, sequences = zip(*keys, strict=True)
+    counts = [wanted[key] for key in keys] if by_receive else None
     if queue_ids[0] == queue_ids[-1]:
-        rows = await connection.fetch(_DELETE_AND_ARCHIVE_IN_ONE, now, queue_ids[0], sequences)
+        statement, queue_ids = _DELETE_AND_ARCHIVE_IN_ONE, queue_ids[0]
     else:
-        rows = await connection.fetch(_DELETE_AND_ARCHIVE, now, queue_ids, sequences)
-    return {(row[0], row[1]) for row in rows}
+        statement = _DELETE_AND_ARCHIVE
+    rows = await connection.fetch(statement, now, queue_ids, sequences, counts)
+    return [(row[0], row[1]) for row in rows]
 
 
-async def _existing(connection: Connection, keys: list[Key]) -> set[Key]:
-    """Those that one statement may have missed: see ``delete``."""
-    queue_ids, sequences = zip(*keys, strict=True)
-    if queue_ids[0] == queue_ids[-1]:
-        # By key nothing is missed.
-        return set()
-    rows = await connection.fetch(_FIND_EXISTING, queue_ids, sequences)
-    return {(row[0], row[1]) for row in rows}
+async def find_existing(connection: Transaction, keys: Sequence[Key]) -> dict[Key, int]:
+    """Those of these messages that exist, with the number of their last receive."""
+    if not keys:
+        return {}
+    rows = await connection.fetch(_FIND_EXISTING, *zip(*keys, strict=True))
+    return {(row[0], row[1]): row[2] for row in rows}

@@ -43,10 +43,12 @@ WITH gone AS (
 SELECT count(*) FROM gone
 
 -- name: delete_and_archive
--- params: now, queue_ids, sequences
+-- params: now, queue_ids, sequences, receive_counts
 -- As `delete`, for parallel arrays, and moves what it deletes of queues that archive to their
 -- archives: whether a queue does is what its row says in the snapshot of the statement. Answers what
--- was there. A message that is leased anew while this runs is missed: `find_existing` tells.
+-- was there. With counts only those messages whose last receive has that number: one that somebody
+-- has received since is not theirs any more. What changes while this runs is missed: `find_existing`
+-- tells.
 WITH archiving AS MATERIALIZED (
   -- OFFSET keeps the partial index of live names out: it would be read from end to end.
   SELECT q.queue_id
@@ -56,8 +58,9 @@ WITH archiving AS MATERIALIZED (
   DELETE FROM messages AS m
   WHERE m.ctid = ANY(ARRAY(
     SELECT (SELECT k.ctid FROM messages AS k
-            WHERE k.queue_id = i.queue_id AND k.sequence = i.sequence)
-    FROM unnest($2::int[], $3::bigint[]) AS i (queue_id, sequence)))
+            WHERE k.queue_id = i.queue_id AND k.sequence = i.sequence
+              AND k.receive_count = coalesce(i.receive_count, k.receive_count))
+    FROM unnest($2::int[], $3::bigint[], $4::int[]) AS i (queue_id, sequence, receive_count)))
   RETURNING m.*
 ), counted AS (
   INSERT INTO queue_deltas (queue_id, delta)
@@ -73,11 +76,14 @@ WITH archiving AS MATERIALIZED (
 SELECT gone.queue_id, gone.sequence FROM gone
 
 -- name: delete_and_archive_in_one
--- params: now, queue_id, sequences
--- The same for one queue, by key: nothing is missed.
+-- params: now, queue_id, sequences, receive_counts
+-- The same for one queue, by key: what changes meanwhile is looked at again. Sequences ascend, so
+-- that each finds its count by halving.
 WITH gone AS (
   DELETE FROM messages AS m
   WHERE m.queue_id = $2::int AND m.sequence = ANY($3::bigint[])
+    AND ($4::int[] IS NULL
+      OR m.receive_count = ($4::int[])[width_bucket(m.sequence, $3::bigint[])])
   RETURNING m.*
 ), counted AS (
   INSERT INTO queue_deltas (queue_id, delta)
@@ -94,7 +100,11 @@ SELECT gone.queue_id, gone.sequence FROM gone
 
 -- name: find_existing
 -- params: queue_ids, sequences
--- Which of these messages exist.
-SELECT i.queue_id, i.sequence
-FROM unnest($1::int[], $2::bigint[]) AS i (queue_id, sequence)
-WHERE (SELECT true FROM messages AS k WHERE k.queue_id = i.queue_id AND k.sequence = i.sequence)
+-- Those of these messages that exist, each with the number of its last receive.
+SELECT i.queue_id, i.sequence, i.receive_count
+FROM (
+  SELECT k.queue_id, k.sequence, (
+    SELECT m.receive_count FROM messages AS m
+    WHERE m.queue_id = k.queue_id AND m.sequence = k.sequence) AS receive_count
+  FROM unnest($1::int[], $2::bigint[]) AS k (queue_id, sequence) OFFSET 0) AS i
+WHERE i.receive_count IS NOT NULL

@@ -162,8 +162,9 @@ class Delete(Entry[list[Outcome]]):
         super().__init__(reply)
         self.handles = handles
         self.archives = archives
-        # Kept with the entry: a flush that fails half way is repeated for those without an answer.
-        self.found: set[tuple[int, int]] | None = None
+        if archives:
+            # A flush that fails half way is repeated for those without an answer.
+            self.found: set[tuple[int, int]] = set()
 
     def party(self) -> int:
         """The queue."""
@@ -172,21 +173,13 @@ class Delete(Entry[list[Outcome]]):
 
 class DeleteLast(Delete):
     """Handles of one call, all of one standard queue, of which only those of the last receives
-    count: "expired" is said of a message that somebody has received since.
+    count: "expired" is said of a message that somebody has received since."""
 
-    ``keeps``: their queue archives them.
-    """
+    __slots__ = ()
 
-    __slots__ = ("keeps",)
-    found: set[tuple[int, int]]
-
-    def __init__(
-        self, handles: Sequence[Handle], reply: Reply[list[Outcome]], *, keeps: bool
-    ) -> None:
-        # They go with those that archive, apart from the deletes that ask nothing.
+    def __init__(self, handles: Sequence[Handle], reply: Reply[list[Outcome]]) -> None:
+        # They go with those that ask what was there, apart from the deletes that ask nothing.
         super().__init__(handles, reply, archives=True)
-        self.keeps = keeps
-        self.found = set()
 
 
 class ChangeVisibility(Entry[list[Outcome]]):

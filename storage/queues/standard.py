@@ -8,9 +8,10 @@ from datetime import datetime
 from typing import TYPE_CHECKING, NamedTuple
 
 from storage.chunks import chunked
-from storage.model import Counts, Received
+from storage.model import Counts, Handle, Outcome, Received
 from storage.planning import probe_by_key
 from storage.queries import load
+from storage.queues.deletes import find_existing
 from storage.queues.rows import BODY, PRIORITY, QUEUE_ID, TTL_SECONDS, Row
 from storage.queues.sent import Sent
 
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 _SQL = load("queues/standard")
 _SEND = _SQL["insert"].text
 _SEND_WITH_PRIORITIES = load("queues/priorities")["insert"].text
+_HIDE_LAST = _SQL["hide_last"].text
 _RELEASE = _SQL["release"].text
 _HOLD = _SQL["hold"].text
 _MOVE_TO_DEAD_LETTER = _SQL["move_to_dead_letter"].text
@@ -202,6 +204,30 @@ async def release(tx: Transaction, now: datetime | None, messages: list[Received
     """Give back messages of one queue whose caller has gone: visible at once, uncounted."""
     keys = sorted((m.sequence, m.receive_count) for m in messages)
     await tx.execute(_RELEASE, now, messages[0].queue_id, *zip(*keys, strict=True))
+
+
+async def hide_last(
+    tx: Transaction, now: datetime | None, handles: Sequence[Handle], seconds: int
+) -> list[Outcome]:
+    """Hide messages of one queue, for whoever received them last, until ``seconds`` from now, 0:
+    show them. An outcome for each; "expired" is said of what somebody has received since."""
+    await probe_by_key(tx)
+    latest: dict[int, int] = {}
+    for _, _, sequence, receive_count in handles:
+        latest[sequence] = max(receive_count, latest.get(sequence, 0))
+    queue_id = handles[0][0]
+    keys = sorted(latest.items())
+    rows = await tx.fetch(_HIDE_LAST, now, queue_id, *zip(*keys, strict=True), seconds)
+    hidden = {row[0] for row in rows}
+    others = await find_existing(tx, [(queue_id, one) for one, _ in keys if one not in hidden])
+    return [
+        "ok"
+        if sequence in hidden and receive_count == latest[sequence]
+        else "expired"
+        if sequence in hidden or (queue_id, sequence) in others
+        else "gone"
+        for _, _, sequence, receive_count in handles
+    ]
 
 
 async def hold(

@@ -109,6 +109,16 @@ WHERE m.ctid = ANY(ARRAY(
   AND m.receive_count > 0
 RETURNING m.sequence
 
+-- name: hide_last
+-- params: now, queue_id, sequences, receive_counts, seconds
+-- Hides messages of one queue for so long from now, 0 shows them, as long as their last receive is
+-- the given one; sequences ascend. Answers those that were changed.
+UPDATE messages AS m
+SET visible_at = coalesce($1::timestamptz, present()) + $5::int * interval '1 second'
+WHERE m.queue_id = $2::int AND m.sequence = ANY($3::bigint[])
+  AND m.receive_count = ($4::int[])[width_bucket(m.sequence, $3::bigint[])]
+RETURNING m.sequence
+
 -- name: release
 -- params: now, queue_id, sequences, receive_counts
 -- Undoes receives whose caller went away before the answer: visible at once, and not counted.

@@ -6,25 +6,23 @@ import asyncio
 
 from storage.database import Database
 from storage.model import Handle, Received
-from storage.queues import last_receives
+from storage.queues import standard as standard_queues
 from storage.queues.message_entries import Delete, DeleteLast
 from tests.storage.fifo_queue import call
 from tests.storage.standard_queue import StandardQueue, handle_of, make_queue
 from tests.storage.test_archives import archived, set_archiving
 
 
-async def _finish(
-    queue: StandardQueue, *messages: Received | Handle, keeps: bool = False
-) -> list[str]:
+async def _finish(queue: StandardQueue, *messages: Received | Handle) -> list[str]:
     handles = [handle_of(one) if isinstance(one, Received) else one for one in messages]
-    found = await call(queue.lanes.delete, lambda reply: DeleteLast(handles, reply, keeps=keeps))
+    found = await call(queue.lanes.delete, lambda reply: DeleteLast(handles, reply))
     assert isinstance(found, list)
     return found
 
 
 async def _hide(queue: StandardQueue, *messages: Received, seconds: int = 0) -> list[str]:
     async with queue.database.transaction() as tx:
-        outcomes = await last_receives.hide(
+        outcomes = await standard_queues.hide_last(
             tx, queue.clock.now(), [handle_of(one) for one in messages], seconds
         )
     return [*outcomes]
@@ -84,7 +82,7 @@ async def test_several_queues_and_archives_share_a_flush(
     absent = (other.queue_id, None, 1 << 40, 1)
     outcomes = await asyncio.gather(
         call(lane, lambda reply: Delete([handle_of(theirs[0])], reply)),
-        _finish(standard, *mine, keeps=True),
+        _finish(standard, *mine),
         _finish(standard, *theirs, absent),
         call(lane, lambda reply: Delete([handle_of(theirs[1])], reply, archives=True)),
     )

@@ -46,19 +46,16 @@ HOT: dict[str, tuple[str, dict[str, str], set[str]]] = {
     "delete": ("'{1,1}', '{5,6}'", RECEIVE_PLANNER, {"messages_key"}),
     "delete_in_one": ("1, '{5,6}'", RECEIVE_PLANNER, {"messages_key"}),
     "delete_and_archive": (
-        "NULL, '{1,1}', '{5,6}'",
+        "NULL, '{1,1}', '{5,6}', '{1,1}'",
         RECEIVE_PLANNER,
         {"messages_key", "queues_key"},
     ),
     "delete_and_archive_in_one": (
-        "NULL, 1, '{5,6}'",
+        "NULL, 1, '{5,6}', '{1,1}'",
         RECEIVE_PLANNER,
         {"messages_key", "queues_key"},
     ),
     "find_existing": ("'{1,1}', '{5,6}'", RECEIVE_PLANNER, {"messages_key"}),
-    "delete_last": ("NULL, '{1,1}', '{5,6}', '{1,1}'", RECEIVE_PLANNER, {"messages_key"}),
-    "delete_last_in_one": ("1, '{5,6}', '{1,1}'", RECEIVE_PLANNER, {"messages_key"}),
-    "find_last": ("'{1,1}', '{5,6}'", RECEIVE_PLANNER, {"messages_key"}),
     "change_visibility": (
         "NULL, '{1,1}', '{5,6}', '{0,0}'",
         RECEIVE_PLANNER,
@@ -162,7 +159,7 @@ def test_every_statement_on_messages_names_its_queue() -> None:
 async def test_hot_statements_go_by_index(database: Database, name: str) -> None:
     """Also when they were planned while the tables were empty, and after they were analysed."""
     arguments, settings, indexes = HOT[name]
-    hot = load("queues/standard") | load("queues/deletes") | load("queues/last_receives")
+    hot = load("queues/standard") | load("queues/deletes")
     for file in ("priorities", "expiries", "depths"):
         hot |= {f"{file}.{one.name}": one for one in load(f"queues/{file}").values()}
     connection = await database.connect(settings)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from gateway.operations.replies import answered
 from storage.errors import VisibilityTimeoutOutOfRange
-from storage.queues import last_receives, message_ids
+from storage.queues import message_ids, standard
 from storage.queues.message_entries import ChangeVisibility, Delete, DeleteLast
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def finish_last(
     if queue.kind.has_groups:
         finish(engine, queue, handles, reply)
         return
-    entry = DeleteLast(handles, _FinishedLast(engine, queue, reply), keeps=queue.is_archiving)
+    entry = DeleteLast(handles, _FinishedLast(engine, queue, reply))
     engine.lanes_of[queue.kind].delete.submit(entry)
 
 
@@ -142,7 +142,7 @@ async def change_last(
         return outcomes
     async with engine.database.transaction() as tx:
         now = engine.clock.of(queue.account_id).now()
-        outcomes = await last_receives.hide(tx, now, handles, seconds)
+        outcomes = await standard.hide_last(tx, now, handles, seconds)
     if seconds == 0 and "ok" in outcomes:
         engine.wakeups.arrived(queue.queue_id, outcomes.count("ok"))
     return outcomes
