@@ -5,11 +5,10 @@ Any number of processes may sweep at once: each passes over what the others hold
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from functools import partial
 from typing import TYPE_CHECKING
 
-from scheduler.sweeps import Job, Sweep
+from scheduler.sweeps import Job, Sweep, one_by_one
 from storage.keys import keys, rate_windows
 from storage.planning import probe_by_key
 from storage.queues import archives, fifo, retention
@@ -108,7 +107,7 @@ async def _trim_archives(job: Job, rows: int) -> int:
         lambda tx, after: topics.find_outdated_archives(
             tx, job.now(), after_topic_id=after, limit=_ARCHIVES_PER_LOOK, whose=job.whose()
         ),
-        topics.remove_archived,
+        one_by_one(topics.remove_archived),
     )
 
 
@@ -123,7 +122,7 @@ async def _collect_archives(job: Job, rows: int) -> int:
         lambda tx, after: archives.find_outdated(
             tx, job.now(), after_queue_id=after, limit=_ARCHIVES_PER_LOOK, whose=job.whose()
         ),
-        archives.remove_outdated,
+        one_by_one(archives.remove_outdated),
     )
 
 
@@ -144,7 +143,7 @@ async def _collect_outbox(days: int, most_messages: int, job: Job, rows: int) ->
     async with job.transaction() as tx:
         old = await outbox.remove_old(tx, job.now(), days=days, limit=rows, whose=job.whose())
 
-    async def look(tx: Transaction, after: str) -> tuple[Iterable[tuple[str, int]], str | None]:
+    async def look(tx: Transaction, after: str) -> tuple[list[tuple[str, int]], str | None]:
         accounts = await outbox.find_excess(
             tx, after_account_id=after, limit=_ACCOUNTS_PER_LOOK, most=most_messages
         )
@@ -154,7 +153,7 @@ async def _collect_outbox(days: int, most_messages: int, job: Job, rows: int) ->
     async def remove(tx: Transaction, excess: tuple[str, int], limit: int) -> int:
         return await outbox.remove_excess(tx, *excess, limit)
 
-    return old + await job.go_through(rows - old, "", look, remove)
+    return old + await job.go_through(rows - old, "", look, one_by_one(remove))
 
 
 def remove_deleted_queues(*, keep_seconds: int) -> Sweep:

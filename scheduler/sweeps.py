@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
@@ -44,21 +44,34 @@ class Job:
         self,
         rows: int,
         first: _Place,
-        look: Callable[[Transaction, _Place], Awaitable[tuple[Iterable[_Found], _Place | None]]],
-        remove: Callable[[Transaction, _Found, int], Awaitable[int]],
+        look: Callable[[Transaction, _Place], Awaitable[tuple[list[_Found], _Place | None]]],
+        remove: Callable[[Transaction, list[_Found], int], Awaitable[tuple[int, list[_Found]]]],
     ) -> int:
         """Remove rows of whatever is found, page by page. ``look`` also says where the next page
-        begins; None: there is none."""
+        begins; None: there is none. ``remove`` also says what may have more rows."""
         handled = 0
         place: _Place | None = first
         while place is not None and handled < rows:
             async with self.transaction() as tx:
                 found, place = await look(tx, place)
-            for one in found:
-                if handled < rows:
-                    async with self.transaction() as tx:
-                        handled += await remove(tx, one, rows - handled)
+            while found and handled < rows:
+                async with self.transaction() as tx:
+                    gone, found = await remove(tx, found, rows - handled)
+                handled += gone
         return handled
+
+
+def one_by_one(
+    remove: Callable[[Transaction, _Found, int], Awaitable[int]],
+) -> Callable[[Transaction, list[_Found], int], Awaitable[tuple[int, list[_Found]]]]:
+    """Of the first that was found, then of the next."""
+
+    async def remove_first(
+        tx: Transaction, found: list[_Found], limit: int
+    ) -> tuple[int, list[_Found]]:
+        return await remove(tx, found[0], limit), found[1:]
+
+    return remove_first
 
 
 @dataclass(frozen=True, slots=True)

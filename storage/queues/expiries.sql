@@ -1,5 +1,6 @@
 -- Removing messages that have expired, before the retention of their queue ends them. Whoever receives
--- or counts leaves them out anyway.
+-- or counts leaves them out anyway. As in retention.sql and waiting.sql, from queue to queue and a few
+-- of each: a statement for each table and its index.
 -- Every statement that needs the time takes `now`; NULL means the clock of the database.
 
 -- name: find_overdue

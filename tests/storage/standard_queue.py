@@ -9,8 +9,7 @@ from datetime import datetime, timedelta
 from protocol.digests import md5_of_bytes
 from storage.database import Database
 from storage.model import Counts, Handle, Received
-from storage.queues import queues, standard
-from storage.queues.expiries import EXPIRING
+from storage.queues import expiries, queues, standard
 from storage.queues.kinds import PRIORITISED, STANDARD, Asked, NextVisible
 from storage.queues.message_entries import ChangeVisibility, Delete, Receive, Send
 from storage.queues.priority_lanes import PriorityLanes
@@ -202,11 +201,10 @@ class PriorityQueue(StandardQueue):
 
     async def remove_overdue(self, limit: int = 1_000) -> int:
         """Removes what has expired; how many messages went."""
-        [table] = EXPIRING
         async with self.database.transaction() as tx:
             now = self.clock.now()
-            page = await table.find_overdue(tx, now, after_queue_id=0, limit=10)
-            if not page.queue_ids:
+            queue_ids, _ = await expiries.find_overdue(tx, now, after_queue_id=0, limit=10)
+            if not queue_ids:
                 return 0
-            gone, _ = await table.remove_overdue(tx, now, page.queue_ids, limit)
+            gone, _ = await expiries.remove_overdue(tx, now, queue_ids, limit)
         return gone
