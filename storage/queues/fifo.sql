@@ -98,36 +98,39 @@ SELECT t.caller, t.pos, m.queue_id, m.sequence, m.message_id, t.rc, m.body, m.se
   m.attributes, m.system,
   floor(date_part('epoch', m.sent_at) * 1000)::bigint AS sent_at_ms,
   floor(date_part('epoch', t.first) * 1000)::bigint AS first_received_at_ms,
-  m.group_id, m.deduplication_id
+  m.group_id, m.deduplication_id, NULL::bigint AS sent_at_us
 FROM taken AS t, LATERAL (
   SELECT x.queue_id, x.sequence, x.message_id, x.body, x.sender_id, x.attributes, x.system,
     x.sent_at, x.group_id, x.deduplication_id
   FROM fifo_messages AS x WHERE x.ctid = t.tid OFFSET 0) AS m
 UNION ALL
-SELECT 0, 0, x.queue_id, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, x.group_id, NULL
+SELECT 0, 0, x.queue_id, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, x.group_id, NULL, NULL
 FROM found AS x WHERE x.k IS NULL
 
 -- name: receive_one
--- params: now, queue_ids, callers, retentions, visibilities_ms
--- As `receive` for callers that take one message each: a group is one message and one caller, so
--- nothing has to be ranked or gathered. The head of a group is the first element of d_seq, if it
--- was delivered before.
+-- params: now, queue_ids, slots, retentions, visibilities_ms, owners
+-- As `receive` where a group gives one message: nothing has to be ranked or gathered. The head of a
+-- group is the first element of d_seq, if it was delivered before. On FIFO queues a slot is a caller
+-- that takes one message. On serial queues a receive of n messages has n slots, so it gets n groups:
+-- owners say whose each is (NULL on FIFO queues), and without a timeout a group keeps its place, so
+-- that the next receive gets the same message. Owner 0 names groups with nothing to hand out.
 WITH clock AS MATERIALIZED (
   SELECT coalesce($1::timestamptz, present()) AS now
 ), found AS MATERIALIZED (
   SELECT c.*, CASE WHEN c.tid IS NOT NULL
-    THEN q.base + row_number() OVER (PARTITION BY q.queue_id, c.tid IS NULL) ELSE 0 END AS caller
+    THEN q.base + row_number() OVER (PARTITION BY q.queue_id, c.tid IS NULL) ELSE 0 END AS slot
   FROM clock, (
-    SELECT i.queue_id, i.callers, i.retention,
-      (sum(i.callers) OVER (ORDER BY i.place) - i.callers)::int AS base
+    SELECT i.queue_id, i.slots, i.retention,
+      (sum(i.slots) OVER (ORDER BY i.place) - i.slots)::int AS base
     FROM unnest($2::int[], $3::int[], $4::int[])
-      WITH ORDINALITY AS i (queue_id, callers, retention, place)) AS q, LATERAL (
+      WITH ORDINALITY AS i (queue_id, slots, retention, place)) AS q, LATERAL (
     SELECT g.*, m.tid, m.sequence, m.prior_count
     FROM (
-      SELECT f.queue_id, f.group_id, f.d_seq, f.d_rc, f.d_until, f.d_first, f.head_seq, f.d_last
+      SELECT f.queue_id, f.group_id, f.ready_at, f.d_seq, f.d_rc, f.d_until, f.d_first, f.head_seq,
+        f.d_last
       FROM fifo_groups AS f
       WHERE f.queue_id = q.queue_id AND f.ready_at > '-infinity' AND f.ready_at <= clock.now
-      ORDER BY f.ready_at LIMIT q.callers FOR NO KEY UPDATE SKIP LOCKED) AS g
+      ORDER BY f.ready_at LIMIT q.slots FOR NO KEY UPDATE SKIP LOCKED) AS g
     LEFT JOIN LATERAL (
       SELECT w.tid, w.sequence, w.prior_count FROM (
         SELECT m.ctid AS tid, m.sequence, m.visible_at, m.sent_at, m.prior_count, m.expires_at
@@ -140,17 +143,18 @@ WITH clock AS MATERIALIZED (
         AND CASE WHEN w.sequence = g.d_seq[1] THEN g.d_until[1] ELSE w.visible_at END <= clock.now
       ) AS m ON true) AS c
 ), taken AS MATERIALIZED (
-  SELECT x.caller, x.queue_id, x.group_id, x.tid, x.sequence,
+  SELECT x.slot, x.queue_id, x.group_id, x.ready_at, x.tid, x.sequence,
     CASE WHEN x.again = 1 THEN x.d_rc[1] ELSE x.prior_count END + 1 AS rc,
     coalesce(CASE WHEN x.again = 1 THEN x.d_first[1] END, clock.now) AS first,
-    clock.now + ($5::bigint[])[x.caller] * interval '1 millisecond' AS until
+    clock.now + ($5::bigint[])[x.slot] * interval '1 millisecond' AS until
   FROM clock, (
     SELECT f.*, coalesce(f.sequence = f.d_seq[1], false)::int AS again
     FROM found AS f WHERE f.tid IS NOT NULL) AS x
 ), leased AS (
   INSERT INTO fifo_groups AS f (queue_id, group_id, ready_at, head_seq, d_last, d_seq, d_rc,
     d_until, d_first)
-  SELECT t.queue_id, t.group_id, greatest(t.until, clock.now + interval '1 microsecond'),
+  SELECT t.queue_id, t.group_id, CASE WHEN t.until > clock.now THEN t.until
+      WHEN $6::int[] IS NULL THEN clock.now + interval '1 microsecond' ELSE t.ready_at END,
     t.sequence, t.sequence, ARRAY[t.sequence], ARRAY[t.rc], ARRAY[t.until], ARRAY[t.first]
   FROM taken AS t, clock
   ON CONFLICT (queue_id, group_id) DO UPDATE
@@ -159,17 +163,19 @@ WITH clock AS MATERIALIZED (
       d_rc = excluded.d_rc || f.d_rc[2:], d_until = excluded.d_until || f.d_until[2:],
       d_first = excluded.d_first || f.d_first[2:]
 )
-SELECT t.caller, 1, m.queue_id, m.sequence, m.message_id, t.rc, m.body, m.sender_id,
-  m.attributes, m.system,
+SELECT coalesce(($6::int[])[t.slot], t.slot), t.slot, m.queue_id, m.sequence, m.message_id, t.rc,
+  m.body, m.sender_id, m.attributes, m.system,
   floor(date_part('epoch', m.sent_at) * 1000)::bigint AS sent_at_ms,
   floor(date_part('epoch', t.first) * 1000)::bigint AS first_received_at_ms,
-  m.group_id, m.deduplication_id
+  m.group_id, m.deduplication_id,
+  CASE WHEN $6::int[] IS NOT NULL THEN round(date_part('epoch', m.sent_at) * 1000000)::bigint END
+    AS sent_at_us
 FROM taken AS t, LATERAL (
   SELECT x.queue_id, x.sequence, x.message_id, x.body, x.sender_id, x.attributes, x.system,
     x.sent_at, x.group_id, x.deduplication_id
   FROM fifo_messages AS x WHERE x.ctid = t.tid OFFSET 0) AS m
 UNION ALL
-SELECT 0, 0, x.queue_id, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, x.group_id, NULL
+SELECT 0, 0, x.queue_id, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, x.group_id, NULL, NULL
 FROM found AS x WHERE x.tid IS NULL
 
 -- name: ready_queues
@@ -190,21 +196,20 @@ WHERE EXISTS (
 SELECT fifo_refresh($1, $2, $3, $4)
 
 -- name: delete
--- params: now, queue_ids, group_ids, sequences, receive_counts
+-- params: now, queue_ids, group_ids, sequences, receive_counts, is_serial
 -- Deletes by receipt, for a whole flush, under the locks of the groups; answers the positions (from 1)
--- that are done and those whose timeout was over, which stay. A function: the time is taken after the
+-- that are done and those whose timeout was over, or on serial queues those that somebody else has
+-- received since, which stay. A function: the time is taken after the
 -- locks, and a group that is empty then is dropped by a statement that sees what senders committed.
-SELECT done, expired FROM fifo_delete($1, $2, $3, $4, $5)
+SELECT done, expired FROM delete_in_groups($1, $2, $3, $4, $5, $6)
 
 -- name: delete_and_archive
 -- params: now, queue_ids, group_ids, sequences, receive_counts, is_serial
--- As `delete`, here or of serial queues, and moves what it deletes of queues that archive to their
--- archives: whether a queue does is what its row says in the snapshot of the statement. That snapshot still has what the
+-- As `delete`, and moves what it deletes of queues that archive to their archives: whether a queue does is what its row says in the snapshot of the statement. That snapshot still has what the
 -- function deletes, for it runs statements of its own: the message, which never changes, and when it
 -- was first received. Both were committed before its receiver got the handle.
 WITH gone AS MATERIALIZED (
-  SELECT f.done, f.expired FROM fifo_delete($1, $2, $3, $4, $5) AS f WHERE NOT $6::boolean
-  UNION ALL SELECT f.done, f.expired FROM serial_delete($1, $2, $3, $4, $5) AS f WHERE $6::boolean
+  SELECT f.done, f.expired FROM delete_in_groups($1, $2, $3, $4, $5, $6) AS f
 ), archiving AS MATERIALIZED (
   SELECT q.queue_id
   FROM (SELECT queue_id, is_archiving FROM queues WHERE queue_id = ANY($2::int[]) OFFSET 0) AS q
@@ -256,10 +261,11 @@ FROM unnest($2::text[], $3::bigint[]) AS i (group_id, sequence), LATERAL (
   OFFSET 0) AS m
 
 -- name: change_visibility
--- params: now, queue_ids, group_ids, sequences, receive_counts, visibilities_ms
+-- params: now, queue_ids, group_ids, sequences, receive_counts, visibilities_ms, is_serial
 -- Hides each message until now + visibility if its timeout still runs and the handle is that of its
 -- last receive. Answers by position (from 1): ok, expired; absent: the message is gone. Of two rows
--- for one message the last one counts. Messages are not written.
+-- for one message the last one counts. Messages are not written. On serial queues after the timeout,
+-- too, and what is shown at once is the first of the queue that was sent then.
 WITH l AS MATERIALIZED (
   SELECT f.queue_id, f.group_id, f.head_seq, f.d_seq, f.d_rc, f.d_until,
     i.sequences AS ss, i.counts AS cs, i.visibilities AS vs, i.positions AS ps
@@ -281,18 +287,21 @@ WITH l AS MATERIALIZED (
     SELECT array_agg(coalesce((
         SELECT clock.now + z.visibility_ms * interval '1 millisecond'
         FROM unnest(l.ss, l.cs, l.vs, l.ps) AS z (sequence, receive_count, visibility_ms, position)
-        WHERE z.sequence = d.seq AND z.receive_count = d.rc AND d.until > clock.now
+        WHERE z.sequence = d.seq AND z.receive_count = d.rc AND ($7::boolean OR d.until > clock.now)
         ORDER BY z.position DESC LIMIT 1), d.until) ORDER BY d.place) AS ku
     FROM unnest(l.d_seq, l.d_rc, l.d_until) WITH ORDINALITY AS d (seq, rc, until, place)) AS k
 ), changed AS (
   INSERT INTO fifo_groups (queue_id, group_id, ready_at, head_seq, d_until)
-  SELECT n.queue_id, n.group_id, n.ku[1], n.head_seq, n.ku
-  FROM n WHERE n.ku IS NOT NULL AND n.ku <> n.d_until
+  SELECT n.queue_id, n.group_id, CASE WHEN $7::boolean AND n.ku[1] <= clock.now THEN (
+      SELECT least(x.visible_at, clock.now) FROM fifo_messages AS x
+      WHERE x.queue_id = n.queue_id AND x.group_id = n.group_id AND x.sequence = n.head_seq)
+    ELSE n.ku[1] END, n.head_seq, n.ku
+  FROM clock, n WHERE n.ku IS NOT NULL AND ($7::boolean OR n.ku <> n.d_until)
   ON CONFLICT (queue_id, group_id) DO UPDATE
   SET d_until = excluded.d_until, ready_at = excluded.ready_at
 )
 SELECT z.position, CASE
-  WHEN n.d_rc[z.place] = z.receive_count AND n.d_until[z.place] > clock.now THEN 'ok'
+  WHEN n.d_rc[z.place] = z.receive_count AND ($7::boolean OR n.d_until[z.place] > clock.now) THEN 'ok'
   ELSE 'expired' END
 FROM clock, n, LATERAL (
   SELECT e.position, e.receive_count, array_position(n.d_seq, e.sequence) AS place
@@ -510,85 +519,3 @@ FROM (SELECT coalesce($1::timestamptz, present()) AS now) AS clock, LATERAL (
       WHERE m.queue_id = g.queue_id AND m.group_id = g.group_id AND m.sequence >= g.head_seq
       ORDER BY m.sequence LIMIT $4::int) AS x) AS w
   WHERE w.ok LIMIT $4::int) AS m
-
--- name: hold_attempt
--- params: now, queue_id, attempt_id
--- Makes receives with the same attempt id queue up, and answers what the first one got, if its five
--- minutes are not over.
-INSERT INTO fifo_attempts AS a (queue_id, attempt_id, expires_at, group_ids, sequences,
-  receive_counts, untils)
-VALUES ($2::int, $3::text, '-infinity', '{}', '{}', '{}', '{}')
-ON CONFLICT (queue_id, attempt_id) DO UPDATE SET expires_at = a.expires_at
-RETURNING a.expires_at > coalesce($1::timestamptz, present()) AS valid, a.group_ids,
-  a.sequences, a.receive_counts, a.untils
-
--- name: repeat_attempt
--- params: now, queue_id, group_ids, sequences, receive_counts, untils, visibility_ms
--- Starts the visibility timeout of an attempt's messages again, if every one is as the attempt left
--- it: not deleted, not received again, its timeout not changed. Answers whether it did.
-WITH l AS MATERIALIZED (
-  SELECT f.queue_id, f.group_id, f.head_seq, f.d_seq, f.d_rc, f.d_until
-  FROM fifo_groups AS f
-  WHERE f.queue_id = $2::int AND f.group_id = ANY($3::text[])
-  ORDER BY f.group_id FOR NO KEY UPDATE
-), clock AS MATERIALIZED (
-  SELECT coalesce($1::timestamptz, present()) AS now FROM (SELECT count(*) FROM l) AS c
-), same AS MATERIALIZED (
-  SELECT count(*) = cardinality($4::bigint[]) AS same
-  FROM unnest($3::text[], $4::bigint[], $5::int[], $6::timestamptz[])
-    AS e (group_id, sequence, receive_count, until)
-  JOIN l ON l.group_id = e.group_id
-    AND l.d_rc[array_position(l.d_seq, e.sequence)] = e.receive_count
-    AND l.d_until[array_position(l.d_seq, e.sequence)] = e.until
-), n AS MATERIALIZED (
-  SELECT l.queue_id, l.group_id, l.head_seq, clock.now, ARRAY(
-    SELECT CASE WHEN d.seq = ANY($4::bigint[])
-      THEN clock.now + $7::bigint * interval '1 millisecond' ELSE d.until END
-    FROM unnest(l.d_seq, l.d_until) WITH ORDINALITY AS d (seq, until, place)
-    ORDER BY d.place) AS ku
-  FROM l, clock, same WHERE same.same
-), changed AS (
-  INSERT INTO fifo_groups (queue_id, group_id, ready_at, head_seq, d_until)
-  SELECT n.queue_id, n.group_id, greatest(n.ku[1], n.now + interval '1 microsecond'), n.head_seq,
-    n.ku
-  FROM n
-  ON CONFLICT (queue_id, group_id) DO UPDATE
-  SET d_until = excluded.d_until, ready_at = excluded.ready_at
-)
-SELECT same.same FROM same
-
--- name: attempt_messages
--- params: queue_id, group_ids, sequences, receive_counts
--- The messages of an attempt in its order.
-SELECT m.queue_id, m.sequence, m.message_id, e.receive_count, m.body, m.sender_id, m.attributes,
-  m.system, floor(date_part('epoch', m.sent_at) * 1000)::bigint AS sent_at_ms,
-  floor(date_part('epoch', f.d_first[array_position(f.d_seq, m.sequence)]) * 1000)::bigint
-    AS first_received_at_ms,
-  m.group_id, m.deduplication_id
-FROM unnest($2::text[], $3::bigint[], $4::int[])
-  WITH ORDINALITY AS e (group_id, sequence, receive_count, place), LATERAL (
-  SELECT g.d_seq, g.d_first FROM fifo_groups AS g
-  WHERE g.queue_id = $1::int AND g.group_id = e.group_id OFFSET 0) AS f, LATERAL (
-  SELECT x.queue_id, x.sequence, x.message_id, x.body, x.sender_id, x.attributes, x.system,
-    x.sent_at, x.group_id, x.deduplication_id
-  FROM fifo_messages AS x
-  WHERE x.queue_id = $1::int AND x.group_id = e.group_id AND x.sequence = e.sequence
-  OFFSET 0) AS m
-ORDER BY e.place
-
--- name: keep_attempt
--- params: now, queue_id, attempt_id, group_ids, sequences, receive_counts, is_first
--- Notes what an attempt got and until when; the five minutes start with its first receive.
-UPDATE fifo_attempts AS a
-SET group_ids = $4::text[], sequences = $5::bigint[], receive_counts = $6::int[],
-    untils = ARRAY(
-      SELECT f.d_until[array_position(f.d_seq, e.sequence)]
-      FROM unnest($4::text[], $5::bigint[]) WITH ORDINALITY AS e (group_id, sequence, place),
-        LATERAL (
-          SELECT g.d_seq, g.d_until FROM fifo_groups AS g
-          WHERE g.queue_id = $2::int AND g.group_id = e.group_id OFFSET 0) AS f
-      ORDER BY e.place),
-    expires_at = CASE WHEN $7::boolean
-      THEN coalesce($1::timestamptz, present()) + interval '5 minutes'
-      ELSE a.expires_at END
-WHERE a.queue_id = $2::int AND a.attempt_id = $3::text

@@ -12,7 +12,7 @@ from storage.queries import load
 if TYPE_CHECKING:
     from storage.database import Transaction
 
-_SQL = load("queues/fifo")
+_SQL = load("queues/fifo_attempts")
 _HOLD = _SQL["hold_attempt"].text
 _REPEAT = _SQL["repeat_attempt"].text
 _MESSAGES = _SQL["attempt_messages"].text

@@ -35,7 +35,7 @@ _log = logging.getLogger("queuegate.fifo")
 
 _SQL = load("queues/fifo")
 _RECEIVE = _SQL["receive"].text
-_RECEIVE_ONE = _SQL["receive_one"].text
+RECEIVE_ONE = _SQL["receive_one"].text
 _READY_QUEUES = _SQL["ready_queues"].text
 _REFRESH = _SQL["refresh"].text
 _DELETE = _SQL["delete"].text
@@ -66,8 +66,6 @@ class FifoLanes:
     """The four lanes of FIFO queues; each connects at its first entry."""
 
     _name = "fifo"
-    _delete_statement = _DELETE
-    _change_statement = _CHANGE_VISIBILITY
     _is_serial = False
 
     def __init__(self, database: Database, clock_now: ClockNow) -> None:
@@ -179,12 +177,12 @@ class FifoLanes:
         )
         limit = callers[0].limit
         if limit == 1:
-            return await connection.fetch(_RECEIVE_ONE, *arguments)
+            return await connection.fetch(RECEIVE_ONE, *arguments, None)
         return await connection.fetch(_RECEIVE, *arguments, limit)
 
     @staticmethod
     def _received(record: asyncpg.Record) -> Received:
-        return Received(*record[2:])
+        return Received(*record[2:-1])
 
     async def _receive_attempt(
         self, connection: Connection, entry: Receive, attempt_id: str
@@ -300,15 +298,13 @@ class FifoLanes:
     async def _flush_deletes(self, connection: Connection, batch: list[Delete]) -> list[Delete]:
         plain = [entry for entry in batch if not entry.archives]
         if plain:
-            await self._delete(connection, plain, self._delete_statement)
+            await self._delete(connection, plain, _DELETE)
         if len(plain) < len(batch):
             others = [entry for entry in batch if entry.archives]
-            await self._delete(connection, others, _DELETE_AND_ARCHIVE, self._is_serial)
+            await self._delete(connection, others, _DELETE_AND_ARCHIVE)
         return []
 
-    async def _delete(
-        self, connection: Connection, batch: list[Delete], statement: str, *more: bool
-    ) -> None:
+    async def _delete(self, connection: Connection, batch: list[Delete], statement: str) -> None:
         newest: dict[tuple[int, str | None, int], int] = {}
         for entry in batch:
             for queue_id, group_id, sequence, count in entry.handles:
@@ -321,7 +317,7 @@ class FifoLanes:
             self._now_of(keys[0][0]),
             *zip(*keys, strict=True),
             list(newest.values()),
-            *more,
+            self._is_serial,
         )
         assert row is not None
         done, expired = row
@@ -368,7 +364,8 @@ class FifoLanes:
                 left.append(entry)
         rows = [row for entry in chosen for row in entry.rows]
         now = self._now_of(chosen[0].rows[0][0])
-        changed = await connection.fetch(self._change_statement, now, *zip(*rows, strict=True))
+        columns = zip(*rows, strict=True)
+        changed = await connection.fetch(_CHANGE_VISIBILITY, now, *columns, self._is_serial)
         states: list[Outcome] = ["gone"] * len(rows)
         for position, state in changed:
             states[position - 1] = state

@@ -1,5 +1,6 @@
 -- Standard queues whose messages have priorities or an end: what differs from standard.sql. Both
--- statements run on lanes, for many callers and many queues.
+-- statements run on lanes, for many callers and many queues. They are apart from those of plain queues,
+-- which would pay for arrays that they have not, and probe eleven priorities instead of none.
 -- Every statement that needs the time takes `now`; NULL means the clock of the database.
 
 -- name: insert

@@ -126,7 +126,7 @@ def dedup_key(group_id: str | None, deduplication_id: str) -> str:
 
 def serial_key(queue_id: int, group_id: str, deduplication_id: str) -> str:
     """The key under which a deduplication id is unique in its group of a serial queue: 128 bits as
-    hex. Deletes make it again, in SQL (``serial_key`` in storage/functions/fifo.sql)."""
+    hex. Deletes make it again, in SQL (``serial_key`` in storage/functions/serial.sql)."""
     group = group_id.encode()
     text = b"%d:%d:%b%b" % (queue_id, len(group), group, deduplication_id.encode())
     return sha256(text).hexdigest()[:32]

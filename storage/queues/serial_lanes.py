@@ -1,12 +1,11 @@
-"""Serial queues: their lanes. What differs from FIFO queues is in three statements."""
+"""Serial queues: their lanes."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from storage.model import Received, ReceivedInTurn
-from storage.queries import load
-from storage.queues.fifo_lanes import RECEIVED_PER_FLUSH, FifoLanes
+from storage.queues.fifo_lanes import RECEIVE_ONE, RECEIVED_PER_FLUSH, FifoLanes
 
 if TYPE_CHECKING:
     import asyncpg
@@ -14,16 +13,11 @@ if TYPE_CHECKING:
     from storage.database import Connection
     from storage.queues.message_entries import Receive
 
-_SQL = load("queues/serial")
-_RECEIVE = _SQL["receive"].text
-
 
 class SerialLanes(FifoLanes):
     """The four lanes of serial queues; each connects at its first entry."""
 
     _name = "serial"
-    _delete_statement = _SQL["delete"].text
-    _change_statement = _SQL["change_visibility"].text
     _is_serial = True
 
     def _one_class(self, batch: list[Receive]) -> tuple[list[Receive], list[Receive]]:
@@ -47,7 +41,7 @@ class SerialLanes(FifoLanes):
     ) -> list[asyncpg.Record]:
         slots = [(n, entry) for n, entry in enumerate(callers, 1) for _ in range(entry.limit)]
         return await connection.fetch(
-            _RECEIVE,
+            RECEIVE_ONE,
             self._now_of(callers[0].queue_id),
             list(queues),
             [sum([entry.limit for entry in entries]) for entries in queues.values()],

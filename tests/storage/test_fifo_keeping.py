@@ -137,7 +137,7 @@ async def test_dead_letter_move_leaves_a_group_that_came_back(fifo: FifoQueue) -
             await fifo.send(make_message("g", "second"))
             fifo.wait(1)
             rows = await receiver.fetch(
-                RECEIVE_ONE, fifo.now, [fifo.queue_id], [1], [RETENTION], [30_000]
+                RECEIVE_ONE, fifo.now, [fifo.queue_id], [1], [RETENTION], [30_000], None
             )
             assert [row["body"] for row in rows] == ["second"]
         await until_async(waiting, lambda found: move.done() or found > 0)

@@ -1,0 +1,84 @@
+-- Receive attempts of FIFO queues: what a retry gets once more (fifo.sql says what stands in groups).
+-- Every statement that needs the time takes `now`; NULL means the clock of the database.
+
+-- name: hold_attempt
+-- params: now, queue_id, attempt_id
+-- Makes receives with the same attempt id queue up, and answers what the first one got, if its five
+-- minutes are not over.
+INSERT INTO fifo_attempts AS a (queue_id, attempt_id, expires_at, group_ids, sequences,
+  receive_counts, untils)
+VALUES ($2::int, $3::text, '-infinity', '{}', '{}', '{}', '{}')
+ON CONFLICT (queue_id, attempt_id) DO UPDATE SET expires_at = a.expires_at
+RETURNING a.expires_at > coalesce($1::timestamptz, present()) AS valid, a.group_ids,
+  a.sequences, a.receive_counts, a.untils
+
+-- name: repeat_attempt
+-- params: now, queue_id, group_ids, sequences, receive_counts, untils, visibility_ms
+-- Starts the visibility timeout of an attempt's messages again, if every one is as the attempt left
+-- it: not deleted, not received again, its timeout not changed. Answers whether it did.
+WITH l AS MATERIALIZED (
+  SELECT f.queue_id, f.group_id, f.head_seq, f.d_seq, f.d_rc, f.d_until
+  FROM fifo_groups AS f
+  WHERE f.queue_id = $2::int AND f.group_id = ANY($3::text[])
+  ORDER BY f.group_id FOR NO KEY UPDATE
+), clock AS MATERIALIZED (
+  SELECT coalesce($1::timestamptz, present()) AS now FROM (SELECT count(*) FROM l) AS c
+), same AS MATERIALIZED (
+  SELECT count(*) = cardinality($4::bigint[]) AS same
+  FROM unnest($3::text[], $4::bigint[], $5::int[], $6::timestamptz[])
+    AS e (group_id, sequence, receive_count, until)
+  JOIN l ON l.group_id = e.group_id
+    AND l.d_rc[array_position(l.d_seq, e.sequence)] = e.receive_count
+    AND l.d_until[array_position(l.d_seq, e.sequence)] = e.until
+), n AS MATERIALIZED (
+  SELECT l.queue_id, l.group_id, l.head_seq, clock.now, ARRAY(
+    SELECT CASE WHEN d.seq = ANY($4::bigint[])
+      THEN clock.now + $7::bigint * interval '1 millisecond' ELSE d.until END
+    FROM unnest(l.d_seq, l.d_until) WITH ORDINALITY AS d (seq, until, place)
+    ORDER BY d.place) AS ku
+  FROM l, clock, same WHERE same.same
+), changed AS (
+  INSERT INTO fifo_groups (queue_id, group_id, ready_at, head_seq, d_until)
+  SELECT n.queue_id, n.group_id, greatest(n.ku[1], n.now + interval '1 microsecond'), n.head_seq,
+    n.ku
+  FROM n
+  ON CONFLICT (queue_id, group_id) DO UPDATE
+  SET d_until = excluded.d_until, ready_at = excluded.ready_at
+)
+SELECT same.same FROM same
+
+-- name: attempt_messages
+-- params: queue_id, group_ids, sequences, receive_counts
+-- The messages of an attempt in its order.
+SELECT m.queue_id, m.sequence, m.message_id, e.receive_count, m.body, m.sender_id, m.attributes,
+  m.system, floor(date_part('epoch', m.sent_at) * 1000)::bigint AS sent_at_ms,
+  floor(date_part('epoch', f.d_first[array_position(f.d_seq, m.sequence)]) * 1000)::bigint
+    AS first_received_at_ms,
+  m.group_id, m.deduplication_id
+FROM unnest($2::text[], $3::bigint[], $4::int[])
+  WITH ORDINALITY AS e (group_id, sequence, receive_count, place), LATERAL (
+  SELECT g.d_seq, g.d_first FROM fifo_groups AS g
+  WHERE g.queue_id = $1::int AND g.group_id = e.group_id OFFSET 0) AS f, LATERAL (
+  SELECT x.queue_id, x.sequence, x.message_id, x.body, x.sender_id, x.attributes, x.system,
+    x.sent_at, x.group_id, x.deduplication_id
+  FROM fifo_messages AS x
+  WHERE x.queue_id = $1::int AND x.group_id = e.group_id AND x.sequence = e.sequence
+  OFFSET 0) AS m
+ORDER BY e.place
+
+-- name: keep_attempt
+-- params: now, queue_id, attempt_id, group_ids, sequences, receive_counts, is_first
+-- Notes what an attempt got and until when; the five minutes start with its first receive.
+UPDATE fifo_attempts AS a
+SET group_ids = $4::text[], sequences = $5::bigint[], receive_counts = $6::int[],
+    untils = ARRAY(
+      SELECT f.d_until[array_position(f.d_seq, e.sequence)]
+      FROM unnest($4::text[], $5::bigint[]) WITH ORDINALITY AS e (group_id, sequence, place),
+        LATERAL (
+          SELECT g.d_seq, g.d_until FROM fifo_groups AS g
+          WHERE g.queue_id = $2::int AND g.group_id = e.group_id OFFSET 0) AS f
+      ORDER BY e.place),
+    expires_at = CASE WHEN $7::boolean
+      THEN coalesce($1::timestamptz, present()) + interval '5 minutes'
+      ELSE a.expires_at END
+WHERE a.queue_id = $2::int AND a.attempt_id = $3::text
