@@ -66,8 +66,8 @@ def is_navigation(scope: Scope) -> bool:
 class Entrance:
     """A face, which requests are for it, and what these are counted as.
 
-    The face is made at the first of them, in a thread: what it imports may take a tenth of a
-    second, in which nobody else shall wait.
+    The face is made in a thread, at the first of them or soon after the start: what it imports may
+    take a tenth of a second, in which nobody else shall wait.
     """
 
     def __init__(

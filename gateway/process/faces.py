@@ -5,6 +5,10 @@ Each has its name in QUEUEGATE_FACES (``gateway.configuration.values.FACE_NAMES`
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncIterator, Iterable
 from typing import TYPE_CHECKING
 
 from gateway.faces.aws.face import AwsFace, is_link_of_sns
@@ -17,6 +21,9 @@ if TYPE_CHECKING:
     from gateway.faces.face import AsgiFace, Face
     from gateway.metrics.scraping import Metrics
 
+_log = logging.getLogger("queuegate.server")
+
+_OPENED_AFTER_SECONDS = 2.0
 _CHANNELS = ("/v1/channels", "/v1/messages", "/v1/dead-letter", "/v1/metrics")
 
 
@@ -78,3 +85,24 @@ def entrances(aws: AwsFace, settings: Settings, metrics: Metrics) -> tuple[Entra
         if name not in settings.faces:
             entrance.face = SwitchedOff(name, aws)
     return page_entrance, *faces.values()
+
+
+@contextlib.asynccontextmanager
+async def opened_soon(faces: Iterable[Entrance]) -> AsyncIterator[None]:
+    """Open the faces for clients meanwhile, once the process is up. One that is first asked for
+    days later would be imported then, from files that an upgrade may have exchanged under us."""
+    task = asyncio.create_task(_open(faces), name="faces")
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+async def _open(faces: Iterable[Entrance]) -> None:
+    await asyncio.sleep(_OPENED_AFTER_SECONDS)
+    for entrance in faces:
+        # Probes open the pages.
+        if not entrance.is_operators:
+            await entrance.open()
+    _log.debug("all faces are open")

@@ -32,7 +32,7 @@ from gateway.operations.traffic import Traffic
 from gateway.process.assembly import open_engine
 from gateway.process.background import Background, workers_for
 from gateway.process.disk import watching
-from gateway.process.faces import entrances
+from gateway.process.faces import entrances, opened_soon
 from gateway.tracing.opening import open_tracing
 
 if TYPE_CHECKING:
@@ -125,14 +125,15 @@ async def run(
             is_open="aws" in settings.faces,
         )
         options = Options(settings.base_url, links, settings.max_body_bytes, settings.access_log)
-        doors = (entrances(aws, settings, metrics), engine.series, admission, options)
+        faces = entrances(aws, settings, metrics)
+        doors = (faces, engine.series, admission, options)
         app, protocol = _served(doors, fast_path, tracing)
         look = partial(look_for_files, engine.series.traffic, sockets[0].fileno())
         server = _Server(_uvicorn_config(settings, app, protocol), on_ready, look)
         workers = workers_for(engine, settings, tracing) if worker_number == 0 else []
         if settings.otlp_metrics_enabled and worker_number == 0:
             workers.append(PushMetrics(metrics, settings))
-        async with metrics.shared(), _at_work(workers):
+        async with metrics.shared(), _at_work(workers), opened_soon(faces):
             await _serve(engine, server, sockets)
 
 

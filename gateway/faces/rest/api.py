@@ -1,6 +1,6 @@
 """The native API: its endpoints, below ``/v1``, and its words.
 
-Imported when the first request for it comes: what it needs is not loaded at the start.
+Imported in the background, after the start or for its first request.
 """
 
 from __future__ import annotations

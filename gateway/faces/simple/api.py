@@ -1,6 +1,6 @@
 """The simple queue: its endpoints, below ``/api/queues``, and its words.
 
-Imported when the first request for it comes.
+Imported in the background, after the start or for its first request.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The text face: from a request to one of its methods, and what it says when that is refused.
 
-Imported when the first request for it comes.
+Imported in the background, after the start or for its first request.
 """
 
 from __future__ import annotations
