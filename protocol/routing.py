@@ -36,6 +36,7 @@ class Router(Generic[Target]):
         """``routes`` are methods, templates and what is there: ``/queues/{name}`` has a parameter
         of one segment, ``/tags/{arn+}`` one of all that are left."""
         self._root: Place[Target] = Place()
+        self._fixed: dict[str, Found[Target]] = {}
         for method, template, target in routes:
             self._add(method, template, target)
 
@@ -58,10 +59,15 @@ class Router(Generic[Target]):
         assert place.template in ("", template), template
         place.template, place.names = template, tuple(names)
         place.methods[method] = target
+        if not names:
+            self._fixed[template] = Found(place, {})
 
     def find(self, raw_path: str) -> Found[Target] | None:
         """What is at a path; None when no template fits. Nothing is decoded: `%2F` is no
         separator."""
+        fixed = self._fixed.get(raw_path)
+        if fixed is not None:
+            return fixed
         place = self._root
         values = []
         segments = raw_path[1:].split("/")

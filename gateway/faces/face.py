@@ -14,6 +14,13 @@ from gateway.faces.requests import Asgi, Request, Response, Scope
 from storage.errors import Rejected, Unavailable
 
 
+class Work(Protocol):
+    """What a face does for a request."""
+
+    def cancel(self) -> object:
+        """Nobody waits for it any more."""
+
+
 class Face(Protocol):
     """Answers requests. It is told of one when the head is read, and asked when all of it is."""
 
@@ -27,6 +34,13 @@ class Face(Protocol):
 
     async def answer(self, request: Request) -> Response:
         """The response to any request: whatever goes wrong has one, too."""
+
+    def begin(self, _request: Request, _done: Callable[[Response], None]) -> Work | bool:
+        """Do what ``answer`` does without a task, which costs as much as a short request: where no
+        more than a lane has to answer first. ``done`` gets the response, from within this call or
+        later; what may wait can be given up. False: nothing was done, ``answer`` has to be asked.
+        """
+        return False
 
     def turned_away(self, request: Request, refusal: Rejected | Unavailable) -> Response:
         """The refusal of a request whose body was not read to its end: it is too large, there is

@@ -44,6 +44,8 @@ class Request:
 
     def listed(self, name: bytes) -> list[str]:
         """The members of a list that may be spread over several headers of that name."""
+        if name.decode() not in self.headers:
+            return []
         values = [value for named, value in self.raw_headers if named == name]
         return [one.strip() for one in b",".join(values).decode("latin-1").split(",")]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from gateway.faces.aws.face import AwsFace
+from gateway.faces.face import Face
 from gateway.faces.requests import Request, Response
 from gateway.operations.limits import LIMITS
 from protocol import sigv4
@@ -13,7 +14,7 @@ from storage.errors import Rejected, Unavailable, UnknownAction
 _NAMES_AN_ACTION = re.compile(rb"(?:^|&)(?:Action|X-Amz-Algorithm)=")
 
 
-class SwitchedOff:
+class SwitchedOff(Face):
     """A face that tells everybody that there is none: 404."""
 
     def __init__(self, name: str, aws: AwsFace) -> None:

@@ -78,7 +78,10 @@ class App:
 
     def entrance(self, path: str, scope: Scope) -> Entrance:
         """The first that is for this path; the last one is for every."""
-        return next(entrance for entrance in self._entrances if entrance.is_for(path, scope))
+        for entrance in self._entrances:
+            if entrance.is_for(path, scope):
+                return entrance
+        raise AssertionError(path)
 
     async def _enter(
         self, entrance: Entrance, path: str, scope: Scope, receive: Receive, send: Send

@@ -206,18 +206,20 @@ _INCOMPLETE = (
 
 def _shown(headers: Mapping[str, str], params: Mapping[str, str]) -> str:
     """The key that a client shows: one that looks like ours, else the first of what there is."""
-    scheme, _, token = headers.get("authorization", "").partition(" ")
-    found = [
-        headers.get("x-api-key", ""),
-        headers.get("api-key", ""),
-        token.strip() if scheme.lower() == "bearer" else headers.get("authorization", ""),
+    authorization = headers.get("authorization", "")
+    scheme, _, token = authorization.partition(" ")
+    if scheme.lower() == "bearer":
+        authorization = token.strip()
+    found = [headers.get("x-api-key", ""), headers.get("api-key", ""), authorization]
+    if params:
         # As the bytes of a header would read.
-        params.get("api_key", "").encode("utf-8", "replace").decode("latin-1"),
-    ]
+        found.append(params.get("api_key", "").encode("utf-8", "replace").decode("latin-1"))
+    first = ""
     for text in found:
         if text.startswith(PREFIX):
             return text
-    return next(filter(None, found), "")
+        first = first or text
+    return first
 
 
 def _producing(caller: Caller, name: str) -> Caller:

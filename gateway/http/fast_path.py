@@ -177,6 +177,7 @@ class FastProtocol(HttpConnection):
         self._closing = False
         self._active_at = 0.0
         self._defaults: object = None
+        self._common_lines = b""
         self._head = b""
 
     def data_received(self, data: bytes) -> None:
@@ -361,10 +362,8 @@ class FastProtocol(HttpConnection):
     def _render_head(self) -> None:
         """Everything that is the same in all answers of this second."""
         defaults = self._defaults = self.server_state.default_headers
-        parts = [STATUS_LINE[200]]
-        for name, value in defaults:
-            parts += (name, b": ", value, b"\r\n")
-        self._head = b"".join(parts)
+        self._common_lines = b"".join([b"%b: %b\r\n" % header for header in defaults])
+        self._head = STATUS_LINE[200] + self._common_lines
 
     def _answered(self, exchange: Exchange, status: int) -> None:
         if self.shared.access_log:
@@ -413,8 +412,10 @@ class FastProtocol(HttpConnection):
         """Write an answer that is there in full, if its client is."""
         if self._exchange is not asking:
             return
-        parts = [STATUS_LINE[response.status]]
-        for name, value in (*self.server_state.default_headers, *response.headers):
+        if self._defaults is not self.server_state.default_headers:
+            self._render_head()
+        parts = [STATUS_LINE[response.status], self._common_lines]
+        for name, value in response.headers:
             parts += (name, b": ", value, b"\r\n")
         if response.status != 204:
             parts.append(b"content-length: %d\r\n" % len(body))

@@ -1,4 +1,4 @@
-"""The short way: a request that came in one read goes to its face without ASGI, in one task.
+"""The short way: a request that came in one read goes to its face without ASGI, in a task or none.
 
 ``fast_path.py`` answers what needs no task at all; ``connections.py`` and uvicorn read and answer
 whatever comes. Between them is nearly every request of every face. What is unusual is left to the
@@ -10,13 +10,12 @@ Measured in tests/bench/README.md.
 
 from __future__ import annotations
 
-import asyncio
 from time import perf_counter
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
-from gateway.faces.face import AsgiFace, Entrance, Face
-from gateway.faces.requests import Request, Scope
+from gateway.faces.face import AsgiFace, Entrance, Face, Work
+from gateway.faces.requests import Request, Response, Scope
 from gateway.http.app import ABANDONED, App
 from gateway.http.request_heads import Lines
 from gateway.operations.traffic import Reading
@@ -32,9 +31,10 @@ class Asking:
         "_app",
         "_entrance",
         "_face",
+        "_is_over",
         "_protocol",
         "_reading",
-        "_task",
+        "_work",
         "data",
         "receiving",
         "request",
@@ -52,39 +52,57 @@ class Asking:
         self._app = app
         self._entrance, self._face = opened
         self._reading = reading
-        self._task: asyncio.Task[None] | None = None
+        self._work: Work | None = None
+        self._is_over = False
         self.request = request
         self.data = b""
         """All of it as it came, should its answer take the long way."""
-        self.receiving: asyncio.Task[None] | None = None
+        self.receiving: Asking | None = None
         """To cancel when the client goes away meanwhile; None: it is done whoever hears of it."""
 
     def start(self, data: bytes) -> None:
         """Ask the face."""
         self.data = data
-        self._task = self._protocol.loop.create_task(self._run())
+        begun = self._face.begin(self.request, self._answer)
+        if begun is True:
+            return
+        self._work = begun or self._protocol.loop.create_task(self._run())
         if self._face.may_wait(self.request):
-            self.receiving = self._task
+            self.receiving = self
+
+    def cancel(self) -> None:
+        """Give up what the face does: nobody waits for it."""
+        assert self._work is not None
+        self._work.cancel()
+        self._give_up()
 
     async def _run(self) -> None:
-        route, action, status = self._entrance.label(self.request.raw_path), "", ABANDONED
-        is_counted = True
         try:
             response = await self._face.answer(self.request)
-            if isinstance(response.body, bytes):
-                route, action = response.route or route, response.action
-                status = response.status
-                self._protocol.short_answer(self, response, response.body)
-            else:
-                is_counted = False
-                self._protocol.go_on(self, response)
-        finally:
+        except BaseException:
+            self._give_up()
+            raise
+        self._answer(response)
+
+    def _answer(self, response: Response) -> None:
+        if not isinstance(response.body, bytes):
             self._reading.end()
-            if is_counted:
-                if status == ABANDONED:
-                    # Nothing will be written any more, whether the client has gone or we failed.
-                    self._protocol.transport.close()
-                self._app.count(self._entrance, self.request, route, action, status)
+            self._protocol.go_on(self, response)
+            return
+        self._protocol.short_answer(self, response, response.body)
+        route = response.route or self._entrance.label(self.request.raw_path)
+        self._end(route, response.action, response.status)
+
+    def _give_up(self) -> None:
+        """Nothing will be written any more, whether the client has gone or we failed."""
+        self._protocol.transport.close()
+        self._end(self._entrance.label(self.request.raw_path), "", ABANDONED)
+
+    def _end(self, route: str, action: str, status: int) -> None:
+        if not self._is_over:
+            self._is_over = True
+            self._reading.end()
+            self._app.count(self._entrance, self.request, route, action, status)
 
 
 def asking_for(

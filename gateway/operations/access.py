@@ -66,6 +66,14 @@ def known_queue(engine: Engine, caller: Caller, right: str, url: str) -> Queue |
     return None
 
 
+def known_own_queue(engine: Engine, caller: Caller, right: str, name: str) -> Queue | None:
+    """The caller's queue of that name, if this process knows it. None also for whoever may not."""
+    queue = engine.queues.cached(caller.account_id, caller.region, name)
+    if queue is None or engine.authority is None or _may(engine, caller, right, queue.arn):
+        return queue
+    return None
+
+
 async def find_queue(
     engine: Engine, caller: Caller, right: str, account_id: str, region: str, name: str
 ) -> Queue:

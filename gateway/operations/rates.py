@@ -58,22 +58,35 @@ class Rates:
 
         Raises TooManyRequests when that would be more than its limit, and Unavailable.
         """
+        found = self._limited(caller)
+        if found is None:
+            return
+        try:
+            await found.take(count)
+        except TooManyRequests:
+            assert caller.producer is not None
+            self._series.throttled(caller.account_id, caller.producer.name)
+            raise
+
+    def take_at_once(self, caller: Caller) -> bool:
+        """Count one request, if nobody has to be asked for that. False: nothing was counted."""
+        found = self._limited(caller)
+        return found is None or found.spend(1)
+
+    def _limited(self, caller: Caller) -> _Producer | None:
+        """What is known of the caller's producer; None: it has no limit."""
         producer = caller.producer
         if producer is None:
-            return
+            return None
         limit = producer.limit if producer.name else self.default
         if limit is None:
-            return
+            return None
         # While gateways are told another window they count apart: neither can in the other's slots.
         key = (caller.account_id, f"{producer.producer_id}/{limit.window_seconds}")
         found = self._producers.get(key)
         if found is None or found.limit != limit:
             found = self._remember(key, limit)
-        try:
-            await found.take(count)
-        except TooManyRequests:
-            self._series.throttled(caller.account_id, producer.name)
-            raise
+        return found
 
     def _remember(self, key: tuple[str, str], limit: RateLimit) -> _Producer:
         if len(self._producers) >= _MOST_PRODUCERS:
@@ -127,19 +140,26 @@ class _Producer:
         self._requests = 0
         self._waiting: deque[_Waiting] = deque()
 
+    def spend(self, count: int) -> bool:
+        """Spend so many permits, if they are here. False: nothing was counted."""
+        is_here = not self.is_busy and count <= self._left
+        if not is_here or self._since(self._asked_at) >= self._granted.lease_seconds:
+            return False
+        self._requests += count
+        self._left -= count
+        return True
+
     async def take(self, count: int) -> None:
         """Spend so many permits. Raises TooManyRequests."""
+        if self.spend(count):
+            return
         self._requests += count
         if count > self.limit.requests:
             raise TooManyRequests(self.limit.window_seconds)
-        if not self.is_busy:
-            if count <= self._left and self._since(self._asked_at) < self._granted.lease_seconds:
-                self._left -= count
-                return
-            if count > self._left:
-                # What is left of those for a batch that got too few, smaller ones may have: the
-                # database gets it back with the question.
-                self._refuse_while_held()
+        if not self.is_busy and count > self._left:
+            # What is left of those for a batch that got too few, smaller ones may have: the
+            # database gets it back with the question.
+            self._refuse_while_held()
         waiting = _Waiting(count, asyncio.get_running_loop().create_future())
         self._waiting.append(waiting)
         if not self.is_busy:

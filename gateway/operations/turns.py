@@ -16,6 +16,16 @@ async def give_way() -> None:
     await asyncio.sleep(0)
 
 
+def at_once(steps: Generator[None, None, _Result]) -> _Result:
+    """Run ``steps`` to its end; what it returned. For what is short."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            result: _Result = end.value
+            return result
+
+
 async def in_turns(steps: Generator[None, None, _Result]) -> _Result:
     """Run ``steps`` to its end; what it returned. Each step may take some milliseconds."""
     while True:

@@ -103,7 +103,7 @@ MADE = (ENDPOINTS, MANNER)
 Made = TypeVar("Made", bound=Face | AsgiFace)
 
 
-class Parts:
+class Parts(Face):
     """Answers in parts, each when it is let through."""
 
     def __init__(self) -> None:
@@ -167,7 +167,7 @@ class Echo(Taker):
         self.heard.append("lost")
 
 
-class Takers:
+class Takers(Face):
     """Gives each connection away."""
 
     def __init__(self) -> None:

@@ -130,6 +130,64 @@ def test_both_ways_come_to_the_same_answer(
     assert told[0] == told[1]
 
 
+_CHANNEL = "/v1/messages"
+_MANY = json.dumps([{"channel": "known", "payload": "x" * 40_000}] * 3).encode()
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body"),
+    [
+        ("POST", _CHANNEL, b'{"channel": "known", "payload": 1, "priority": 11}'),
+        ("POST", _CHANNEL, b'{"channel": "known", "payload": 1, "group_id": " "}'),
+        ("POST", _CHANNEL, b'{"channel": "known", "payload": {}'),
+        ("POST", _CHANNEL, b'{"channel": "known"}'),
+        ("POST", _CHANNEL, b""),
+        ("POST", _CHANNEL + "?a=1", b"{"),
+        ("POST", _CHANNEL + "/ack", b'{"channel": "known", "acks": "none"}'),
+        ("POST", _CHANNEL + "/ack", b'{"channel": "unknown", "acks": "none"}'),
+        ("GET", _CHANNEL + "/poll?channel=known&wait=0", b""),
+        ("GET", _CHANNEL + "/poll?channel=known&wait=0&max=11", b""),
+        ("GET", _CHANNEL + "/poll?channel=known&wait=21", b""),
+        ("HEAD", _CHANNEL + "/poll?channel=known&wait=0", b""),
+    ],
+)
+def test_what_needs_no_task_comes_to_the_same_answer(
+    server: Server, method: str, path: str, body: bytes
+) -> None:
+    told = []
+    with Rest(server.url) as client:
+        client.call("PUT", "/v1/channels/known", {}, status=201)
+        client.call("GET", "/v1/messages/poll?channel=known&wait=0")
+        for headers in ({}, _LONG):
+            told.append(_told(client.ask(method, path, raw=body, headers=headers)))
+    assert told[0] == told[1]
+
+
+def test_what_is_polled_may_be_large(server: Server) -> None:
+    """Others go first while it is looked at."""
+    with Rest(server.url) as client:
+        client.ask("POST", _CHANNEL + "/bulk", raw=_MANY)
+        for asked, found in ((10, 3), (10, 0)):
+            path = f"{_CHANNEL}/poll?channel=known&wait=0&max={asked}"
+            messages = client.call("GET", path)["messages"]
+            assert [len(one["payload"]) for one in messages] == [40_000] * found
+
+
+def test_who_goes_while_a_poll_waits_takes_nothing_along(server: Server) -> None:
+    path = _CHANNEL + "/poll?channel=left"
+    with Rest(server.url) as client:
+        assert client.call("GET", f"{path}&wait=0") == {"messages": []}
+        with Rest(server.url, client.account) as leaving:
+            leaving.connection().send(leaving.encode("GET", f"{path}&wait=20"))
+            server.until_parked()
+        server.until_parked(0)
+        client.call("POST", _CHANNEL, {"channel": "left", "payload": 1}, status=201)
+        [message] = client.call("GET", f"{path}&wait=0")["messages"]
+        assert message["deliveries"] == 1
+    counted = 'http_requests_total{method="GET",path="/v1/channels/",status="499"}'
+    assert server.metric(counted) >= 1
+
+
 def test_the_last_request_of_a_client_is_answered(server: Server) -> None:
     with Rest(server.url) as client:
         for _ in range(2):

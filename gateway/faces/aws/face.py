@@ -13,6 +13,7 @@ from typing import Any
 
 from gateway.faces.aws import refusals, rights
 from gateway.faces.callers import Callers
+from gateway.faces.face import Face
 from gateway.faces.requests import Headers, Request, Response, Scope
 from gateway.operations.access import check_right, find_queue, known_queue, own_arn
 from gateway.operations.caller import Caller
@@ -143,7 +144,7 @@ def most_bytes(action: str | None) -> int:
     return _MOST_BYTES.get(action, LIMITS.request_bytes)
 
 
-class AwsFace:
+class AwsFace(Face):
     """Answers every AWS request of this process."""
 
     def __init__(

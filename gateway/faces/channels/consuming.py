@@ -2,18 +2,40 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
+from functools import partial
 from typing import Annotated, Literal
 
 from msgspec import Meta, Raw, Struct
 
-from gateway.faces.channels.words import ChannelName, Window, channel_of, existing_channel_of
-from gateway.faces.json.endpoints import Answer, Answered, Call, Endpoint
+from gateway.faces.channels.words import (
+    ChannelName,
+    Window,
+    channel_of,
+    existing_channel_of,
+    known_channel_of,
+)
+from gateway.faces.json.endpoints import Answer, Answered, Begun, Call, Endpoint
 from gateway.faces.json.message_members import JsonMessage, MessageId, Priority
-from gateway.operations.channels.acknowledging import acknowledge, give_back, token_of
+from gateway.operations.channels.acknowledging import (
+    acknowledge,
+    give_back,
+    start_acknowledging,
+    token_of,
+)
 from gateway.operations.limits import LIMITS
 from gateway.operations.queues.json_messages import headers_of, message_of
-from gateway.operations.queues.receiving_many import ReceiveMany, receive_shown
+from gateway.operations.queues.receiving_many import (
+    MESSAGES_AT_ONCE,
+    ReceiveMany,
+    is_short,
+    receive_shown,
+    show_received,
+    shown_in_steps,
+    start_receiving,
+)
+from gateway.operations.turns import at_once
 from storage.model import Outcome, Queue, Received
 
 _TAG = "consume"
@@ -112,16 +134,38 @@ class AckResults(Struct):
 
 
 async def _poll(call: Call) -> Answer:
+    channel = await channel_of(call, call.query.channel)
+    show = _showing(call, channel)
+    shown = await receive_shown(call.engine, call.caller, channel, _asked(call), show)
+    return Answer(200, Polled(shown))
+
+
+def _begin_polling(call: Call) -> Begun | None:
+    engine, request = call.engine, _asked(call)
+    channel = known_channel_of(call, call.query.channel)
+    if channel is None or request.max_messages > MESSAGES_AT_ONCE:
+        return None
+    show = _showing(call, channel)
+
+    def answer(received: list[Received]) -> Answer | Awaitable[Answer]:
+        if is_short(received):
+            steps = shown_in_steps(engine, channel, request, received, show)
+            return Answer(200, Polled(at_once(steps)))
+        return later(received)
+
+    async def later(received: list[Received]) -> Answer:
+        return Answer(200, Polled(await show_received(engine, channel, request, received, show)))
+
+    return Begun(partial(start_receiving, engine, channel, request), answer)
+
+
+def _asked(call: Call) -> ReceiveMany:
     query: PollQuery = call.query
-    channel = await channel_of(call, query.channel)
+    return ReceiveMany(query.max, query.window, query.wait)
 
-    def show(message: Received, ack_by: datetime) -> PolledMessage:
-        return polled(message, ack_by, token_of(call.engine, channel, message))
 
-    request = ReceiveMany(query.max, query.window, query.wait)
-    return Answer(
-        200, Polled(await receive_shown(call.engine, call.caller, channel, request, show))
-    )
+def _showing(call: Call, channel: Queue) -> Callable[[Received, datetime], PolledMessage]:
+    return lambda message, ack_by: polled(message, ack_by, token_of(call.engine, channel, message))
 
 
 def polled(message: Received, ack_by: datetime, token: str) -> PolledMessage:
@@ -145,21 +189,29 @@ def _instant(milliseconds: int) -> datetime:
 
 
 async def _acknowledge(call: Call) -> Answer:
-    channel, tokens = await _named(call)
+    channel, tokens = await existing_channel_of(call, call.body.channel), _tokens(call.body)
     outcomes = await acknowledge(call.engine, call.caller, channel, tokens)
     return Answer(200, results_of(tokens, outcomes, "acknowledged"))
 
 
+def _begin_acknowledging(call: Call) -> Begun | None:
+    channel, tokens = known_channel_of(call, call.body.channel), _tokens(call.body)
+    if channel is None:
+        return None
+    return Begun(
+        partial(start_acknowledging, call.engine, channel, tokens),
+        lambda outcomes: Answer(200, results_of(tokens, outcomes, "acknowledged")),
+    )
+
+
 async def _give_back(call: Call) -> Answer:
-    channel, tokens = await _named(call)
+    channel, tokens = await existing_channel_of(call, call.body.channel), _tokens(call.body)
     outcomes = await give_back(call.engine, call.caller, channel, tokens, call.body.delay)
     return Answer(200, results_of(tokens, outcomes, "returned"))
 
 
-async def _named(call: Call) -> tuple[Queue, list[str]]:
-    asked: Acks | Nacks = call.body
-    tokens = [asked.acks] if isinstance(asked.acks, str) else asked.acks
-    return await existing_channel_of(call, asked.channel), tokens
+def _tokens(asked: Acks | Nacks) -> list[str]:
+    return [asked.acks] if isinstance(asked.acks, str) else asked.acks
 
 
 def results_of(tokens: list[str], outcomes: list[Outcome], done: Became) -> AckResults:
@@ -205,6 +257,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         refusals=(404, 429),
         query=PollQuery,
         is_safe=False,
+        begin=_begin_polling,
         may_wait=True,
         right="sqs:ReceiveMessage",
     ),
@@ -225,6 +278,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
                 {"results": [{"ack": _ACK, "result": "acknowledged"}]},
             ),
         ),
+        begin=_begin_acknowledging,
         body=Acks,
         example={"channel": "alerts", "acks": [_ACK]},
         right="sqs:DeleteMessage",

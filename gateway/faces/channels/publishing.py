@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Annotated
 
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
 from gateway.faces.channels.refusals import status_of, text_of
-from gateway.faces.channels.words import ChannelName
-from gateway.faces.json.endpoints import Answer, Answered, Call, Endpoint
+from gateway.faces.channels.words import ChannelName, known_channel_of
+from gateway.faces.json.endpoints import Answer, Answered, Begun, Call, Endpoint
 from gateway.faces.json.message_members import Delay, FifoId, Headers, MessageId, Priority, Ttl
 from gateway.operations.access import SEND
 from gateway.operations.channels.publishing import (
@@ -17,6 +18,8 @@ from gateway.operations.channels.publishing import (
     Published,
     publish,
     publish_one,
+    published,
+    start_publishing,
 )
 from gateway.operations.limits import LIMITS
 from storage.errors import Rejected
@@ -85,8 +88,22 @@ def _publication(new: NewMessage) -> Publication:
 
 
 async def _publish(call: Call) -> Answer:
-    published = await publish_one(call.engine, call.caller, _publication(call.body))
-    return Answer(201, PublishedMessage(call.body.channel, published.number, published.message_id))
+    return _done(call, await publish_one(call.engine, call.caller, _publication(call.body)))
+
+
+def _begin_publishing(call: Call) -> Begun | None:
+    channel = known_channel_of(call, call.body.channel)
+    if channel is None or not call.engine.rates.take_at_once(call.caller):
+        return None
+    return Begun(
+        partial(start_publishing, call.engine, call.caller, channel, _publication(call.body)),
+        lambda sent: _done(call, published(sent[0])),
+    )
+
+
+def _done(call: Call, message: Published) -> Answer:
+    number, message_id = message
+    return Answer(201, PublishedMessage(call.body.channel, number, message_id))
 
 
 async def _publish_many(call: Call) -> Answer:
@@ -131,6 +148,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         _TAG,
         _publish,
         (Answered(201, PublishedMessage, "The message.", _PUBLISHED),),
+        begin=_begin_publishing,
         refusals=(404, 429),
         carries_messages=True,
         body=NewMessage,

@@ -7,6 +7,7 @@ from typing import Annotated
 from msgspec import Meta, Struct
 
 from gateway.faces.json.endpoints import Call
+from gateway.operations.access import known_own_queue
 from gateway.operations.channels.channels import find_channel, find_existing_channel
 from gateway.operations.limits import LIMITS
 from storage.model import Queue
@@ -43,6 +44,11 @@ class ChannelQuery(Struct, forbid_unknown_fields=True):
 async def channel_of(call: Call, name: str) -> Queue:
     """The channel of that name, for whoever has the right that the endpoint needs."""
     return await find_channel(call.engine, call.caller, call.right, name)
+
+
+def known_channel_of(call: Call, name: str) -> Queue | None:
+    """The same, if nobody has to be asked."""
+    return known_own_queue(call.engine, call.caller, call.right, name)
 
 
 async def existing_channel_of(call: Call, name: str) -> Queue:

@@ -17,6 +17,7 @@ from msgspec import Struct
 from gateway.faces.requests import Request
 from gateway.operations.caller import Caller
 from gateway.operations.engine import Engine
+from gateway.operations.replies import Reply, Started
 
 
 class Answer(NamedTuple):
@@ -46,6 +47,16 @@ class Call:
 
 
 Handler = Callable[[Call], Awaitable[Answer]]
+
+
+class Begun(NamedTuple):
+    """A call for which all is known that has to be awaited but what a lane replies."""
+
+    start: Callable[[Reply[Any]], Started[Any] | None]
+    """Hands it to the lane. What may wait can be given up."""
+    answer: Callable[[Any], Answer | Awaitable[Answer]]
+    """From what the lane replied. Awaited is what would hold others up."""
+
 
 PAGED = {"Link": 'The next page, rel="next"; absent on the last one.'}
 """What comes with a listing, for `Answered.headers`."""
@@ -114,5 +125,8 @@ class Endpoint:
     """Whether it takes no credentials; 403 is then no answer of it."""
     is_safe: bool = True
     """Of GET: whether asking changes nothing, so that HEAD may ask, too."""
+    begin: Callable[[Call], Begun | None] | None = None
+    """What ``handler`` does, where nothing has to be awaited first: a queue that is not cached, a
+    permit. None, or what it answers: something has to be, and nothing was done."""
     may_wait: bool = False
     """Whether it waits: when its client goes away meanwhile the handler is cancelled."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Awaitable, Callable, Generator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -16,10 +16,11 @@ import msgspec
 from msgspec import Struct, structs
 
 from gateway.faces.callers import Callers, Wants
-from gateway.faces.face import DOCUMENT
+from gateway.faces.face import DOCUMENT, Face, Work
 from gateway.faces.json import whole_numbers
+from gateway.faces.json.counting import SHORT
 from gateway.faces.json.documenting import About, openapi_document
-from gateway.faces.json.endpoints import Answer, Answered, Call, Endpoint
+from gateway.faces.json.endpoints import Answer, Answered, Begun, Call, Endpoint
 from gateway.faces.json.explaining import explained
 from gateway.faces.json.parameters import decode_path, decode_query
 from gateway.faces.requests import Headers, Request, Response, Taker
@@ -27,7 +28,7 @@ from gateway.operations.access import check_right, own_arn
 from gateway.operations.caller import Caller
 from gateway.operations.engine import Engine
 from gateway.operations.limits import LIMITS
-from gateway.operations.turns import in_turns
+from gateway.operations.turns import at_once, in_turns
 from protocol import json_wire
 from protocol.errors import Malformed
 from protocol.routing import Found, Place, Router
@@ -76,7 +77,7 @@ class Manner:
     """The answer at a path that is none of its, if it has one of its own."""
 
 
-class JsonFace:
+class JsonFace(Face):
     """Answers every request below a prefix."""
 
     def __init__(
@@ -120,17 +121,45 @@ class JsonFace:
         found = self._found(request)
         try:
             response = await self._answer(request, found)
-        except Rejected as refusal:
-            response = self._rejected(refusal, found)
-        except Unavailable as error:
-            self._log.log(error.log_level, "%s %s: %s", request.request_id, request.raw_path, error)
-            response = self._unavailable(error)
-        except Exception:  # noqa: BLE001 - the outermost handler: bugs become a 500 without detail
-            self._log.exception(
-                "%s %s %s failed", request.request_id, request.method, request.raw_path
-            )
-            response = self._refused(500, "We encountered an internal error. Please try again.")
+        except Exception as error:  # noqa: BLE001 - the outermost handler
+            response = self._failed(error, request, found)
         return self._signed(response, request, found)
+
+    def begin(self, request: Request, done: Callable[[Response], None]) -> Work | bool:
+        """Where the endpoint can."""
+        found = self._found(request)
+        endpoint = found.place.methods.get(request.method) if found else None
+        if found is None or endpoint is None or endpoint.begin is None or len(request.body) > SHORT:
+            return False
+        answering = _Answering(self, request, found, done)
+        try:
+            call = self._call(request, found, endpoint, self._caller(request, is_public=False))
+            call.body = at_once(self._body(endpoint, request.body))
+            begun = endpoint.begin(call)
+            if begun is None:
+                return False
+            return answering.begin(begun)
+        except Exception as error:  # noqa: BLE001 - the outermost handler
+            answering.failed(error)
+            return True
+
+    def _failed(
+        self, error: BaseException, request: Request, found: Found[Endpoint] | None
+    ) -> Response:
+        """Bugs become a 500 without detail."""
+        if isinstance(error, Rejected):
+            return self._rejected(error, found)
+        if isinstance(error, Unavailable):
+            self._log.log(error.log_level, "%s %s: %s", request.request_id, request.raw_path, error)
+            return self._unavailable(error)
+        self._log.error(
+            "%s %s %s failed",
+            request.request_id,
+            request.method,
+            request.raw_path,
+            exc_info=error,
+        )
+        return self._refused(500, "We encountered an internal error. Please try again.")
 
     def turned_away(self, request: Request, refusal: Rejected | Unavailable) -> Response:
         """The refusal of a request whose body was not read to its end."""
@@ -164,20 +193,27 @@ class JsonFace:
             response = self._refused(405, f"{request.method} is not possible here; {allow} are.")
             response.headers.append((b"allow", allow.encode()))
             return response
-        call = Call(
-            self._engine,
-            caller,
-            request,
-            decode_path(endpoint.path_params, found.values) if endpoint.path_params else None,
-            decode_query(endpoint.query, request.query),
-            await self._body(endpoint, request.body),
-            endpoint.right,
-        )
+        call = self._call(request, found, endpoint, caller)
+        call.body = await in_turns(self._body(endpoint, request.body))
         if endpoint.resource:
             asked = {} if call.path is None else structs.asdict(call.path)
             arn = own_arn(caller, endpoint.right, endpoint.resource.format(**asked))
             check_right(self._engine, caller, endpoint.right, arn)
         return self._written(await endpoint.handler(call))
+
+    def _call(
+        self, request: Request, found: Found[Endpoint], endpoint: Endpoint, caller: Caller
+    ) -> Call:
+        """All but its body."""
+        return Call(
+            self._engine,
+            caller,
+            request,
+            decode_path(endpoint.path_params, found.values) if endpoint.path_params else None,
+            decode_query(endpoint.query, request.query),
+            None,
+            endpoint.right,
+        )
 
     def _caller(self, request: Request, *, is_public: bool) -> Caller:
         try:
@@ -191,7 +227,7 @@ class JsonFace:
         except AccessDenied:
             raise AccessDenied(self._manner.sign_in) from None
 
-    async def _body(self, endpoint: Endpoint, body: bytes) -> Any:
+    def _body(self, endpoint: Endpoint, body: bytes) -> Generator[None, None, Any]:
         if endpoint.body is None or (endpoint.body_is_optional and not body):
             return None
         if not body:
@@ -199,7 +235,7 @@ class JsonFace:
         _check_length(endpoint, body)
         decoder = self._decoders[endpoint.name]
         try:
-            await in_turns(self._manner.check_body(body))
+            yield from self._manner.check_body(body)
             # The decoder takes over texts that nobody looks into as they are.
             body.decode()
             try:
@@ -273,6 +309,64 @@ class JsonFace:
     @cached_property
     def _document(self) -> dict[str, Any]:
         return openapi_document(self._endpoints, self._manner.about)
+
+
+class _Answering:
+    """What the operation of a call replies to that was begun without a task."""
+
+    __slots__ = ("_begun", "_done", "_face", "_found", "_request", "_work")
+
+    def __init__(
+        self,
+        face: JsonFace,
+        request: Request,
+        found: Found[Endpoint],
+        done: Callable[[Response], None],
+    ) -> None:
+        self._face = face
+        self._request = request
+        self._found = found
+        self._done = done
+        self._begun: Begun | None = None
+        self._work: Work | None = None
+
+    def begin(self, begun: Begun) -> Work | bool:
+        """Start it; what may wait can be given up."""
+        self._begun = begun
+        self._work = begun.start(self)
+        return True if self._work is None else self
+
+    def cancel(self) -> None:
+        """Give it up."""
+        if self._work is not None:
+            self._work.cancel()
+
+    def done(self, result: Any) -> None:
+        """Answer with what came of it."""
+        assert self._begun is not None
+        try:
+            made = self._begun.answer(result)
+            if isinstance(made, Answer):
+                self._write(self._face._written(made))
+            else:
+                self._work = asyncio.get_running_loop().create_task(self._later(made))
+        except Exception as error:  # noqa: BLE001 - the outermost handler
+            self.failed(error)
+
+    async def _later(self, made: Awaitable[Answer]) -> None:
+        try:
+            response = self._face._written(await made)
+        except Exception as error:  # noqa: BLE001 - the outermost handler
+            self.failed(error)
+        else:
+            self._write(response)
+
+    def failed(self, error: BaseException) -> None:
+        """Say why nothing came of it."""
+        self._write(self._face._failed(error, self._request, self._found))
+
+    def _write(self, response: Response) -> None:
+        self._done(self._face._signed(response, self._request, self._found))
 
 
 def _asked(method: str, found: Found[Endpoint] | None) -> Endpoint | None:

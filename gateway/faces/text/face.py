@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 
 from gateway.faces.callers import Callers, Wants
+from gateway.faces.face import Face
 from gateway.faces.json.refusals import status_of
 from gateway.faces.requests import Request, Response
 from gateway.faces.text import parameters
@@ -33,7 +34,7 @@ _SIGN_IN = "This gateway wants its key: send it in the header api-key."
 _MOST_SHOWN = 80
 
 
-class TextFace:
+class TextFace(Face):
     """Answers every request to ``/queue``."""
 
     def __init__(self, engine: Engine, callers: Callers) -> None:

@@ -81,12 +81,14 @@ class _Acknowledged:
 def _tell(engine: Engine, tokens: Sequence[str], handles: list[Handle]) -> None:
     """Whatever became of the messages, who named them has them no longer: tell those that had them
     pushed, here or in the process that a token names."""
+    if not "".join([process_of(token) for token in tokens]):
+        return
     processes = {
         number_of(group_id, sequence): process_of(token)
         for (_, group_id, sequence, _), token in zip(handles, tokens, strict=True)
     }
     pushed = [number for number, process in processes.items() if process]
-    for number in engine.consumers.finished(pushed) if pushed else ():
+    for number in engine.consumers.finished(pushed):
         engine.wakeups.finished_here(number, processes[number])
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gateway.operations.access import check_right, find_queue
+from gateway.operations.access import check_right, find_queue, known_own_queue
 from gateway.operations.queues.queues import CreateQueue, create_queue
 from protocol import arns, names
 from storage.errors import QueueDoesNotExist, QueueNameInvalid
@@ -47,6 +47,9 @@ async def find_channel(
 async def find_existing_channel(engine: Engine, caller: Caller, right: str, name: str) -> Queue:
     """The caller's queue of exactly that name. Raises QueueNameInvalid, AccessDenied,
     QueueDoesNotExist."""
+    known = known_own_queue(engine, caller, right, name)
+    if known is not None:
+        return known
     if not (names.is_standard_queue_name(name) or names.is_fifo_queue_name(name)):
         raise QueueNameInvalid(name, is_fifo=False)
     try:

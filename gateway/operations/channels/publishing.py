@@ -13,7 +13,6 @@ from gateway.operations.queues.priorities import queue_for
 from gateway.operations.queues.sending import Sending, checked, send
 from gateway.operations.replies import answered
 from gateway.operations.turns import give_way
-from protocol.digests import md5_of_bytes
 from storage.errors import Rejected, Unavailable
 from storage.model import NewMessage
 
@@ -64,12 +63,23 @@ async def publish_one(engine: Engine, caller: Caller, publication: Publication) 
     """Publish a message. Raises what is wrong with it."""
     await engine.rates.take(caller, 1)
     channel = await find_channel(engine, caller, SEND, publication.channel)
-    part = _Part(channel)
-    _add(engine, part, 0, publication)
-    [(_, outcome)] = await _send(engine, caller, part)
-    if isinstance(outcome, Published):
-        return outcome
-    raise outcome
+    [sent] = await answered(start_publishing, engine, caller, channel, publication)
+    return published(sent)
+
+
+def start_publishing(
+    engine: Engine,
+    caller: Caller,
+    channel: Queue,
+    publication: Publication,
+    reply: Reply[list[SentMessage]],
+) -> None:
+    """Publish a message, whose permit was taken, to its channel; ``published`` of what is replied.
+
+    Raises what is wrong with the message.
+    """
+    message, size_bytes = _checked(engine, channel, publication)
+    send(engine, caller, queue_for(channel, message), [message], size_bytes, reply, _HOW)
 
 
 async def publish(
@@ -100,6 +110,15 @@ async def publish(
 
 def _add(engine: Engine, part: _Part, place: int, new: Publication) -> None:
     """Check a message, and put it with the others for its channel."""
+    message, size_bytes = _checked(engine, part.channel, new)
+    part.channel = queue_for(part.channel, message)
+    part.messages.append(message)
+    part.places.append(place)
+    part.size_bytes += size_bytes
+
+
+def _checked(engine: Engine, channel: Queue, new: Publication) -> tuple[NewMessage, int]:
+    """The message of a publication, and what it counts."""
     attributes, attribute_bytes = attributes_of(new.headers)
     message = NewMessage(
         body_of(new.payload),
@@ -110,11 +129,7 @@ def _add(engine: Engine, part: _Part, place: int, new: Publication) -> None:
         priority=new.priority or None,
         ttl_seconds=new.ttl_seconds,
     )
-    encoded = checked(engine, part.channel, message, attribute_bytes)
-    part.channel = queue_for(part.channel, message)
-    part.messages.append(message._replace(digest=md5_of_bytes(encoded)))
-    part.places.append(place)
-    part.size_bytes += len(encoded) + attribute_bytes
+    return message, len(checked(engine, channel, message, attribute_bytes)) + attribute_bytes
 
 
 async def _send(engine: Engine, caller: Caller, part: _Part) -> list[tuple[int, Outcome]]:
@@ -122,10 +137,12 @@ async def _send(engine: Engine, caller: Caller, part: _Part) -> list[tuple[int, 
         sent: list[SentMessage] = await answered(_submit, engine, caller, part)
     except (Rejected, Unavailable) as error:
         return [(place, error) for place in part.places]
-    return [
-        (place, Published(one.sequence or 0, one.message_id))
-        for place, one in zip(part.places, sent, strict=True)
-    ]
+    return [(place, published(one)) for place, one in zip(part.places, sent, strict=True)]
+
+
+def published(sent: SentMessage) -> Published:
+    """A message that was sent."""
+    return Published(sent.sequence or 0, sent.message_id)
 
 
 def _submit(engine: Engine, caller: Caller, part: _Part, reply: Reply[list[SentMessage]]) -> None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from gateway.operations.queues.receiving import Receiving, release, spawn
 from gateway.operations.replies import Reply, answered
-from gateway.operations.turns import give_way
+from gateway.operations.turns import in_turns
 from storage.errors import OverLimit
 from storage.model import Queue, Received
 
@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
 _Shown = TypeVar("_Shown")
 
-_MESSAGES_AT_ONCE = 10
+MESSAGES_AT_ONCE = 10
+"""That one look at the database leases."""
 _MOST_BYTES = 2 << 20
 """With what was leased last, an answer has ten messages more at most."""
 _SHOWN_AT_ONCE = 65_536
@@ -38,6 +39,10 @@ class ReceiveMany(NamedTuple):
             return queue.visibility_timeout_seconds
         return self.visibility_timeout_seconds
 
+    def wait_of(self, queue: Queue) -> int:
+        """For how many seconds to wait for something."""
+        return queue.receive_wait_seconds if self.wait_seconds is None else self.wait_seconds
+
 
 async def receive_many(
     engine: Engine, caller: Caller, queue: Queue, request: ReceiveMany
@@ -47,12 +52,12 @@ async def receive_many(
     A long poll answers as soon as there is one message and never waits to fill the maximum. Nor is
     it filled with more than some megabytes. Cancelling it gives back what it leased.
     """
-    wait = queue.receive_wait_seconds if request.wait_seconds is None else request.wait_seconds
+    wait = request.wait_of(queue)
     found: list[Received] = []
     size = 0
     try:
         while True:
-            limit = min(_MESSAGES_AT_ONCE, request.max_messages - len(found))
+            limit = min(MESSAGES_AT_ONCE, request.max_messages - len(found))
             part = await answered(_receive_some, engine, queue, request, limit, wait)
             found += part
             size += sum([len(one.body) + len(one.attributes or "") for one in part])
@@ -79,22 +84,58 @@ async def receive_shown(
     """The same as a face shows them, the most urgent first: ``show`` makes something of a message
     and the instant until which others do not see it."""
     received = await receive_many(engine, caller, queue, request)
+    return await show_received(engine, queue, request, received, show)
+
+
+def start_receiving(
+    engine: Engine, queue: Queue, request: ReceiveMany, reply: Reply[list[Received]]
+) -> Receiving:
+    """Lease ``MESSAGES_AT_ONCE`` messages at most, as ``receive_many`` does."""
+    wait = request.wait_of(queue)
+    return _receive_some(engine, queue, request, request.max_messages, wait, reply)
+
+
+def is_short(received: list[Received]) -> bool:
+    """Whether they can be shown at once, and hold nobody up."""
+    return sum([len(one.body) for one in received]) <= _SHOWN_AT_ONCE
+
+
+async def show_received(
+    engine: Engine,
+    queue: Queue,
+    request: ReceiveMany,
+    received: list[Received],
+    show: Callable[[Received, datetime], _Shown],
+) -> list[_Shown]:
+    """What a face shows of them, with others having their turn in between. Cancelling it gives them
+    back."""
+    try:
+        return await in_turns(shown_in_steps(engine, queue, request, received, show))
+    except BaseException:
+        spawn(release(engine, queue, received))
+        raise
+
+
+def shown_in_steps(
+    engine: Engine,
+    queue: Queue,
+    request: ReceiveMany,
+    received: list[Received],
+    show: Callable[[Received, datetime], _Shown],
+) -> Generator[None, None, list[_Shown]]:
+    """The same in steps."""
     # Ten at a time came in their order; the next ten may be more urgent than the first.
     received.sort(key=lambda one: -(one.priority or 0))
     present = engine.clock.of(queue.account_id).instant()
     hidden = timedelta(seconds=request.visibility_of(queue))
     shown = []
     size = 0
-    try:
-        for one in received:
-            shown.append(show(one, (one.leased_at or present) + hidden))
-            size += len(one.body)
-            if size > _SHOWN_AT_ONCE:
-                size = 0
-                await give_way()
-    except BaseException:
-        spawn(release(engine, queue, received))
-        raise
+    for one in received:
+        shown.append(show(one, (one.leased_at or present) + hidden))
+        size += len(one.body)
+        if size > _SHOWN_AT_ONCE:
+            size = 0
+            yield
     return shown
 
 

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from gateway.operations.identifiers import new_id
 from gateway.operations.queues import priorities
 from protocol import names
-from protocol.digests import md5_of_bytes
 from storage.errors import (
     DeduplicationIdMissing,
     DeduplicationIdUnfit,
@@ -177,7 +176,7 @@ def send_all(
                 raise
             raise InvalidParameterValue(f"Message {number}: {refusal}") from None
         size += len(encoded) + attribute_bytes
-        new.append(message._replace(digest=md5_of_bytes(encoded)))
+        new.append(message)
         queue = priorities.queue_for(queue, message)
     how = Sending(wants_sequences=True, is_async=is_async)
     send(engine, caller, queue, new, size, reply, how)
