@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import NoReturn
 
-from gateway.command import deliveries_arguments, keys_arguments
+from gateway.command import deliveries_arguments, keys_arguments, redrive_arguments
 from gateway.configuration import settings as config
 from gateway.configuration import table as config_table
 
@@ -141,9 +141,17 @@ def _keys(options: argparse.Namespace) -> int:
 
 
 def _health(options: argparse.Namespace) -> int:
-    from gateway.command.health import ask, default_url
+    from gateway.command.asking import default_url
+    from gateway.command.health import examine
 
-    return ask(options.url or default_url(_settings(options)))
+    return examine(options.url or default_url(_settings(options)) + "/readyz")
+
+
+def _redrive(options: argparse.Namespace) -> int:
+    settings = _settings(options)
+    from gateway.command.redrive import run
+
+    return run(settings, options)
 
 
 def _config(options: argparse.Namespace) -> int:
@@ -245,6 +253,8 @@ def _parser() -> argparse.ArgumentParser:
     deliveries_arguments.add_actions(deliveries, _add_database)
     keys = add("keys", _keys, keys_arguments.SUMMARY, keys_arguments.DESCRIPTION)
     keys_arguments.add_actions(keys, _add_database)
+    redrive = add("redrive", _redrive, redrive_arguments.SUMMARY, redrive_arguments.DESCRIPTION)
+    redrive_arguments.add_arguments(redrive)
     health = add("health", _health, "ask a running gateway whether it is ready", _HEALTH)
     health.add_argument("--url", help="what to ask (default: /readyz of the configured port)")
     shown = add("config", _config, "print the settings in effect", _CONFIG)

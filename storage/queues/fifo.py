@@ -6,7 +6,7 @@ locks what in which order is written down in functions/fifo.sql.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
@@ -19,6 +19,7 @@ from storage.queues.sent import Sent
 
 if TYPE_CHECKING:
     from storage.database import Transaction
+    from storage.queues.browsing import Place
 
 _SQL = load("queues/fifo")
 _SEND = _SQL["send"].text
@@ -180,15 +181,25 @@ class Movable(NamedTuple):
 
 
 async def take_for_move(
-    tx: Transaction, now: datetime | None, queue_id: int, *, retention_seconds: int, limit: int
+    tx: Transaction,
+    now: datetime | None,
+    queue_id: int,
+    *,
+    retention_seconds: int,
+    limit: int,
+    only: Sequence[Place] | None = None,
 ) -> list[Movable]:
     """Up to ``limit`` messages that are not in flight, locked until the transaction ends.
 
-    What receives could get now: in a group whose head is in flight or delayed, nothing moves.
-    Groups that others hold at this moment are left out.
+    What receives could get now: in a group whose head is in flight or delayed, or not in ``only``,
+    nothing moves. Groups that others hold at this moment are left out.
     """
     await probe_by_key(tx)
-    rows = await tx.fetch(_TAKE_FOR_MOVE, now, queue_id, retention_seconds, limit)
+    group_ids = None if only is None else list({one.group_id for one in only})
+    sequences = None if only is None else [one.sequence for one in only]
+    rows = await tx.fetch(
+        _TAKE_FOR_MOVE, now, queue_id, retention_seconds, limit, group_ids, sequences
+    )
     return [Movable(*row) for row in rows]
 
 

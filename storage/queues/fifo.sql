@@ -498,9 +498,10 @@ SELECT fifo_set_delay($1, $2, $3)
 SELECT fifo_move($1, $2, $3, $4, $5, $6, $7, $8)
 
 -- name: take_for_move
--- params: now, queue_id, retention, limit
+-- params: now, queue_id, retention, limit, group_ids, only
 -- Locks groups that are ready and names what a move task may take from them: as a receive would,
--- the prefix of each without messages in flight, delayed, expired or past their retention.
+-- the prefix of each without messages in flight, delayed, expired or past their retention; unless
+-- `group_ids` is NULL of these groups only, and up to the first that is not among the numbers `only`.
 SELECT m.group_id, m.sequence, m.message_id, m.system::jsonb ->> 'DeadLetterQueueSourceArn'
 FROM (SELECT coalesce($1::timestamptz, present()) AS now) AS clock, LATERAL (
   SELECT g.group_id, w.sequence, w.message_id, w.system
@@ -508,13 +509,15 @@ FROM (SELECT coalesce($1::timestamptz, present()) AS now) AS clock, LATERAL (
     SELECT f.queue_id, f.group_id, f.head_seq, f.d_seq, f.d_until
     FROM fifo_groups AS f
     WHERE f.queue_id = $2::int AND f.ready_at > '-infinity' AND f.ready_at <= clock.now
+      AND ($5::text[] IS NULL OR f.group_id = ANY($5))
     ORDER BY f.ready_at LIMIT $4::int FOR NO KEY UPDATE SKIP LOCKED) AS g, LATERAL (
     SELECT x.sequence, x.message_id, x.system, bool_and(x.ok) OVER (ORDER BY x.sequence) AS ok
     FROM (
       SELECT m.sequence, m.message_id, m.system,
         m.sent_at > clock.now - $3::int * interval '1 second'
           AND (m.expires_at > clock.now) IS NOT FALSE
-          AND coalesce(g.d_until[array_position(g.d_seq, m.sequence)], m.visible_at) <= clock.now AS ok
+          AND coalesce(g.d_until[array_position(g.d_seq, m.sequence)], m.visible_at) <= clock.now
+          AND ($6::bigint[] IS NULL OR m.sequence = ANY($6)) AS ok
       FROM fifo_messages AS m
       WHERE m.queue_id = g.queue_id AND m.group_id = g.group_id AND m.sequence >= g.head_seq
       ORDER BY m.sequence LIMIT $4::int) AS x) AS w

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID, uuid4
@@ -17,6 +17,7 @@ from storage.queues.rooms import rooms
 
 if TYPE_CHECKING:
     from storage.database import Transaction
+    from storage.queues.browsing import Place
 
 _SQL = load("queues/moves")
 
@@ -40,6 +41,8 @@ class ClaimedTask(NamedTuple):
     """Behind which the next batch begins; 0 at the beginning of a pass."""
     end_sequence: int
     age: timedelta
+    only: Sequence[Place] | None = None
+    """The messages that may move; None: all."""
 
 
 class MovedBatch(NamedTuple):
@@ -134,10 +137,11 @@ async def move_standard_batch(
     statement finds the queues that they came from."""
     await probe_by_key(tx)
     part = (task.source_queue_id, task.last_sequence, task.end_sequence)
+    only = None if task.only is None else [one.sequence for one in task.only]
     if target is not None:
         bounded = _bounded([target])
     else:
-        homes = await tx.fetch(_SQL["find_bounded_homes"].text, now, *part, limit)
+        homes = await tx.fetch(_SQL["find_bounded_homes"].text, now, *part, limit, only)
         bounded = {row["queue_id"] for row in homes}
     room = await rooms(tx, bounded, now) if bounded else {}
     if target is not None and bounded:
@@ -152,6 +156,7 @@ async def move_standard_batch(
         None if target is None else target.queue_id,
         list(room),
         list(room.values()),
+        only,
     )
     assert row is not None
     looked_at, last_sequence, queue_ids, moved_counts, without_source, without_queue, _ = row
@@ -196,6 +201,7 @@ async def move_fifo_batch(
                     source.queue_id,
                     retention_seconds=source.retention_seconds,
                     limit=limit,
+                    only=task.only,
                 )
                 movable = [one for one in movable if one.sequence <= task.end_sequence]
                 homes: dict[str | None, Queue | None] = {}

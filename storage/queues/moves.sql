@@ -59,8 +59,9 @@ ORDER BY t.next_batch_at, t.task_id LIMIT 1
 FOR NO KEY UPDATE OF t SKIP LOCKED
 
 -- name: move_standard_batch
--- params: now, source_queue_id, after_sequence, end_sequence, limit, destination_queue_id, room_queue_ids, rooms
--- Moves messages that are not in flight, oldest first, and passes over those that someone holds.
+-- params: now, source_queue_id, after_sequence, end_sequence, limit, destination_queue_id, room_queue_ids, rooms, only
+-- Moves messages that are not in flight, oldest first, and passes over those that someone holds, and,
+-- unless `only` is NULL, over those that are not in it.
 -- What is moved is a new message: id, sequence, sending time, no receives, the delay of its queue.
 -- It keeps its priority, and when it expires; what has expired is not there.
 -- Without a destination each goes to the queue that its DeadLetterQueueSourceArn names; a message
@@ -76,6 +77,7 @@ WITH clock AS MATERIALIZED (
   WHERE m.queue_id = $2 AND m.sequence > $3 AND m.sequence <= $4
     AND (m.receive_count = 0 OR m.visible_at <= (SELECT clock.now FROM clock))
     AND (m.expires_at IS NULL OR m.expires_at > (SELECT clock.now FROM clock))
+    AND ($9::bigint[] IS NULL OR m.sequence = ANY($9))
   ORDER BY m.sequence LIMIT $5
   FOR UPDATE SKIP LOCKED
 ), targets AS MATERIALIZED (
@@ -178,7 +180,7 @@ SELECT (SELECT count(*)::int FROM moved) AS moved,
     AS prioritised
 
 -- name: find_bounded_homes
--- params: now, source_queue_id, after_sequence, end_sequence, limit
+-- params: now, source_queue_id, after_sequence, end_sequence, limit, only
 -- The queues that hold only so many messages among those to which the next batch would go.
 SELECT DISTINCT n.queue_id
 FROM (
@@ -186,6 +188,7 @@ FROM (
     SELECT m.system::jsonb ->> 'DeadLetterQueueSourceArn' AS home_arn FROM messages AS m
     WHERE m.queue_id = $2 AND m.sequence > $3 AND m.sequence <= $4
       AND (m.receive_count = 0 OR m.visible_at <= coalesce($1::timestamptz, present()))
+      AND ($6::bigint[] IS NULL OR m.sequence = ANY($6))
     ORDER BY m.sequence LIMIT $5) AS p) AS h, LATERAL (
   SELECT q.queue_id, q.most_messages FROM queues AS q
   WHERE q.region = split_part(h.home_arn, ':', 4) AND q.account_id = split_part(h.home_arn, ':', 5)

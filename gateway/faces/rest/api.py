@@ -22,6 +22,7 @@ from gateway.faces.rest import (
     messages,
     previews,
     queues,
+    redrives,
     refusals,
     schedules,
 )
@@ -34,6 +35,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
     *queues.ENDPOINTS,
     *messages.ENDPOINTS,
     *browsing.ENDPOINTS,
+    *redrives.ENDPOINTS,
     *events.ENDPOINTS,
     *archives.ENDPOINTS,
     *schedules.ENDPOINTS,

@@ -93,7 +93,7 @@ async def browse(engine: Engine, caller: Caller, queue: Queue, request: Browse) 
             limit=request.limit,
             most_bytes=_BROWSED_BYTES,
         )
-    following = None if page.next is None else _text(page.next)
+    following = None if page.next is None else text_of(page.next)
     return BrowsedPage(await signed(engine, page.messages), following, str(number))
 
 
@@ -108,11 +108,17 @@ async def split(
         if number is None:
             number = await queue.kind.last_number(tx)
         ends = await queue.kind.find_ends(tx, queue.queue_id, number, parts)
-    texts = [None, *[_text(end) for end in ends], None]
+    texts = [None, *[text_of(end) for end in ends], None]
     return str(number), list(pairwise(texts))
 
 
-def _text(place: Place) -> str:
+def place_of(message: Browsed) -> Place:
+    """Where the message lies in its queue."""
+    return Place(message.group_id or "", message.sequence)
+
+
+def text_of(place: Place) -> str:
+    """What clients know the place by."""
     return f"{place.sequence}.{place.group_id}" if place.group_id else str(place.sequence)
 
 

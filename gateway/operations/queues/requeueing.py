@@ -1,4 +1,5 @@
-"""All dead letters back to the queue that they came from, while somebody waits.
+"""Dead letters back to where they came from, or to another queue: all of them, or those that match,
+a page at a time, while somebody waits.
 
 A move task does the same of a whole queue, over as many hours as it takes; this answers when it is
 done, and so does not take more than a request can. ``moves.requeue`` is for one message.
@@ -7,18 +8,16 @@ done, and so does not take more than a request can. ``moves.requeue`` is for one
 from __future__ import annotations
 
 import json
-from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
 
-from gateway.operations.queues.browsing import Browse, browse
-from storage.errors import QueueFull
+from gateway.operations.access import SEND, check_right
+from gateway.operations.queues.browsing import Browse, browse, place_of, text_of
+from storage.errors import MoveRefused, QueueFull
 from storage.queues import queues
-from storage.queues.message_ids import LAST
-from storage.queues.moves import ClaimedTask
-from storage.queues.rooms import rooms
+from storage.queues.moves import ClaimedTask, MovedBatch
 
 if TYPE_CHECKING:
     from gateway.operations.caller import Caller
@@ -36,82 +35,164 @@ class Requeued(NamedTuple):
     has_more: bool
 
 
+class Matching(NamedTuple):
+    """What a page is looked through for. None, or nothing: any; all that is given must hold.
+
+    ``source`` is the name or the ARN of the queue that gave the message up, ``text`` is somewhere
+    in the body. An attribute of the message has that text, or begins with it where a ``*`` ends it.
+    """
+
+    source: str | None = None
+    group_ids: Sequence[str] = ()
+    attributes: Mapping[str, str] = {}
+    text: str | None = None
+
+    def holds(self, message: Browsed) -> bool:
+        """Whether the message is one of them."""
+        return (
+            (self.source is None or self.source in _names_of(came_from(message)))
+            and (not self.group_ids or _group_of(message) in self.group_ids)
+            and (self.text is None or self.text in message.body)
+            and (not self.attributes or self._has_attributes(message))
+        )
+
+    def _has_attributes(self, message: Browsed) -> bool:
+        there = json.loads(message.attributes or "{}")
+        return all(
+            _is_like(there.get(name, {}).get("StringValue"), wanted)
+            for name, wanted in self.attributes.items()
+        )
+
+
+class Redrive(NamedTuple):
+    """A page of dead letters to move. ``browse`` says where it begins and what it is of;
+    ``target`` None: each goes to the queue that gave it up."""
+
+    browse: Browse
+    matching: Matching = Matching()
+    most: int = _AT_ONCE
+    target: Queue | None = None
+    is_dry_run: bool = False
+
+
+class Redriven(NamedTuple):
+    """What became of the page: how many matched, how many of these moved, and how many stayed
+    because nobody knows where they came from, or that queue is gone. Others stayed because somebody
+    has them, or there is no room. ``next``: go on behind it, with ``as_of``; None: that was all."""
+
+    matched: int
+    moved: int
+    homeless: int
+    next: str | None
+    as_of: str
+
+
+async def redrive(
+    engine: Engine, caller: Caller, dead_letters: Queue, request: Redrive
+) -> Redriven:
+    """Move those of a page that match, all in one transaction, as new messages that nobody has
+    received; what somebody has at the moment stays. In a queue whose messages are in order one that
+    stays keeps what is behind it in its group.
+
+    Raises AccessDenied, MoveRefused for a target that cannot take them, and what ``browse`` raises.
+    """
+    target = request.target
+    if target is not None:
+        if target.queue_id == dead_letters.queue_id:
+            raise MoveRefused("same queue")
+        if target.kind.order != dead_letters.kind.order:
+            raise MoveRefused("other kind")
+    page = await browse(engine, caller, dead_letters, request.browse)
+    chosen = [one for one in page.messages if request.matching.holds(one)]
+    following = page.next
+    if len(chosen) > request.most:
+        chosen = chosen[: request.most]
+        following = text_of(place_of(chosen[-1]))
+    homes = {came_from(one) for one in chosen} if target is None else {target.arn}
+    for arn in homes - {None}:
+        check_right(engine, caller, SEND, str(arn))
+    moved = homeless = 0
+    if not request.is_dry_run:
+        batch = await _move(engine, dead_letters, chosen, target)
+        moved, homeless = batch.moved_count, batch.without_source + batch.without_queue
+    elif target is None:
+        homeless = sum(came_from(one) is None for one in chosen)
+    return Redriven(len(chosen), moved, homeless, following, page.as_of)
+
+
 async def requeue_all(
     engine: Engine, caller: Caller, dead_letters: Queue, home: Queue, *, most: int
 ) -> Requeued:
     """Move all that came from that queue back, up to about ``most``, as new messages that nobody
     has received; what somebody has at the moment stays. Of a queue whose messages are in order all
     that is there goes where it came from. Raises QueueFull when there is no room for any."""
+    matching = Matching(source=None if dead_letters.kind.has_groups else home.arn)
     count = 0
-    after: str | None = None
+    asked = Browse(_AT_ONCE)
     while True:
-        stretches = [(0, LAST)]
-        if not dead_letters.kind.has_groups:
-            page = await browse(engine, caller, dead_letters, Browse(_AT_ONCE, after))
-            stretches, after = _stretches(page.messages, home.arn), page.next
-        moved = await _move(engine, dead_letters, home, stretches, is_first=count == 0)
-        count += moved
-        is_end = moved == 0 if dead_letters.kind.has_groups else after is None
-        if is_end or count >= most:
-            return Requeued(count, not is_end)
+        page = await browse(engine, caller, dead_letters, asked)
+        chosen = [one for one in page.messages if matching.holds(one)]
+        batch = await _move(engine, dead_letters, chosen, None)
+        count += batch.moved_count
+        if batch.is_short and not count:
+            raise QueueFull(home)
+        if page.next is None or count >= most:
+            return Requeued(count, page.next is not None)
+        asked = asked._replace(after=page.next, as_of=page.as_of)
 
 
 def came_from(message: Browsed) -> str | None:
     """The ARN of the queue that the message was moved from."""
-    members: dict[str, str] = json.loads(message.system) if message.system else {}
-    return members.get("DeadLetterQueueSourceArn")
+    return _system(message).get("DeadLetterQueueSourceArn")
 
 
-def _stretches(messages: Iterable[Browsed], home_arn: str) -> list[tuple[int, int]]:
-    """The numbers of messages that came from there, those without another in between together:
-    behind the first of each, up to the second."""
-    found: list[tuple[int, int]] = []
-    is_open = False
-    for message in messages:
-        mine = came_from(message) == home_arn
-        if mine and is_open:
-            found[-1] = (found[-1][0], message.sequence)
-        elif mine:
-            found.append((message.sequence - 1, message.sequence))
-        is_open = mine
-    return found
+def _system(message: Browsed) -> dict[str, str]:
+    return json.loads(message.system) if message.system else {}
+
+
+def _names_of(arn: str | None) -> tuple[str, ...]:
+    return () if arn is None else (arn, arn.rpartition(":")[2])
+
+
+def _group_of(message: Browsed) -> str | None:
+    return message.group_id or _system(message).get("MessageGroupId")
+
+
+def _is_like(found: str | None, wanted: str) -> bool:
+    if found is None:
+        return False
+    return found.startswith(wanted[:-1]) if wanted.endswith("*") else found == wanted
 
 
 async def _move(
-    engine: Engine,
-    source: Queue,
-    home: Queue,
-    stretches: Sequence[tuple[int, int]],
-    *,
-    is_first: bool = True,
-) -> int:
-    """How many moved, all in one transaction. What the first finds no room for is refused."""
-    now = engine.clock.of(source.account_id).now()
-    arrived: Counter[int] = Counter()
-    async with engine.database.transaction() as tx:
-        room = (await rooms(tx, [home.queue_id], now)).get(home.queue_id, _AT_ONCE)
-        if room == 0 and stretches and is_first:
-            raise QueueFull(home)
-        for after, end in stretches:
-            limit = min(end - after, _AT_ONCE, room - arrived.total())
-            if limit > 0:
-                batch = await source.kind.move_batch(
-                    tx,
-                    now,
-                    _stretch_of(source, after, end),
-                    source=source,
-                    target=None,
-                    find=queues.find_by_arn,
-                    limit=limit,
-                )
-                arrived.update(dict(batch.arrived))
-    for queue_id, count in arrived.items():
-        engine.wakeups.arrived(queue_id, count)
-    return arrived.total()
-
-
-def _stretch_of(source: Queue, after: int, end: int) -> ClaimedTask:
-    """What moves a batch takes its bounds from a task."""
-    return ClaimedTask(
-        _NOBODYS_TASK, source.queue_id, source.arn, None, None, after, end, timedelta()
+    engine: Engine, source: Queue, chosen: Sequence[Browsed], target: Queue | None
+) -> MovedBatch:
+    """Move these to where there is room for them, all in one transaction."""
+    if not chosen:
+        return MovedBatch(0, None, [], 0, 0)
+    numbers = [one.sequence for one in chosen]
+    # What moves a batch takes its bounds from a task.
+    task = ClaimedTask(
+        _NOBODYS_TASK,
+        source.queue_id,
+        source.arn,
+        None,
+        None,
+        min(numbers) - 1,
+        max(numbers),
+        timedelta(),
+        [place_of(one) for one in chosen],
     )
+    async with engine.database.transaction() as tx:
+        batch = await source.kind.move_batch(
+            tx,
+            engine.clock.of(source.account_id).now(),
+            task,
+            source=source,
+            target=target,
+            find=queues.find_by_arn,
+            limit=len(chosen),
+        )
+    for queue_id, count in batch.arrived:
+        engine.wakeups.arrived(queue_id, count)
+    return batch
