@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NewType, Protocol
 
 from protocol import arns, names
 from protocol.arns import Arn
+from protocol.queue_urls import QueueAddress, queue_from_url
 from storage.errors import AccessDenied, QueueDoesNotExist
 
 if TYPE_CHECKING:
@@ -80,6 +81,30 @@ async def find_queue(
     """The queue of that name. Raises QueueDoesNotExist and AccessDenied."""
     check_right(engine, caller, right, arns.queue_arn(region, account_id, name))
     return await engine.queues.find(account_id, region, name)
+
+
+async def find_queue_at(
+    engine: Engine, caller: Caller, right: str, address: QueueAddress | None
+) -> Queue:
+    """The queue at an address, in the caller's account and region unless it names others.
+
+    Raises QueueDoesNotExist, for no address, too, and AccessDenied.
+    """
+    if address is None:
+        raise QueueDoesNotExist
+    account_id = address.account_id or caller.account_id
+    region = address.region or caller.region
+    return await find_queue(engine, caller, right, account_id, region, address.name)
+
+
+async def find_queue_by_url(engine: Engine, caller: Caller, right: str, url: str) -> Queue:
+    """The queue that a QueueUrl means, or a name. Raises QueueDoesNotExist and AccessDenied."""
+    known = known_queue(engine, caller, right, url)
+    if known is not None:
+        return known
+    queue = await find_queue_at(engine, caller, right, queue_from_url(url))
+    engine.queues.remember(caller.account_id, caller.region, url, queue)
+    return queue
 
 
 async def find_own_queue(engine: Engine, caller: Caller, right: str, name: str) -> Queue:

@@ -41,6 +41,8 @@ class Limits:
     """Of one request, as are the next ones."""
     received_messages: int = 100
     deleted_messages: int = 500
+    receipts: int = 1_000
+    """That one request gives out, or gives back."""
     published_at_once: int = 100
     """To channels."""
     pushed_credit: int = 1_000

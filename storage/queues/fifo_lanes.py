@@ -45,6 +45,8 @@ _CHANGE_VISIBILITY = _SQL["change_visibility"].text
 _COUNT_IN_FLIGHT = _SQL["count_in_flight"].text
 
 RECEIVED_PER_FLUSH = 500
+_SHARE = 10
+"""Messages that a group gives at once."""
 _TRIES = 10
 MAX_IN_FLIGHT = 120_000
 _DEFAULT_RETENTION_SECONDS = int(QUEUE_DEFAULTS["MessageRetentionPeriod"])
@@ -168,17 +170,22 @@ class FifoLanes:
         callers: list[Receive],
         queues: dict[int, list[Receive]],
     ) -> list[asyncpg.Record]:
+        limit = callers[0].limit
+        shares = range(self._shares_of(limit))
         arguments = (
             self._now_of(callers[0].queue_id),
             list(queues),
-            [len(entries) for entries in queues.values()],
+            [len(entries) * len(shares) for entries in queues.values()],
             [entries[0].retention_seconds for entries in queues.values()],
-            [entry.visibility_ms for entry in callers],
+            [entry.visibility_ms for entry in callers for _ in shares],
         )
-        limit = callers[0].limit
         if limit == 1:
             return await connection.fetch(RECEIVE_ONE, *arguments, None)
-        return await connection.fetch(_RECEIVE, *arguments, limit)
+        return await connection.fetch(_RECEIVE, *arguments, min(limit, _SHARE))
+
+    def _shares_of(self, limit: int) -> int:
+        """As how many callers one that takes so many messages stands in the statement."""
+        return max(limit // _SHARE, 1)
 
     @staticmethod
     def _received(record: asyncpg.Record) -> Received:
@@ -193,9 +200,8 @@ class FifoLanes:
             found: list[Received] = []
             for _ in range(_TRIES):
                 records = await self._fetch(connection, [entry], {entry.queue_id: [entry]})
-                found = [
-                    self._received(record) for record in sorted(records, key=_by_place) if record[0]
-                ]
+                share = [record for record in records if record[0]]
+                found = [self._received(record) for record in _in_order(share, entry)]
                 stale = [record[12] for record in records if not record[0]]
                 if found or not stale:
                     break
@@ -219,10 +225,11 @@ class FifoLanes:
     ) -> list[Receive]:
         """Answer whoever got something; return those who should look once more."""
         shares: list[list[asyncpg.Record]] = [[] for _ in callers]
+        per_caller = self._shares_of(callers[0].limit)
         stale: dict[int, list[str]] = {}
         for record in records:
             if record[0]:
-                shares[record[0] - 1].append(record)
+                shares[(record[0] - 1) // per_caller].append(record)
             else:
                 stale.setdefault(record[2], []).append(record[12])
         empty = [entry for entry, share in zip(callers, shares, strict=True) if not share]
@@ -234,9 +241,8 @@ class FifoLanes:
         again = []
         for entry, share in zip(callers, shares, strict=True):
             if share:
-                share.sort(key=_by_place)
                 self._in_flight[entry.queue_id].allowance -= len(share)
-                entry.done([self._received(record) for record in share])
+                entry.done([self._received(record) for record in _in_order(share, entry)])
             elif entry.queue_id in ready and entry.tries < _TRIES:
                 entry.tries += 1
                 again.append(entry)
@@ -391,6 +397,19 @@ def _deleted(
     return "expired" if state == "ok" and handle[3] != newest[key] else state
 
 
+def _in_order(share: list[asyncpg.Record], entry: Receive) -> list[asyncpg.Record]:
+    """What a caller got, sorted in place: its shares one after the other."""
+    share.sort(key=_by_place)
+    if entry.limit > _SHARE:
+        share.sort(key=_by_share)
+    return share
+
+
 def _by_place(record: asyncpg.Record) -> int:
     place: int = record[1]
     return place
+
+
+def _by_share(record: asyncpg.Record) -> int:
+    number: int = record[0]
+    return number

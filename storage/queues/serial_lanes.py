@@ -33,6 +33,10 @@ class SerialLanes(FifoLanes):
             room -= entry.limit if fits else 0
         return chosen, left
 
+    def _shares_of(self, limit: int) -> int:
+        """A caller of this statement may take any number."""
+        return 1
+
     async def _fetch(
         self,
         connection: Connection,

@@ -15,7 +15,7 @@ from gateway.faces.aws import refusals, rights
 from gateway.faces.callers import Callers
 from gateway.faces.face import Face
 from gateway.faces.requests import Headers, Request, Response, Scope
-from gateway.operations.access import check_right, find_queue, known_queue, own_arn
+from gateway.operations.access import check_right, find_queue_at, find_queue_by_url, own_arn
 from gateway.operations.caller import Caller
 from gateway.operations.engine import Engine
 from gateway.operations.limits import LIMITS
@@ -32,11 +32,10 @@ from protocol import (
 from protocol.aws_errors import AwsError
 from protocol.detect import NOT_ON_QUEUE_PATH, SERVICES, Detected, detect, has_form
 from protocol.errors import Malformed
-from protocol.queue_urls import QueueAddress, queue_from_url, queue_url, region_of_host
+from protocol.queue_urls import QueueAddress, queue_url, region_of_host
 from protocol.scheduler_shapes import ROUTES, RULES, SCHEDULER
 from storage.errors import (
     MalformedInput,
-    QueueDoesNotExist,
     Rejected,
     RequestTooLarge,
     Unavailable,
@@ -99,12 +98,7 @@ class Call:
         """The queue of this call: its QueueUrl if there is one, else the path's."""
         url = self.members.get("QueueUrl")
         if url:
-            known = known_queue(self.engine, self.caller, self.right, url)
-            if known is not None:
-                return known
-            queue = await self.find(queue_from_url(url))
-            self.engine.queues.remember(self.caller.account_id, self.caller.region, url, queue)
-            return queue
+            return await find_queue_by_url(self.engine, self.caller, self.right, url)
         address = self.detected.path_queue
         if address is not None and address.region is None:
             # The request went to the URL: its host may be one that names a region.
@@ -114,13 +108,7 @@ class Call:
     async def find(self, address: QueueAddress | None) -> Queue:
         """The queue of an address, in the caller's account and region unless it names others;
         QueueDoesNotExist."""
-        if address is None:
-            raise QueueDoesNotExist
-        account_id = address.account_id or self.caller.account_id
-        region = address.region or self.caller.region
-        return await find_queue(
-            self.engine, self.caller, self.right, account_id, region, address.name
-        )
+        return await find_queue_at(self.engine, self.caller, self.right, address)
 
     def queue_url(self, region: str, account_id: str, name: str) -> str:
         """The URL under which the caller reaches us and the queue."""

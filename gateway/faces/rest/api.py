@@ -22,6 +22,7 @@ from gateway.faces.rest import (
     messages,
     previews,
     queues,
+    receipts,
     redrives,
     refusals,
     schedules,
@@ -36,6 +37,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
     *messages.ENDPOINTS,
     *browsing.ENDPOINTS,
     *redrives.ENDPOINTS,
+    *receipts.ENDPOINTS,
     *events.ENDPOINTS,
     *archives.ENDPOINTS,
     *schedules.ENDPOINTS,
@@ -51,6 +53,7 @@ ABOUT = About(
     {
         "queues": "Queues hold messages until their receivers delete them.",
         "messages": "Send, receive, delete.",
+        "receipts": "Many messages at once, as SQS gives them.",
         "archives": "Messages that receivers deleted, of queues that keep them.",
         "events": "Messages by routing key, to all whose patterns match.",
         "schedules": "Messages and events at their time.",

@@ -1,4 +1,4 @@
-"""Receives of up to a hundred messages at once."""
+"""Receives of up to a thousand messages at once."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 _Shown = TypeVar("_Shown")
 
 MESSAGES_AT_ONCE = 10
-"""That one look at the database leases."""
-_MOST_BYTES = 2 << 20
-"""With what was leased last, an answer has ten messages more at most."""
+"""That the first look at the database leases."""
+_MOST_AT_ONCE = 100
+"""That one look leases, whatever their size: as many as ten receives of SQS."""
 _SHOWN_AT_ONCE = 65_536
 """Bytes of messages that are looked at from end to end before others go first."""
 
@@ -32,6 +32,16 @@ class ReceiveMany(NamedTuple):
     max_messages: int = 1
     visibility_timeout_seconds: int | None = None
     wait_seconds: int | None = None
+    attempt_id: str | None = None
+    """On a FIFO queue: whoever asks again with it gets the same messages, as SQS has it."""
+    most_bytes: int = 2 << 20
+    """When there are as many, no more messages are leased."""
+
+    def part(self, after: int) -> ReceiveMany:
+        """The same behind so many messages: for attempts a receive of its own."""
+        if self.attempt_id is None:
+            return self
+        return self._replace(attempt_id=f"{self.attempt_id}#{after}")
 
     def visibility_of(self, queue: Queue) -> int:
         """For how many seconds messages are hidden from others."""
@@ -50,20 +60,27 @@ async def receive_many(
     """Lease messages, oldest first, maybe none.
 
     A long poll answers as soon as there is one message and never waits to fill the maximum. Nor is
-    it filled with more than some megabytes. Cancelling it gives back what it leased.
+    it filled with more than ``most_bytes`` and ten messages: those at the front show how long they
+    are, and as many more are leased as fit if they are not longer. If they are, the rest of them is
+    given back. Cancelling it gives back what it leased.
     """
     wait = request.wait_of(queue)
     found: list[Received] = []
     size = 0
+    limit = min(MESSAGES_AT_ONCE, request.max_messages)
     try:
         while True:
-            limit = min(MESSAGES_AT_ONCE, request.max_messages - len(found))
-            part = await answered(_receive_some, engine, queue, request, limit, wait)
+            part = await answered(
+                _receive_some, engine, queue, request.part(len(found)), limit, wait
+            )
             found += part
-            size += sum([len(one.body) + len(one.attributes or "") for one in part])
-            if len(part) < limit or len(found) >= request.max_messages or size >= _MOST_BYTES:
-                return found
+            sizes = [len(one.body) + len(one.attributes or "") for one in part]
+            size += sum(sizes)
+            room = request.max_messages - len(found)
+            if len(part) < limit or not room or size >= request.most_bytes:
+                return _fitting(engine, queue, request, found)
             wait = 0
+            limit = _next_limit(queue, (request.most_bytes - size) // max(1, *sizes), room)
     except OverLimit:
         if not found:
             raise
@@ -124,7 +141,7 @@ def shown_in_steps(
     show: Callable[[Received, datetime], _Shown],
 ) -> Generator[None, None, list[_Shown]]:
     """The same in steps."""
-    # Ten at a time came in their order; the next ten may be more urgent than the first.
+    # Each part came in its order; the next one may be more urgent than the first.
     received.sort(key=lambda one: -(one.priority or 0))
     present = engine.clock.of(queue.account_id).instant()
     hidden = timedelta(seconds=request.visibility_of(queue))
@@ -139,6 +156,28 @@ def shown_in_steps(
     return shown
 
 
+def _next_limit(queue: Queue, fitting: int, room: int) -> int:
+    limit = min(room, max(MESSAGES_AT_ONCE, min(fitting, _MOST_AT_ONCE)))
+    if queue.kind.has_groups and limit > MESSAGES_AT_ONCE:
+        # Groups give ten at once, and the lane hands out so many to each share.
+        limit -= limit % MESSAGES_AT_ONCE
+    return limit
+
+
+def _fitting(
+    engine: Engine, queue: Queue, request: ReceiveMany, found: list[Received]
+) -> list[Received]:
+    """As many as an answer has at most; the others are given back."""
+    size = count = 0
+    while count < len(found) and size < request.most_bytes:
+        size += len(found[count].body) + len(found[count].attributes or "")
+        count += 1
+    if len(found) <= count + MESSAGES_AT_ONCE:
+        return found
+    spawn(release(engine, queue, found[count:]))
+    return found[:count]
+
+
 def _receive_some(
     engine: Engine,
     queue: Queue,
@@ -149,5 +188,6 @@ def _receive_some(
 ) -> Receiving:
     seconds = request.visibility_of(queue)
     receiving = Receiving(engine, queue, limit=limit, visibility_seconds=seconds, reply=reply)
+    receiving.attempt_id = request.attempt_id
     receiving.start(wait)
     return receiving
