@@ -199,7 +199,11 @@ class Database:
                 max_cached_statement_lifetime=0,
                 server_settings=self._server_settings(settings or {}),
             )
-            await keep_alive(connection)
+            try:
+                await keep_alive(connection)
+            except BaseException:
+                connection.terminate()
+                raise
             return connection
 
     def _server_settings(self, settings: Mapping[str, str]) -> dict[str, str]:

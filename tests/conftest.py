@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import AsyncIterator
+from typing import Any
 
+import asyncpg
 import pytest
 from hypothesis import is_hypothesis_test
 
@@ -21,6 +23,18 @@ _LONG_SECONDS = 5
 _SAYS_WHY = "says why"
 
 
+def _name_connections() -> None:
+    """Let a connection say in which test it was opened: one that nobody closes fails whatever test
+    runs when its memory is freed."""
+    opened = asyncpg.Connection.__init__
+
+    def open_named(self: Any, *arguments: Any, **options: Any) -> None:
+        opened(self, *arguments, **options)
+        self._source_traceback = os.environ.get("PYTEST_CURRENT_TEST", "no test")
+
+    setattr(asyncpg.Connection, "__init__", open_named)  # noqa: B010 - mypy wants no assignment
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--draw-seed", type=int, default=0, help="what examples of property tests are drawn from"
@@ -29,6 +43,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Before xdist starts processes, which find what this one has opened."""
+    _name_connections()
     run = clusters.open_run()
     if run is not None:
         config.add_cleanup(run.close)

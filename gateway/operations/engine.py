@@ -67,7 +67,11 @@ class Rules:
     """How often a connection to which messages are pushed is written to."""
 
 
-class QueueLanes(Protocol):
+class _Part(Protocol):
+    async def close(self) -> None: ...
+
+
+class QueueLanes(_Part, Protocol):
     """The lanes of queues of one kind."""
 
     @property
@@ -140,6 +144,20 @@ class Engine:
         kinds = self.standard, self.prioritised, self.fifo, self.serial
         lanes = [lane for kind in kinds for lane in kind.lanes]
         return *lanes, self.bounded.send, self.publish.lane, self.rates.lane
+
+    async def close(self) -> None:
+        """Finish what was handed in, and let go of all connections but those of the pool and the
+        one of the wakeups. What is leased for callers who have gone is given back by the pool."""
+        parts: tuple[_Part, ...] = (
+            *self.lanes_of.values(),
+            self.bounded,
+            self.publish,
+            self.rates,
+            self.keys,
+            self.signer,
+        )
+        for part in parts:
+            await part.close()
 
     def refuse_sends(self, reason: str) -> None:
         """Refuse what adds messages from now on, and nothing else; empty: take it again."""

@@ -355,7 +355,7 @@ class Wakeups:
         notifications = await Notifications.open(self._database, self._heard, self._lost.set)
         try:
             await notifications.send(f"{self.process} P 0:1")
-        except Unavailable:
+        except BaseException:
             notifications.drop()
             raise
         # Not before the greeting is out: a hint must not go out on the connection meanwhile.

@@ -57,18 +57,10 @@ async def open_engine(
         engine.stopping = True
         engine.wakeups.wake_all()
         await receiving.settle()
-        await engine.standard.close()
-        await engine.prioritised.close()
-        await engine.fifo.close()
-        await engine.bounded.close()
-        await engine.serial.close()
-        await engine.publish.close()
-        await engine.rates.close()
-        await engine.keys.close()
+        await engine.close()
         # What the last flushes leased for callers who have gone is given back, too.
         await receiving.settle()
         await engine.wakeups.stop()
-        await engine.signer.close()
         await database.close()
 
 

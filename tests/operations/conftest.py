@@ -11,21 +11,11 @@ import pytest
 
 from gateway.operations.caller import Caller
 from gateway.operations.clock import Clock
-from gateway.operations.engine import Engine, Rules
-from gateway.operations.limits import LIMITS
-from gateway.operations.looking import connect
-from gateway.operations.queues.in_flight import InFlight
-from gateway.operations.queues.queue_cache import QueueCache
-from gateway.operations.series import Series
-from gateway.operations.topics.signing import Signer
-from gateway.operations.topics.topic_cache import TopicCache
+from gateway.operations.engine import Engine
 from gateway.operations.wakeups import Wakeups
 from storage.database import Database
 from storage.model import Queue, Received
-from storage.queues.bounded_lane import BoundedLane
-from storage.queues.fifo_lanes import FifoLanes
-from storage.queues.standard_lanes import StandardLanes
-from storage.topics.publishing import PublishLane
+from tests.engines import engine_on
 from tests.operations.sqs import CreateQueue, create_queue
 from tests.sqs_calls import ReceiveMessage, SendMessage, answered, receive_message, send_message
 
@@ -104,33 +94,9 @@ async def engine(
     database: Database, clock: TestClock, wakeups: RecordingWakeups
 ) -> AsyncIterator[Engine]:
     """The real parts; nothing runs in the background."""
-    standard = StandardLanes(database, clock.now)
-    engine = Engine(
-        database=database,
-        queues=QueueCache(database),
-        standard=standard,
-        fifo=FifoLanes(database, clock.now),
-        bounded=BoundedLane(database, clock.now, standard.lower_marks),
-        wakeups=wakeups,
-        clock=clock,
-        series=Series(),
-        in_flight=InFlight(database, LIMITS.in_flight_messages),
-        topics=TopicCache(database),
-        publish=PublishLane(database, clock.now, standard.lower_marks),
-        signer=Signer(database),
-        rules=Rules(),
-    )
-    connect(engine)
-    engine.wakeups.on_topic_changed = engine.topics.forget
+    engine = engine_on(database, clock, wakeups)
     yield engine
-    await engine.publish.close()
-    await engine.rates.close()
-    await engine.standard.close()
-    await engine.prioritised.close()
-    await engine.fifo.close()
-    await engine.bounded.close()
-    await engine.serial.close()
-    await engine.signer.close()
+    await engine.close()
 
 
 @pytest.fixture

@@ -10,24 +10,14 @@ from typing import Any
 import pytest
 
 from gateway.operations.caller import Caller
-from gateway.operations.engine import Engine, Rules
-from gateway.operations.limits import LIMITS
-from gateway.operations.looking import connect, move_clocks
+from gateway.operations.engine import Engine
+from gateway.operations.looking import move_clocks
 from gateway.operations.queues import receiving
-from gateway.operations.queues.in_flight import InFlight
-from gateway.operations.queues.queue_cache import QueueCache
-from gateway.operations.series import Series
-from gateway.operations.topics.signing import Signer
-from gateway.operations.topics.topic_cache import TopicCache
-from gateway.operations.wakeups import Wakeups
 from storage.clocks.stored_clocks import Standing, StoredClock
 from storage.database import Database
 from storage.errors import OverLimit, QueueDoesNotExist, Unavailable
 from storage.model import Queue, Received
-from storage.queues.bounded_lane import BoundedLane
-from storage.queues.fifo_lanes import FifoLanes
-from storage.queues.standard_lanes import StandardLanes
-from storage.topics.publishing import PublishLane
+from tests.engines import engine_on
 from tests.operations.conftest import MakeQueue, ReceiveFrom, SendTo, TestClock
 from tests.operations.sqs import (
     DeleteQueue,
@@ -77,33 +67,12 @@ async def elsewhere(database_dsn: str, clock: TestClock) -> AsyncIterator[Engine
     """Another process on the same database."""
     database = Database(database_dsn)
     await database.open()
-    standard = StandardLanes(database, clock.now)
-    engine = Engine(
-        database=database,
-        queues=QueueCache(database),
-        standard=standard,
-        fifo=FifoLanes(database, clock.now),
-        bounded=BoundedLane(database, clock.now, standard.lower_marks),
-        wakeups=Wakeups(database),
-        clock=clock,
-        series=Series(),
-        in_flight=InFlight(database, LIMITS.in_flight_messages),
-        topics=TopicCache(database),
-        publish=PublishLane(database, clock.now, standard.lower_marks),
-        signer=Signer(database),
-        rules=Rules(),
-    )
-    connect(engine)
+    engine = engine_on(database, clock)
     await engine.wakeups.start()
     yield engine
     await engine.wakeups.stop()
     await receiving.settle()
-    await engine.publish.close()
-    await engine.standard.close()
-    await engine.prioritised.close()
-    await engine.fifo.close()
-    await engine.bounded.close()
-    await engine.serial.close()
+    await engine.close()
     await database.close()
 
 

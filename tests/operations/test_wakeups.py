@@ -265,6 +265,23 @@ async def test_a_lost_connection_means_that_anything_may_have_changed(
     await until_so(lambda: 9 in changed)
 
 
+async def test_who_stops_while_it_greets_leaves_no_connection(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    greeting: list[notifications.Notifications] = []
+
+    async def hang(opened: notifications.Notifications, _: str) -> None:
+        greeting.append(opened)
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(notifications.Notifications, "send", hang)
+    starting = asyncio.create_task(Wakeups(database).start())
+    await until_so(lambda: bool(greeting))
+    starting.cancel()
+    await asyncio.gather(starting, return_exceptions=True)
+    assert greeting[0]._connection.is_closed()
+
+
 async def test_a_peer_that_falls_silent_is_forgotten(
     pair: list[Wakeups], monkeypatch: pytest.MonkeyPatch
 ) -> None:

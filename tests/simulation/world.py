@@ -10,22 +10,11 @@ from typing import Any
 from gateway.operations.caller import Caller
 from gateway.operations.clock import Clock
 from gateway.operations.engine import Engine, Rules
-from gateway.operations.limits import LIMITS
-from gateway.operations.looking import connect
 from gateway.operations.queues import receiving
-from gateway.operations.queues.in_flight import InFlight
-from gateway.operations.queues.queue_cache import QueueCache
 from gateway.operations.queues.receipt_handles import ReceiptHandles
-from gateway.operations.series import Series
-from gateway.operations.topics.signing import Signer
-from gateway.operations.topics.topic_cache import TopicCache
-from gateway.operations.wakeups import Wakeups
 from storage.database import Database
 from storage.model import Queue
-from storage.queues.bounded_lane import BoundedLane
-from storage.queues.fifo_lanes import FifoLanes
-from storage.queues.standard_lanes import StandardLanes
-from storage.topics.publishing import PublishLane
+from tests.engines import engine_on
 from tests.sqs_calls import answered
 from tests.waiting import take_turns
 
@@ -71,36 +60,17 @@ class World:
     async def _open_engine(self) -> Engine:
         database = Database(self.dsn, application=_APPLICATION)
         await database.open()
-        standard = StandardLanes(database, self.clock.now)
-        engine = Engine(
-            database=database,
-            queues=QueueCache(database),
-            standard=standard,
-            fifo=FifoLanes(database, self.clock.now),
-            bounded=BoundedLane(database, self.clock.now, standard.lower_marks),
-            wakeups=Wakeups(database),
-            clock=self.clock,
-            series=Series(),
-            in_flight=InFlight(database, LIMITS.in_flight_messages),
-            topics=TopicCache(database),
-            publish=PublishLane(database, self.clock.now, standard.lower_marks),
-            signer=Signer(database),
+        return engine_on(
+            database,
+            self.clock,
             rules=Rules(purge_interval_seconds=0, queue_recreate_seconds=0),
             receipts=self.receipts,
         )
-        connect(engine)
-        return engine
 
     async def close(self) -> None:
         for engine in self.engines:
             await receiving.settle()
-            await engine.publish.close()
-            await engine.standard.close()
-            await engine.prioritised.close()
-            await engine.fifo.close()
-            await engine.bounded.close()
-            await engine.serial.close()
-            await engine.signer.close()
+            await engine.close()
             await engine.database.close()
         await self.observer.close()
 
@@ -131,14 +101,8 @@ class World:
                 )
         old, self.engines = self.engines, []
         for engine in old:
-            await engine.publish.close()
-            await engine.standard.close()
-            await engine.prioritised.close()
-            await engine.fifo.close()
-            await engine.bounded.close()
-            await engine.serial.close()
+            await engine.close()
             await receiving.settle()
-            await engine.signer.close()
             await engine.database.close()
             self.engines.append(await self._open_engine())
 
