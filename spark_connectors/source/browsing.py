@@ -1,24 +1,25 @@
 """Browse: what lies in a queue, read without receiving it, where the endpoint offers that.
 
-The pages are Queuegate's ``GET /v1/queues/{name}/browse``. One page holds up to 1,000 messages, so
-that botocore's own signer and HTTP serve here.
+The pages are Queuegate's ``GET /v1/queues/{name}/browse``.
 """
 
 from __future__ import annotations
 
 import base64
-import json
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 from urllib.parse import quote, urlencode
 
 from spark_connectors.errors import ConnectorError, Refused
-from spark_connectors.transport.aws import Connection
+from spark_connectors.transport.aws import Connection, open_service
 from spark_connectors.transport.aws.wire import Message
+from spark_connectors.transport.http import json_text
+from spark_connectors.transport.http.answers import NO_CONTENT, OK, Answer
 from spark_connectors.transport.http.retries import Passing, retried
 
 _PAGE_ROWS = 1_000
-_OK, _NO_CONTENT, _NOT_FOUND, _LEAST_FAILURE = 200, 204, 404, 500
+_PAGE_SECONDS = 60.0
+_NOT_FOUND, _LEAST_FAILURE = 404, 500
 _MOST_PARTS = 1_000
 
 
@@ -38,23 +39,12 @@ class QueueBrowser:
     """Browses one queue. Opened where it is used; nothing of it is pickled."""
 
     def __init__(self, connection: Connection, queue: str) -> None:
-        from botocore.auth import SigV4Auth
-        from botocore.httpsession import URLLib3Session
-
-        from spark_connectors.transport.aws import endpoints, sessions
-
-        session = sessions.open_session(connection)
-        known = endpoints.configured(connection, session)
-        if "sqs" not in known or endpoints.is_aws_host(known["sqs"].host):
+        service = open_service(connection)
+        if service is None:
             raise NotOffered("AWS has no browsing: mode=peek, or mode=drain")
-        sessions.settle_region(session, may_default=True)
-        self._base = f"{known['sqs'].url.rstrip('/')}/v1/queues/{quote(queue, safe='')}/browse"
-        self._endpoint = known["sqs"].url
+        self._service = service
+        self._path = f"/v1/queues/{quote(queue, safe='')}/browse"
         self._max_retries = connection.max_retries
-        self._http = URLLib3Session(timeout=(5, 60))
-        self._signer = SigV4Auth(
-            session.get_credentials(), "sqs", session.get_config_variable("region")
-        )
 
     def split(self, parts: int) -> list[Range]:
         """At most so many ranges that hold about as many messages each.
@@ -82,47 +72,38 @@ class QueueBrowser:
                 return
 
     def _get(self, path: str, asked: Mapping[str, str]) -> dict[str, Any]:
-        url = f"{self._base}{path}?{urlencode(asked)}"
-        status, content = self._sent("GET", url)
+        query = urlencode(sorted(asked.items()), quote_via=quote)
+        answer = self._answer("GET", f"{self._path}{path}?{query}")
         try:
-            found = json.loads(content)
+            found = json_text.loads(answer.body)
         except ValueError:
             raise self._not_offered() from None
-        if status == _OK and isinstance(found, dict):
+        if answer.status == OK and isinstance(found, dict):
             return found
-        raise self._refusal(status, found)
+        raise self._refusal(answer.status, found)
 
-    def _sent(self, method: str, url: str) -> tuple[int, bytes]:
-        """Status and body of the answer. Raises NotNow."""
+    def _answer(self, method: str, target: str) -> Answer:
+        """Raises NotNow."""
 
-        def attempt() -> tuple[int, bytes]:
-            from botocore.awsrequest import AWSRequest
-            from botocore.exceptions import HTTPClientError
+        def attempt() -> Answer:
+            answer = self._service.ask(method, target, timeout_seconds=_PAGE_SECONDS)
+            if answer.status >= _LEAST_FAILURE:
+                raise Passing(f"HTTP {answer.status}")
+            return answer
 
-            request = AWSRequest(method, url)
-            self._signer.add_auth(request)
-            try:
-                answer = self._http.send(request.prepare())
-            except HTTPClientError as error:
-                raise Passing(str(error)) from error
-            if answer.status_code >= _LEAST_FAILURE:
-                raise Passing(f"HTTP {answer.status_code}")
-            return answer.status_code, answer.content
-
-        return retried(
-            attempt, action="browse", place=self._endpoint, max_retries=self._max_retries
-        )
+        place = self._service.endpoint.url
+        return retried(attempt, action="browse", place=place, max_retries=self._max_retries)
 
     def _refusal(self, status: int, found: object) -> ConnectorError:
         """Why it was refused: by an endpoint that browses, or because it does not know the path."""
         said = found.get("error") if isinstance(found, dict) else None
-        offered, _ = self._sent("OPTIONS", self._base)
-        if offered != _NO_CONTENT or not isinstance(said, str):
+        offered = self._answer("OPTIONS", self._path)
+        if offered.status != NO_CONTENT or not isinstance(said, str):
             return self._not_offered()
         return Refused("QueueDoesNotExist" if status == _NOT_FOUND else f"HTTP {status}", said)
 
     def _not_offered(self) -> NotOffered:
-        return NotOffered(f"{self._endpoint} has no browsing: mode=peek, or mode=drain")
+        return NotOffered(f"{self._service.endpoint.url} has no browsing: mode=peek, or mode=drain")
 
 
 def _message(shown: Mapping[str, Any]) -> Message:

@@ -1,7 +1,8 @@
-"""Client CPU of each call, lean against boto3: milliseconds of process time for 10 messages.
+"""Client CPU of each call: milliseconds of process time for 10 messages.
 
     python -m tests.spark.bench_transport --endpoint http://localhost:9324
 
+``urllib3`` is lean with urllib3's connections in the place of ours, ``boto3`` the reference.
 It creates one queue at the endpoint and deletes it again. Process time is that of the client
 alone, so it holds on a busy machine as well.
 """
@@ -14,11 +15,38 @@ import time
 from collections.abc import Callable, Sequence
 
 import boto3
+import urllib3
 
-from spark_connectors.transport.aws import Connection, Transport, open_transport
+from spark_connectors.transport.aws import Connection, Transport, open_transport, service
 from spark_connectors.transport.aws.wire import Entry
+from spark_connectors.transport.http.answers import Answer
+from spark_connectors.transport.http.endpoints import Endpoint
+from spark_connectors.transport.http.links import Links
 
 CALLS = ("send", "receive", "delete")
+
+
+class Urllib3Links:
+    """What Links does, by urllib3."""
+
+    def __init__(self, endpoint: Endpoint, *_: object) -> None:
+        self._pool = urllib3.HTTPConnectionPool(endpoint.host, endpoint.port, maxsize=64)
+
+    def ask(
+        self, method: str, target: str, headers: str, body: bytes, *, timeout_seconds: float
+    ) -> Answer:
+        found = self._pool.urlopen(
+            method,
+            target,
+            body=body,
+            headers=dict(line.split(": ", 1) for line in headers.splitlines()),
+            retries=False,
+            timeout=timeout_seconds,
+        )
+        return Answer(found.status, found.headers, found.data)
+
+    def close(self) -> None:
+        self._pool.close()
 
 
 def measured(transport: Transport, queue_url: str, *, rounds: int, body: str) -> dict[str, float]:
@@ -64,7 +92,9 @@ def main() -> None:
         print(
             f"{'client':8}" + "".join(f"{name + ' ms':>12}" for name in CALLS) + "  msg per CPU s"
         )
-        for kind in ("lean", "boto3"):
+        for client in ("lean", "urllib3", "boto3"):
+            kind = "boto3" if client == "boto3" else "lean"
+            vars(service)["Links"] = Urllib3Links if client == "urllib3" else Links
             transport = open_transport(Connection(options.endpoint, options.region, kind=kind))
             figures = measured(
                 transport, queue_url, rounds=options.rounds, body="x" * options.bytes
@@ -72,7 +102,7 @@ def main() -> None:
             transport.close()
             rate = 10_000 / (figures["receive"] + figures["delete"])
             cells = "".join(f"{figures[name]:12.3f}" for name in CALLS)
-            print(f"{kind:8}{cells}{rate:15,.0f}")
+            print(f"{client:8}{cells}{rate:15,.0f}")
     finally:
         sqs.delete_queue(QueueUrl=queue_url)
 

@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from spark_connectors.errors import ConnectorError, NotNow, Refused
+from spark_connectors.source.browsing import QueueBrowser, Range
 from spark_connectors.transport.aws import Connection, StaticCredentials, Transport, open_transport
 from spark_connectors.transport.aws.calls import Calls
 from spark_connectors.transport.aws.endpoints import configured
@@ -400,6 +401,22 @@ def test_a_proxy_tunnels_tls(server: ScriptedEndpoint, monkeypatch: pytest.Monke
     [request] = server.requests
     assert request.line.startswith("CONNECT queues.example:443 ")
     assert request.headers["proxy-authorization"] == "Basic dXNlcjpwQHNz"
+
+
+def test_browsing_goes_the_way_of_calls(
+    server: ScriptedEndpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HTTP_PROXY", server.url)
+    monkeypatch.setenv("NO_PROXY", "other.example")
+    ranges = answer({"as_of": "t", "ranges": [{"after": None, "until": None}]})
+    server.then(answer(b"", "503 Service Unavailable"), ranges)
+    static = StaticCredentials("AKID", SECRET)
+    browser = QueueBrowser(Connection("http://queues.example:9324/at", static=static), "a b")
+    assert browser.split(2) == [Range(None, None, "t")]
+    first, second = server.requests
+    whole = "http://queues.example:9324/at/v1/queues/a%20b/browse/ranges?parts=2"
+    assert first.line == second.line == f"GET {whole} HTTP/1.1"
+    assert "Credential=AKID/" in second.headers["authorization"]
 
 
 def test_no_proxy_is_honoured(server: ScriptedEndpoint, monkeypatch: pytest.MonkeyPatch) -> None:

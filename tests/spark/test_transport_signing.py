@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 from typing import Any
+from urllib.parse import quote, urlencode
 
 from botocore.auth import SIGV4_TIMESTAMP, SigV4Auth
 from botocore.awsrequest import AWSRequest
@@ -17,6 +18,9 @@ from spark_connectors.transport.http.endpoints import parse_endpoint
 PRINTABLE = st.text(st.characters(min_codepoint=33, max_codepoint=126), min_size=1, max_size=60)
 NAMES = st.from_regex(r"[a-z0-9-]{1,20}", fullmatch=True)
 PATHS = st.sampled_from(["", "/", "/sqs", "/a b/ü", "/a%20b/", "/~x/_-.z"])
+QUERIES = st.dictionaries(NAMES, st.text(max_size=20)).map(
+    lambda asked: urlencode(sorted(asked.items()), quote_via=quote)
+)
 MOMENTS = st.datetimes(datetime.datetime(2015, 1, 1), datetime.datetime(2040, 1, 1))  # noqa: DTZ001
 KEYS = st.builds(
     Credentials, PRINTABLE.filter(lambda text: "/" not in text), PRINTABLE, st.none() | PRINTABLE
@@ -28,7 +32,7 @@ SIGNERS = {(s, r): Signer(s, r) for s in ("sqs", "sns") for r in ("us-east-1", "
     signer=st.sampled_from(list(SIGNERS)),
     keys=KEYS,
     host=NAMES,
-    path=PATHS,
+    target=st.tuples(st.sampled_from(["GET", "POST"]), PATHS, QUERIES),
     headers=st.dictionaries(st.sampled_from(["content-type", "x-amz-target"]), PRINTABLE),
     body=st.binary(max_size=200),
     moment=MOMENTS,
@@ -37,11 +41,12 @@ def test_a_signature_is_botocores(
     signer: tuple[str, str],
     keys: Any,
     host: str,
-    path: str,
+    target: tuple[str, str, str],
     headers: dict[str, str],
     body: bytes,
     moment: datetime.datetime,
 ) -> None:
+    method, path, query = target
     endpoint = parse_endpoint(f"http://h{host}h:9324{path}")
     timestamp = moment.strftime(SIGV4_TIMESTAMP)
     own = {**headers, "host": endpoint.authority, "x-amz-date": timestamp}
@@ -49,12 +54,13 @@ def test_a_signature_is_botocores(
         own["x-amz-security-token"] = keys.token
     ours = SIGNERS[signer].authorization(
         keys.get_frozen_credentials(),
-        path=endpoint.signed_path,
+        method,
+        f"{endpoint.path}?{query}" if query else endpoint.path,
         headers=sorted(own.items()),
         body=body,
         timestamp=timestamp,
     )
-    request = AWSRequest("POST", endpoint.url, {**own}, body)
+    request = AWSRequest(method, f"{endpoint.url}?{query}", {**own}, body)
     assert ours == _of_botocore(SigV4Auth(keys, *signer), request, timestamp)
 
 

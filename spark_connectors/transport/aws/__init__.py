@@ -6,16 +6,23 @@ Importing this package imports no AWS library; opening a transport does.
 from __future__ import annotations
 
 import functools
+from typing import TYPE_CHECKING
 
 from spark_connectors.errors import ConnectorError
 from spark_connectors.transport.aws.connection import Connection, StaticCredentials
 from spark_connectors.transport.aws.wire import Transport
+
+if TYPE_CHECKING:
+    from spark_connectors.transport.aws.service import Service
+    from spark_connectors.transport.aws.sessions import Session
+    from spark_connectors.transport.http.endpoints import Endpoint
 
 __all__ = [
     "Connection",
     "StaticCredentials",
     "Transport",
     "is_aws",
+    "open_service",
     "open_transport",
     "shared_transport",
 ]
@@ -58,7 +65,28 @@ def is_aws(connection: Connection) -> bool:
 
     Raises ConnectorError as open_transport does.
     """
+    return _own_endpoint(connection)[1] is None
+
+
+def open_service(connection: Connection) -> Service | None:
+    """Requests to what an endpoint offers beside SQS, signed as for it; None where it is AWS's.
+
+    Raises ConnectorError as open_transport does.
+    """
+    from spark_connectors.transport.aws import sessions
+    from spark_connectors.transport.aws.service import Service
+
+    session, endpoint = _own_endpoint(connection)
+    if endpoint is None:
+        return None
+    sessions.settle_region(session, may_default=True)
+    return Service("sqs", session, endpoint, sessions.KeySource(session))
+
+
+def _own_endpoint(connection: Connection) -> tuple[Session, Endpoint | None]:
     from spark_connectors.transport.aws import endpoints, sessions
 
-    known = endpoints.configured(connection, sessions.open_session(connection))
-    return "sqs" not in known or endpoints.is_aws_host(known["sqs"].host)
+    session = sessions.open_session(connection)
+    found = endpoints.configured(connection, session).get("sqs")
+    is_own = found is not None and not endpoints.is_aws_host(found.host)
+    return session, found if is_own else None

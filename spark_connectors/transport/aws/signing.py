@@ -1,10 +1,11 @@
-"""AWS Signature Version 4 for POST requests without a query string."""
+"""AWS Signature Version 4."""
 
 from __future__ import annotations
 
 import hashlib
 import hmac
 from collections.abc import Sequence
+from urllib.parse import quote
 
 from spark_connectors.transport.aws.sessions import Keys
 
@@ -26,20 +27,24 @@ class Signer:
     def authorization(
         self,
         keys: Keys,
+        method: str,
+        target: str,
         *,
-        path: str,
         headers: Sequence[tuple[str, str]],
         body: bytes,
         timestamp: str,
     ) -> str:
-        """The Authorization header. ``path`` is encoded for signing; ``headers`` are all those to
-        sign, lower-case names in order, values without needless spaces; ``timestamp`` is that of
-        X-Amz-Date, such as 20261121T223000Z."""
+        """The Authorization header. ``target`` is path and query as sent, names of the query in
+        order; ``headers`` are all those to sign, lower-case names in order, values without
+        needless spaces; ``timestamp`` is that of X-Amz-Date, such as 20261121T223000Z."""
         day = timestamp[:8]
+        path, _, query = target.partition("?")
         names = ";".join([name for name, _ in headers])
         lines = "".join([f"{name}:{value}\n" for name, value in headers])
         payload = hashlib.sha256(body).hexdigest()
-        request = f"POST\n{path}\n\n{lines}\n{names}\n{payload}".encode()
+        request = (
+            f"{method}\n{quote(path, safe='/~')}\n{query}\n{lines}\n{names}\n{payload}".encode()
+        )
         scope = f"{day}/{self._region}/{self._service}/aws4_request"
         digest = hashlib.sha256(request).hexdigest()
         signature = _hmac(

@@ -6,13 +6,12 @@ import socket
 from collections.abc import Mapping
 from typing import NamedTuple
 
+OK, NO_CONTENT = 200, 204
 _LONGEST_HEAD = 65_536
 _MOST_BYTES = 64 * 1024 * 1024
 # Room for ten short messages: asking for more at once costs an allocation of that much.
 _RECEIVE_BYTES = 32_768
 _MOST_AT_ONCE = 1024 * 1024
-_OK = 200
-_NO_CONTENT = 204
 
 
 class Answer(NamedTuple):
@@ -83,18 +82,18 @@ class Stream:
 
 
 def read_answer(stream: Stream) -> tuple[Answer, bool]:
-    """The answer to a POST, and whether another may follow on this connection.
+    """The answer to a request, and whether another may follow on this connection.
 
     Raises Closed when there is none, Garbled when it is no whole answer.
     """
     if not stream.has_any():
         raise Closed("the server closed the connection")
     version, status, headers = _read_head(stream)
-    while status < _OK:
+    while status < OK:
         version, status, headers = _read_head(stream)
     keeps_open = version == "HTTP/1.1" and headers.get("connection", "").lower() != "close"
     length = headers.get("content-length")
-    if status == _NO_CONTENT:
+    if status == NO_CONTENT:
         body = b""
     elif "transfer-encoding" in headers:
         body = _read_chunks(stream)

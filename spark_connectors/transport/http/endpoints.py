@@ -13,7 +13,7 @@ _PORTS = {"http": 80, "https": 443}
 
 
 class Endpoint(NamedTuple):
-    """A parsed endpoint URL. ``path`` is as sent, ``signed_path`` as SigV4 wants it."""
+    """A parsed endpoint URL; ``path`` is as sent."""
 
     url: str
     is_secure: bool
@@ -21,7 +21,6 @@ class Endpoint(NamedTuple):
     port: int
     authority: str
     path: str
-    signed_path: str
 
 
 def parse_endpoint(url: str) -> Endpoint:
@@ -53,5 +52,4 @@ def parse_endpoint(url: str) -> Endpoint:
         port=port,
         authority=authority,
         path=path,
-        signed_path=quote(path, safe="/~"),
     )

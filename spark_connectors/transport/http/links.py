@@ -13,12 +13,13 @@ import socket
 import ssl
 import time
 from collections import deque
-from http.client import HTTPConnection, HTTPSConnection
+from http.client import HTTPConnection, HTTPException, HTTPSConnection
 
 from spark_connectors.errors import ConnectorError
 from spark_connectors.transport.http.answers import Answer, Closed, Stream, read_answer
 from spark_connectors.transport.http.endpoints import Endpoint
 from spark_connectors.transport.http.proxies import proxy_for
+from spark_connectors.transport.http.retries import Passing
 
 _CONNECT_SECONDS = 5.0
 # Shorter than the patience of balancers and firewalls, which forget idle connections silently.
@@ -60,33 +61,50 @@ class _Link:
 
 class Links:
     """Connections to one endpoint. ``ca_bundle``: a file of certificates to trust instead of the
-    system's. Raises ConnectorError for a bundle that cannot be read, or a proxy we cannot use."""
+    system's; ``bundle_name`` is what names it, for messages. Raises ConnectorError for a bundle
+    that cannot be read, or a proxy we cannot use."""
 
-    def __init__(self, endpoint: Endpoint, ca_bundle: str | None = None) -> None:
+    def __init__(self, endpoint: Endpoint, ca_bundle: str | None, bundle_name: str) -> None:
         self._endpoint = endpoint
+        self._bundle_name = bundle_name
         self._context = _tls_context(ca_bundle) if endpoint.is_secure else None
         self._proxy = proxy_for(endpoint)
         self._idle: deque[_Link] = deque()
         self._process = os.getpid()
         self._generation = 0
-        target = endpoint.path
+        self._origin = ""
         lines = {"Host": endpoint.authority}
         if self._proxy is not None and not endpoint.is_secure:
             # Without a tunnel a proxy wants the whole URL, and its password in each request.
-            target = f"http://{endpoint.authority}{target}"
+            self._origin = f"http://{endpoint.authority}"
             lines |= self._proxy.headers
         lines |= {"Accept-Encoding": "identity", "User-Agent": "queuegate-spark"}
-        text = "".join([f"{name}: {value}\r\n" for name, value in lines.items()])
-        self._head = f"POST {target} HTTP/1.1\r\n{text}"
+        self._lines = "".join([f"{name}: {value}\r\n" for name, value in lines.items()])
 
-    def post(self, headers: str, body: bytes, timeout_seconds: float) -> Answer:
-        """The answer to a POST with these header lines. Raises OSError or HTTPException.
+    def ask(
+        self, method: str, target: str, headers: str, body: bytes, *, timeout_seconds: float
+    ) -> Answer:
+        """The answer to a request with these header lines; ``target`` is its path and query.
 
-        A kept connection that turns out to be closed is replaced at once and the request sent
-        again, although the server may have worked on it: so may it have before every retry.
+        Raises Passing without an answer, ConnectorError for a certificate that is not trusted. A
+        kept connection that turns out to be closed is replaced at once and the request sent again,
+        although the server may have worked on it: so may it have before every retry.
         """
-        head = f"{self._head}{headers}Content-Length: {len(body)}\r\n\r\n"
-        request = head.encode("latin-1") + body
+        start = f"{method} {self._origin}{target} HTTP/1.1\r\n{self._lines}{headers}"
+        request = f"{start}Content-Length: {len(body)}\r\n\r\n".encode("latin-1") + body
+        try:
+            return self._answer(request, timeout_seconds)
+        except ssl.SSLCertVerificationError as error:
+            raise ConnectorError(
+                f"{self._endpoint.url} shows a certificate that is not trusted"
+                f" ({error.verify_message}): {self._bundle_name} names a file of those that are"
+            ) from error
+        except TimeoutError as error:
+            raise Passing("no answer in time") from error
+        except (OSError, HTTPException) as error:
+            raise Passing(f"{type(error).__name__}: {error}") from error
+
+    def _answer(self, request: bytes, timeout_seconds: float) -> Answer:
         link = self._kept()
         if link is not None:
             try:
