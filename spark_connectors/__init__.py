@@ -23,10 +23,15 @@ def register(spark: SparkSession) -> None:
 
     Where this package was installed with pip, Spark finds ``sqs`` and ``sns`` without it; where it
     came by ``--py-files``, not. May be called again.
+
+    In local mode Spark's processes are made to use this Python, unless PYSPARK_PYTHON names one.
+    Raises WrongPython when the one that they use cannot run the connectors.
     """
     if spark in _registered:
         return
-    from spark_connectors.packaging import is_discovered, let_streams_find_files
+    from spark_connectors.packaging import is_discovered, let_streams_find_files, settle_python
+
+    settle_python(spark)
     from spark_connectors.sink import QueuegateSnsDataSource, SnsDataSource
     from spark_connectors.source import QueuegateSqsDataSource, SqsDataSource
 
@@ -47,10 +52,20 @@ def read_queue(
     ``spoolPath`` of its own for each.
     """
     register(spark)
-    spool = options.pop("spoolPath", f"{checkpoint.rstrip('/')}/queuegate-spool")
-    reader = spark.readStream.format("sqs").option("queueUrl", queue_url)
-    reader = reader.option("spoolPath", str(spool))
-    for name, value in options.items():
-        text = str(value).lower() if isinstance(value, bool) else str(value)
-        reader = reader.option(name, text)
-    return reader.load()
+    from pyspark.sql import SparkSession
+
+    from spark_connectors.source.checking import check_stream
+    from spark_connectors.source.options import stream_options
+
+    given = {
+        "queueUrl": queue_url,
+        "spoolPath": f"{checkpoint.rstrip('/')}/queuegate-spool",
+        **{name: _text(value) for name, value in options.items()},
+    }
+    # With Spark Connect the queue is the server's to find.
+    (check_stream if isinstance(spark, SparkSession) else stream_options)(given)
+    return spark.readStream.format("sqs").options(**given).load()
+
+
+def _text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

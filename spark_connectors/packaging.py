@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import shutil
+import subprocess
+import sys
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from spark_connectors.errors import ConnectorError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -13,6 +18,62 @@ if TYPE_CHECKING:
 # The process of a streaming source looks for the job's files below this name, beside which they
 # lie (Spark 4.0 to 4.3), and so finds none of them.
 _WHERE_STREAMS_LOOK = "streaming_job"
+# What Spark starts without PYSPARK_PYTHON.
+_NOBODY_NAMED_ONE = "python3"
+_NEEDED = ("pyarrow", "botocore")
+# What an interpreter has not got of these, one line each; and which version it is.
+_ASK = (
+    "import sys; from importlib.util import find_spec; print('%d.%d' % sys.version_info[:2]); "
+    "print(*(one for one in sys.argv[1:] if find_spec(one) is None))"
+)
+_ASK_SECONDS = 60
+
+
+class WrongPython(ConnectorError):
+    """The Python that Spark starts for our code cannot run it."""
+
+
+def settle_python(spark: SparkSession) -> None:
+    """Let Spark start this very Python where all of its processes are on this machine and nobody
+    named one: otherwise it takes any ``python3`` that the PATH has.
+
+    Raises WrongPython when the one that it starts on the driver cannot run the connectors.
+    """
+    from pyspark.sql import SparkSession
+
+    if not isinstance(spark, SparkSession):
+        return
+    context = spark.sparkContext
+    is_local = str(context.master).partition("[")[0] == "local"
+    if is_local and context.pythonExec == _NOBODY_NAMED_ONE:
+        context.pythonExec = sys.executable
+    python = shutil.which(context.pythonExec)
+    if python != sys.executable and (why := _why_not(python)):
+        raise WrongPython(
+            f"Spark starts '{context.pythonExec}' for Python code, which {why}: set PYSPARK_PYTHON "
+            f"before the session begins, on every machine, to one like this ({sys.executable})"
+        )
+
+
+def _why_not(python: str | None) -> str | None:
+    """Why that interpreter cannot run the connectors; None when it can."""
+    if python is None:
+        return "is no command here"
+    try:
+        asked = subprocess.run(
+            [python, "-c", _ASK, *_NEEDED],
+            capture_output=True,
+            text=True,
+            timeout=_ASK_SECONDS,
+            check=True,
+        )
+        version, missing = asked.stdout.splitlines()[-2:]
+    except (OSError, subprocess.SubprocessError, ValueError) as broken:
+        return f"does not run ({broken})"
+    ours = f"{sys.version_info.major}.{sys.version_info.minor}"
+    if version != ours:
+        return f"is Python {version} and not {ours}"
+    return f"has no {' and no '.join(missing.split())}" if missing.split() else None
 
 
 def is_discovered(spark: SparkSession, name: str) -> bool:

@@ -4,8 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
+from spark_connectors.errors import Refused
 from spark_connectors.options.declaring import TEXT, TRUTH, BadOption, Option, choice, whole
-from spark_connectors.transport.aws import Connection, StaticCredentials, Transport
+from spark_connectors.transport.aws import (
+    Connection,
+    StaticCredentials,
+    Transport,
+    open_transport,
+)
+
+_NO_RIGHT = frozenset({"AccessDenied", "AuthorizationError"})
 
 CONNECTING = (
     Option(
@@ -95,6 +103,20 @@ class QueuePlace:
     def is_fifo(self) -> bool:
         """Whether it is a FIFO queue: those are known by their names."""
         return self.name.endswith(".fifo")
+
+    def check(self, connection: Connection) -> None:
+        """Raise Refused for a queue that does not exist, NotNow for an endpoint that does not
+        answer, ConnectorError for one that is none or when there are no credentials."""
+        transport = open_transport(connection)
+        try:
+            transport.figures(self.url(transport))
+        except Refused as no:
+            # Who may only send needs no right to look.
+            if no.code not in _NO_RIGHT:
+                what = self._url or f"queue '{self.name}'"
+                raise Refused(no.code, f"{no.message} (asking for {what})") from None
+        finally:
+            transport.close()
 
     def url(self, transport: Transport) -> str:
         """The queue's URL. Raises what Transport.queue_url raises."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from spark_connectors.errors import ConnectorError
@@ -130,16 +130,14 @@ def read_options(declared: Sequence[Option], given: Mapping[str, str]) -> dict[s
 
     Raises BadOption: unknown (with the nearest that exists), named twice, or not understood.
     """
-    by_name = {
-        name.lower(): option for option in declared for name in (option.name, *option.aliases)
-    }
+    for name in unknown_names(declared, given):
+        raise BadOption(f"unknown option '{name}'{_nearest(name, declared)}")
+    by_name = _by_name(declared)
     found: dict[str, Any] = {}
     for name, text in given.items():
         option = by_name.get(name.lower())
         if option is None:
-            if name.lower() in _OF_SPARK or name.startswith("__"):
-                continue
-            raise BadOption(f"unknown option '{name}'{_nearest(name, declared)}")
+            continue
         if option.name in found:
             raise BadOption(f"option '{option.name}' is given twice: '{name}' is the same one")
         try:
@@ -148,6 +146,16 @@ def read_options(declared: Sequence[Option], given: Mapping[str, str]) -> dict[s
             shown = f"'{text}'" if "secret" not in option.name.lower() else "its value"
             raise BadOption(f"option '{option.name}': expected {unreadable}, got {shown}") from None
     return {option.name: found.get(option.name, option.default) for option in declared}
+
+
+def unknown_names(declared: Sequence[Option], given: Iterable[str]) -> list[str]:
+    """Those of the names that are no option, and none of Spark's own."""
+    known = _by_name(declared).keys() | _OF_SPARK
+    return [one for one in given if one.lower() not in known and not one.startswith("__")]
+
+
+def _by_name(declared: Sequence[Option]) -> dict[str, Option]:
+    return {name.lower(): one for one in declared for name in (one.name, *one.aliases)}
 
 
 def _nearest(name: str, declared: Sequence[Option]) -> str:

@@ -15,6 +15,7 @@ from pyspark.sql.types import StructType
 
 from spark_connectors.errors import ConnectorError
 from spark_connectors.options.declaring import BadOption
+from spark_connectors.plainly import plainly
 from spark_connectors.sink.columns import find_columns
 from spark_connectors.sink.options import Settings, queue_settings, topic_settings
 from spark_connectors.sink.writing import BatchWriter, Plan, StreamWriter
@@ -30,8 +31,13 @@ class OnlyWritable(ConnectorError):
 
 
 def sqs_writer(options: Mapping[str, str], schema: StructType, overwrite: bool) -> DataSourceWriter:
-    """The batch writer of format ``sqs``. Raises BadOption and BadColumns, while planning."""
-    return BatchWriter(_plan("sqs sink", queue_settings(options), schema, overwrite))
+    """The batch writer of format ``sqs``. Raises BadOption, BadColumns, and as QueuePlace.check,
+    while planning."""
+    settings = queue_settings(options)
+    plan = _plan("sqs sink", settings, schema, overwrite)
+    if settings.place is not None:
+        settings.place.check(settings.connection)
+    return BatchWriter(plan)
 
 
 def sqs_stream_writer(
@@ -60,7 +66,8 @@ class SnsDataSource(DataSource):
 
     def schema(self) -> StructType:
         """Raises OnlyWritable."""
-        raise OnlyWritable
+        with plainly():
+            raise OnlyWritable
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Raises OnlyWritable."""
@@ -72,13 +79,15 @@ class SnsDataSource(DataSource):
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """Raises BadOption and BadColumns."""
-        return BatchWriter(_plan("sns sink", topic_settings(self.options), schema, overwrite))
+        with plainly():
+            return BatchWriter(_plan("sns sink", topic_settings(self.options), schema, overwrite))
 
     def streamWriter(  # noqa: N802
         self, schema: StructType, overwrite: bool
     ) -> DataSourceStreamWriter:
         """Raises BadOption and BadColumns."""
-        return StreamWriter(_plan("sns sink", topic_settings(self.options), schema, overwrite))
+        with plainly():
+            return StreamWriter(_plan("sns sink", topic_settings(self.options), schema, overwrite))
 
 
 class QueuegateSnsDataSource(SnsDataSource):

@@ -22,6 +22,8 @@ from pyspark.sql.datasource import (
 )
 
 from spark_connectors.errors import ConnectorError, Refused
+from spark_connectors.options.connecting import QueuePlace
+from spark_connectors.plainly import plainly
 from spark_connectors.rows.received import Received, stored_batch
 from spark_connectors.rows.shapes import shaped
 from spark_connectors.source.batch_options import BatchOptions, batch_options, drain_options
@@ -62,8 +64,8 @@ class BrowseTask(InputPartition):
 class PeekTask(InputPartition):
     """The whole queue: with two, one would see what the other gave back."""
 
-    def __init__(self, url: str) -> None:
-        self.url = url
+    def __init__(self, place: QueuePlace) -> None:
+        self.place = place
 
 
 class LookReader(DataSourceReader):
@@ -75,6 +77,10 @@ class LookReader(DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         """Ranges to browse, or the one task that peeks. Raises NotOffered for mode=browse."""
+        with plainly():
+            return self._planned()
+
+    def _planned(self) -> Sequence[InputPartition]:
         options = self.options
         if options.mode != "peek":
             try:
@@ -84,19 +90,14 @@ class LookReader(DataSourceReader):
             except NotOffered:
                 if options.mode == "browse" or options.pushes_filters:
                     raise
-        transport = open_transport(options.connection)
-        try:
-            url = options.place.url(transport)
-            transport.figures(url)
-        finally:
-            transport.close()
+        options.place.check(options.connection)
         if options.place.is_fifo:
             _log.warning(
                 "peeking at %s: of each message group only what a receive gives is seen, because "
                 "what is held locks the rest",
                 options.place.name,
             )
-        return [PeekTask(url)]
+        return [PeekTask(options.place)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of a task."""
@@ -105,7 +106,7 @@ class LookReader(DataSourceReader):
             return self._shaped(browser.pages(partition.stretch, partition.filters))
         assert isinstance(partition, PeekTask)
         transport = open_transport(self.options.connection)
-        return self._shaped(_peeked(self.options, transport, partition.url))
+        return self._shaped(_peeked(self.options, transport, partition.place.url(transport)))
 
     def _shaped(self, pages: Iterator[list[Message]]) -> Iterator[pa.RecordBatch]:
         left = self.options.limit
@@ -143,7 +144,8 @@ class DrainReader(DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         """A task for each slot of each segment of the spool."""
-        return drained(self.options, self.limit)
+        with plainly():
+            return drained(self.options, self.limit)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of a task."""

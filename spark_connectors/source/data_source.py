@@ -8,7 +8,9 @@ from pyspark.sql.datasource import DataSource
 
 from spark_connectors.errors import ConnectorError
 from spark_connectors.options.declaring import BadOption
+from spark_connectors.plainly import plainly
 from spark_connectors.rows.schema import spark_schema
+from spark_connectors.source.checking import check_options
 from spark_connectors.source.options import StreamOptions, shape_of, stream_options
 
 if TYPE_CHECKING:
@@ -30,7 +32,15 @@ class SqsDataSource(DataSource):
         return "sqs"
 
     def schema(self) -> StructType:
-        """The columns of the rows, by the options that shape them."""
+        """The columns of the rows, by the options that shape them.
+
+        Spark asks this when a reader is loaded, long before it makes one. Raises BadOption.
+        """
+        with plainly():
+            check_options(self.options)
+            return self._columns()
+
+    def _columns(self) -> StructType:
         return spark_schema(shape_of(self._shaping()))
 
     def _shaping(self) -> dict[str, object]:
@@ -46,8 +56,9 @@ class SqsDataSource(DataSource):
         from spark_connectors.source.driver_reader import DriverStreamReader
         from spark_connectors.source.executor_reader import ExecutorStreamReader
 
-        self._agree(schema)
-        options: StreamOptions = stream_options(self.options)
+        with plainly():
+            self._agree(schema)
+            options: StreamOptions = stream_options(self.options)
         if options.receive_mode == "executor":
             return ExecutorStreamReader(options)
         return DriverStreamReader(options)
@@ -56,23 +67,26 @@ class SqsDataSource(DataSource):
         """The reader of a batch. Raises BadOption."""
         from spark_connectors.source.batch import batch_reader
 
-        self._agree(schema)
-        return batch_reader(self.options)
+        with plainly():
+            self._agree(schema)
+            return batch_reader(self.options)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """The writer of a batch. Raises BadOption, or what is wrong with the columns."""
         from spark_connectors.sink import sqs_writer
 
-        return sqs_writer(self.options, schema, overwrite)
+        with plainly():
+            return sqs_writer(self.options, schema, overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
         """The writer of a stream, likewise."""
         from spark_connectors.sink import sqs_stream_writer
 
-        return sqs_stream_writer(self.options, schema, overwrite)
+        with plainly():
+            return sqs_stream_writer(self.options, schema, overwrite)
 
     def _agree(self, schema: StructType) -> None:
-        if schema.fieldNames() != self.schema().fieldNames():
+        if schema.fieldNames() != self._columns().fieldNames():
             raise BadOption(
                 "the columns of format sqs are given (options valueFormat, unwrapSns, "
                 "includeReceiptHandle change them): leave .schema(...) out"

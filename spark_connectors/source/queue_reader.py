@@ -13,6 +13,7 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
 from spark_connectors.errors import ConnectorError
+from spark_connectors.plainly import end_plainly
 from spark_connectors.source.deleting import Deleter, ForgetRule
 from spark_connectors.source.offsets import Offset
 from spark_connectors.source.options import StreamOptions
@@ -218,6 +219,7 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def stop(self) -> None:
         """Close what can be closed; a process that Spark kills does without."""
+        end_plainly()
         if self._opened:
             self._deleter.stop()
             self._transport.close()
