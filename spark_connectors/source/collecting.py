@@ -265,8 +265,7 @@ class Collector:
             return
         wait = 0
         if number == 0 and not self._is_busy:
-            # Who waits long knows little of when a visibility timeout began.
-            wait = min(options.wait_seconds, max(1, options.visibility_seconds // 4))
+            wait = options.longest_wait_seconds
             if self._budget is not None:
                 wait = max(1, min(wait, _TARGET_WAIT_SECONDS))
             elif self._buffer:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import threading
-import time
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -20,30 +19,30 @@ from pyspark.sql.streaming.datasource import ReadLimit
 
 from spark_connectors.errors import NotNow
 from spark_connectors.rows.shapes import shaped
-from spark_connectors.source.deleting import ForgetRule
 from spark_connectors.source.offsets import Offset
 from spark_connectors.source.queue_reader import QueueStreamReader
-from spark_connectors.source.slot_filling import filled_slot
+from spark_connectors.source.scouting import Scout
+from spark_connectors.source.slot_filling import Filling, Slot, TooLate, filled_slot
 from spark_connectors.source.tasks import DataLost, SlotTask, spool_of, without
 from spark_connectors.spool.places import Place
 from spark_connectors.spool.segments import Segment
 from spark_connectors.spool.spool import Contents, Spool, SpoolTaken
 from spark_connectors.spool.stores import Missing
+from spark_connectors.transport.aws.wire import MOST_PER_CALL
 
 _log = logging.getLogger(__name__)
-_GATE_SECONDS = 0.1
+# How long an idle stream's question waits. Other sources of the same query wait as long.
+_IDLE_SECONDS = 0.1
 _CALM_SECONDS = 1.0
 _CALM_LOOKS = 2
 
 
 class FillTask(SlotTask):
-    """A slot that is filled by whoever comes first. ``rows``: how many it may take."""
+    """A slot that is filled by whoever comes first."""
 
-    def __init__(self, spool: str, place: Place, url: str, rows: int, rule: ForgetRule) -> None:
+    def __init__(self, spool: str, place: Place, slot: Slot) -> None:
         super().__init__(spool, 0, (place,))
-        self.url = url
-        self.rows = rows
-        self.rule = rule
+        self.filled_from = slot
 
 
 class ExecutorStreamReader(QueueStreamReader):
@@ -57,12 +56,13 @@ class ExecutorStreamReader(QueueStreamReader):
         self._highest = max(contents.highest, self._base)
         self._found = contents
         self._seq = self._base
-        self._looked_at = 0.0
-        self._visible = 0
         self._read_rows = 0
         self._counted: set[Place] = set()
         self._begun: Offset | None = None
         self._pause = threading.Event()
+        self._last_error: str | None = None
+        wait = self.options.longest_wait_seconds
+        self._scout = Scout(lambda: self._filling(self.options.most_rows), wait)
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
         """One batch further when the queue has something, or tasks have begun on that batch.
@@ -76,22 +76,111 @@ class ExecutorStreamReader(QueueStreamReader):
             self._stay()
             self._begun = begun
         self._acknowledge(begun)
-        self._rows_per_slot = max(1, self._limit_rows(limit) // self.options.slots)
         self._seq = self._reached(begun)
-        if not self._has_more():
+        planned = self._planned(self._limit_rows(limit))
+        if planned is None:
             return start if self._target is None else self._finished(begun)
-        self._seq += 1
         self._stay()
-        return Offset(self._spool.identity, self._seq, self.options.slots).to_json()
+        self._seq = planned.seq
+        return planned.to_json()
 
-    def _has_more(self) -> bool:
-        if self._seq < self._highest:
-            return True
+    def _planned(self, limit: int) -> Offset | None:
+        """The next batch; None: the queue gives nothing, or this run has read what it came for."""
+        spool, seq = self._spool.identity, self._seq + 1
+        if seq <= self._highest:
+            # Whoever began on it may have planned as many.
+            return Offset(spool, seq, self._slots_for(limit), limit)
         if self._target is not None:
-            return not self._is_exhausted()
-        if not self._has_visible():
-            self._pause.wait(_GATE_SECONDS)
-        return self._has_visible()
+            limit = min(limit, self._left())
+        found = self._more(limit) if limit > 0 else None
+        if found is None:
+            return None
+        filling, visible = found
+        if filling is None:
+            return Offset(spool, seq, self._slots_for(min(visible, limit)), limit)
+        taken = self._taken(filling, Place(seq, 0))
+        if taken is None:
+            return None
+        rest = self._slots_for(min(visible, limit - taken))
+        return Offset(spool, seq, min(1 + rest, self._slots_for(limit)), limit, taken)
+
+    def _slots_for(self, rows: int) -> int:
+        """How many slots so many rows are worth."""
+        return min(self.options.slots, -(-rows // self.options.rows_per_slot))
+
+    def _more(self, limit: int) -> tuple[Filling | None, int] | None:
+        """What the driver has received itself, and how many messages are visible beside these;
+        None: the queue has nothing."""
+        if self._scout.is_out:
+            return self._scouted()
+        for _ in range(_CALM_LOOKS):
+            visible = self._visible()
+            if visible > MOST_PER_CALL:
+                return None, visible
+            if visible and (filling := self._received(limit)) is not None:
+                return filling, self._visible()
+            if self._target is None:
+                return self._scouted()
+            self._pause.wait(_CALM_SECONDS)
+        return None
+
+    def _scouted(self) -> tuple[Filling, int] | None:
+        filling = self._scout.found(_IDLE_SECONDS)
+        self._last_error = self._scout.last_error
+        return None if filling is None else (filling, self._visible())
+
+    def _received(self, limit: int) -> Filling | None:
+        """What one receive brings; None: nothing."""
+        filling = self._filling(limit)
+        try:
+            return filling if filling.look(1 if self._rule.is_aws else 0) else None
+        except NotNow as passing:
+            self._bear_for_now(passing)
+            return None
+
+    def _filling(self, limit: int) -> Filling:
+        options = self.options
+        rows = min(MOST_PER_CALL, limit)
+        slot = Slot(self._url, rows, options.most_bytes, self._rule)
+        return Filling(options, self._spool, self._transport, slot)
+
+    def _taken(self, filling: Filling, place: Place) -> int | None:
+        """Make what the driver received the slot at that place, and say how many rows it has; None:
+        they are given back."""
+        try:
+            self._stay()
+        except SpoolTaken:
+            filling.give_back()
+            raise
+        try:
+            segment = filling.write(place)
+        except TooLate:
+            return None
+        if segment is None:
+            # A task of a driver that died wrote it.
+            return self._spool.read(place).row_count
+        # Before anything is deleted, as a task does it.
+        self._spool.slots_before(place)
+        self._deleter.sealed(
+            place, filling.to_delete(), at_once=self.options.delete_mode == "spool"
+        )
+        return segment.row_count
+
+    def _visible(self) -> int:
+        """How many messages the queue has to give; none when it does not answer. Raises NotNow in
+        an AvailableNow run, which has an end, and fails."""
+        try:
+            return self._transport.figures(self._url).visible
+        except NotNow as passing:
+            self._bear_for_now(passing)
+            return 0
+
+    def _bear_for_now(self, passing: NotNow) -> None:
+        if self._target is not None:
+            raise passing
+        # A gateway that restarts must not end a stream.
+        self._last_error = str(passing)
+        _log.warning("looking at %s: %s", self.options.place.name, passing)
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """A task for each slot. Raises DataLost when the batch was planned with another spool, or
@@ -103,10 +192,16 @@ class ExecutorStreamReader(QueueStreamReader):
             # To fill it would give messages to a sink that may know the batch and drops them.
             return self._of_another_spool(last)
         return [
-            FillTask(self._spool.identity, Place(seq, slot), self._url, self._share(), self._rule)
+            FillTask(self._spool.identity, Place(seq, slot), self._share(last, slot))
             for seq in range(self._reached(first) + 1, last.seq + 1)
-            for slot in self._slots(seq, last.slots or self.options.slots)
+            for slot in self._slots(seq, last.slots or 1)
         ]
+
+    def stop(self) -> None:
+        """Give back what the driver has received and not spooled."""
+        if self._opened:
+            self._scout.stop()
+        super().stop()
 
     def _stay(self) -> None:
         if self._spool.is_entered_after(self._number):
@@ -129,8 +224,14 @@ class ExecutorStreamReader(QueueStreamReader):
             )
         return sorted(slot for slot in filled if slot is not None)
 
-    def _share(self) -> int:
-        return getattr(self, "_rows_per_slot", max(1, self.options.most_rows // self.options.slots))
+    def _share(self, batch: Offset, slot: int) -> Slot:
+        """What a slot may take: all together no more than the batch has rows."""
+        rows = batch.rows or self.options.most_rows
+        first = 1 if batch.taken else 0
+        slots = max(1, (batch.slots or 1) - first)
+        share, more = divmod(rows - (batch.taken or 0), slots)
+        share += slot - first < more
+        return Slot(self._url, max(1, share), max(1, self.options.most_bytes // slots), self._rule)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of a slot: those that its segment has, or that are received now.
@@ -141,26 +242,15 @@ class ExecutorStreamReader(QueueStreamReader):
         assert isinstance(partition, FillTask)
         spool = spool_of(partition, self.open_store(), self.options)
         [place] = partition.places
-        with filled_slot(self.options, spool, place, self.open_transport, partition) as filled:
+        slot = partition.filled_from
+        with filled_slot(self.options, spool, place, self.open_transport, slot) as filled:
             if filled is not None:
                 segment, before = filled
                 repeats = _repeats(spool, before, segment)
                 yield shaped(without(repeats, segment.slot(0)), self.options.shape)
 
-    def _has_visible(self) -> bool:
-        """Whether the queue has something; asked at most ten times a second."""
-        if time.monotonic() - self._looked_at >= _GATE_SECONDS:
-            try:
-                self._visible = self._transport.figures(self._url).visible
-            except NotNow as passing:
-                # A gateway that restarts must not end a stream.
-                _log.warning("asking for the length of %s: %s", self.options.place.name, passing)
-                self._visible = 0
-            self._looked_at = time.monotonic()
-        return self._visible > 0
-
-    def _is_exhausted(self) -> bool:
-        """Whether this run has read as many as there were, or the queue has no more."""
+    def _left(self) -> int:
+        """How many messages this run still has to read of those that there were when it began."""
         if self._target == -1:
             figures = self._transport.figures(self._url)
             self._target = figures.visible + figures.in_flight
@@ -174,16 +264,10 @@ class ExecutorStreamReader(QueueStreamReader):
                 with contextlib.suppress(Missing):
                     self._read_rows += kept.rows if kept else self._spool.read(place).row_count
         assert self._target is not None
-        if self._read_rows >= self._target:
-            return True
-        for _ in range(_CALM_LOOKS):
-            if self._transport.figures(self._url).visible:
-                return False
-            self._pause.wait(_CALM_SECONDS)
-        return True
+        return self._target - self._read_rows
 
     def _progress(self) -> dict[str, Any]:
-        return {"seq": self._seq, "lastError": self._deleter.last_error}
+        return {"seq": self._seq, "lastError": self._last_error or self._deleter.last_error}
 
 
 def _repeats(spool: Spool, before: Sequence[Place], segment: Segment) -> set[str]:

@@ -24,8 +24,11 @@ from spark_connectors.options.declaring import (
 from spark_connectors.rows.schema import Shape
 from spark_connectors.spool.opening import checked_path
 from spark_connectors.transport.aws import Connection
+from spark_connectors.transport.aws.wire import MOST_PER_CALL
 
 _MOST_SLOTS = 1_000
+# Fewer messages than these are not worth a task of their own, when nobody says how many tasks.
+_ROWS_PER_SLOT = 1_000
 _INLINE_BYTES = 8 << 20
 _DAY = 86_400
 
@@ -66,9 +69,10 @@ RECEIVING = (
         "minPartitions",
         whole(1, _MOST_SLOTS),
         None,
-        "Partitions of a batch.",
+        "Partitions of a batch; in executor mode at most one for ten messages that wait.",
         ("numPartitions",),
-        "cores of the driver, at most 8",
+        "cores of the driver, at most 8; in executor mode one for 1,000 messages that wait, of a "
+        "FIFO queue one",
     ),
 )
 SPOOLING = (
@@ -163,6 +167,7 @@ class StreamOptions(NamedTuple):
     place: QueuePlace
     shape: Shape
     slots: int
+    rows_per_slot: int
     receive_mode: str
     delete_mode: str
     guarantee: str
@@ -191,6 +196,12 @@ class StreamOptions(NamedTuple):
         return self.place.is_fifo
 
     @property
+    def longest_wait_seconds(self) -> int:
+        """How long a receive waits: who waits long knows little of when a visibility timeout
+        began."""
+        return min(self.wait_seconds, max(1, self.visibility_seconds // 4))
+
+    @property
     def is_in_memory(self) -> bool:
         """Whether the spool dies with the process: at least once."""
         return self.guarantee == "at_least_once"
@@ -206,6 +217,9 @@ def stream_options(given: Mapping[str, str]) -> StreamOptions:
     payload = "inline" if in_memory else read["spoolPayload"]
     most_bytes = read["maxBytesPerTrigger"] or (_INLINE_BYTES if payload == "inline" else 64 << 20)
     delete_mode = read["deleteMode"]
+    most_slots = None
+    if is_executors:
+        most_slots = 1 if place.is_fifo else _MOST_SLOTS
     if delete_mode is None:
         early = (place.is_fifo or is_executors) and not in_memory
         delete_mode = "spool" if early else "commit"
@@ -213,7 +227,8 @@ def stream_options(given: Mapping[str, str]) -> StreamOptions:
         connection=connection_of(read),
         place=place,
         shape=shape_of(read),
-        slots=slots_of(read, 1 if place.is_fifo and is_executors else None),
+        slots=slots_of(read, most_slots),
+        rows_per_slot=MOST_PER_CALL if read["minPartitions"] else _ROWS_PER_SLOT,
         receive_mode=read["receiveMode"],
         delete_mode=delete_mode,
         guarantee=read["deliveryGuarantee"],

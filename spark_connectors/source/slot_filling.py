@@ -1,20 +1,21 @@
-"""Fill one slot of a batch on an executor: receive, spool, delete."""
+"""Fill one slot of a batch: receive, spool, delete. Tasks do, and the driver for its own slot."""
 
 from __future__ import annotations
 
 import contextlib
 import itertools
+import logging
 import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Protocol, TypeVar
+from typing import NamedTuple, TypeVar
 
-from spark_connectors.errors import ConnectorError
+from spark_connectors.errors import ConnectorError, NotNow
 from spark_connectors.rows.keys import message_key
 from spark_connectors.rows.received import Received, body_size, stored_batch
-from spark_connectors.source.deleting import SAFE_UNTIL, ForgetRule, safe_from
+from spark_connectors.source.deleting import SAFE_UNTIL, Delete, ForgetRule, receipts_of, safe_from
 from spark_connectors.source.giving_back import give_back
 from spark_connectors.source.options import StreamOptions
 from spark_connectors.source.tasks import segment_at
@@ -25,7 +26,9 @@ from spark_connectors.spool.stores import Missing
 from spark_connectors.transport.aws import Transport
 from spark_connectors.transport.aws.wire import MOST_PER_CALL, Message
 
-# A first look at a queue that says it has messages; AWS answers an empty one from a subset.
+_log = logging.getLogger(__name__)
+# A first look at a queue that says it has messages: without a wait AWS asks only some of its
+# servers, and messages of a FIFO queue can be visible while their group is held up.
 _WAIT_SECONDS = 1
 _ATTEMPTS = 3
 _LEAST_IN_PARALLEL = 2
@@ -37,11 +40,12 @@ class TooLate(ConnectorError):
     """The messages of a task were held so long that another task may receive them."""
 
 
-class Slot(Protocol):
-    """What a task says of its slot."""
+class Slot(NamedTuple):
+    """What a slot is filled from, and how many messages and bytes of bodies it may take."""
 
     url: str
     rows: int
+    body_bytes: int
     rule: ForgetRule
 
 
@@ -79,7 +83,7 @@ def _segment(
     place: Place,
     open_transport: Callable[[], Transport],
     slot: Slot,
-) -> tuple[Segment | None, _Filling | None]:
+) -> tuple[Segment | None, Filling | None]:
     """The segment, and who filled it when that was done here. None: it is lost, and that is to be
     borne.
 
@@ -93,7 +97,7 @@ def _segment(
             # By another attempt, just now; or it is lost. Other messages must not take its place: a
             # sink that knows the batch would drop them.
             return segment_at(spool.store, place, options), None
-        filling = _Filling(options, spool, open_transport(), slot)
+        filling = Filling(options, spool, open_transport(), slot)
         try:
             segment = filling.fill(place)
             return (spool.read(place), None) if segment is None else (segment, filling)
@@ -104,8 +108,8 @@ def _segment(
                 raise
 
 
-class _Filling:
-    """One task's receives and deletes, on ``receiveThreads`` threads."""
+class Filling:
+    """One slot's receives and deletes, on ``receiveThreads`` threads."""
 
     def __init__(
         self, options: StreamOptions, spool: Spool, transport: Transport, slot: Slot
@@ -116,7 +120,6 @@ class _Filling:
         self._slot = slot
         self._lock = threading.Lock()
         self._threads = options.receive_threads
-        self._most_bytes = max(1, options.most_bytes // options.slots)
         self._taken: dict[bytes, Received] = {}
         self._repeats: list[str] = []
         self._known: set[bytes] | None = None
@@ -137,7 +140,21 @@ class _Filling:
         """
         try:
             self._receive()
-            if self._taken and time.time() - self._began > self._options.visibility_seconds / 2:
+        except BaseException:
+            self.give_back()
+            raise
+        return self.write(place)
+
+    def look(self, wait_seconds: int) -> bool:
+        """Receive once. Returns whether a message came that the spool does not know."""
+        self._ask(self._claim(), wait_seconds)
+        self._delete_repeats()
+        return bool(self._taken)
+
+    def write(self, place: Place) -> Segment | None:
+        """Write what was received, as ``fill`` does."""
+        try:
+            if self.is_late:
                 raise TooLate(
                     f"receiving took more than half of visibilityTimeout="
                     f"{self._options.visibility_seconds}: raise it"
@@ -146,26 +163,34 @@ class _Filling:
             description = {SAFE_UNTIL: str(self._safe_until)}
             data = encode([rows], self._options.spool_compression, description)
         except BaseException:
-            self._give_back()
+            self.give_back()
             raise
         # Not given back when the store fails: nobody knows then whether the segment is there.
         try:
             if self._spool.put(place, data):
                 return Segment(data, str(place))
         except SpoolTaken:
-            self._give_back()
+            self.give_back()
             raise
-        self._give_back()
+        self.give_back()
         return None
+
+    @property
+    def is_late(self) -> bool:
+        """Whether what was received may be elsewhere before it is spooled and deleted."""
+        age = time.time() - self._began
+        return bool(self._taken) and age > self._options.visibility_seconds / 2
 
     @property
     def _safe_until(self) -> float:
         return safe_from(self._began, self._options.visibility_seconds)
 
-    def _receipts(self) -> list[str]:
-        return [receipt for one in self._taken.values() for receipt in one.receipts]
+    def to_delete(self) -> Delete:
+        """What was received, for whoever deletes it later."""
+        return Delete(receipts_of(self._taken), self._safe_until, self._began)
 
-    def _give_back(self) -> None:
+    def give_back(self) -> None:
+        """Make visible again what was received."""
         newest = [one.message["ReceiptHandle"] for one in self._taken.values()]
         older = [receipt for one in self._taken.values() for receipt in one.older]
         for receipts in (newest, older):
@@ -174,13 +199,23 @@ class _Filling:
     # Receiving
 
     def _receive(self) -> None:
-        """Until the slot is full, its time is up, or the queue has no more."""
-        # One call asks a queue that may have nothing; the others join when its answer is full.
-        most = self._claim()
-        count = self._ask(most, min(_WAIT_SECONDS, self._options.wait_seconds))
-        self._in_parallel(self._receive_on, range(self._threads if count == most else 1))
-        # The spool has these, and their rows come from there.
-        self._delete_all(self._repeats)
+        """Until the slot is full, its time is up, or the queue has no more, or does not answer."""
+        options = self._options
+        is_slow = self._slot.rule.is_aws or options.place.is_fifo
+        try:
+            # One call asks a queue that may have nothing; others join when its answer is full.
+            most = self._claim()
+            count = self._ask(most, min(_WAIT_SECONDS, options.wait_seconds) if is_slow else 0)
+            self._in_parallel(self._receive_on, range(self._threads if count == most else 1))
+        except NotNow as passing:
+            # A gateway that restarts must not end a stream; what came until then is a slot.
+            _log.warning("receiving from %s: %s", options.place.name, passing)
+        self._delete_repeats()
+
+    def _delete_repeats(self) -> None:
+        """Their rows come from the spool, which has them."""
+        repeats, self._repeats = self._repeats, []
+        self._delete_all(repeats)
 
     def _receive_on(self, _: int) -> bool:
         while most := self._claim():
@@ -191,7 +226,7 @@ class _Filling:
         """How many messages to ask for: all threads together no more than there is room for."""
         with self._lock:
             # What is under way may be as large as the largest that came.
-            bytes_left = self._most_bytes - self._body_bytes - self._asked_for * self._largest
+            bytes_left = self._slot.body_bytes - self._body_bytes - self._asked_for * self._largest
             if self._is_over or bytes_left <= 0:
                 return 0
             room = self._slot.rows - len(self._taken) - self._asked_for
@@ -249,7 +284,8 @@ class _Filling:
 
     def delete(self, place: Place) -> None:
         """Delete what the segment has; what fails is left to the driver, which looks for it."""
-        if self._delete_all(self._receipts()):
+        receipts = [receipt for one in self._taken.values() for receipt in one.receipts]
+        if self._delete_all(receipts):
             now = time.time()
             forget_at = self._slot.rule.forget_at(self._safe_until, now, is_sure=True)
             self._spool.mark_done(Kept(place, forget_at, len(self._taken)))

@@ -21,7 +21,8 @@ class Faults:
 
     ``entry``: whether this entry of a SendMessageBatch fails in passing, told its number among all
     entries and the entry. ``on_send``: called with the number of each SendMessageBatch, from 1,
-    before it is passed on. ``loses_answer``: whether the answer to that number is lost.
+    before it is passed on. ``loses_answer``: whether the answer to that number is lost. While
+    ``is_away`` is set nothing is answered at all.
     """
 
     def __init__(
@@ -34,6 +35,8 @@ class Faults:
         self.entry = entry
         self.on_send = on_send
         self.loses_answer = loses_answer
+        self.is_away = threading.Event()
+        self.refused_count = 0
         self.send_count = 0
         self.entry_count = 0
         self.failed_count = 0
@@ -80,7 +83,10 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         body = self.rfile.read(int(self.headers["Content-Length"]))
-        if self.headers.get("X-Amz-Target") == _TARGET:
+        if self.faults.is_away.is_set():
+            self.faults.refused_count += 1
+            self._hang_up()
+        elif self.headers.get("X-Amz-Target") == _TARGET:
             self._send_batch(json.loads(body))
         else:
             self._answer(*self._forward(body))
@@ -102,10 +108,13 @@ class _Handler(BaseHTTPRequestHandler):
         ]
         answer["Failed"] = [*(answer["Failed"] or []), *lost]
         if self.faults.loses_answer(number):
-            self.close_connection = True
-            self.connection.close()
+            self._hang_up()
             return
         self._answer(200, json.dumps(answer).encode())
+
+    def _hang_up(self) -> None:
+        self.close_connection = True
+        self.connection.close()
 
     def _forward(self, body: bytes) -> tuple[int, bytes]:
         headers = {

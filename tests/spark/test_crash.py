@@ -14,6 +14,7 @@ import pyspark
 import pytest
 
 from tests.spark.clocks import Clock
+from tests.spark.crash.points import Plan
 from tests.spark.crash.scenario import (
     KILLS,
     MODEL,
@@ -23,6 +24,7 @@ from tests.spark.crash.scenario import (
     Runner,
     Scenario,
 )
+from tests.spark.waiting import wait_for
 
 # The default is less than what a single run may take.
 pytestmark = pytest.mark.timeout(900)
@@ -31,6 +33,22 @@ Make = Callable[..., Scenario]
 modes = pytest.mark.parametrize("mode", ["driver", "executor"])
 kinds = pytest.mark.parametrize("fifo", [False, True], ids=["standard", "fifo"])
 FEW = ("received", "half spooled", "uncommitted", "acknowledged", "failing deletes")
+# At their first hit: before each of them the queue is empty, and then has too little for tasks.
+TAKEN_BY_THE_DRIVER = [
+    Kill(Plan(point))
+    for point in (
+        "received",
+        "after segments",
+        "planned",
+        "after done",
+        "half segments",
+        "after order",
+        "before delete",
+        "deleted",
+        "before done",
+        "read",
+    )
+]
 # Delta Lake for the newest Spark does not exist yet.
 with_delta = pytest.mark.skipif(
     not pyspark.__version__.startswith("4.2."), reason="there is no Delta Lake for this Spark"
@@ -71,6 +89,29 @@ def test_a_job_survives(make: Make, mode: str, fifo: bool) -> None:
 @modes
 def test_a_job_survives_it_again_and_again(make: Make, mode: str, fifo: bool, name: str) -> None:
     make(MODEL, mode, fifo=fifo).survives([KILLS[name]] * 4)
+
+
+def test_what_the_driver_of_executors_received_survives(make: Make) -> None:
+    """Where there is little it is the driver's slot, written before Spark hears of the batch."""
+    make(MODEL, "executor").survives_each(TAKEN_BY_THE_DRIVER[:4])
+
+
+@pytest.mark.soak
+@kinds
+@pytest.mark.parametrize("delete_mode", ["commit", "spool"])
+def test_it_survives_everything(make: Make, fifo: bool, delete_mode: str) -> None:
+    options = {"fifo": fifo, "deleteMode": delete_mode}
+    make(MODEL, "executor", **options).survives_each(TAKEN_BY_THE_DRIVER * 2)
+
+
+@pytest.mark.parametrize("point", ["received", "after segments", "after order"])
+def test_a_driver_of_executors_dies_of_what_it_waited_for(make: Make, point: str) -> None:
+    scenario = make(MODEL, "executor")
+    job = scenario.start(Plan(point), scenario.job._replace(is_available_now=False))
+    wait_for(lambda: (scenario.spool / "drivers").is_dir())
+    scenario.send(8)
+    job.dies()
+    scenario.drain()
 
 
 @pytest.mark.usefixtures("quick_spark")

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from spark_connectors.errors import NotNow
+from spark_connectors.errors import NotNow, Refused
 from spark_connectors.source.executor_reader import ExecutorStreamReader, FillTask
 from spark_connectors.source.slot_filling import TooLate
 from spark_connectors.spool.places import Place
@@ -130,11 +130,11 @@ def test_a_task_that_cannot_receive_on_gives_back_what_it_has(
 ) -> None:
     url = queue_with(40, gateway, make_queue)
 
-    def hang_up() -> None:
-        raise NotNow("nobody answers")
+    def refuse() -> None:
+        raise Refused("AccessDenied", "not any more")
 
-    reader, task = reader_and_task(gateway, url, tmp_path, hang_up)
-    with pytest.raises(NotNow, match="nobody answers"):
+    reader, task = reader_and_task(gateway, url, tmp_path, refuse)
+    with pytest.raises(Refused, match="not any more"):
         list(batches(reader, task))
     assert counts(gateway, url) == (40, 0)
     assert not list(tmp_path.rglob("*.arrow"))
@@ -143,29 +143,27 @@ def test_a_task_that_cannot_receive_on_gives_back_what_it_has(
 def test_a_task_that_was_held_up_receives_anew(
     gateway: str, make_queue: Maker, clock: Clock, tmp_path: Path
 ) -> None:
-    url = queue_with(10, gateway, make_queue)
+    url = queue_with(20, gateway, make_queue)
 
     def be_held_up() -> None:
         # Until what was received is visible again: another task may have it by now.
         clock.advance(61)
-        wait_for(lambda: counts(gateway, url) == (10, 0))
+        wait_for(lambda: counts(gateway, url) == (20, 0))
 
     reader, task = reader_and_task(
         gateway, url, tmp_path, be_held_up, visibilityTimeout=60, maxReceiveSeconds=4
     )
     rows = [row for batch in batches(reader, task) for row in batch.to_pylist()]
-    assert sorted(row["body"] for row in rows) == sorted(bodies_of(10))
+    assert sorted(row["body"] for row in rows) == sorted(bodies_of(20))
     # Before the wait, behind it, and anew; once more where anew took too long as well.
-    [received] = {row["approximate_receive_count"] for row in rows}
-    assert received >= 3
+    assert max(row["approximate_receive_count"] for row in rows) >= 3
     assert counts(gateway, url) == (0, 0)
 
 
 def test_a_task_that_is_held_up_again_and_again_says_so(
     gateway: str, make_queue: Maker, clock: Clock, tmp_path: Path
 ) -> None:
-    url = make_queue(gateway)
-    fill(gateway, url, ["one"])
+    url = queue_with(20, gateway, make_queue)
     reader, task = reader_and_task(
         gateway, url, tmp_path, lambda: clock.advance(33), always=True, visibilityTimeout=60
     )
@@ -178,7 +176,7 @@ def test_a_message_that_came_twice_is_deleted_by_both_receipts(
     gateway: str, make_queue: Maker, tmp_path: Path
 ) -> None:
     """Of two threads, the one with the older receipt may take it last."""
-    url = queue_with(10, gateway, make_queue)
+    url = queue_with(11, gateway, make_queue)
     options = {"minPartitions": 1, "receiveThreads": 1, "maxReceiveSeconds": 30}
     run = executor_run(gateway, url, tmp_path, **options)
     [task] = run.reader.partitions(run.offset, run.plan())
@@ -203,7 +201,7 @@ def test_a_message_that_came_twice_is_deleted_by_both_receipts(
     reader = tampered_reader(run, calls)
     assert sum(batch.num_rows for batch in batches(reader, task)) == 10
     assert len(set(deleted)) == 20
-    assert counts(gateway, url) == (0, 0)
+    assert counts(gateway, url) == (1, 0)
 
 
 def test_a_dead_endpoint_is_not_asked_for_each_delete(
@@ -307,7 +305,7 @@ def test_a_batch_keeps_the_slots_that_were_planned(
     gateway: str, make_queue: Maker, tmp_path: Path
 ) -> None:
     """A task of a driver that died may fill one of them at any time."""
-    url = queue_with(20, gateway, make_queue)
+    url = queue_with(40, gateway, make_queue)
     run = executor_run(gateway, url, tmp_path, minPartitions=4)
     start, end = run.offset, run.plan()
     after = executor_run(gateway, url, tmp_path, minPartitions=1)
@@ -417,8 +415,7 @@ def test_fifo_has_one_slot_and_keeps_its_order(
 
 
 def test_tasks_say_where_they_read(gateway: str, make_queue: Maker, tmp_path: Path) -> None:
-    url = make_queue(gateway)
-    fill(gateway, url, ["one"])
+    url = queue_with(30, gateway, make_queue)
     run = executor_run(gateway, url, tmp_path, minPartitions=3)
     tasks = run.reader.partitions(run.offset, run.plan())
     assert [task.places for task in tasks if isinstance(task, FillTask)] == [

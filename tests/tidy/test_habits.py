@@ -36,6 +36,7 @@ CATCHES_EVERYTHING = {
     # Threads beside a stream: what ends one is told by the next call of the reader.
     "spark_connectors/source/collecting.py",
     "spark_connectors/source/deleting.py",
+    "spark_connectors/source/scouting.py",
     "storage/lanes.py",
 }
 # Where tests wait for what tells nobody.
