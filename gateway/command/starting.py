@@ -117,7 +117,8 @@ def run_worker_process(arguments: list[str]) -> int:
         parent.sendall(b"1")
 
     dsn = settings.database_url
-    _run(server.run(settings, dsn, sockets, tell_parent, worker_number=number))
+    with contextlib.suppress(_Stopped):
+        _run(server.run(settings, dsn, sockets, tell_parent, worker_number=number))
     return 0
 
 
@@ -217,9 +218,33 @@ async def _prepared(dsn: str, *, finish: bool = False) -> list[str]:
 
 
 def _run(main: Coroutine[Any, Any, _Result]) -> _Result:
+    """Run it to its end, or to a signal to stop that it does not take itself: _Stopped."""
+    import asyncio
+
     import uvloop
 
-    return uvloop.run(main)
+    is_stopped = False
+
+    async def stoppable() -> _Result:
+        task = asyncio.ensure_future(main)
+
+        def stop() -> None:
+            nonlocal is_stopped
+            is_stopped = True
+            task.cancel()
+
+        loop = asyncio.get_running_loop()
+        # Whatever a handler of Python raises while the loop runs is logged by uvloop and forgotten.
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, stop)
+        return await task
+
+    try:
+        return uvloop.run(stoppable())
+    except asyncio.CancelledError:
+        if is_stopped:
+            raise _Stopped from None
+        raise
 
 
 @contextlib.contextmanager

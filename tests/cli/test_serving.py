@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -16,7 +17,15 @@ from typing import Any
 import boto3  # type: ignore[import-untyped]
 import pytest
 
-from tests.cli.processes import Gateway, Watch, children, postmaster, run
+from tests.cli.processes import (
+    PATIENCE_SECONDS,
+    Gateway,
+    Watch,
+    children,
+    environment,
+    postmaster,
+    run,
+)
 
 linux_only = pytest.mark.skipif(sys.platform != "linux", reason="watches processes by pidfd")
 
@@ -57,6 +66,30 @@ def test_a_stop_takes_the_database_along(
         assert gateway.stop(number) == 0
         assert database.wait()
         assert not (used_data / "pgdata" / "postmaster.pid").exists()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize(
+    ("command", "code"), [(("serve", "--port", "0"), 0), (("migrate",), 1), (("worker",), 0)]
+)
+def test_a_stop_before_the_database_answers(
+    number: signal.Signals, command: tuple[str, ...], code: int
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"postgresql://somebody:secret@127.0.0.1:{silent.getsockname()[1]}/queues"
+        process = subprocess.Popen(
+            [sys.executable, "-m", "queuegate", *command],
+            env=environment(DATABASE_URL=url),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        silent.settimeout(PATIENCE_SECONDS)
+        taken, _ = silent.accept()
+        with taken, process:
+            process.send_signal(number)
+            printed, _ = process.communicate(timeout=PATIENCE_SECONDS)
+    assert (process.returncode, printed) == (code, "")
 
 
 @linux_only
