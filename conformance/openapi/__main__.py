@@ -22,7 +22,12 @@ _HERE = Path(__file__).resolve().parent
 _ROOT = _HERE.parent.parent
 _TOOL = _ROOT / ".venvs" / "openapi" / "bin" / "schemathesis"
 _AUTHORIZATION = "Bearer of any value"
-_DOCUMENTS = ("/v1/openapi.json", "/api/openapi.json", "/v1/channels/openapi.json")
+_DOCUMENTS = (
+    "/v1/openapi.json",
+    "/api/openapi.json",
+    "/v1/channels/openapi.json",
+    "/queue/openapi.json",
+)
 # What the examples of the documents speak of, so that they find it.
 _THERE = (
     ("/v1/queues", {"name": "jobs", "archive": True, "archive_days": 30}),

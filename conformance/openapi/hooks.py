@@ -20,6 +20,8 @@ def before_call(context: Any, case: Any, kwargs: Any) -> None:
     operation = case.operation.definition.raw.get("operationId")
     if operation == "pollMessages":
         case.query = {"wait": 0} | (case.query or {})
+    elif operation == "sendText":
+        case.query = {"group-id": "g"} | (case.query or {})
     elif operation == "sendMessages":
         _fit_sends(case)
 

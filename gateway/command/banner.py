@@ -42,7 +42,7 @@ print(sqs.receive_message(QueueUrl=url)["Messages"][0]["Body"])
 _FACES = {
     "rest": "/v1/openapi.json describes the native API, with schedules and events",
     "simple": "/api/openapi.json describes queues with an id and a size",
-    "text": "/queue takes and gives plain text",
+    "text": "/queue/openapi.json describes queues in plain text",
     "channels": "/v1/channels/openapi.json describes priorities and push",
 }
 

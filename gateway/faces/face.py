@@ -77,6 +77,11 @@ def is_navigation(scope: Scope) -> bool:
     )
 
 
+def _document_below(path: str) -> IsVisit:
+    document = (path + DOCUMENT).encode()
+    return lambda scope: scope["raw_path"] == document and is_navigation(scope)
+
+
 class Entrance:
     """A face, which requests are for it, and what these are counted as.
 
@@ -114,14 +119,25 @@ class Entrance:
 
         ``roots``: it shares its prefix with others, and has these paths with all below them.
         """
-        document = (prefix + DOCUMENT).encode()
         exact = frozenset(root.encode() for root in roots)
         return cls(
             make,
             prefixes=tuple(f"{one}/" for one in (prefix, *roots)),
             also=lambda scope: scope["raw_path"] in exact,
             label=lambda _: f"{prefix}/",
-            is_visit=lambda scope: scope["raw_path"] == document and is_navigation(scope),
+            is_visit=_document_below(prefix),
+        )
+
+    @classmethod
+    def at(cls, path: str, make: Callable[[], Face]) -> Self:
+        """The same of a face that has this path, and below it the document alone."""
+        exact = (path.encode(), (path + DOCUMENT).encode())
+        return cls(
+            make,
+            prefixes=(),
+            also=lambda scope: scope["raw_path"] in exact,
+            label=lambda _: path,
+            is_visit=_document_below(path),
         )
 
     def is_for(self, path: str, scope: Scope) -> bool:

@@ -73,12 +73,7 @@ def entrances(aws: AwsFace, settings: Settings, metrics: Metrics) -> tuple[Entra
         "rest": Entrance.below("/v1", make_rest),
         "simple": Entrance.below("/api", make_simple),
         # Below it are URLs of queues.
-        "text": Entrance(
-            make_text,
-            prefixes=(),
-            also=lambda scope: scope["raw_path"] == b"/queue",
-            label=lambda _: "/queue",
-        ),
+        "text": Entrance.at("/queue", make_text),
         "aws": Entrance(lambda: aws, prefixes=("",), label=lambda _: "/", is_visit=is_link_of_sns),
     }
     for name, entrance in faces.items():

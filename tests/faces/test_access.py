@@ -17,7 +17,7 @@ from gateway.faces.channels import api as channels
 from gateway.faces.json.endpoints import Endpoint
 from gateway.faces.rest.api import ENDPOINTS
 from gateway.faces.simple.api import ENDPOINTS as SIMPLE
-from gateway.faces.text.messages import METHODS
+from gateway.faces.text.messages import ENDPOINTS as TEXT
 from protocol.scheduler_shapes import SCHEDULER
 from protocol.sns_shapes import SNS
 from protocol.sqs_shapes import SQS
@@ -351,14 +351,15 @@ def test_no_endpoint_is_reached(world: World, endpoint: Endpoint) -> None:
     assert (status, "error" in told) == (403, True)
 
 
-@pytest.mark.parametrize("method", METHODS)
-def test_no_method_of_the_text_face_is_reached(world: World, method: str) -> None:
+@pytest.mark.parametrize("endpoint", TEXT, ids=lambda endpoint: endpoint.method)
+def test_no_method_of_the_text_face_is_reached(world: World, endpoint: Endpoint) -> None:
+    method = endpoint.method
     given: dict[str, object] = {"queue": "kept"}
     if method in ("DELETE", "PATCH"):
         given["receipt_id"] = "x"
     if method == "PATCH":
         given["visibility_timeout"] = 5
-    with Text(world.server.url, DENIED) as text, Refused(world, METHODS[method].right):
+    with Text(world.server.url, DENIED) as text, Refused(world, endpoint.right):
         assert text.text(method, "x", **given).status == 403
 
 

@@ -1,8 +1,11 @@
-"""The OpenAPI 3.1 document, from the declarations that validate requests."""
+"""The OpenAPI 3.1 document of a face, from the declarations that validate requests, and where it
+is."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
 from http import HTTPStatus
 from importlib.metadata import version
 from typing import Any, NamedTuple
@@ -10,11 +13,13 @@ from typing import Any, NamedTuple
 import msgspec
 from msgspec import Struct, inspect
 
-from gateway.faces.json.endpoints import Answered, Endpoint
+from gateway.faces.face import DOCUMENT
+from gateway.faces.json.endpoints import Answer, Answered, Call, Endpoint
 
 _SCHEMA = "#/components/schemas/{name}"
 _REFUSALS: Mapping[int, str] = {
     400: "The request breaks a rule; the text says which, and what is allowed.",
+    401: "The key is missing, or is none.",
     403: "There are no credentials.",
     404: "It does not exist.",
     405: "The path has no such method; the header Allow names those that it has.",
@@ -24,7 +29,6 @@ _REFUSALS: Mapping[int, str] = {
     429: "Too much at once.",
     503: "The database does not answer. Try again after the seconds in Retry-After.",
 }
-_ALWAYS = (400, 403, 413, 503)
 
 
 class About(NamedTuple):
@@ -34,29 +38,64 @@ class About(NamedTuple):
     tags: Mapping[str, str]
     """Name -> description, in their order."""
     credentials: str
-    """What the header Authorization has to hold."""
-    error: type[Struct]
-    """The body of every refusal; its docstring is the description."""
+    """What that header has to hold."""
+    error: type[Struct] | type[str]
+    """The body of every refusal; of a Struct the docstring is the description."""
     needs_credentials: bool = True
     """False: who has none is somebody, too."""
+    header: str = "Authorization"
+    """Where credentials are."""
+    media_type: str = "application/json"
+    """Of the bodies of requests and refusals."""
+    always: tuple[int, ...] = (400, 403, 413, 503)
+    """Statuses with which every endpoint refuses."""
+
+
+def described(endpoints: tuple[Endpoint, ...], prefix: str, about: About) -> tuple[Endpoint, ...]:
+    """These endpoints, and the one whose answer is the document of all of them."""
+
+    @cache
+    def document() -> dict[str, Any]:
+        return openapi_document(everything, about)
+
+    async def get_document(call: Call) -> Answer:
+        # Made at the first request for it, which takes a while.
+        made = await asyncio.to_thread(document)
+        return Answer(200, made | {"servers": [{"url": call.request.base_url}]})
+
+    own = Endpoint(
+        "GET",
+        prefix + DOCUMENT,
+        "getOpenApi",
+        "This document",
+        f"Describes every endpoint below `{prefix}` in OpenAPI 3.1; takes no credentials.",
+        "about",
+        get_document,
+        (Answered(200, dict[str, Any], "The document."),),
+        right="",
+        refusals=(),
+        public=True,
+    )
+    everything = (*endpoints, own)
+    return everything
 
 
 def openapi_document(endpoints: Iterable[Endpoint], about: About) -> dict[str, Any]:
     """The document without ``servers``; the same for the same endpoints."""
-    described = sorted(endpoints, key=lambda one: (one.path, one.method))
-    kinds = [kind for endpoint in described for kind in _kinds(endpoint)]
-    schemas, components = msgspec.json.schema_components(
+    shown = sorted(endpoints, key=lambda one: (one.path, one.method))
+    kinds = [kind for endpoint in shown for kind in _kinds(endpoint)]
+    (*schemas, error), components = msgspec.json.schema_components(
         [*kinds, about.error], ref_template=_SCHEMA
     )
     schema_of = iter(schemas)
     paths: dict[str, dict[str, Any]] = {}
-    for endpoint in described:
-        shown = {id(kind): next(schema_of) for kind in _kinds(endpoint)}
+    for endpoint in shown:
+        spoken = {id(kind): next(schema_of) for kind in _kinds(endpoint)}
         paths.setdefault(endpoint.path, {})[endpoint.method.lower()] = _operation(
-            endpoint, shown, components
+            endpoint, about, spoken, components
         )
-    used = {endpoint.tag for endpoint in described}
-    statuses = {*_ALWAYS, *(status for endpoint in described for status in endpoint.refusals)}
+    used = {endpoint.tag for endpoint in shown}
+    statuses = {*about.always, *(status for endpoint in shown for status in endpoint.refusals)}
     return {
         "openapi": "3.1.0",
         "info": {
@@ -71,15 +110,16 @@ def openapi_document(endpoints: Iterable[Endpoint], about: About) -> dict[str, A
         "security": [{"credentials": []}, *([] if about.needs_credentials else [{}])],
         "paths": paths,
         "components": {
-            "schemas": _without_parameters(components, described),
+            "schemas": _without_parameters(components, shown),
             "responses": {
-                str(status): _refusal(status, about.error) for status in sorted(statuses)
+                str(status): _refusal(status, {about.media_type: {"schema": error}})
+                for status in sorted(statuses)
             },
             "securitySchemes": {
                 "credentials": {
                     "type": "apiKey",
                     "in": "header",
-                    "name": "Authorization",
+                    "name": about.header,
                     "description": about.credentials,
                 }
             },
@@ -104,7 +144,7 @@ def _forms(answer: Answered) -> tuple[Any, ...]:
 
 
 def _operation(
-    endpoint: Endpoint, schemas: Mapping[int, Any], components: Mapping[str, Any]
+    endpoint: Endpoint, about: About, schemas: Mapping[int, Any], components: Mapping[str, Any]
 ) -> dict[str, Any]:
     operation: dict[str, Any] = {
         "operationId": endpoint.name,
@@ -125,10 +165,11 @@ def _operation(
         content["examples"] = _examples(endpoint)
         operation["requestBody"] = {
             "required": not endpoint.body_is_optional,
-            "content": {"application/json": content},
+            "content": {about.media_type: content},
         }
     responses = {str(one.status): _success(one, schemas) for one in endpoint.answers}
-    for status in sorted({*_ALWAYS, *endpoint.refusals} - ({403} if endpoint.public else set())):
+    unknown = {401, 403} if endpoint.public else set()
+    for status in sorted({*about.always, *endpoint.refusals} - unknown):
         responses[str(status)] = {"$ref": f"#/components/responses/{status}"}
     operation["responses"] = responses
     return operation
@@ -205,12 +246,9 @@ def _success(answer: Answered, schemas: Mapping[int, Any]) -> dict[str, Any]:
     return response
 
 
-def _refusal(status: int, error: type[Struct]) -> dict[str, Any]:
+def _refusal(status: int, content: Mapping[str, Any]) -> dict[str, Any]:
     text = _REFUSALS.get(status, HTTPStatus(status).phrase)
-    response: dict[str, Any] = {
-        "description": text,
-        "content": {"application/json": {"schema": {"$ref": _SCHEMA.format(name=error.__name__)}}},
-    }
+    response: dict[str, Any] = {"description": text, "content": content}
     if status == 503:
         about = {"description": "Seconds.", "schema": {"type": "integer"}}
         response["headers"] = {"Retry-After": about}

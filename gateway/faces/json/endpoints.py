@@ -18,6 +18,7 @@ from gateway.faces.requests import Request
 from gateway.operations.caller import Caller
 from gateway.operations.engine import Engine
 from gateway.operations.replies import Reply, Started
+from protocol.routing import Found, Place
 
 
 class Answer(NamedTuple):
@@ -130,3 +131,22 @@ class Endpoint:
     permit. None, or what it answers: something has to be, and nothing was done."""
     may_wait: bool = False
     """Whether it waits: when its client goes away meanwhile the handler is cancelled."""
+
+
+def asked(method: str, found: Found[Endpoint] | None) -> Endpoint | None:
+    """The endpoint for a method. HEAD asks what GET asks, unless that changes something."""
+    if found is None:
+        return None
+    endpoint = found.place.methods.get(method)
+    if endpoint is None and method == "HEAD":
+        endpoint = found.place.methods.get("GET")
+        return endpoint if endpoint is not None and endpoint.is_safe else None
+    return endpoint
+
+
+def allowed(place: Place[Endpoint]) -> str:
+    """The value of the header Allow."""
+    methods = {*place.methods, "OPTIONS"}
+    if "GET" in place.methods and place.methods["GET"].is_safe:
+        methods.add("HEAD")
+    return ", ".join(sorted(methods))

@@ -9,7 +9,6 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Generator, Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import msgspec
@@ -19,8 +18,8 @@ from gateway.faces.callers import Callers, Wants
 from gateway.faces.face import DOCUMENT, Face, Work
 from gateway.faces.json import whole_numbers
 from gateway.faces.json.counting import SHORT
-from gateway.faces.json.documenting import About, openapi_document
-from gateway.faces.json.endpoints import Answer, Answered, Begun, Call, Endpoint
+from gateway.faces.json.documenting import About, described
+from gateway.faces.json.endpoints import Answer, Begun, Call, Endpoint, allowed, asked
 from gateway.faces.json.explaining import explained
 from gateway.faces.json.parameters import decode_path, decode_query
 from gateway.faces.requests import Headers, Request, Response, Taker
@@ -31,7 +30,7 @@ from gateway.operations.limits import LIMITS
 from gateway.operations.turns import at_once, in_turns
 from protocol import json_wire
 from protocol.errors import Malformed
-from protocol.routing import Found, Place, Router
+from protocol.routing import Found, Router
 from storage.errors import (
     AccessDenied,
     MalformedInput,
@@ -92,8 +91,8 @@ class JsonFace(Face):
         self._manner = manner
         self._log = logging.getLogger(f"queuegate.{manner.name}")
         self._document_path = manner.prefix + DOCUMENT
-        self._endpoints = (*endpoints, self._description())
-        self._router = Router((one.method, one.path, one) for one in self._endpoints)
+        all_endpoints = described(endpoints, manner.prefix, manner.about)
+        self._router = Router((one.method, one.path, one) for one in all_endpoints)
         self._decoders: dict[str, msgspec.json.Decoder[Any]] = {
             endpoint.name: msgspec.json.Decoder(endpoint.body)
             for endpoint in endpoints
@@ -182,22 +181,22 @@ class JsonFace(Face):
 
     async def _answer(self, request: Request, found: Found[Endpoint] | None) -> Response:
         if found is not None and request.method == "OPTIONS":
-            return Response(204, [(b"allow", _allow(found.place).encode())], b"")
-        endpoint = _asked(request.method, found)
+            return Response(204, [(b"allow", allowed(found.place).encode())], b"")
+        endpoint = asked(request.method, found)
         caller = self._caller(request, is_public=endpoint is not None and endpoint.public)
         if found is None:
             text = f"There is nothing at {request.raw_path}. See {self._document_path}."
             return self._manner.elsewhere(request) or self._refused(404, text)
         if endpoint is None:
-            allow = _allow(found.place)
+            allow = allowed(found.place)
             response = self._refused(405, f"{request.method} is not possible here; {allow} are.")
             response.headers.append((b"allow", allow.encode()))
             return response
         call = self._call(request, found, endpoint, caller)
         call.body = await in_turns(self._body(endpoint, request.body))
         if endpoint.resource:
-            asked = {} if call.path is None else structs.asdict(call.path)
-            arn = own_arn(caller, endpoint.right, endpoint.resource.format(**asked))
+            named = {} if call.path is None else structs.asdict(call.path)
+            arn = own_arn(caller, endpoint.right, endpoint.resource.format(**named))
             check_right(self._engine, caller, endpoint.right, arn)
         return self._written(await endpoint.handler(call))
 
@@ -285,31 +284,6 @@ class JsonFace(Face):
         response.headers.append((b"retry-after", b"1"))
         return response
 
-    def _description(self) -> Endpoint:
-        return Endpoint(
-            "GET",
-            self._document_path,
-            "getOpenApi",
-            "This document",
-            f"Describes every endpoint below `{self._manner.prefix}` in OpenAPI 3.1; takes no "
-            "credentials.",
-            "about",
-            self._get_document,
-            (Answered(200, dict[str, Any], "The document."),),
-            right="",
-            refusals=(),
-            public=True,
-        )
-
-    async def _get_document(self, call: Call) -> Answer:
-        # Made at the first request for it, which takes a while.
-        document = await asyncio.to_thread(lambda: self._document)
-        return Answer(200, document | {"servers": [{"url": call.request.base_url}]})
-
-    @cached_property
-    def _document(self) -> dict[str, Any]:
-        return openapi_document(self._endpoints, self._manner.about)
-
 
 class _Answering:
     """What the operation of a call replies to that was begun without a task."""
@@ -367,25 +341,6 @@ class _Answering:
 
     def _write(self, response: Response) -> None:
         self._done(self._face._signed(response, self._request, self._found))
-
-
-def _asked(method: str, found: Found[Endpoint] | None) -> Endpoint | None:
-    """The endpoint for a method. HEAD asks what GET asks, unless that changes something."""
-    if found is None:
-        return None
-    endpoint = found.place.methods.get(method)
-    if endpoint is None and method == "HEAD":
-        endpoint = found.place.methods.get("GET")
-        return endpoint if endpoint is not None and endpoint.is_safe else None
-    return endpoint
-
-
-def _allow(place: Place[Endpoint]) -> str:
-    """The value of the header Allow."""
-    methods = {*place.methods, "OPTIONS"}
-    if "GET" in place.methods and place.methods["GET"].is_safe:
-        methods.add("HEAD")
-    return ", ".join(sorted(methods))
 
 
 def _check_length(endpoint: Endpoint, body: bytes) -> None:

@@ -7,15 +7,20 @@ from __future__ import annotations
 
 import logging
 
+import msgspec
+
 from gateway.faces.callers import Callers, Wants
 from gateway.faces.face import Face
+from gateway.faces.json.documenting import About, described
+from gateway.faces.json.endpoints import Answer, Call, allowed, asked
 from gateway.faces.json.refusals import status_of
-from gateway.faces.requests import Request, Response
+from gateway.faces.requests import Headers, Request, Response
 from gateway.faces.text import parameters
-from gateway.faces.text.messages import METHODS, TEXT, Asked
+from gateway.faces.text.messages import ENDPOINTS
 from gateway.operations.caller import Caller
 from gateway.operations.engine import Engine
 from gateway.operations.limits import LIMITS
+from protocol.routing import Router
 from storage.errors import (
     DeduplicationIdUnfit,
     IdInvalid,
@@ -27,19 +32,35 @@ from storage.errors import (
     Unavailable,
 )
 
+ABOUT = About(
+    "Queues in plain text: the payload is the body, what is known of it is in headers. A queue is "
+    "made by its first message, which can be received over SQS, too, and the other way round.\n\n"
+    "Every refusal is a line of text that says what to change.",
+    {"messages": "Send, receive, delete.", "about": "This API."},
+    "Not needed, unless the gateway has a key: that one, or one of `queuegate keys`.",
+    str,
+    needs_credentials=False,
+    header="api-key",
+    media_type="text/plain",
+    always=(401, 403, 422, 503),
+)
+
 _log = logging.getLogger("queuegate.text")
-_ALLOW = ", ".join(sorted({*METHODS, "OPTIONS"}))
+_TEXT: tuple[bytes, bytes] = (b"content-type", b"text/plain")
+_JSON: tuple[bytes, bytes] = (b"content-type", b"application/json")
 _UNPROCESSABLE = (400, 413)
 _SIGN_IN = "This gateway wants its key: send it in the header api-key."
 _MOST_SHOWN = 80
 
 
 class TextFace(Face):
-    """Answers every request to ``/queue``."""
+    """Answers every request to ``/queue``, and describes itself below it."""
 
     def __init__(self, engine: Engine, callers: Callers) -> None:
         self._engine = engine
         self._callers = callers
+        everything = described(ENDPOINTS, "/queue", ABOUT)
+        self._router = Router((one.method, one.path, one) for one in everything)
 
     def most_bytes(self, request: Request) -> int:
         """As long as a message may be, or as a request without one."""
@@ -62,6 +83,8 @@ class TextFace(Face):
             _log.exception("%s %s failed", request.request_id, request.method)
             response = _refused(500, "We encountered an internal error. Please try again.")
         response.headers.append((b"x-request-id", request.request_id.encode()))
+        # One of two.
+        response.route = request.raw_path
         return response
 
     def turned_away(self, request: Request, refusal: Rejected | Unavailable) -> Response:
@@ -73,20 +96,40 @@ class TextFace(Face):
         return response
 
     async def _answer(self, request: Request) -> Response:
+        found = self._router.find(request.raw_path)
+        assert found is not None
+        allow = [(b"allow", allowed(found.place).encode())]
         if request.method == "OPTIONS":
-            return Response(204, [(b"allow", _ALLOW.encode())], b"")
+            return Response(204, allow, b"")
+        endpoint = asked(request.method, found)
+        is_public = endpoint is not None and endpoint.public
         try:
-            caller: Caller = self._callers.caller(request, {}, wants=Wants.KEY)
+            caller: Caller = self._callers.caller(
+                request, {}, may_be_anonymous=is_public, wants=Wants.KEY
+            )
         except Rejected:
             return _refused(401, _SIGN_IN)
-        method = METHODS.get(request.method)
-        if method is None:
-            response = _refused(405, f"{request.method} is not possible here; {_ALLOW} are.")
-            response.headers.append((b"allow", _ALLOW.encode()))
+        if endpoint is None:
+            text = f"{request.method} is not possible here; {allowed(found.place)} are."
+            response = _refused(405, text)
+            response.headers += allow
             return response
-        given = parameters.read(method.parameters, request.query)
-        asked = Asked(self._engine, caller, method.right, given, request.body)
-        return await method.answer(asked)
+        given = parameters.read(endpoint.query, request.query)
+        answer = await endpoint.handler(
+            Call(self._engine, caller, request, None, given, request.body, endpoint.right)
+        )
+        return _written(answer)
+
+
+def _written(answer: Answer) -> Response:
+    """The document is the one answer in JSON."""
+    body = answer.content or b""
+    headers: Headers = [_TEXT]
+    if isinstance(body, dict):
+        headers, body = [_JSON], msgspec.json.encode(body) + b"\n"
+    for name, value in (answer.headers or {}).items():
+        headers.append((name.encode(), value.encode()))
+    return Response(answer.status, headers, body)
 
 
 def _refusal(refusal: Rejected | Unavailable) -> Response:
@@ -123,7 +166,7 @@ def _words(refusal: Rejected) -> str:
 def _refused(status: int, text: str) -> Response:
     """One line; what it repeats of a request is shown harmless."""
     line = "".join([one if one.isprintable() else "?" for one in text])
-    return Response(status, [TEXT], f"{line}\n".encode(errors="replace"))
+    return Response(status, [_TEXT], f"{line}\n".encode(errors="replace"))
 
 
 def _unavailable(error: Unavailable) -> Response:

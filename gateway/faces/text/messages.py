@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
 from typing import NamedTuple
 from uuid import UUID
 
-from msgspec import Struct
-
-from gateway.faces.requests import Headers, Response
+from gateway.faces.json.endpoints import Answer, Answered, Call, Endpoint
 from gateway.faces.text import parameters
-from gateway.operations.caller import Caller
 from gateway.operations.engine import Engine
 from gateway.operations.queues import sending, text_queues
 from gateway.operations.queues.finishing import change, finish_last
@@ -20,44 +16,29 @@ from protocol.digests import md5_of_bytes, sha1_of
 from storage.errors import MalformedInput, MessageIncomplete
 from storage.model import Handle, NewMessage, Outcome, Queue, SentMessage
 
-TEXT: tuple[bytes, bytes] = (b"content-type", b"text/plain")
 
-
-class Asked(NamedTuple):
-    """A request: by whom, with which parameters and payload, and the right that it takes."""
-
-    engine: Engine
-    caller: Caller
-    right: str
-    given: parameters.Enqueue | parameters.Dequeue | parameters.Delete | parameters.Change
-    payload: bytes
-
-
-def _done(**facts: object) -> Response:
+def _done(content: bytes | None = None, /, **facts: object) -> Answer:
     """What there is, in headers: ``message_id`` is Message-Id."""
-    headers: Headers = [TEXT]
-    for name, value in facts.items():
-        headers.append((name.replace("_", "-").encode(), str(value).encode()))
-    return Response(200, headers, b"")
+    return Answer(
+        200, content, {name.replace("_", "-"): str(value) for name, value in facts.items()}
+    )
 
 
-def _nothing() -> Response:
-    return Response(204, [TEXT], b"")
+_NOTHING = Answer(204)
 
 
-async def _enqueue(asked: Asked) -> Response:
-    given = asked.given
-    assert isinstance(given, parameters.Enqueue)
-    engine, caller = asked.engine, asked.caller
+async def _enqueue(call: Call) -> Answer:
+    given: parameters.Enqueue = call.query
+    engine, caller = call.engine, call.caller
     try:
-        payload = asked.payload.decode()
+        payload = call.body.decode()
     except UnicodeDecodeError as error:
         raise MalformedInput(
             f"The payload is not UTF-8 at its byte {error.start}: it is text here. Encode other "
             "bytes, in base64 for example."
         ) from None
     await engine.rates.take(caller)
-    queue = await _queue_for(asked, given)
+    queue = await _queue_for(call, given)
     deduplication_id = given.deduplication_id
     if deduplication_id is None and queue.kind.has_groups:
         deduplication_id = sha1_of(payload)
@@ -75,44 +56,42 @@ async def _enqueue(asked: Asked) -> Response:
     )
     [sent] = outcomes
     if sent.is_duplicate:
-        return _nothing()
+        return _NOTHING
     facts: dict[str, object] = {"message_id": sent.message_id, "message_md5": digest.hex()}
     if sent.sent_at_us is not None:
         facts["message_timestamp"] = sent.sent_at_us
     return _done(**facts)
 
 
-async def _queue_for(asked: Asked, given: parameters.Enqueue) -> Queue:
+async def _queue_for(call: Call, given: parameters.Enqueue) -> Queue:
     """The queue to send to. None is made for a message that it would not take."""
-    if given.group_id is None or not asked.payload:
-        queue = await text_queues.find(asked.engine, asked.caller, asked.right, given.queue)
+    if given.group_id is None or not call.body:
+        queue = await text_queues.find(call.engine, call.caller, call.right, given.queue)
         if queue is None:
-            raise MessageIncomplete("group_id" if asked.payload else "body")
+            raise MessageIncomplete("group_id" if call.body else "body")
         return queue
-    return await text_queues.find_or_make(asked.engine, asked.caller, asked.right, given.queue)
+    return await text_queues.find_or_make(call.engine, call.caller, call.right, given.queue)
 
 
-async def _dequeue(asked: Asked) -> Response:
-    given = asked.given
-    assert isinstance(given, parameters.Dequeue)
-    engine = asked.engine
-    queue = await text_queues.find(engine, asked.caller, asked.right, given.queue)
+async def _dequeue(call: Call) -> Answer:
+    given: parameters.Dequeue = call.query
+    engine = call.engine
+    queue = await text_queues.find(engine, call.caller, call.right, given.queue)
     if queue is None:
-        return _nothing()
+        return _NOTHING
     request = ReceiveMany(1, given.visibility_timeout, given.wait)
-    received = await receive_many(engine, asked.caller, queue, request)
+    received = await receive_many(engine, call.caller, queue, request)
     if not received:
-        return _nothing()
+        return _NOTHING
     [message] = received
     now = engine.clock.of(queue.account_id).seconds()
     handle = engine.receipts.handle_of(message, now)
-    response = _done(
+    return _done(
+        message.body.encode(),
         message_receipt_id=f"{handle}.{message.message_id.hex}",
         message_id=message.message_id,
         message_timestamp=message.sent_at_us,
     )
-    response.body = message.body.encode()
-    return response
 
 
 class _Receipt(NamedTuple):
@@ -139,45 +118,124 @@ def _receipt(engine: Engine, queue: Queue, text: str) -> _Receipt:
     return _Receipt(receipt.handle, str(message_id))
 
 
-async def _delete(asked: Asked) -> Response:
-    given = asked.given
-    assert isinstance(given, parameters.Delete)
-    queue = await text_queues.find(asked.engine, asked.caller, asked.right, given.queue)
+async def _delete(call: Call) -> Answer:
+    given: parameters.Delete = call.query
+    queue = await text_queues.find(call.engine, call.caller, call.right, given.queue)
     if queue is None:
-        return _nothing()
-    receipt = _receipt(asked.engine, queue, given.receipt_id)
-    outcomes = await answered(finish_last, asked.engine, queue, [receipt.handle])
+        return _NOTHING
+    receipt = _receipt(call.engine, queue, given.receipt_id)
+    outcomes = await answered(finish_last, call.engine, queue, [receipt.handle])
     return _told(outcomes, receipt)
 
 
-async def _change(asked: Asked) -> Response:
-    given = asked.given
-    assert isinstance(given, parameters.Change)
-    queue = await text_queues.find(asked.engine, asked.caller, asked.right, given.queue)
+async def _change(call: Call) -> Answer:
+    given: parameters.Change = call.query
+    queue = await text_queues.find(call.engine, call.caller, call.right, given.queue)
     if queue is None:
-        return _nothing()
-    receipt = _receipt(asked.engine, queue, given.receipt_id)
+        return _NOTHING
+    receipt = _receipt(call.engine, queue, given.receipt_id)
     wanted = [(receipt.handle, given.visibility_timeout)]
-    return _told(await answered(change, asked.engine, queue, wanted), receipt)
+    return _told(await answered(change, call.engine, queue, wanted), receipt)
 
 
-def _told(outcomes: list[Outcome], receipt: _Receipt) -> Response:
+def _told(outcomes: list[Outcome], receipt: _Receipt) -> Answer:
     """Of a receipt that is not that of the last receive, nothing is told."""
-    return _done(message_id=receipt.message_id) if outcomes == ["ok"] else _nothing()
+    return _done(message_id=receipt.message_id) if outcomes == ["ok"] else _NOTHING
 
 
-class Method(NamedTuple):
-    """What a method does."""
-
-    parameters: type[Struct]
-    right: str
-    answer: Callable[[Asked], Awaitable[Response]]
-
-
-METHODS = {
-    "POST": Method(parameters.Enqueue, "sqs:SendMessage", _enqueue),
-    "GET": Method(parameters.Dequeue, "sqs:ReceiveMessage", _dequeue),
-    "DELETE": Method(parameters.Delete, "sqs:DeleteMessage", _delete),
-    "PATCH": Method(parameters.Change, "sqs:ChangeMessageVisibility", _change),
+_TAG = "messages"
+_MESSAGE_ID = {"Message-Id": "As SQS calls the message."}
+_TIMESTAMP = {"Message-Timestamp": "When it was sent, in microseconds."}
+_RECEIPT = {
+    "receipt-id": "$response.header.Message-Receipt-Id",
+    "queue": "$request.query.queue",
 }
+_NOT_THE_LAST = "Nothing was done: somebody has received it since, or it is gone."
+
+ENDPOINTS: tuple[Endpoint, ...] = (
+    Endpoint(
+        "POST",
+        "/queue",
+        "sendText",
+        "Send a message",
+        "It is on disk when this is answered. The queue is made if it is not there.",
+        _TAG,
+        _enqueue,
+        (
+            Answered(
+                200,
+                None,
+                "It is sent.",
+                headers={**_MESSAGE_ID, "Message-Md5": "Of the payload.", **_TIMESTAMP},
+            ),
+            Answered(204, None, "It is a duplicate of one that is still there."),
+        ),
+        refusals=(404, 429),
+        query=parameters.Enqueue,
+        body=str,
+        example="Waddap",
+        right="sqs:SendMessage",
+    ),
+    Endpoint(
+        "GET",
+        "/queue",
+        "receiveText",
+        "Receive a message",
+        "One message of a group is out at a time. Unless you delete it within its timeout, it "
+        "comes again.",
+        _TAG,
+        _dequeue,
+        (
+            Answered(
+                200,
+                str,
+                "Its payload.",
+                "Waddap",
+                headers={
+                    "Message-Receipt-Id": "Of this receive: to delete the message by.",
+                    **_MESSAGE_ID,
+                    **_TIMESTAMP,
+                },
+                media_type="text/plain",
+                links={"deleteText": _RECEIPT, "changeText": _RECEIPT},
+            ),
+            Answered(204, None, "There is none."),
+        ),
+        refusals=(404, 429),
+        query=parameters.Dequeue,
+        is_safe=False,
+        may_wait=True,
+        right="sqs:ReceiveMessage",
+    ),
+    Endpoint(
+        "DELETE",
+        "/queue",
+        "deleteText",
+        "Delete a message",
+        "By the receipt of its last receive.",
+        _TAG,
+        _delete,
+        (
+            Answered(200, None, "It is deleted.", headers=_MESSAGE_ID),
+            Answered(204, None, _NOT_THE_LAST),
+        ),
+        query=parameters.Delete,
+        right="sqs:DeleteMessage",
+    ),
+    Endpoint(
+        "PATCH",
+        "/queue",
+        "changeText",
+        "Change the timeout of a message",
+        "By the receipt of its last receive: so many seconds from now on, 0 shows it.",
+        _TAG,
+        _change,
+        (
+            Answered(200, None, "It is changed.", headers=_MESSAGE_ID),
+            Answered(204, None, _NOT_THE_LAST),
+        ),
+        query=parameters.Change,
+        right="sqs:ChangeMessageVisibility",
+    ),
+)
 """Every method of ``/queue``."""

@@ -16,6 +16,29 @@ from tests.faces.servers import Server
 from tests.faces.text.client import Text, one_line
 
 
+def test_it_describes_itself_in_text_and_headers(text: Text) -> None:
+    answer = text.ask("GET", "/queue/openapi.json")
+    assert (answer.status, answer.headers["content-type"]) == (200, "application/json")
+    document = json.loads(answer.text)
+    send = document["paths"]["/queue"]["post"]
+    assert list(send["requestBody"]["content"]) == ["text/plain"]
+    assert {one["name"] for one in send["parameters"]} == {
+        "queue",
+        "group-id",
+        "deduplication-id",
+        "ttl",
+    }
+    assert document["components"]["responses"]["422"]["content"] == {
+        "text/plain": {"schema": {"type": "string"}}
+    }
+    assert document["components"]["securitySchemes"]["credentials"]["name"] == "api-key"
+    assert text.ask("HEAD", "/queue/openapi.json").status == 200
+    refused = text.ask("POST", "/queue/openapi.json")
+    assert one_line(refused, 405) == "POST is not possible here; GET, HEAD, OPTIONS are."
+    assert refused.headers["allow"] == "GET, HEAD, OPTIONS"
+    assert text.ask("GET", "/queue/openapi").status == 404
+
+
 def test_other_queues_are_made_at_their_first_message(text: Text) -> None:
     assert text.post("a", queue="mail")
     assert text.get() is None
