@@ -60,6 +60,8 @@ FROM clock
 -- visible there. So of the first `limit` of both, those with NULL go first, and what is then left to
 -- the limit are the first ones of 0: together the oldest of both, and no more are read. Behind those
 -- of 0 that have expired they wait until these are removed: a look behind a million takes seconds.
+-- What was found so is looked at again by ctid alone, with conditions that no index knows: planned on
+-- a table without statistics, an index walks all that is there, once for each priority.
 -- Marks are twelve for each queue, in this order: nothing visible lies left of them. No message is in
 -- two of these places. There is always a row, with `leased_at` alone when nothing was found: so marks
 -- rise past what has expired.
@@ -84,7 +86,7 @@ WITH clock AS MATERIALIZED (
                 AND o.visible_at >= mark.received AND o.visible_at <= clock.now
                 AND o.sent_at > clock.now - make_interval(secs => q.retention)
               ORDER BY o.visible_at LIMIT q.max) AS w WHERE w.priority IS NULL))
-            AND m.queue_id = q.queue_id AND m.receive_count > 0 AND m.visible_at <= clock.now
+            AND m.receive_count + 0 > 0 AND m.visible_at + interval '0' <= clock.now
           FOR NO KEY UPDATE SKIP LOCKED) AS r
         UNION ALL
         SELECT f.ctid FROM (
@@ -97,7 +99,7 @@ WITH clock AS MATERIALIZED (
                 AND o.visible_at <= clock.now
                 AND o.sent_at > clock.now - make_interval(secs => q.retention)
               ORDER BY o.visible_at LIMIT q.max) AS w WHERE w.priority IS NULL))
-            AND m.queue_id = q.queue_id AND m.receive_count = 0 AND m.visible_at <= clock.now
+            AND m.receive_count + 0 = 0 AND m.visible_at + interval '0' <= clock.now
           FOR NO KEY UPDATE SKIP LOCKED) AS f
         UNION ALL
         SELECT r.ctid FROM (

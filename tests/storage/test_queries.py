@@ -252,6 +252,23 @@ async def test_queues_with_priorities_planned_when_empty_never_scan(database: Da
     assert max((await rows_scanned(database)).values()) < FILLED // 4
 
 
+async def test_a_receive_by_priority_reads_what_it_leases(own_database_dsn: str) -> None:
+    """And not all that waits, on a table of which nothing is known yet."""
+    database = Database(own_database_dsn, max_connections=1)
+    await database.open()
+    queue = PriorityQueue(database, await make_queue(database), MovingClock())
+    await queue.send("first", ttl=60)
+    await queue.send(*[str(number) for number in range(1_000)])
+    assert len(await queue.receive(10)) == 10
+    await queue.close()
+    watcher = await watch_afterwards(database)
+    read = await watcher.fetchval(
+        "SELECT sum(idx_tup_read) FROM pg_stat_user_indexes WHERE relname = 'messages'"
+    )
+    await watcher.close()
+    assert 10 <= read < 100
+
+
 async def use_fifo(queue: FifoQueue) -> None:
     """Everything that requests do with a FIFO queue."""
     for group in ("a", "b"):
