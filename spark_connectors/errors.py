@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 
 class ConnectorError(Exception):
     """What went wrong, in a sentence that the user of a Spark job can act on."""
@@ -22,3 +24,11 @@ class Refused(ConnectorError):
 
 class NotNow(ConnectorError):
     """The service did not answer, or asked to come again, more often than the transport retries."""
+
+
+class Fault(NamedTuple):
+    """Why one entry of a batch failed."""
+
+    code: str
+    message: str
+    is_senders: bool  # the same entry will fail again

@@ -17,8 +17,9 @@ from spark_connectors.errors import ConnectorError
 from spark_connectors.options.declaring import BadOption
 from spark_connectors.plainly import plainly
 from spark_connectors.sink.columns import find_columns
+from spark_connectors.sink.messages import Plan
 from spark_connectors.sink.options import Settings, queue_settings, topic_settings
-from spark_connectors.sink.writing import BatchWriter, Plan, StreamWriter
+from spark_connectors.sink.writing import BatchWriter, StreamWriter
 
 
 class OnlyWritable(ConnectorError):

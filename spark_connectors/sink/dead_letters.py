@@ -8,10 +8,11 @@ import json
 import re
 from collections.abc import Mapping
 
-from spark_connectors.sink.entries import Attributes, is_sendable, size_of_attributes
+from spark_connectors.errors import Fault
+from spark_connectors.sink.entries import Attributes, Row, is_sendable, size_of_attributes
 from spark_connectors.sink.options import MOST_QUEUE_BYTES
-from spark_connectors.sink.packing import Destination, Outgoing
-from spark_connectors.transport.aws.wire import Entry, Fault
+from spark_connectors.sink.packing import Destination
+from spark_connectors.transport.aws.wire import Entry
 
 _GROUP = "dead-letters"
 _GROUP_ID = re.compile("[!-~]{1,128}")
@@ -19,7 +20,7 @@ _MOST_REASON = 1024
 _MOST_ATTRIBUTES_BYTES = 64 << 10
 
 
-def dead_letter(row: Outgoing, raw: bytes | None, fault: Fault, queue: Destination) -> Outgoing:
+def dead_letter(row: Row, raw: bytes | None, fault: Fault, queue: Destination) -> Row:
     """The message that says what was refused and why.
 
     The body is the row's, in base64 where SQS would not take it as text, and cut where it does not
@@ -46,7 +47,7 @@ def dead_letter(row: Outgoing, raw: bytes | None, fault: Fault, queue: Destinati
             deduplication_id=hashlib.sha256(known.encode()).hexdigest(),
         )
     size = len(body.encode()) + size_of_attributes(attributes)
-    return Outgoing(letter, size, queue, row.position, is_dead_letter=True)
+    return Row(letter, size, queue, row.position, is_dead_letter=True)
 
 
 def _group(given: str | None) -> str:

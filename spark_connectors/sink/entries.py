@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from spark_connectors.errors import ConnectorError
+from spark_connectors.errors import ConnectorError, Fault
 from spark_connectors.sink.columns import Columns
 from spark_connectors.sink.deduplication import (
     Identity,
@@ -15,11 +15,12 @@ from spark_connectors.sink.deduplication import (
 )
 from spark_connectors.sink.options import Settings
 from spark_connectors.sink.packing import Destination, Outgoing
-from spark_connectors.transport.aws.wire import Entry, Fault
+from spark_connectors.transport.aws.wire import Entry
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+Row = Outgoing[Entry]
 Attributes = dict[str, tuple[str, str | bytes]]
 
 # Rows that are Python objects at one time, beside the window.
@@ -35,7 +36,7 @@ _NOTHING: Attributes = {}
 class Unsendable(NamedTuple):
     """A row that cannot be sent, and why; ``raw`` is its body as it came."""
 
-    row: Outgoing
+    row: Row
     raw: bytes | None
     fault: Fault
 
@@ -93,7 +94,7 @@ class EntryBuilder:
         self._routed: dict[str, Destination] = {}
         self._position = 0
 
-    def rows(self, batch: pa.RecordBatch) -> Iterator[Outgoing | Unsendable]:
+    def rows(self, batch: pa.RecordBatch) -> Iterator[Row | Unsendable]:
         """Each row, measured; or why it cannot be sent."""
         for start in range(0, batch.num_rows, _SLICE):
             part = batch.slice(start, _SLICE)
@@ -125,7 +126,7 @@ class EntryBuilder:
             return ids_of_columns(batch, columns.deduplication_columns, prefix)
         return _texts(batch, None)
 
-    def _row(self, values: _RowValues) -> Outgoing | Unsendable:
+    def _row(self, values: _RowValues) -> Row | Unsendable:
         raw, group_id, deduplication_id, given, delay_seconds, address, *others = values
         row = Outgoing(_EMPTY, 0, _NOWHERE, self._position)
         try:
@@ -152,7 +153,7 @@ class EntryBuilder:
             raise _Bad("MissingDestination", f"column '{column}' says no destination")
         known = self._routed.get(address)
         if known is None:
-            known = Destination.of(address, is_topic=self._settings.is_topic)
+            known = self._settings.destination(address)
             self._routed[address] = known
         return known
 
@@ -162,7 +163,7 @@ class EntryBuilder:
             _typed(n, v) if typed else (n, ("String", v)) for n, v in given if v is not None
         )
 
-    def _identified(self, row: Outgoing, raw: bytes) -> Entry:
+    def _identified(self, row: Row, raw: bytes) -> Entry:
         """The entry with its deduplication id where the destination wants it."""
         entry = row.entry
         found = entry.deduplication_id
@@ -183,9 +184,9 @@ class EntryBuilder:
         attributes = {**entry.attributes, name: ("String", found)}
         return entry._replace(attributes=attributes, deduplication_id=None)
 
-    def _check(self, row: Outgoing) -> None:
+    def _check(self, row: Row) -> None:
         entry, destination = row.entry, row.destination
-        most = self._settings.batching.most_bytes(destination)
+        most = destination.most_bytes
         if row.size > most:
             raise _Bad(
                 "MessageTooLong",
@@ -198,7 +199,7 @@ class EntryBuilder:
 
 
 _EMPTY = Entry("")
-_NOWHERE = Destination("")
+_NOWHERE = Destination("", 0)
 
 
 def _check_fifo(entry: Entry) -> None:

@@ -18,7 +18,7 @@ from spark_connectors.options.declaring import (
     size,
     whole,
 )
-from spark_connectors.sink.packing import Batching
+from spark_connectors.sink.packing import Batching, Destination
 from spark_connectors.transport.aws import Connection
 from spark_connectors.transport.aws.wire import MOST_PER_CALL
 
@@ -159,6 +159,7 @@ class Settings:
     place: QueuePlace | None
     topic_arn: str | None
     batching: Batching
+    most_bytes: int
     order_by: tuple[str, ...]
     window: int
     deduplication: str | None
@@ -170,6 +171,16 @@ class Settings:
     concurrency: int
     checks_groups: bool
     summary_path: str | None
+
+    def destination(self, address: str) -> Destination:
+        """The queue or topic at this address."""
+        return Destination.of(address, self.most_bytes, is_topic=self.is_topic)
+
+    @property
+    def letters(self) -> Destination | None:
+        """The queue for rows that are refused."""
+        most = MOST_QUEUE_BYTES if self.is_topic else self.most_bytes
+        return (self.dead_letter_url and Destination.of(self.dead_letter_url, most)) or None
 
     @property
     def chooses_ids(self) -> bool:
@@ -214,7 +225,6 @@ def _settings(
     topic_arn: str | None = None,
     is_topic: bool = False,
 ) -> Settings:
-    most_bytes = options["maxBatchBytes"]
     strict = options["fifoOrdering"] == "strict"
     if not strict and options["concurrency"] > 1:
         raise BadOption("concurrency above 1 would break the order of fifoOrdering=relaxed")
@@ -225,12 +235,9 @@ def _settings(
         is_topic=is_topic,
         place=place,
         topic_arn=topic_arn,
-        batching=Batching(
-            options["batchSize"],
-            MOST_QUEUE_BYTES if is_topic or most_bytes is None else most_bytes,
-            most_bytes if is_topic and most_bytes is not None else DEFAULT_TOPIC_BYTES,
-            strict,
-        ),
+        batching=Batching(options["batchSize"], strict),
+        most_bytes=options["maxBatchBytes"]
+        or (DEFAULT_TOPIC_BYTES if is_topic else MOST_QUEUE_BYTES),
         order_by=options["orderBy"],
         window=options["packWindow"],
         deduplication=options["deduplication"],

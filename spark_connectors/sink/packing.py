@@ -9,36 +9,45 @@ import heapq
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
-
-from spark_connectors.transport.aws.wire import Entry
+from typing import Generic, NamedTuple, Protocol, TypeVar
 
 # Rows too large for what is left of a request are passed over for smaller ones, this many at most.
 _MOST_PASSED_OVER = 16
 
 
+class Grouped(Protocol):
+    """What is sent, as far as packing needs to know it: the group whose order is kept."""
+
+    @property
+    def group_id(self) -> str | None: ...
+
+
+Content = TypeVar("Content", bound=Grouped)
+
+
 class Destination(NamedTuple):
-    """A queue's URL or a topic's ARN."""
+    """Where rows go: a queue's URL, a topic's ARN. ``most_bytes``: the limit of a request."""
 
     address: str
+    most_bytes: int
     is_topic: bool = False
     is_fifo: bool = False
 
     @classmethod
-    def of(cls, address: str, *, is_topic: bool = False) -> Destination:
+    def of(cls, address: str, most_bytes: int, *, is_topic: bool = False) -> Destination:
         """The destination at this address; FIFO is known by the name's ending."""
-        return cls(address, is_topic, address.rstrip("/").endswith(".fifo"))
+        return cls(address, most_bytes, is_topic, address.rstrip("/").endswith(".fifo"))
 
 
 @dataclass(slots=True, eq=False)
-class Outgoing:
+class Outgoing(Generic[Content]):
     """A row as it will be sent. ``size`` is in bytes as the service counts them.
 
     ``position`` is its number in the partition. A row that failed in passing has ``attempts``
     behind it and may go again at ``ready_at``.
     """
 
-    entry: Entry
+    entry: Content
     size: int
     destination: Destination
     position: int
@@ -47,48 +56,46 @@ class Outgoing:
     is_dead_letter: bool = False
 
 
+# Rows for one destination.
+Request = list[Outgoing[Content]]
+
+
 class Batching(NamedTuple):
     """What a request may hold. ``one_per_group``: strict order, no group twice in one request."""
 
     most_entries: int
-    most_queue_bytes: int
-    most_topic_bytes: int
     one_per_group: bool = True
 
-    def most_bytes(self, destination: Destination) -> int:
-        """The limit of one request to this destination."""
-        return self.most_topic_bytes if destination.is_topic else self.most_queue_bytes
 
-
-class _Lane(Protocol):
+class _Lane(Protocol[Content]):
     """The rows that wait for one destination."""
 
     row_count: int  # waiting, those in flight excluded
 
-    def add(self, row: Outgoing) -> None: ...
-    def take(self, now: float) -> list[Outgoing]: ...
-    def settle(self, request: list[Outgoing], failed: list[Outgoing]) -> None: ...
+    def add(self, row: Outgoing[Content]) -> None: ...
+    def take(self, now: float) -> Request[Content]: ...
+    def settle(self, request: Request[Content], failed: Request[Content]) -> None: ...
     def next_ready_at(self) -> float | None: ...
 
 
-class _PlainLane:
+class _PlainLane(Generic[Content]):
     """Rows whose order does not matter: as they come, those that failed in passing first."""
 
     def __init__(self, most_entries: int, most_bytes: int) -> None:
         self.row_count = 0
         self._most_entries = most_entries
         self._most_bytes = most_bytes
-        self._queue: deque[Outgoing] = deque()
-        self._resting: list[tuple[float, int, Outgoing]] = []
+        self._queue: deque[Outgoing[Content]] = deque()
+        self._resting: list[tuple[float, int, Outgoing[Content]]] = []
 
-    def add(self, row: Outgoing) -> None:
+    def add(self, row: Outgoing[Content]) -> None:
         self._queue.append(row)
         self.row_count += 1
 
-    def take(self, now: float) -> list[Outgoing]:
+    def take(self, now: float) -> Request[Content]:
         while self._resting and self._resting[0][0] <= now:
             self._queue.appendleft(heapq.heappop(self._resting)[2])
-        taken: list[Outgoing] = []
+        taken: Request[Content] = []
         room = self._most_bytes
         while self._queue and len(taken) < self._most_entries:
             room -= self._queue[0].size
@@ -98,7 +105,7 @@ class _PlainLane:
         self.row_count -= len(taken)
         return taken
 
-    def settle(self, request: list[Outgoing], failed: list[Outgoing]) -> None:
+    def settle(self, request: Request[Content], failed: Request[Content]) -> None:
         for row in failed:
             heapq.heappush(self._resting, (row.ready_at, row.position, row))
         self.row_count += len(failed)
@@ -109,7 +116,7 @@ class _PlainLane:
         return self._resting[0][0] if self._resting else None
 
 
-class _GroupLane:
+class _GroupLane(Generic[Content]):
     """Rows whose order inside their group matters.
 
     A group is out of the running while a row of it is in flight, and while a failed row of it
@@ -120,13 +127,13 @@ class _GroupLane:
         self.row_count = 0
         self._batching = batching
         self._most_bytes = most_bytes
-        self._groups: dict[str, deque[Outgoing]] = {}
+        self._groups: dict[str, deque[Outgoing[Content]]] = {}
         self._busy: set[str] = set()
         self._free: list[tuple[int, int, str]] = []
         self._resting: list[tuple[float, str]] = []
         self._are_lengths_stale = False
 
-    def add(self, row: Outgoing) -> None:
+    def add(self, row: Outgoing[Content]) -> None:
         group = row.entry.group_id or ""
         waiting = self._groups.get(group)
         if waiting is None:
@@ -135,7 +142,7 @@ class _GroupLane:
         self.row_count += 1
         self._are_lengths_stale = True
 
-    def take(self, now: float) -> list[Outgoing]:
+    def take(self, now: float) -> Request[Content]:
         while self._resting and self._resting[0][0] <= now:
             group = heapq.heappop(self._resting)[1]
             self._busy.discard(group)
@@ -146,8 +153,8 @@ class _GroupLane:
         self.row_count -= len(taken)
         return taken
 
-    def _pick(self) -> list[Outgoing]:
-        taken: list[Outgoing] = []
+    def _pick(self) -> Request[Content]:
+        taken: Request[Content] = []
         passed_over: list[tuple[int, int, str]] = []
         room = self._most_bytes
         while self._free and len(taken) < self._batching.most_entries:
@@ -166,7 +173,7 @@ class _GroupLane:
             heapq.heappush(self._free, ranked)
         return taken
 
-    def _heads(self, waiting: deque[Outgoing], room: int, most: int) -> list[Outgoing]:
+    def _heads(self, waiting: deque[Outgoing[Content]], room: int, most: int) -> Request[Content]:
         picked = [waiting.popleft()]
         if not self._batching.one_per_group:
             room -= picked[0].size
@@ -175,7 +182,7 @@ class _GroupLane:
                 picked.append(waiting.popleft())
         return picked
 
-    def settle(self, request: list[Outgoing], failed: list[Outgoing]) -> None:
+    def settle(self, request: Request[Content], failed: Request[Content]) -> None:
         rest_until: dict[str, float] = {}
         for row in reversed(failed):
             group = row.entry.group_id or ""
@@ -212,7 +219,7 @@ class _GroupLane:
         return self._resting[0][0] if self._resting else None
 
 
-class Packer:
+class Packer(Generic[Content]):
     """Rows that wait, and the requests made of them.
 
     A FIFO destination keeps the order of each group whatever fails, as long as every request is
@@ -223,11 +230,11 @@ class Packer:
 
     def __init__(self, batching: Batching) -> None:
         self._batching = batching
-        self._lanes: dict[Destination, _Lane] = {}
+        self._lanes: dict[Destination, _Lane[Content]] = {}
         self.row_count = 0
         self.byte_count = 0
 
-    def add(self, rows: Iterable[Outgoing]) -> None:
+    def add(self, rows: Iterable[Outgoing[Content]]) -> None:
         """Let rows wait, in their order."""
         for row in rows:
             lane = self._lanes.get(row.destination)
@@ -237,15 +244,14 @@ class Packer:
             self.row_count += 1
             self.byte_count += row.size
 
-    def _new_lane(self, destination: Destination) -> _Lane:
-        most_bytes = self._batching.most_bytes(destination)
+    def _new_lane(self, destination: Destination) -> _Lane[Content]:
         if destination.is_fifo:
-            return _GroupLane(self._batching, most_bytes)
-        return _PlainLane(self._batching.most_entries, most_bytes)
+            return _GroupLane(self._batching, destination.most_bytes)
+        return _PlainLane(self._batching.most_entries, destination.most_bytes)
 
-    def take(self, now: float) -> list[Outgoing]:
+    def take(self, now: float) -> Request[Content]:
         """The next request, all rows for one destination; empty when nothing may go now."""
-        lanes: Iterable[_Lane] = self._lanes.values()
+        lanes: Iterable[_Lane[Content]] = self._lanes.values()
         if len(self._lanes) > 1:
             lanes = sorted(lanes, key=lambda lane: lane.row_count, reverse=True)
         for lane in lanes:
@@ -256,7 +262,7 @@ class Packer:
                 return taken
         return []
 
-    def settle(self, request: list[Outgoing], failed: list[Outgoing]) -> None:
+    def settle(self, request: Request[Content], failed: Request[Content]) -> None:
         """A request was answered: ``failed`` of its rows, in their order, go again at ready_at."""
         destination = request[0].destination
         lane = self._lanes[destination]

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Generic, NamedTuple, Protocol
 
-from spark_connectors.errors import ConnectorError, Refused
-from spark_connectors.sink.packing import Batching, Outgoing, Packer
-from spark_connectors.transport.aws import Transport
-from spark_connectors.transport.aws.wire import MOST_PER_CALL, Fault, Taken
+from spark_connectors.errors import ConnectorError, Fault, Refused
+from spark_connectors.sink.packing import Batching, Content, Destination, Outgoing, Packer, Request
 from spark_connectors.transport.http.rate_limit import RateLimit
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 # Large rows: the window is full at this many bytes, however few rows that is.
 MOST_WINDOW_BYTES = 32 << 20
@@ -23,9 +24,25 @@ _LONGEST_PAUSE_SECONDS = 20.0
 # Few at a time: each may be a megabyte.
 _FILL = 16
 
-Answers = list[Taken | Fault]
-# What becomes of a row that the service refuses for good: a dead letter, or an exception.
-OnRefusal = Callable[[Outgoing, Fault], Outgoing]
+# For each entry of a request, in their order: a Fault, or whatever says that it was taken.
+Answers = Sequence[object]
+
+
+class Target(Protocol[Content]):
+    """What the rows of a partition are sent to: queues, topics, or another service's own."""
+
+    def pack(self, batch: pa.RecordBatch) -> Iterator[Outgoing[Content]]:
+        """The rows of a batch as they will be sent, checked and measured, in their order; a row
+        that cannot be sent becomes what ``refused`` makes of it."""
+        ...
+
+    def send(self, destination: Destination, entries: Sequence[Content]) -> Answers:
+        """Send one request. Raises Refused for all of it, and NotNow."""
+        ...
+
+    def refused(self, row: Outgoing[Content], fault: Fault) -> Outgoing[Content]:
+        """What becomes of a row that is refused for good: a dead letter, or an exception."""
+        ...
 
 
 class NotTaken(ConnectorError):
@@ -60,31 +77,30 @@ class Totals:
     has_all_groups: bool = True
 
 
-class Sender:
+class Sender(Generic[Content]):
     """Sends the rows of one partition. Not to be shared between threads."""
 
     def __init__(
         self,
-        transport: Transport,
+        target: Target[Content],
         batching: Batching,
         pace: Pace,
         *,
-        on_refusal: OnRefusal,
         clock: Callable[[], float] = time.monotonic,
         pause: Callable[[float], None] = time.sleep,
     ) -> None:
         self.totals = Totals()
-        self._transport = transport
-        self._packer = Packer(batching)
+        self._target = target
+        self._most_entries = batching.most_entries
+        self._packer: Packer[Content] = Packer(batching)
         self._pace = pace
-        self._on_refusal = on_refusal
         self._clock = clock
         self._pause = pause
         self._limit = RateLimit(pace.most_per_second, clock=clock, pause=pause)
         self._is_exhausted = False
 
-    def send(self, rows: Iterator[Outgoing]) -> Totals:
-        """Send all rows. Raises what on_refusal raises, NotTaken, Refused and NotNow."""
+    def send(self, rows: Iterator[Outgoing[Content]]) -> Totals:
+        """Send all rows. Raises what the target raises, NotTaken, Refused and NotNow."""
         if self._pace.concurrency == 1:
             while request := self._next_request(rows, may_wait=True):
                 self._settle(request, self._call(request))
@@ -93,8 +109,8 @@ class Sender:
             self._send_several(rows, pool)
         return self.totals
 
-    def _send_several(self, rows: Iterator[Outgoing], pool: ThreadPoolExecutor) -> None:
-        under_way: dict[Future[Answers], list[Outgoing]] = {}
+    def _send_several(self, rows: Iterator[Outgoing[Content]], pool: ThreadPoolExecutor) -> None:
+        under_way: dict[Future[Answers], Request[Content]] = {}
         while True:
             request = self._next_request(rows, may_wait=not under_way)
             if request:
@@ -106,7 +122,9 @@ class Sender:
                 for each in done:
                     self._settle(under_way.pop(each), each.result())
 
-    def _next_request(self, rows: Iterator[Outgoing], *, may_wait: bool) -> list[Outgoing]:
+    def _next_request(
+        self, rows: Iterator[Outgoing[Content]], *, may_wait: bool
+    ) -> Request[Content]:
         """The next request; waits for rows that rest if told so. Empty: nothing is left to do."""
         while True:
             self._fill(rows)
@@ -119,10 +137,10 @@ class Sender:
                 return []
             self._pause(max(0.0, ready_at - self._clock()))
 
-    def _fill(self, rows: Iterator[Outgoing]) -> None:
+    def _fill(self, rows: Iterator[Outgoing[Content]]) -> None:
         """Let rows into the window once half of it is empty."""
         packer = self._packer
-        if self._is_exhausted or packer.row_count > max(self._pace.window // 2, MOST_PER_CALL):
+        if self._is_exhausted or packer.row_count > max(self._pace.window // 2, self._most_entries):
             return
         while packer.row_count < self._pace.window and packer.byte_count < MOST_WINDOW_BYTES:
             some = list(islice(rows, min(_FILL, self._pace.window - packer.row_count)))
@@ -131,35 +149,33 @@ class Sender:
                 return
             packer.add(some)
 
-    def _call(self, request: list[Outgoing]) -> Answers:
+    def _call(self, request: Request[Content]) -> Answers:
         destination = request[0].destination
         entries = [row.entry for row in request]
         try:
-            if destination.is_topic:
-                return self._transport.publish(destination.address, entries)
-            return self._transport.send(destination.address, entries)
+            return self._target.send(destination, entries)
         except Refused as no:
             if self._pace.is_routed and not request[0].is_dead_letter:
                 return [Fault(no.code, no.message, is_senders=True)] * len(request)
             raise Refused(no.code, f"{no.message} (sending to {destination.address})") from None
 
-    def _settle(self, request: list[Outgoing], answers: Answers) -> None:
+    def _settle(self, request: Request[Content], answers: Answers) -> None:
         totals = self.totals
         totals.calls += 1
-        failed: list[Outgoing] = []
-        letters: list[Outgoing] = []
+        failed: Request[Content] = []
+        letters: Request[Content] = []
         for row, answer in zip(request, answers, strict=True):
-            if isinstance(answer, Taken):
+            if not isinstance(answer, Fault):
                 self._count(row)
             elif answer.is_senders:
-                letters.append(self._on_refusal(row, answer))
+                letters.append(self._target.refused(row, answer))
             else:
                 self._put_off(row, answer)
                 failed.append(row)
         self._packer.settle(request, failed)
         self._packer.add(letters)
 
-    def _count(self, row: Outgoing) -> None:
+    def _count(self, row: Outgoing[Content]) -> None:
         totals = self.totals
         if row.is_dead_letter:
             totals.dead_letters += 1
@@ -172,7 +188,7 @@ class Sender:
             else:
                 totals.has_all_groups = False
 
-    def _put_off(self, row: Outgoing, fault: Fault) -> None:
+    def _put_off(self, row: Outgoing[Content], fault: Fault) -> None:
         if row.attempts >= self._pace.max_retries:
             raise NotTaken(
                 f"row {row.position} of its partition failed {row.attempts + 1} times, the last "

@@ -14,8 +14,9 @@ from pyspark.sql.types import LongType, StringType, StructType
 
 from spark_connectors.sink.columns import find_columns
 from spark_connectors.sink.deduplication import Identity
+from spark_connectors.sink.messages import Messages, Plan
 from spark_connectors.sink.options import queue_settings
-from spark_connectors.sink.writing import PartitionWrite, Plan
+from spark_connectors.sink.writing import send
 from spark_connectors.transport.aws import open_transport
 
 PLAIN = StructType().add("body", StringType())
@@ -54,10 +55,10 @@ def measure(endpoint: str, transport: str, case: str, rows: int, size: int) -> t
     settings = queue_settings(given)
     plan = Plan("bench", settings, find_columns(KEYED if is_fifo else PLAIN, settings))
     transport_used = open_transport(settings.connection)
-    PartitionWrite(plan, Identity("warm", 0), transport_used).run(batches(100, size))
+    send(Messages(plan, Identity("warm", 0), transport_used), plan.manner, batches(100, size))
     ready = list(batches(rows, size))
     cpu, wall = time.process_time(), time.perf_counter()
-    totals = PartitionWrite(plan, Identity("bench", 0), transport_used).run(ready)
+    totals = send(Messages(plan, Identity("bench", 0), transport_used), plan.manner, ready)
     cpu, wall = time.process_time() - cpu, time.perf_counter() - wall
     transport_used.close()
     sqs.delete_queue(QueueUrl=url)

@@ -12,17 +12,18 @@ from hypothesis import strategies as st
 from spark_connectors.sink.packing import Batching, Destination, Outgoing, Packer
 from spark_connectors.transport.aws.wire import Entry
 
-FIFO = Destination.of("http://localhost:9324/000000000000/orders.fifo")
-PLAIN = Destination.of("http://localhost:9324/000000000000/orders")
-TOPIC = Destination.of("arn:aws:sns:us-east-1:000000000000:news", is_topic=True)
+Row = Outgoing[Entry]
 MOST = 1000
-STRICT = Batching(10, MOST, MOST // 4)
+FIFO = Destination.of("http://localhost:9324/000000000000/orders.fifo", MOST)
+PLAIN = Destination.of("http://localhost:9324/000000000000/orders", MOST)
+TOPIC = Destination.of("arn:aws:sns:us-east-1:000000000000:news", MOST // 4, is_topic=True)
+STRICT = Batching(10)
 RELAXED = STRICT._replace(one_per_group=False)
 
 
 def make_rows(
     groups: Sequence[str], *, size: int | Sequence[int] = 1, destination: Destination = FIFO
-) -> list[Outgoing]:
+) -> list[Row]:
     sizes = itertools.repeat(size) if isinstance(size, int) else size
     return [
         Outgoing(Entry(f"{group}-{position}", group_id=group), each, destination, position)
@@ -30,9 +31,9 @@ def make_rows(
     ]
 
 
-def packed(batching: Batching, rows: Sequence[Outgoing]) -> list[list[Outgoing]]:
+def packed(batching: Batching, rows: Sequence[Row]) -> list[list[Row]]:
     """The requests for rows that all wait at once, none of which fails."""
-    packer = Packer(batching)
+    packer: Packer[Entry] = Packer(batching)
     packer.add(rows)
     requests = []
     while request := packer.take(0.0):
@@ -88,7 +89,7 @@ def test_plain_requests_by_bytes_are_at_most_twice_what_is_needed(sizes: list[in
 
 @given(st.lists(st.sampled_from([FIFO, PLAIN, TOPIC]), max_size=60))
 def test_a_request_has_one_destination_and_its_limit(places: list[Destination]) -> None:
-    packer = Packer(STRICT)
+    packer: Packer[Entry] = Packer(STRICT)
     packer.add(
         Outgoing(Entry("x", group_id=str(n % 7)), 100, place, n) for n, place in enumerate(places)
     )
@@ -110,10 +111,10 @@ class Model:
     def __init__(self, failing: Sequence[bool], *, closes_groups: bool) -> None:
         self._failing = iter(failing)
         self._closes_groups = closes_groups
-        self.taken: list[Outgoing] = []
+        self.taken: list[Row] = []
 
-    def send(self, request: list[Outgoing]) -> list[Outgoing]:
-        failed: list[Outgoing] = []
+    def send(self, request: list[Row]) -> list[Row]:
+        failed: list[Row] = []
         closed: set[str | None] = set()
         for row in request:
             group = row.entry.group_id
@@ -133,11 +134,11 @@ class Model:
 
 
 def drain(
-    packer: Packer, service: Model, rows: list[Outgoing], *, under_way: int, rest: float
+    packer: Packer[Entry], service: Model, rows: list[Row], *, under_way: int, rest: float
 ) -> None:
     """Send everything, rows coming in small portions and several requests under way at once."""
     clock = 0.0
-    pending: list[list[Outgoing]] = []
+    pending: list[list[Row]] = []
     while rows or packer.row_count or pending:
         packer.add(rows[:15])
         del rows[:15]
@@ -204,7 +205,7 @@ def in_order(groups: Sequence[str]) -> dict[str | None, list[int]]:
 
 
 def test_a_group_that_rests_holds_nobody_else_up() -> None:
-    packer = Packer(STRICT)
+    packer: Packer[Entry] = Packer(STRICT)
     packer.add(make_rows("aab"))
     first = packer.take(0.0)
     assert [row.entry.body for row in first] == ["a-0", "b-2"]

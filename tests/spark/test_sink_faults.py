@@ -5,21 +5,23 @@ from __future__ import annotations
 import random
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pytest
 from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.types import StructType
 
-from spark_connectors.errors import Refused
+from spark_connectors.errors import Fault, Refused
 from spark_connectors.sink.columns import find_columns
 from spark_connectors.sink.deduplication import Identity
+from spark_connectors.sink.messages import Messages, Plan, RowRefused
 from spark_connectors.sink.options import queue_settings
 from spark_connectors.sink.packing import Batching, Destination, Outgoing
 from spark_connectors.sink.sending import NotTaken, Pace, Sender, Totals
-from spark_connectors.sink.writing import PartitionWrite, Plan, RowRefused
-from spark_connectors.transport.aws import Connection, open_transport
-from spark_connectors.transport.aws.wire import Entry, Fault
+from spark_connectors.sink.writing import Manner, send
+from spark_connectors.transport.aws import open_transport
+from spark_connectors.transport.aws.wire import Entry
 from tests.spark.faulty_endpoint import Faults, faulty
 from tests.spark.queues import client_of
 
@@ -34,7 +36,8 @@ def write(endpoint: str, columns: Mapping[str, object], **options: object) -> To
     plan = Plan("test", settings, find_columns(from_arrow_schema(table.schema), settings))
     transport = open_transport(settings.connection)
     try:
-        return PartitionWrite(plan, Identity("job", 0), transport).run(table.to_batches(97))
+        target = Messages(plan, Identity("job", 0), transport)
+        return send(target, plan.manner, table.to_batches(97))
     finally:
         transport.close()
 
@@ -339,23 +342,56 @@ def test_rate_is_kept_between_requests(gateway: str, make_queue: MakeQueue) -> N
         pauses.append(seconds)
         now[0] += seconds
 
-    def refuse(row: Outgoing, fault: Fault) -> Outgoing:
-        raise AssertionError(fault)
-
-    transport = open_transport(Connection(gateway))
+    settings = queue_settings({"endpointUrl": gateway, "queueUrl": url})
+    plan = Plan("test", settings, find_columns(StructType().add("body", "string"), settings))
     sender = Sender(
-        transport,
-        Batching(10, 1 << 20, 1 << 18),
+        plan.open(Identity("job", 0)),
+        Batching(10),
         Pace(window=100, max_retries=0, most_per_second=50),
-        on_refusal=refuse,
         clock=lambda: now[0],
         pause=pause,
     )
-    rows = (Outgoing(Entry(str(n)), 3, Destination.of(url), n) for n in range(95))
+    rows = (Outgoing(Entry(str(n)), 3, settings.destination(url), n) for n in range(95))
     assert sender.send(rows).calls == 10
-    transport.close()
     assert pauses == pytest.approx([0.2] * 9)
     assert len(drained(gateway, url)) == 95
+
+
+class Record(NamedTuple):
+    """What a log takes; its key is the group."""
+
+    group_id: str
+    value: int
+
+
+class Log:
+    """Rows are appended to it, of each request only the first at once."""
+
+    def __init__(self) -> None:
+        self.records: list[Record] = []
+
+    def pack(self, batch: pa.RecordBatch) -> Iterator[Outgoing[Record]]:
+        place = Destination("log", 1 << 20, is_fifo=True)
+        for position, row in enumerate(batch.to_pylist()):
+            yield Outgoing(Record(row["key"], row["value"]), 8, place, position)
+
+    def send(self, destination: Destination, entries: Sequence[Record]) -> list[int | Fault]:
+        assert destination.address == "log"
+        self.records.append(entries[0])
+        behind: Any = [Fault("Busy", "not now", is_senders=False)] * (len(entries) - 1)
+        return [len(self.records), *behind]
+
+    def refused(self, row: Outgoing[Record], fault: Fault) -> Outgoing[Record]:
+        raise AssertionError(fault)
+
+
+def test_another_service_is_sent_to_in_the_same_way() -> None:
+    log, keys = Log(), "abca"
+    table = pa.table({"key": [*keys], "value": [3, 2, 1, 0]})
+    manner = Manner(Batching(10), Pace(window=100, max_retries=50), order_by=("value",))
+    assert send(log, manner, table.to_batches()).rows == 4
+    assert sorted(log.records) == [("a", 0), ("a", 3), ("b", 2), ("c", 1)]
+    assert [record.value for record in log.records if record.group_id == "a"] == [0, 3]
 
 
 def test_rows_at_the_limit_are_taken(gateway: str, make_queue: MakeQueue) -> None:

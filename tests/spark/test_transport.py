@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from spark_connectors.errors import Refused
+from spark_connectors.errors import Fault, Refused
 from spark_connectors.transport.aws import Connection, Transport, open_transport
-from spark_connectors.transport.aws.wire import Entry, Fault, Taken
+from spark_connectors.transport.aws.wire import Entry, Taken
 from tests.spark.queues import REGION, client_of
 from tests.spark.waiting import wait_for
 

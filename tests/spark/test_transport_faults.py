@@ -16,14 +16,14 @@ from typing import Any
 
 import pytest
 
-from spark_connectors.errors import ConnectorError, NotNow, Refused
+from spark_connectors.errors import ConnectorError, Fault, NotNow, Refused
 from spark_connectors.source.browsing import QueueBrowser, Range
 from spark_connectors.transport.aws import Connection, StaticCredentials, Transport, open_transport
 from spark_connectors.transport.aws.calls import Calls
 from spark_connectors.transport.aws.endpoints import configured
 from spark_connectors.transport.aws.lean import LeanCarrier
 from spark_connectors.transport.aws.sessions import open_session
-from spark_connectors.transport.aws.wire import Entry, Fault
+from spark_connectors.transport.aws.wire import Entry
 from tests.spark.scripted_endpoint import HANG, HANG_UP, ScriptedEndpoint, answer, refusal
 from tests.spark.waiting import wait_for
 

@@ -6,15 +6,9 @@ import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
+from spark_connectors.errors import Fault
 from spark_connectors.transport.aws.refusals import code_of
-from spark_connectors.transport.aws.wire import (
-    MOST_PER_CALL,
-    Entry,
-    Fault,
-    Message,
-    QueueFigures,
-    Taken,
-)
+from spark_connectors.transport.aws.wire import MOST_PER_CALL, Entry, Message, QueueFigures, Taken
 from spark_connectors.transport.http.retries import Passing, retried
 
 _COUNTS = (

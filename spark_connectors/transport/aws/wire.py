@@ -5,19 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
+from spark_connectors.errors import Fault
+
 # A message as SQS's JSON protocol gives it: MessageId, ReceiptHandle, Body, MD5OfBody, Attributes
 # (name -> text), MessageAttributes (name -> DataType, StringValue, BinaryValue as bytes).
 Message = Mapping[str, Any]
 
 MOST_PER_CALL = 10
-
-
-class Fault(NamedTuple):
-    """Why one entry of a batch failed."""
-
-    code: str
-    message: str
-    is_senders: bool  # SenderFault: the same entry will fail again
 
 
 class Taken(NamedTuple):

@@ -12,6 +12,7 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit
 from pyspark.sql.types import StructType
 
+from spark_connectors.errors import Fault
 from spark_connectors.source import SqsDataSource
 from spark_connectors.source.driver_reader import DriverStreamReader
 from spark_connectors.source.executor_reader import ExecutorStreamReader
@@ -20,7 +21,7 @@ from spark_connectors.source.queue_reader import QueueStreamReader
 from spark_connectors.spool.local_store import LocalStore
 from spark_connectors.spool.stores import HIDDEN, Store
 from spark_connectors.transport.aws import Transport
-from spark_connectors.transport.aws.wire import Fault, Message
+from spark_connectors.transport.aws.wire import Message
 from tests.spark import clocks
 from tests.spark.crash.points import Points
 
