@@ -7,8 +7,6 @@ import sys
 import time
 from typing import Any, Protocol, TextIO
 
-_UNITS = ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
-
 
 class Summary(Protocol):
     """What a pipeline did."""
@@ -48,14 +46,6 @@ SILENT = Teller()
 def on_stderr() -> Teller:
     """A teller for a command: standard output is for the result."""
     return Teller(sys.stderr)
-
-
-def size(count: float) -> str:
-    """Bytes for people."""
-    for unit, name in _UNITS:
-        if count >= unit:
-            return f"{count / unit:.1f} {name}"
-    return f"{count:.0f} B"
 
 
 def span(seconds: float | None) -> str:

@@ -57,7 +57,6 @@ def append(spark: SparkSession, root: Path, rows: Sequence[Row], work: Path) -> 
     """What archive() does, from files instead of a queue: one micro-batch into the archive."""
     place = ArchivePlace(str(root))
     inbox = work / "inbox"
-    # Two files a batch, so that there is something to compact.
     frame(spark, rows).repartition(2).write.mode("append").parquet(str(inbox))
     stream = with_sent_date(spark.readStream.schema(spark_schema(Shape())).parquet(str(inbox)))
     begin(place, About("parquet", json.loads(stream.schema.json())))

@@ -1,4 +1,4 @@
-"""Archives in Delta Lake's format, by the command, where there is a Delta Lake for this PySpark."""
+"""An archive as a Delta table, by the commands, where there is a Delta Lake for this PySpark."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from spark_connectors.pipelines.archiving.delta import PACKAGE
-from tests.spark.conftest import ROOT
+from tests.spark.clocks import Clock
 from tests.spark.crash.points import kill_session
 from tests.spark.queues import counts, fill
 from tests.spark.waiting import wait_for
@@ -19,77 +18,57 @@ from tests.spark.waiting import wait_for
 pytestmark = pytest.mark.delta
 
 
-def command(archive: Path, *arguments: str) -> list[str]:
-    settings = {
-        "spark.jars.packages": PACKAGE,
-        "spark.jars.ivy": ROOT / ".venvs/ivy",
-        "spark.ui.enabled": "false",
-        "spark.sql.shuffle.partitions": 1,
-        "spark.databricks.delta.snapshotPartitions": 1,
-    }
-    plain = [text for name, value in settings.items() for text in ("--conf", f"{name}={value}")]
-    return [
-        *(sys.executable, "-m", "spark_connectors.pipelines", *arguments),
-        *("--archive", str(archive), "--quiet", "--json", "-", *plain),
-    ]
-
-
-def run(archive: Path, *arguments: str) -> dict[str, object]:
-    done = subprocess.run(
-        command(archive, *arguments), capture_output=True, text=True, timeout=600, check=False
-    )
-    assert done.returncode == 0, done.stderr[-2_000:]
-    found: dict[str, object] = json.loads(done.stdout)
-    return found
-
-
-def distinct_and_all(archive: Path) -> tuple[int, int]:
-    """Messages in the table as Delta's log has it: its live files, read without Spark."""
-    import pyarrow.parquet as pq
-
-    live: dict[str, bool] = {}
-    for commit in sorted((archive / "data" / "_delta_log").glob("*.json")):
-        for line in commit.read_text().splitlines():
-            action = json.loads(line)
-            for kind in ("add", "remove"):
-                if kind in action:
-                    live[action[kind]["path"]] = kind == "add"
-    ids: list[str] = []
-    for path, is_live in live.items():
-        if is_live:
-            table = pq.read_table(
-                archive / "data" / path, columns=["message_id"], partitioning=None
-            )
-            ids += table.column("message_id").to_pylist()
-    return len(set(ids)), len(ids)
-
-
 @pytest.mark.timeout(1800)
-def test_killed_and_run_again_every_message_is_there_once(
-    gateway: str, make_queue: Callable[..., str], tmp_path: Path
+def test_killed_and_run_again_compacted_and_replayed_every_message_is_there_once(
+    gateway: str,
+    make_queue: Callable[..., str],
+    tmp_path: Path,
+    clock: Clock,
+    quick_spark: None,
 ) -> None:
-    url = make_queue(gateway)
+    url, again = make_queue(gateway), make_queue(gateway)
     fill(gateway, url, [f"body {number}" for number in range(60)])
     archive = tmp_path / "archive"
-    source = ("--queue", url, "--endpoint-url", gateway, "--region", "us-east-1")
-    small = ("--option", "maxOffsetsPerTrigger=20", "--option", "visibilityTimeout=5")
-    job = subprocess.Popen(
-        command(archive, "archive", *source, *small, "--format", "delta"),
-        start_new_session=True,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
+    log = archive / "data" / "_delta_log"
+    job = [sys.executable, "-m", "tests.spark.delta_job", str(archive)]
+    at = f"--endpoint-url {gateway} --region us-east-1"
+    write = f"archive --queue {url} {at} --option maxOffsetsPerTrigger=20"
+    told = tmp_path / "told"
+    with told.open("w") as file:
+        killed = subprocess.Popen(
+            [*job, write], start_new_session=True, stdout=subprocess.DEVNULL, stderr=file
+        )
     try:
         # In the middle: something is committed, not all is.
-        wait_for(lambda: len(list((archive / "data" / "_delta_log").glob("*.json"))) > 1, 250)
+        wait_for(lambda: len(list(log.glob("*.json"))) > 1 or killed.poll() is not None, 900)
     finally:
-        kill_session(job.pid)
-        job.wait(30)
-    # Later than the visibility timeout, so that what was received comes again.
-    wait_for(lambda: counts(gateway, url)[1] == 0)
-    run(archive, "archive", *source, *small, "--format", "delta")
-    assert distinct_and_all(archive) == (60, 60)
+        kill_session(killed.pid)
+        killed.wait(30)
+    assert killed.returncode < 0, told.read_text()[-2_000:]
+    # Later than what was received is hidden, so that it comes again.
+    clock.advance(4 * 3600)
+    done = subprocess.run(
+        [
+            *job,
+            write,
+            "OPTIMIZE TABLE",
+            "VACUUM TABLE",
+            f"replay --to {again} {at}",
+        ],
+        capture_output=True,
+        text=True,
+        timeout=900,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-2_000:]
+    # The JVM tells things there, too.
+    results = [line for line in done.stdout.splitlines() if line.startswith(("{", "["))]
+    archived, compacted, _, replayed, found = map(json.loads, results)
+    messages, rows, rows_at_first = found
+    assert (messages, rows) == (60, 60)
+    assert rows_at_first < 60
+    assert 0 < archived["rows"] <= 60
+    assert compacted["metrics"]["numFilesRemoved"] > compacted["metrics"]["numFilesAdded"]
+    assert (replayed["selected"], replayed["sent"]) == (60, 60)
     assert sum(counts(gateway, url)) == 0
-    compacted = run(archive, "compact")
-    assert compacted["action"] == "OPTIMIZE"
-    assert distinct_and_all(archive) == (60, 60)
+    assert sum(counts(gateway, again)) == 60

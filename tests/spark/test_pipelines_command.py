@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from spark_connectors.pipelines.command.main import COMMANDS, main, sentence
-from tests.spark.archived_rows import append, frame, row
+from tests.spark.archived_rows import frame, row
 from tests.spark.conftest import ROOT
 
 if TYPE_CHECKING:
@@ -33,9 +33,9 @@ def test_each_command_explains_itself(capsys: pytest.CaptureFixture[str]) -> Non
         [],
         ["archive", "--queue", "q"],
         ["replay", "--archive", "a", "--parquet", "b", "--to", "q"],
-        ["traffic", "--archive", "a", "--since", "yesterday"],
-        ["traffic", "--archive", "a", "--json", "/no/such/directory/file"],
-        ["compact", "--archive", "a", "--target-mib", "0"],
+        ["replay", "--archive", "a", "--to", "q", "--since", "yesterday"],
+        ["dlq-report", "--parquet", "a", "--json", "/no/such/directory/file"],
+        ["archive", "--queue", "q", "--archive", "a", "--format", "csv"],
         ["archive", "--queue", "q", "--archive", "a", "--option", "noequals"],
     ],
 )
@@ -49,8 +49,6 @@ def test_wrong_arguments_end_with_2(wrong: list[str], capsys: pytest.CaptureFixt
 @pytest.mark.parametrize(
     ("wrong", "said"),
     [
-        (["redrive", "--queue", "q"], "say which"),
-        (["redrive", "--queue", "q", "--all", "--group", "g"], "say which"),
         (["replay", "--parquet", "d", "--to", "q"], "--ledger"),
     ],
 )
@@ -64,9 +62,9 @@ def test_arguments_that_do_not_go_together_end_with_2(
 def test_a_failure_is_one_sentence_and_1(
     spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["traffic", "--archive", str(tmp_path), "--quiet"]) == 1
+    assert main(["replay", "--archive", str(tmp_path), "--to", "q", "--quiet"]) == 1
     (line,) = capsys.readouterr().err.splitlines()
-    assert line == f"traffic: file://{tmp_path} is no archive: it has no archive.json"
+    assert line == f"replay: file://{tmp_path} is no archive: it has no archive.json"
 
 
 def test_what_spark_says_of_our_exceptions_is_their_sentence() -> None:
@@ -83,18 +81,16 @@ def test_what_spark_says_of_our_exceptions_is_their_sentence() -> None:
     )
 
 
-def test_a_result_as_text_json_and_html(
+def test_a_result_as_text_and_json(
     spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    append(spark, tmp_path / "archive", [row(n) for n in range(5)], tmp_path)
-    page, found = tmp_path / "page.html", tmp_path / "found.json"
-    files = ["--html", str(page), "--json", str(found)]
-    assert main(["traffic", "--archive", str(tmp_path / "archive"), *files]) == 0
+    letters, found = tmp_path / "letters", tmp_path / "found.json"
+    frame(spark, [row(n) for n in range(5)]).write.parquet(str(letters))
+    assert main(["dlq-report", "--parquet", str(letters), "--json", str(found)]) == 0
     shown = capsys.readouterr()
-    assert "Messages sent per minute" in shown.out
-    assert "5 messages read" in shown.err
-    assert json.loads(found.read_text())["totals"]["messages"] == 5
-    assert page.read_text().startswith("<!doctype html>")
+    assert "Dead letters in orders: 5" in shown.out
+    assert "5 dead letters read" in shown.err
+    assert json.loads(found.read_text())["messages"] == 5
 
 
 def test_json_on_standard_output_is_nothing_else(
@@ -116,11 +112,11 @@ def test_the_launcher_finds_the_commands_in_a_zip(tmp_path: Path) -> None:
     launcher = tmp_path / "submit.py"
     launcher.write_bytes((ROOT / "spark_connectors/pipelines/submit.py").read_bytes())
     done = subprocess.run(
-        [sys.executable, str(launcher), "compact", "--archive", str(tmp_path), "--vacuum"],
+        [sys.executable, str(launcher), "replay", "--parquet", "rows", "--to", "queue"],
         env={"PYTHONPATH": str(packed)},
         cwd=tmp_path,
         capture_output=True,
         text=True,
     )
-    assert done.returncode == 1
-    assert done.stderr == f"compact: file://{tmp_path} is no archive: it has no archive.json\n"
+    assert done.returncode == 2
+    assert done.stderr.startswith("replay: --parquet needs --ledger")

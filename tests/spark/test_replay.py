@@ -134,7 +134,7 @@ def test_an_archive_of_a_replay_is_the_archive_again(
     first = read_archive(spark, str(archive))
     replay(first, plan(archive, gateway, to))
     options = {"queueUrl": to, "endpointUrl": gateway, "waitTimeSeconds": "1"}
-    assert archive_queue(spark, str(tmp_path), ArchivePlan(options)).rows == 200
+    assert archive_queue(spark, str(tmp_path), ArchivePlan(options, "parquet")).rows == 200
     second = read_archive(spark, str(tmp_path))
     assert digests(second) == digests(first)
 

@@ -1,23 +1,17 @@
-"""Reports on dead letters and traffic: their figures, and pages that are safe to open."""
+"""The report on dead letters, and the figures of traffic that a notebook shows."""
 
 from __future__ import annotations
 
+import ast
 import datetime
-import html.parser
 import json
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from spark_connectors.pipelines.reports.charts import (
-    Bar,
-    Line,
-    columns,
-    decades,
-    linear_ticks,
-    lines,
-    ranking,
-)
+from spark_connectors.pipelines.archiving.reading import between
+from spark_connectors.pipelines.reports import traffic
 from spark_connectors.pipelines.reports.dead_letters import DeadLetterPlan, report_dead_letters
 from spark_connectors.pipelines.reports.error_classes import (
     BadPath,
@@ -26,35 +20,17 @@ from spark_connectors.pipelines.reports.error_classes import (
     fingerprint,
     masked,
 )
-from spark_connectors.pipelines.reports.page import html_of
-from spark_connectors.pipelines.reports.plain import Table, text_of
-from spark_connectors.pipelines.reports.traffic import TrafficPlan, between, report_traffic
-from spark_connectors.pipelines.reports.traffic_figures import gini
-from tests.spark.archived_rows import BEGINNING, frame, ids, micros, row, text_attributes
+from spark_connectors.pipelines.reports.plain import table_lines
+from spark_connectors.pipelines.telling import instant
+from tests.spark.archived_rows import BEGINNING, append, frame, ids, micros, row, text_attributes
+from tests.spark.conftest import ROOT
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 ATTACK = "<script>alert(1)</script><img src=x onerror=alert(2)>\"'&\x1b[2J\u202e"
+NOTEBOOK = ROOT / "spark_connectors/examples/traffic.ipynb"
 ARN = "arn:aws:sqs:us-east-1:000000000000:orders"
-
-
-class _Tags(html.parser.HTMLParser):
-    """Which elements a page has, and which attributes."""
-
-    def __init__(self, page: str) -> None:
-        super().__init__()
-        self.tags: set[str] = set()
-        self.attributes: set[str] = set()
-        self.texts: list[str] = []
-        self.feed(page)
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.add(tag)
-        self.attributes |= {name for name, _ in attrs}
-
-    def handle_data(self, data: str) -> None:
-        self.texts.append(data)
 
 
 def hours(count: float) -> datetime.datetime:
@@ -108,18 +84,27 @@ def test_dead_letters_are_grouped_by_class_source_group_and_age(spark: SparkSess
     other = row(9, queue="orders-dlq", sent=hours(200), body='{"id": 7}')
     plan = DeadLetterPlan(now=BEGINNING.timestamp(), samples=2, sample_letters=4)
     found = report_dead_letters(frame(spark, [*timeouts, other]), plan)
-    assert [(one.name, one.messages) for one in found.classes] == [("Timeout", 3), ("JSON {id}", 1)]
-    assert (found.classes[0].first_sent, found.classes[0].last_sent) == (
-        micros(hours(4)),
-        micros(hours(2)),
-    )
-    assert [(one.name, one.messages) for one in found.sources] == [
+    assert found.tables["error_classes"] == [
+        {
+            "error_class": "Timeout",
+            "messages": 3,
+            "first_sent": instant(micros(hours(4))),
+            "last_sent": instant(micros(hours(2))),
+        },
+        {
+            "error_class": "JSON {id}",
+            "messages": 1,
+            "first_sent": instant(micros(hours(200))),
+            "last_sent": instant(micros(hours(200))),
+        },
+    ]
+    assert [(one["source"], one["messages"]) for one in found.tables["sources"]] == [
         ("orders", 3),
         ("(sent here directly)", 1),
     ]
     assert found.distinct == {"error_classes": 2, "sources": 1, "groups": 1}
-    assert dict(found.ages)["1 to 6 hours"] == 3
-    assert dict(found.ages)["over 7 days"] == 1
+    assert found.ages["1 to 6 hours"] == 3
+    assert found.ages["over 7 days"] == 1
     assert [one.body for one in found.samples["Timeout"]] == ["body…", "body…"]
     assert found.samples["Timeout"][0].about.startswith(timeouts[0]["message_id"])
 
@@ -127,11 +112,11 @@ def test_dead_letters_are_grouped_by_class_source_group_and_age(spark: SparkSess
 def test_an_empty_dead_letter_queue_is_a_report_too(spark: SparkSession) -> None:
     found = report_dead_letters(frame(spark, []))
     assert found.messages == 0
-    assert "None." in html_of(found.report())
+    assert found.lines().count("  (none)") == 3
     assert json.loads(json.dumps(found.as_json()))["error_classes"] == []
 
 
-def test_a_page_runs_nothing_that_a_message_says(spark: SparkSession) -> None:
+def test_a_report_steers_no_terminal(spark: SparkSession) -> None:
     letter = row(
         1,
         queue=ATTACK,
@@ -141,35 +126,40 @@ def test_a_page_runs_nothing_that_a_message_says(spark: SparkSession) -> None:
         dead_letter_source=ATTACK,
     )
     found = report_dead_letters(frame(spark, [letter]), DeadLetterPlan(Classifier(("ErrorCode",))))
-    page = html_of(found.report())
-    parsed = _Tags(page)
-    assert not parsed.tags & {"script", "img", "iframe", "object", "link", "a"}
-    assert not {name for name in parsed.attributes if name.startswith("on")}
-    assert "src" not in parsed.attributes
-    assert ATTACK in parsed.texts
-    assert "default-src 'none'" in page
     terminal = "\n".join(found.lines())
+    assert "alert(1)" in terminal
     assert "\x1b" not in terminal
     assert "\u202e" not in terminal
 
 
-def test_traffic_counts_volume_latency_duplicates_and_groups(spark: SparkSession) -> None:
+def test_a_wide_cell_is_cut() -> None:
+    records: list[dict[str, Any]] = [{"a": "x" * 100 + "\x1b[31m", "b": 1_234}, {"a": None, "b": 5}]
+    assert table_lines(records) == [
+        "  " + "a".ljust(60) + "      b",
+        "  " + "x" * 59 + "…  1,234",
+        "  " + "-".ljust(60) + "      5",
+    ]
+
+
+def collected(found: DataFrame) -> list[tuple[Any, ...]]:
+    return [tuple(one) for one in found.collect()]
+
+
+def test_traffic_is_volume_latency_duplicates_and_groups(spark: SparkSession) -> None:
     rows = [row(number, latency_ms=100 * (1 + number % 2)) for number in range(120)]
     grouped = [row(200 + n, message_group_id="a" if n else "b", body="same") for n in range(4)]
-    again = [rows[0], rows[0]]
-    found = report_traffic(frame(spark, [*rows, *grouped, *again]), TrafficPlan(by="hour"))
-    assert found.totals.messages == 126
-    assert [one.messages for one in found.volume] == [62, 60, 4]
-    assert found.duplicates.same_id == 2
-    assert found.duplicates.same_body == 3
-    assert [(one.name, one.messages) for one in found.skew.top] == [("a", 3), ("b", 1)]
-    assert found.skew.gini == pytest.approx(0.25)
-    assert found.skew.most_to_mean == pytest.approx(1.5)
-    whole = found.latency[-1]
-    assert (whole.day, whole.messages, whole.p50, whole.p99) == (None, 126, 0.2, 0.2)
-    assert sum(one.messages for one in found.body_sizes) == 126
-    assert json.loads(json.dumps(found.as_json()))["by"] == "hour"
-    assert _Tags(html_of(found.report())).tags >= {"svg", "rect", "polyline"}
+    sent = frame(spark, [*rows, *grouped, rows[0], rows[0]])
+    assert [one[1] for one in collected(traffic.volume(sent, "hour"))] == [62, 60, 4]
+    assert collected(traffic.volume(sent, "day"))[0][2] == sum(
+        len(one["body"]) for one in (*rows, *grouped, rows[0], rows[0])
+    )
+    assert collected(traffic.groups(sent)) == [("orders", "a", 3, 0.75), ("orders", "b", 1, 0.25)]
+    assert collected(traffic.duplicates(sent)) == [("orders", 2, 3)]
+    whole = collected(traffic.latency(sent))[-1]
+    assert whole == (None, 126, pytest.approx(0.2), pytest.approx(0.2), pytest.approx(0.2))
+    # "same" has 4 bytes, "body 99" 7, and "body 100" 8.
+    assert [one[:2] for one in collected(traffic.body_sizes(sent))] == [(4, 4), (8, 122)]
+    assert collected(traffic.receive_counts(sent)) == [(1, 126, 1.0)]
 
 
 def test_days_are_utc_whatever_the_session_says(spark: SparkSession) -> None:
@@ -177,17 +167,17 @@ def test_days_are_utc_whatever_the_session_says(spark: SparkSession) -> None:
     rows = frame(spark, [row(1, sent=late), row(2, sent=late + datetime.timedelta(hours=1))])
     spark.conf.set("spark.sql.session.timeZone", "Pacific/Auckland")
     try:
-        found = report_traffic(rows)
+        found = collected(traffic.latency(rows))
     finally:
         spark.conf.set("spark.sql.session.timeZone", "UTC")
-    assert [one.day for one in found.latency] == ["2026-11-01", "2026-11-02", None]
+    assert [str(one[0]) for one in found] == ["2026-11-01", "2026-11-02", "None"]
 
 
-def test_an_archive_of_nothing_is_a_report_too(spark: SparkSession) -> None:
-    found = report_traffic(frame(spark, []))
-    assert found.totals.messages == 0
-    assert found.skew.groups == 0
-    assert "Queue traffic" in html_of(found.report())
+def test_of_nothing_there_are_figures_too(spark: SparkSession) -> None:
+    rows = frame(spark, [])
+    assert collected(traffic.volume(rows)) == []
+    assert collected(traffic.groups(rows)) == []
+    assert collected(traffic.duplicates(rows)) == []
 
 
 def test_rows_between_two_instants(spark: SparkSession) -> None:
@@ -197,52 +187,24 @@ def test_rows_between_two_instants(spark: SparkSession) -> None:
     assert ids(found) == [row(1)["message_id"], row(2)["message_id"]]
 
 
-@pytest.mark.parametrize(
-    ("counts", "expected"),
-    [([(5, 4)], 0.0), ([(0, 3), (12, 1)], 0.75), ([(1, 1), (3, 1)], 0.25)],
-)
-def test_gini_of_groups(counts: list[tuple[int, int]], expected: float) -> None:
-    assert gini(counts) == pytest.approx(expected)
-
-
-@pytest.mark.parametrize("most", [0.3, 1, 4, 7, 99, 100, 1234, 9.9e6])
-def test_ticks_are_round_and_reach_the_top(most: float) -> None:
-    ticks = linear_ticks(most)
-    assert ticks[0] == 0
-    assert most <= ticks[-1] < 2 * most + 1
-    assert len(ticks) <= 7
-
-
-def test_decades_enclose_the_values() -> None:
-    assert decades(0.2, 3) == [0.1, 1, 10]
-    assert decades(1, 1) == [1, 10]
-
-
-def test_charts_escape_what_they_show() -> None:
-    for chart in (
-        columns([Bar(ATTACK, 2)], str),
-        ranking([Bar(ATTACK, 2)], str),
-        lines([ATTACK], [Line(ATTACK, [0.5])], str),
-    ):
-        assert _Tags(chart).tags <= {
-            "svg",
-            "g",
-            "rect",
-            "text",
-            "title",
-            "line",
-            "polyline",
-            "circle",
-            "p",
-            "span",
-            "i",
-        }
-    assert columns([], str) == ranking([], str) == lines([], [], str) == ""
-
-
-def test_a_wide_cell_is_cut_and_steers_no_terminal() -> None:
-    text = "\n".join(
-        text_of(Table("t", ("a", "b"), [("x" * 100 + "\x1b[31m", "1")], frozenset({1})))
-    )
-    assert "x" * 59 + "…" in text
-    assert "\x1b" not in text
+def test_the_notebook_runs(spark: SparkSession, tmp_path: Path) -> None:
+    """Cell after cell as a notebook does it, and what each shows is drawn."""
+    archive, letters = tmp_path / "archive", tmp_path / "letters"
+    append(spark, archive, [row(n, message_group_id=f"g{n % 3}") for n in range(9)], tmp_path)
+    frame(spark, [row(1, dead_letter_source=ARN)]).write.parquet(str(letters))
+    names: dict[str, Any] = {}
+    drawn = 0
+    for cell in json.loads(NOTEBOOK.read_text())["cells"]:
+        if cell["cell_type"] != "code":
+            continue
+        *done, last = ast.parse("".join(cell["source"])).body
+        exec(compile(ast.Module(done, []), NOTEBOOK.name, "exec"), names)
+        if not isinstance(last, ast.Expr):
+            exec(compile(ast.Module([last], []), NOTEBOOK.name, "exec"), names)
+        else:
+            shown = eval(compile(ast.Expression(last.value), NOTEBOOK.name, "eval"), names)
+            drawn += shown is not None and "<table" in shown._repr_html_()
+        if "parameters" in cell["metadata"].get("tags", ()):
+            names.update(archive=str(archive), dead_letters=str(letters))
+    assert drawn == 7
+    assert list(names["ids"].message_id) == [row(1)["message_id"]]

@@ -229,22 +229,6 @@ def test_source_queues_are_listed(transport: Transport, dead_letters: tuple[str,
     assert transport.source_queues(source) == []
 
 
-@pytest.mark.parametrize("endpoint", ["gateway"], indirect=True)
-def test_a_move_task_brings_messages_back(
-    transport: Transport, dead_letters: tuple[str, str, str]
-) -> None:
-    _, arn, source = dead_letters
-    assert transport.move_tasks(arn) == []
-    assert transport.start_move(arn, None, 100)
-    wait_for(lambda: transport.move_tasks(arn)[0]["Status"] == "COMPLETED")
-    [task] = transport.move_tasks(arn)
-    assert task["SourceArn"] == arn
-    assert task["MaxNumberOfMessagesPerSecond"] == 100
-    assert task["ApproximateNumberOfMessagesMoved"] == 1
-    assert isinstance(task["StartedTimestamp"], int)
-    assert bodies_of(transport.receive(source, wait_seconds=5)) == ["doomed"]
-
-
 def _published(transport: Transport, endpoint: str, queue: str, entries: list[Entry]) -> Received:
     """What a queue that is subscribed to a topic receives of them: attributes by body."""
     topic = _topic(endpoint)

@@ -11,15 +11,13 @@ from pyspark.sql import functions as fn
 
 from spark_connectors.pipelines.archiving.delta import check_delta
 from spark_connectors.pipelines.archiving.places import DATA, About, ArchivePlace, begin
-from spark_connectors.pipelines.archiving.reading import SENT_DATE
+from spark_connectors.pipelines.archiving.reading import SENT_DATE, day_of
 from spark_connectors.pipelines.telling import SILENT, Teller, instant, per_second, seen, span
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, SparkSession
-    from pyspark.sql.streaming.listener import StreamingQueryProgress
+    from pyspark.sql import DataFrame, Row, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-_MICROS_PER_DAY = 86_400_000_000
 _OBSERVED = "archived"
 _LOOK_SECONDS = 1
 
@@ -27,13 +25,13 @@ _LOOK_SECONDS = 1
 class ArchivePlan(NamedTuple):
     """What to archive and for how long.
 
-    ``options`` are the queue source's; ``spool`` is the source's spoolPath (default: the archive's
-    spool/). ``trigger`` is an interval such as ``10 seconds``; None: what is in the queue now, then
-    the end.
+    ``options`` are the queue source's; ``format`` is delta or parquet; ``spool`` is the source's
+    spoolPath (default: the archive's spool/). ``trigger`` is an interval such as ``10 seconds``;
+    None: what is in the queue now, then the end.
     """
 
     options: Mapping[str, str]
-    format: str = "parquet"
+    format: str = "delta"
     spool: str | None = None
     trigger: str | None = None
 
@@ -94,12 +92,7 @@ def archive(
 
 def with_sent_date(rows: DataFrame) -> DataFrame:
     """The rows and their day in UTC, whatever the session's time zone is."""
-    return rows.withColumn(SENT_DATE, day_of(fn.col("sent_timestamp")))
-
-
-def day_of(instants: Column) -> Column:
-    """The day of an instant in UTC."""
-    return fn.date_from_unix_date(fn.floor(fn.unix_micros(instants) / _MICROS_PER_DAY).cast("int"))
+    return rows.withColumn(SENT_DATE, day_of(fn.unix_micros("sent_timestamp")))
 
 
 def _start(rows: DataFrame, place: ArchivePlace, plan: ArchivePlan) -> StreamingQuery:
@@ -126,38 +119,21 @@ class _Tally:
     """Progress of a query, each batch counted once however often it is seen."""
 
     def __init__(self) -> None:
-        self._batches: dict[int, tuple[int, int | None, int | None]] = {}
+        self.batches: dict[int, Row] = {}
         self.redeliveries: int | None = None
 
     def look(self, query: StreamingQuery) -> None:
         for progress in query.recentProgress:
-            if progress.numInputRows or progress.batchId not in self._batches:
-                self._take(progress)
-
-    def _take(self, progress: StreamingQueryProgress) -> None:
-        row = progress.observedMetrics.get(_OBSERVED)
-        if row is not None and row["rows"]:
-            found = (int(row["rows"]), row["first_sent"], row["last_sent"])
-            self._batches[progress.batchId] = found
-        for source in progress.sources:
-            known = _redeliveries(source.latestOffset)
-            self.redeliveries = self.redeliveries if known is None else known
+            row = progress.observedMetrics.get(_OBSERVED)
+            if row is not None and row["rows"]:
+                self.batches[progress.batchId] = row
+            for source in progress.sources:
+                known = _redeliveries(source.latestOffset)
+                self.redeliveries = self.redeliveries if known is None else known
 
     @property
     def rows(self) -> int:
-        return sum(rows for rows, _, _ in self._batches.values())
-
-    @property
-    def batches(self) -> int:
-        return len(self._batches)
-
-    @property
-    def first_sent(self) -> int | None:
-        return min((first for _, first, _ in self._batches.values() if first), default=None)
-
-    @property
-    def last_sent(self) -> int | None:
-        return max((last for _, _, last in self._batches.values() if last), default=None)
+        return sum(int(row["rows"]) for row in self.batches.values())
 
 
 def _redeliveries(reported: str | None) -> int | None:
@@ -173,7 +149,7 @@ def _progress(query: StreamingQuery, tally: _Tally, passed: float) -> str:
     """Before the first batch what Spark is doing: that can take long."""
     if not tally.batches:
         return str(query.status["message"]).lower()
-    return f"batch {tally.batches:,}: {tally.rows:,} rows, {per_second(tally.rows, passed)}"
+    return f"batch {len(tally.batches):,}: {tally.rows:,} rows, {per_second(tally.rows, passed)}"
 
 
 def _follow(query: StreamingQuery, place: ArchivePlace, teller: Teller) -> ArchiveSummary:
@@ -194,9 +170,9 @@ def _follow(query: StreamingQuery, place: ArchivePlace, teller: Teller) -> Archi
     return ArchiveSummary(
         archive=str(place),
         rows=tally.rows,
-        batches=tally.batches,
-        first_sent=tally.first_sent,
-        last_sent=tally.last_sent,
+        batches=len(tally.batches),
+        first_sent=min((row["first_sent"] for row in tally.batches.values()), default=None),
+        last_sent=max((row["last_sent"] for row in tally.batches.values()), default=None),
         redeliveries_dropped=tally.redeliveries,
         seconds=time.monotonic() - began,
         is_interrupted=is_interrupted,

@@ -12,10 +12,10 @@ from spark_connectors.spool.opening import open_store
 from spark_connectors.spool.stores import Missing, Store
 
 DATA = "data/"
-COMPACTED = "compacted/"
-MANIFESTS = "manifests/"
 REPLAYS = "replays/"
 _ABOUT = "archive.json"
+# Which versions before 0.2 wrote when they had compacted: what it names is not in Spark's log.
+_COMPACTED = "manifests/"
 # What open_store reaches; Spark reaches more.
 _STORED = re.compile(r"^(file:|s3:|s3a:)")
 _SCHEME = re.compile(r"^[A-Za-z][A-Za-z0-9+.-]*:")
@@ -28,8 +28,7 @@ class BadArchive(ConnectorError):
 class ArchivePlace:
     """An archive's directory. A path without a scheme is local, relative to the present directory.
 
-    data/ checkpoint/ spool/ belong to the stream that archives, compacted/ and manifests/ to
-    compaction, replays/ to replays.
+    data/ checkpoint/ spool/ belong to the stream that archives, replays/ to replays.
     """
 
     def __init__(self, root: str) -> None:
@@ -67,16 +66,24 @@ class About(NamedTuple):
 
 
 def about(place: ArchivePlace) -> About | None:
-    """None: nothing was archived here. Raises BadArchive when its description is damaged."""
+    """None: nothing was archived here. Raises BadArchive when its description is damaged, or when
+    it is one that only an older version can read."""
     if not place.is_stored:
         return None
     try:
         found = json.loads(place.store().get(_ABOUT))
-        return About(found["format"], found["schema"])
+        what = About(found["format"], found["schema"])
     except Missing:
         return None
     except (ValueError, KeyError, TypeError):
         raise BadArchive(f"{place.below(_ABOUT)} is damaged") from None
+    if what.format == "parquet" and place.store().names(_COMPACTED):
+        raise BadArchive(
+            f"{place} was compacted by an older version, whose files Spark's log does not name: "
+            "write its rows anew with that version, "
+            f"read_archive(spark, '{place}').write.parquet(...), and archive into another directory"
+        )
+    return what
 
 
 def begin(place: ArchivePlace, wanted: About) -> None:
@@ -86,10 +93,11 @@ def begin(place: ArchivePlace, wanted: About) -> None:
     """
     if not place.is_stored:
         return
-    text = json.dumps({"version": 1, "format": wanted.format, "schema": wanted.schema})
-    if place.store().put_if_absent(_ABOUT, text.encode()):
-        return
     there = about(place)
+    text = json.dumps({"version": 1, "format": wanted.format, "schema": wanted.schema})
+    if there is None and place.store().put_if_absent(_ABOUT, text.encode()):
+        return
+    there = there or about(place)
     if there is None or there.format != wanted.format:
         kind = there.format if there else "unknown"
         raise BadArchive(f"{place} is an archive in format {kind}, not {wanted.format}")

@@ -1,4 +1,4 @@
-"""archive and compact."""
+"""archive"""
 
 from __future__ import annotations
 
@@ -12,9 +12,17 @@ from spark_connectors.pipelines.telling import Summary, Teller
 def add_archive_command(parser: argparse.ArgumentParser) -> None:
     """Arguments of archive."""
     arguments.add_queue(parser, "the queue to archive")
-    arguments.add_archive(parser)
     parser.add_argument(
-        "--format", choices=("parquet", "delta"), default="parquet", help="default: parquet"
+        "--archive",
+        required=True,
+        metavar="DIR",
+        help="the archive: a local directory or s3a://...",
+    )
+    parser.add_argument(
+        "--format",
+        choices=("delta", "parquet"),
+        help="delta, or parquet, whose small files nothing compacts (default: the archive's, of a "
+        "new one delta)",
     )
     parser.add_argument(
         "--spool",
@@ -41,13 +49,14 @@ def run_archive(args: argparse.Namespace, teller: Teller) -> Summary:
     """A queue into an archive."""
     from spark_connectors.pipelines.archiving.archive import ArchivePlan, archive
 
+    given = args.format or format_of(args.archive) or "delta"
     plan = ArchivePlan(
         options={**arguments.options_of(args), **arguments.queue_option(args.queue)},
-        format=args.format,
+        format=given,
         spool=args.spool,
         trigger=f"{args.trigger:g} seconds" if args.continuous else None,
     )
-    with spark_session(args, delta=args.format == "delta") as spark:
+    with spark_session(args, delta=given == "delta") as spark:
         summary = archive(spark, args.archive, plan, teller)
     if summary.is_interrupted and not args.continuous:
         for line in summary.lines():
@@ -56,51 +65,9 @@ def run_archive(args: argparse.Namespace, teller: Teller) -> Summary:
     return summary
 
 
-def add_compact_command(parser: argparse.ArgumentParser) -> None:
-    """Arguments of compact."""
-    arguments.add_archive(parser)
-    parser.add_argument(
-        "--before",
-        type=arguments.day,
-        metavar="DATE",
-        help="only days before this one (default: today, in UTC)",
-    )
-    parser.add_argument(
-        "--target-mib",
-        type=arguments.positive,
-        default=128,
-        metavar="N",
-        help="size of a compacted file (default: 128)",
-    )
-    parser.add_argument(
-        "--vacuum",
-        action="store_true",
-        help="remove files that were replaced by a compaction, instead of compacting",
-    )
-    parser.add_argument(
-        "--older-than",
-        type=arguments.seconds,
-        default=86_400.0,
-        metavar="AGE",
-        help="with --vacuum: only if that was this long ago, longer than any reader takes "
-        "(default: 24h)",
-    )
-    arguments.add_environment(parser, has_service=False)
-
-
-def run_compact(args: argparse.Namespace, teller: Teller) -> Summary:
-    """Small files into few, or replaced ones removed."""
-    from spark_connectors.pipelines.archiving import delta
-    from spark_connectors.pipelines.archiving.compact import CompactPlan, compact, vacuum
+def format_of(archive: str) -> str | None:
+    """Of an archive that there is: delta or parquet."""
     from spark_connectors.pipelines.archiving.places import ArchivePlace, about
 
-    found = about(ArchivePlace(args.archive))
-    if found is not None and found.format == "delta":
-        with spark_session(args, delta=True) as spark:
-            age = args.older_than if args.vacuum else None
-            return delta.maintain(spark, args.archive, age)
-    if args.vacuum:
-        return vacuum(args.archive, args.older_than)
-    plan = CompactPlan(before=args.before, target_bytes=args.target_mib << 20)
-    with spark_session(args) as spark:
-        return compact(spark, args.archive, plan, teller)
+    found = about(ArchivePlace(archive))
+    return None if found is None else found.format

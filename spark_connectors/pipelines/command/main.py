@@ -12,11 +12,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from spark_connectors.errors import ConnectorError
-from spark_connectors.pipelines.command import archives, redrives, replays, reporting
+from spark_connectors.pipelines.command import archives, replays, reporting
 from spark_connectors.pipelines.command.arguments import BadUsage
-from spark_connectors.pipelines.reports.dead_letters import DeadLetterReport
-from spark_connectors.pipelines.reports.page import html_of
-from spark_connectors.pipelines.reports.traffic import TrafficReport
 from spark_connectors.pipelines.telling import SILENT, Summary, Teller, on_stderr
 
 _PROGRAM = "python -m spark_connectors.pipelines"
@@ -33,14 +30,9 @@ class _Command(NamedTuple):
 
 COMMANDS = {
     "archive": _Command(
-        "move a queue into Parquet or Delta, exactly once",
+        "move a queue into a Delta table, or Parquet, exactly once",
         archives.add_archive_command,
         archives.run_archive,
-    ),
-    "compact": _Command(
-        "rewrite an archive's small files of past days into few",
-        archives.add_compact_command,
-        archives.run_compact,
     ),
     "replay": _Command(
         "send an archive's messages to a queue or topic, each once",
@@ -51,16 +43,6 @@ COMMANDS = {
         "what is in a dead-letter queue and why, without consuming it",
         reporting.add_dead_letter_command,
         reporting.run_dead_letters,
-    ),
-    "redrive": _Command(
-        "dead letters back to their source queues, all or some",
-        redrives.add_redrive_command,
-        redrives.run_redrive,
-    ),
-    "traffic": _Command(
-        "volume, latency, duplicates and skew, told from an archive",
-        reporting.add_traffic_command,
-        reporting.run_traffic,
     ),
 }
 
@@ -112,9 +94,6 @@ def _show(summary: Summary, args: argparse.Namespace) -> None:
     sys.stdout.flush()
     if found is not None and args.json != "-":
         Path(args.json).write_text(found, encoding="utf-8")
-    page = getattr(args, "html", None)
-    if page is not None and isinstance(summary, DeadLetterReport | TrafficReport):
-        Path(page).write_text(html_of(summary.report()), encoding="utf-8")
 
 
 def _text(summary: Summary) -> str:

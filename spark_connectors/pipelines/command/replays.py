@@ -5,21 +5,37 @@ from __future__ import annotations
 import argparse
 
 from spark_connectors.pipelines.command import arguments
+from spark_connectors.pipelines.command.archives import format_of
 from spark_connectors.pipelines.command.sessions import spark_session
 from spark_connectors.pipelines.telling import Summary, Teller
 
 
 def add_replay_command(parser: argparse.ArgumentParser) -> None:
     """Arguments of replay."""
-    arguments.add_archive_or_parquet(parser, "the archive to send from")
+    source = parser.add_mutually_exclusive_group(required=True)
+    source.add_argument("--archive", metavar="DIR", help="the archive to send from")
+    source.add_argument("--parquet", metavar="DIR", help="or any Parquet with an archive's columns")
     parser.add_argument(
         "--to", required=True, metavar="URL|NAME|ARN", help="a queue, or the ARN of a topic"
     )
-    arguments.add_time_span(parser)
-    arguments.add_groups(parser)
-    arguments.add_where(parser)
+    parser.add_argument(
+        "--since",
+        type=arguments.instant,
+        metavar="TIME",
+        help="sent at or after: 2026-11-21, 2026-11-21T10:30:00Z (UTC), or an age such as 6h",
+    )
+    parser.add_argument("--until", type=arguments.instant, metavar="TIME", help="sent before")
+    parser.add_argument(
+        "--group", action="append", default=[], metavar="ID", help="message group, may be repeated"
+    )
+    parser.add_argument("--where", metavar="SQL", help="condition over the columns")
     parser.add_argument("--limit", type=arguments.positive, metavar="N", help="the first N of them")
-    arguments.add_rate(parser, " (one task sends)")
+    parser.add_argument(
+        "--rate",
+        type=arguments.positive,
+        metavar="N",
+        help="messages a second (one task sends)",
+    )
     parser.add_argument(
         "--replay-id",
         metavar="ID",
@@ -67,17 +83,10 @@ def run_replay(args: argparse.Namespace, teller: Teller) -> Summary:
         chunk=args.chunk,
     )
     teller.say(f"replay id {replay_id}")
-    with spark_session(args, delta=is_delta(args.archive)) as spark:
+    is_delta = args.archive is not None and format_of(args.archive) == "delta"
+    with spark_session(args, delta=is_delta) as spark:
         if args.archive:
             rows = read_archive(spark, args.archive)
         else:
             rows = spark.read.parquet(args.parquet)
         return replay(rows, plan, teller, dry_run=args.dry_run)
-
-
-def is_delta(archive: str | None) -> bool:
-    """Whether reading this archive needs Delta Lake."""
-    from spark_connectors.pipelines.archiving.places import ArchivePlace, about
-
-    found = about(ArchivePlace(archive)) if archive else None
-    return found is not None and found.format == "delta"

@@ -1,11 +1,10 @@
-"""dlq-report and traffic."""
+"""dlq-report"""
 
 from __future__ import annotations
 
 import argparse
 
 from spark_connectors.pipelines.command import arguments
-from spark_connectors.pipelines.command.replays import is_delta
 from spark_connectors.pipelines.command.sessions import spark_session
 from spark_connectors.pipelines.telling import Summary, Teller
 
@@ -22,7 +21,7 @@ def add_dead_letter_command(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--samples", type=int, default=3, metavar="N", help="bodies of each class (default: 3)"
     )
-    arguments.add_environment(parser, has_page=True)
+    arguments.add_environment(parser)
 
 
 def run_dead_letters(args: argparse.Namespace, teller: Teller) -> Summary:
@@ -37,33 +36,3 @@ def run_dead_letters(args: argparse.Namespace, teller: Teller) -> Summary:
             options = {**arguments.options_of(args), **arguments.queue_option(args.queue)}
             rows = spark.read.format("sqs").options(**options).load()
         return report_dead_letters(rows, plan, teller)
-
-
-def add_traffic_command(parser: argparse.ArgumentParser) -> None:
-    """Arguments of traffic."""
-    arguments.add_archive_or_parquet(parser, "the archive")
-    arguments.add_time_span(parser)
-    arguments.add_where(parser)
-    parser.add_argument(
-        "--by", choices=("minute", "hour", "day"), help="of the volume (default: what suits)"
-    )
-    parser.add_argument(
-        "--top", type=arguments.positive, default=20, metavar="N", help="message groups shown"
-    )
-    arguments.add_environment(parser, has_service=False, has_page=True)
-
-
-def run_traffic(args: argparse.Namespace, teller: Teller) -> Summary:
-    """What went through the queues of an archive."""
-    from spark_connectors.pipelines.archiving.reading import read_archive
-    from spark_connectors.pipelines.reports.traffic import TrafficPlan, between, report_traffic
-
-    with spark_session(args, delta=is_delta(args.archive)) as spark:
-        if args.archive:
-            rows = read_archive(spark, args.archive)
-        else:
-            rows = spark.read.parquet(args.parquet)
-        rows = between(rows, args.since, args.until)
-        if args.where:
-            rows = rows.where(args.where)
-        return report_traffic(rows, TrafficPlan(args.by, args.top), teller)

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import TYPE_CHECKING, NoReturn
 
-from spark_connectors.pipelines.archiving.delta import PACKAGE, SETTINGS
+from spark_connectors.pipelines.archiving.delta import PACKAGE, SETTINGS, check_version
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -20,12 +20,17 @@ if TYPE_CHECKING:
 def spark_session(args: argparse.Namespace, *, delta: bool = False) -> Iterator[SparkSession]:
     """A session with the connectors registered, stopped at the end unless it was there before.
 
-    With ``delta`` it asks for the package too; below spark-submit that is its --packages.
+    With ``delta`` it asks for the package too; below spark-submit that is its --packages. Raises
+    BadArchive where there is none.
     """
+    import pyspark
     from pyspark.sql import SparkSession
 
     import spark_connectors
 
+    if delta:
+        # Before Spark starts: with a Delta Lake of another version it does not.
+        check_version(pyspark.__version__)
     builder = SparkSession.builder.appName(f"queuegate {args.command}")
     if args.master:
         builder = builder.master(args.master)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from pyspark.sql import functions as fn
 
-from spark_connectors.pipelines.reports.traffic import between
+from spark_connectors.pipelines.archiving.reading import between
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

@@ -10,10 +10,8 @@ from pyspark.sql import Window
 from pyspark.sql import functions as fn
 from pyspark.sql.types import StringType
 
-from spark_connectors.pipelines.reports.charts import Bar, columns, ranking
 from spark_connectors.pipelines.reports.error_classes import Classifier
-from spark_connectors.pipelines.reports.page import Report, Sample, Section
-from spark_connectors.pipelines.reports.plain import Table
+from spark_connectors.pipelines.reports.plain import safe, table_lines
 from spark_connectors.pipelines.telling import SILENT, Teller, clock, instant
 
 if TYPE_CHECKING:
@@ -31,7 +29,13 @@ AGES = (
 )
 _NO_SOURCE = "(sent here directly)"
 _NO_GROUP = "(no group)"
-_NUMBERS = frozenset({1, 2, 3})
+
+
+class Sample(NamedTuple):
+    """A message to look at. ``about`` says which it is."""
+
+    about: str
+    body: str
 
 
 class DeadLetterPlan(NamedTuple):
@@ -44,26 +48,10 @@ class DeadLetterPlan(NamedTuple):
     now: float | None = None
 
 
-class Found(NamedTuple):
-    """How many dead letters share something; instants in microseconds since the epoch."""
-
-    name: str
-    messages: int
-    first_sent: int | None
-    last_sent: int | None
-
-    def as_json(self, name: str) -> dict[str, Any]:
-        """With the shared thing under ``name``."""
-        return {
-            name: self.name,
-            "messages": self.messages,
-            "first_sent": instant(self.first_sent),
-            "last_sent": instant(self.last_sent),
-        }
-
-
 class DeadLetterReport(NamedTuple):
-    """What is in the queue. Each list begins with the most frequent."""
+    """What is in the queue. ``tables`` are records, the most frequent first: error_classes, sources
+    and groups, with ``messages``, ``first_sent`` and ``last_sent``. Whoever plots them has them as
+    ``pandas.DataFrame(report.tables["sources"])``."""
 
     queue: str
     at: float
@@ -71,17 +59,16 @@ class DeadLetterReport(NamedTuple):
     first_sent: int | None
     last_sent: int | None
     distinct: dict[str, int]  # error_classes, sources, groups
-    classes: list[Found]
-    sources: list[Found]
-    groups: list[Found]
-    ages: list[tuple[str, int]]
+    tables: dict[str, list[dict[str, Any]]]
+    ages: dict[str, int]
     samples: dict[str, list[Sample]]
 
     def as_json(self) -> dict[str, Any]:
         """For machines."""
         classes = [
-            {**found.as_json("error_class"), "samples": self._samples_of(found.name)}
-            for found in self.classes
+            {**one, "samples": [sample._asdict() for sample in self.samples.get(name, [])]}
+            for one in self.tables["error_classes"]
+            for name in [one["error_class"]]
         ]
         return {
             "queue": self.queue,
@@ -90,75 +77,26 @@ class DeadLetterReport(NamedTuple):
             "first_sent": instant(self.first_sent),
             "last_sent": instant(self.last_sent),
             "distinct": self.distinct,
+            **self.tables,
             "error_classes": classes,
-            "sources": [found.as_json("source") for found in self.sources],
-            "groups": [found.as_json("group") for found in self.groups],
-            "ages": dict(self.ages),
+            "ages": self.ages,
         }
-
-    def _samples_of(self, name: str) -> list[dict[str, str]]:
-        return [sample._asdict() for sample in self.samples.get(name, [])]
 
     def lines(self) -> list[str]:
         """For people."""
-        return self.report().lines()
-
-    def report(self) -> Report:
-        """For a page."""
-        facts = [
-            ("messages", f"{self.messages:,}"),
-            ("error classes", f"{self.distinct['error_classes']:,}"),
-            ("source queues", f"{self.distinct['sources']:,}"),
-            ("message groups", f"{self.distinct['groups']:,}"),
-            ("first sent", clock(self.first_sent)),
-            ("last sent", clock(self.last_sent)),
+        found = [
+            safe(f"Dead letters in {self.queue}: {self.messages:,}"),
+            f"looked at {clock(int(self.at * 1e6))}; times are UTC, and of the first send",
         ]
-        total = max(1, self.messages)
-        sections = [
-            self._section("Error classes", "error class", self.classes, "error_classes"),
-            Section(
-                Table(
-                    "Age",
-                    ("sent", "messages", "share"),
-                    [(age, f"{count:,}", f"{count / total:.1%}") for age, count in self.ages],
-                    _NUMBERS,
-                ),
-                columns([Bar(age, count) for age, count in self.ages], _count),
-            ),
-            self._section("Source queues", "queue", self.sources, "sources"),
-            self._section("Message groups", "group", self.groups, "groups"),
-        ]
-        if self.samples:
-            sections.append(self._sample_section())
-        under = f"looked at {clock(int(self.at * 1e6))}; times are UTC, and of the first send"
-        return Report(f"Dead letters in {self.queue}", under, facts, sections)
-
-    def _section(self, title: str, column: str, found: list[Found], counted: str) -> Section:
-        left = self.distinct[counted] - len(found)
-        total = max(1, self.messages)
-        rows = [
-            (
-                one.name,
-                f"{one.messages:,}",
-                f"{one.messages / total:.1%}",
-                clock(one.first_sent),
-                clock(one.last_sent),
-            )
-            for one in found
-        ]
-        names = (column, "messages", "share", "first sent", "last sent")
-        note = f"and {left:,} more" if left > 0 else ""
-        chart = ranking([Bar(one.name, one.messages) for one in found[:10]], _count)
-        return Section(Table(title, names, rows, frozenset({1, 2}), note), chart)
-
-    def _sample_section(self) -> Section:
-        named = [
-            (f"{found.name} ({found.messages:,})", self.samples[found.name])
-            for found in self.classes
-            if found.name in self.samples
-        ]
-        table = Table("Samples", (), (), note="The newest of each class; long bodies are cut.")
-        return Section(table, samples=named)
+        ages = [{"age": age, "messages": count} for age, count in self.ages.items()]
+        for name, records in (*self.tables.items(), ("ages", ages)):
+            more = self.distinct.get(name, 0) - len(records)
+            found += ["", name.replace("_", " ").capitalize(), *table_lines(records)]
+            found += [f"and {more:,} more"] if more > 0 else []
+        for name, samples in self.samples.items():
+            found += ["", safe(f"The newest of {name}")]
+            found += [safe(f"  {one.about}: {one.body}") for one in samples]
+        return found
 
 
 def report_dead_letters(
@@ -174,19 +112,19 @@ def report_dead_letters(
     try:
         total = _totals(found)
         teller.say(f"{total['messages']:,} dead letters read")
-        classes = _grouped(found, "error_class", plan.most)
+        columns = {"error_classes": "error_class", "sources": "source", "groups": "group"}
+        tables = {name: _grouped(found, column, plan.most) for name, column in columns.items()}
+        classes = [one["error_class"] for one in tables["error_classes"]]
         return DeadLetterReport(
             queue=total["queue"] or "(empty)",
             at=now,
             messages=total["messages"],
             first_sent=total["first_sent"],
             last_sent=total["last_sent"],
-            distinct={name: total[name] for name in ("error_classes", "sources", "groups")},
-            classes=classes,
-            sources=_grouped(found, "source", plan.most),
-            groups=_grouped(found, "group", plan.most),
+            distinct={name: total[name] for name in columns},
+            tables=tables,
             ages=_ages(found, now),
-            samples=_samples(found, [one.name for one in classes], plan),
+            samples=_samples(found, classes, plan),
         )
     finally:
         found.unpersist()
@@ -231,7 +169,7 @@ def _distinct(column: str, none: str) -> Column:
     return fn.count_distinct(fn.when(fn.col(column) != none, fn.col(column)))
 
 
-def _grouped(found: DataFrame, column: str, most: int) -> list[Found]:
+def _grouped(found: DataFrame, column: str, most: int) -> list[dict[str, Any]]:
     rows = (
         found.groupBy(column)
         .agg(fn.count(fn.lit(1)).alias("count"), fn.min("sent"), fn.max("sent"))
@@ -239,10 +177,13 @@ def _grouped(found: DataFrame, column: str, most: int) -> list[Found]:
         .limit(most)
         .collect()
     )
-    return [Found(*row) for row in rows]
+    return [
+        {column: name, "messages": count, "first_sent": instant(first), "last_sent": instant(last)}
+        for name, count, first, last in rows
+    ]
 
 
-def _ages(found: DataFrame, now: float) -> list[tuple[str, int]]:
+def _ages(found: DataFrame, now: float) -> dict[str, int]:
     age = fn.lit(int(now * 1e6)) - fn.col("sent")
     bucket = fn.lit(len(AGES) - 1)
     for number, (_, most) in reversed([*enumerate(AGES)]):
@@ -250,7 +191,7 @@ def _ages(found: DataFrame, now: float) -> list[tuple[str, int]]:
             bucket = fn.when(age < most * 1_000_000, fn.lit(number)).otherwise(bucket)
     rows: Sequence[Row] = found.groupBy(bucket.alias("bucket")).count().collect()
     counts = {row["bucket"]: int(row[1]) for row in rows}
-    return [(name, counts.get(number, 0)) for number, (name, _) in enumerate(AGES)]
+    return {name: counts.get(number, 0) for number, (name, _) in enumerate(AGES)}
 
 
 def _samples(found: DataFrame, classes: list[str], plan: DeadLetterPlan) -> dict[str, list[Sample]]:
@@ -279,7 +220,3 @@ def _samples(found: DataFrame, classes: list[str], plan: DeadLetterPlan) -> dict
         body = (row["body"] or "") + ("…" if cut else "")
         samples.setdefault(row["error_class"], []).append(Sample(about, body))
     return samples
-
-
-def _count(value: float) -> str:
-    return f"{value:,.0f}"

@@ -2,24 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 # Escape sequences of a terminal can hide or fake lines: a body comes from anyone.
-_CONTROL = dict.fromkeys((*range(32), *range(127, 160)), "�")
+_CONTROL = dict.fromkeys((*range(32), *range(127, 160)), "\ufffd")
 _CONTROL |= dict.fromkeys(map(ord, "\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"), "?")
 _CONTROL |= {ord("\n"): " ", ord("\t"): " ", ord("\r"): " "}
 _WIDEST = 60
-
-
-class Table(NamedTuple):
-    """Rows under names. ``numbers``: which columns are aligned to the right."""
-
-    title: str
-    columns: tuple[str, ...]
-    rows: Sequence[Sequence[str]]
-    numbers: frozenset[int] = frozenset()
-    note: str = ""
 
 
 def safe(text: str) -> str:
@@ -27,28 +17,19 @@ def safe(text: str) -> str:
     return text.translate(_CONTROL)
 
 
-def text_of(table: Table) -> Iterable[str]:
-    """The table's lines."""
-    yield table.title
-    if table.rows:
-        cells = [[_cell(cell) for cell in row] for row in table.rows]
-        widths = [
-            max(len(row[at]) for row in (list(table.columns), *cells))
-            for at in range(len(table.columns))
-        ]
-        for row in (list(table.columns), ["-" * width for width in widths], *cells):
-            aligned = [
-                cell.rjust(width) if at in table.numbers else cell.ljust(width)
-                for at, (cell, width) in enumerate(zip(row, widths, strict=True))
-            ]
-            yield ("  " + "  ".join(aligned)).rstrip()
-    else:
-        yield "  (none)"
-    if table.note:
-        yield f"  {table.note}"
-    yield ""
+def table_lines(records: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The records below their names, with numbers to the right."""
+    if not records:
+        return ["  (none)"]
+    columns = []
+    for name in records[0]:
+        cells = [name, *(_cell(one[name]) for one in records)]
+        width = max(map(len, cells))
+        is_number = isinstance(records[0][name], int)
+        columns.append([one.rjust(width) if is_number else one.ljust(width) for one in cells])
+    return [("  " + "  ".join(row)).rstrip() for row in zip(*columns, strict=True)]
 
 
-def _cell(text: str) -> str:
-    shown = safe(text)
+def _cell(value: Any) -> str:
+    shown = f"{value:,}" if isinstance(value, int) else safe(str(value or "-"))
     return shown if len(shown) <= _WIDEST else shown[: _WIDEST - 1] + "…"

@@ -29,11 +29,9 @@ _METHODS = {
     "GetQueueAttributes": "get_queue_attributes",
     "GetQueueUrl": "get_queue_url",
     "ListDeadLetterSourceQueues": "list_dead_letter_source_queues",
-    "ListMessageMoveTasks": "list_message_move_tasks",
     "PublishBatch": "publish_batch",
     "ReceiveMessage": "receive_message",
     "SendMessageBatch": "send_message_batch",
-    "StartMessageMoveTask": "start_message_move_task",
 }
 
 

@@ -18,7 +18,6 @@ _COUNTS = (
 )
 _PAGE = 1000
 _MOST_PAGES = 1000
-_MOST_TASKS = 10
 _NOT_NAMED = Fault("NotAnswered", "the answer does not say what became of this entry", False)
 
 
@@ -168,23 +167,6 @@ class Calls:
                 break
             parameters["NextToken"] = page["NextToken"]
         return urls
-
-    def start_move(
-        self, source_arn: str, destination_arn: str | None, most_per_second: int | None
-    ) -> str:
-        parameters: dict[str, object] = {"SourceArn": source_arn}
-        if destination_arn is not None:
-            parameters["DestinationArn"] = destination_arn
-        if most_per_second is not None:
-            parameters["MaxNumberOfMessagesPerSecond"] = most_per_second
-        handle: str = self._carrier.sqs("StartMessageMoveTask", parameters)["TaskHandle"]
-        return handle
-
-    def move_tasks(self, source_arn: str) -> list[dict[str, Any]]:
-        answer = self._carrier.sqs(
-            "ListMessageMoveTasks", {"SourceArn": source_arn, "MaxResults": _MOST_TASKS}
-        )
-        return list(answer.get("Results") or [])
 
     def close(self) -> None:
         self._carrier.close()

@@ -99,16 +99,6 @@ class Transport(Protocol):
         """ListDeadLetterSourceQueues, every page: their URLs."""
         ...
 
-    def start_move(
-        self, source_arn: str, destination_arn: str | None, most_per_second: int | None
-    ) -> str:
-        """StartMessageMoveTask: the task's handle."""
-        ...
-
-    def move_tasks(self, source_arn: str) -> list[dict[str, Any]]:
-        """ListMessageMoveTasks: newest first, members as SQS names them."""
-        ...
-
     def close(self) -> None:
         """Close connections. A call afterwards opens new ones."""
         ...
