@@ -32,6 +32,7 @@ class Message:
     was_received: bool = False
     priority: int = 0
     expires_at: datetime | None = None
+    deduplication_id: str | None = None
 
     def is_expired(self, now: datetime) -> bool:
         return self.expires_at is not None and self.expires_at <= now
@@ -53,6 +54,11 @@ class Handle:
     text: str
     said: storage.model.Handle
     """What the text says."""
+
+    @property
+    def is_of_others(self) -> bool:
+        """Whether somebody has received the message since."""
+        return self.receive_count < self.message.receive_count
 
 
 class Deduplication:
@@ -88,6 +94,9 @@ class ModelQueue(Deduplication):
     name: str
     is_fifo: bool
     visibility_seconds: int = 30
+    is_serial: bool = False
+    """One message of a group is out at a time; a deduplication id lasts as long as its message."""
+    most_messages: int | None = None
     delay_seconds: int = 0
     max_receive_count: int = 0
     dead_letters: ModelQueue | None = None
@@ -95,9 +104,32 @@ class ModelQueue(Deduplication):
     handles: list[Handle] = field(default_factory=list)
     accepted: dict[str, tuple[datetime, str]] = field(default_factory=dict)
 
+    @property
+    def is_full(self) -> bool:
+        return self.most_messages is not None and len(self.messages) >= self.most_messages
+
+    @property
+    def takes_messages(self) -> bool:
+        """From others than receivers."""
+        return not self.name.startswith("dead")
+
+    @property
+    def hears_topics(self) -> bool:
+        return self.takes_messages and not self.is_serial and self.most_messages is None
+
+    def repeated_by(self, message: Message, deduplication_id: str | None) -> str | None:
+        """The id of the message that this one repeats."""
+        if not self.is_serial:
+            return self.original(deduplication_id, message.sent_at)
+        same = (message.group_id, deduplication_id)
+        return next(
+            (m.message_id for m in self.messages if (m.group_id, m.deduplication_id) == same), None
+        )
+
     def send(self, message: Message, deduplication_id: str | None = None) -> None:
         """Put it behind all others."""
         self.messages.append(message)
+        message.deduplication_id = deduplication_id
         if deduplication_id is not None:
             self.accepted[deduplication_id] = (message.sent_at, message.message_id)
 
@@ -115,6 +147,8 @@ class ModelQueue(Deduplication):
                 blocked.add(group)
             if group not in blocked:
                 found[group].append(message)
+                if self.is_serial:
+                    blocked.add(group)
         return found
 
     def is_dead(self, message: Message) -> bool:
@@ -215,7 +249,7 @@ class ModelQueue(Deduplication):
             return to_delete
         if self.is_fifo:
             is_last = handle.receive_count == message.receive_count
-            return is_last and message.visible_at > now
+            return is_last and (self.is_serial or message.visible_at > now)
         return True
 
     def is_last(self, handle: Handle, now: datetime) -> bool:

@@ -11,6 +11,8 @@ from gateway.operations.engine import Engine
 from gateway.operations.queues.finishing import finish_by_number, finish_last
 from gateway.operations.queues.message_attributes import Values
 from gateway.operations.queues.priorities import PRIORITY, TTL
+from gateway.operations.queues.queues import CreateQueue as OtherQueue
+from gateway.operations.queues.queues import create_queue as create_other_queue
 from gateway.operations.replies import Reply
 from scheduler.move import MoveMessages
 from storage.errors import Rejected
@@ -63,6 +65,8 @@ _STEPS: list[tuple[int, str]] = [
     (2, "crash_during_receive"),
     (2, "crash_during_publish"),
 ]
+_SMALL = 3
+"""How many messages the small queue holds."""
 _COUNTERS = [f"ApproximateNumberOfMessages{name}" for name in ("", "NotVisible", "Delayed")]
 
 
@@ -96,11 +100,12 @@ class Simulation:
     async def run(self, steps: int) -> None:
         """Raises Impossible, or whatever else should not happen."""
         await self._make_queues()
-        await self.topics.make([q for q in self.queues if not q.name.startswith("dead")])
+        await self.topics.make([queue for queue in self.queues if queue.hears_topics])
         weights = [weight for weight, _ in _STEPS]
+        busy = [queue for queue in self.queues if self.world.busy in (None, queue.name)]
         for number in range(steps):
             [(_, name)] = self.random.choices(_STEPS, weights)
-            queue = self.random.choice(self.queues)
+            queue = self.random.choice(busy)
             step: Callable[[Engine, Queue, ModelQueue], Awaitable[None]] = getattr(self, "_" + name)
             self.log.append(f"{number} {name} {queue.name}")
             self._expire()
@@ -130,6 +135,12 @@ class Simulation:
             letters = ModelQueue(f"dead{suffix}", is_fifo)
             work = ModelQueue(f"work{suffix}", is_fifo, max_receive_count=3, dead_letters=letters)
             self.queues += [work, ModelQueue(f"plain{suffix}", is_fifo), letters]
+        await create_other_queue(engine, CALLER, OtherQueue("small", most_messages=_SMALL))
+        await create_other_queue(engine, CALLER, OtherQueue("turns", is_serial=True))
+        self.queues += [
+            ModelQueue("small", False, most_messages=_SMALL),
+            ModelQueue("turns", True, is_serial=True),
+        ]
 
     # Steps
 
@@ -146,7 +157,8 @@ class Simulation:
         else:
             priority = ttl = None
             group = self.random.choice("abc")
-            deduplication = self.random.choice((body, str(self.random.randint(1, 40))))
+            known = 4 if queue.is_serial else 40
+            deduplication = self.random.choice((body, str(self.random.randint(1, known))))
             request = SendMessage(body, group_id=group, deduplication_id=deduplication)
         message = Message(body, "", now + timedelta(seconds=delay), now, group)
         message.priority = priority or 0
@@ -161,17 +173,25 @@ class Simulation:
         return priority, self.random.choice((None, 2, 40, 400)) if priority else None
 
     def _sent(self, queue: ModelQueue, message: Message, deduplication: str | None) -> None:
-        original = queue.original(deduplication, message.sent_at) if deduplication else None
+        original = queue.repeated_by(message, deduplication)
         if original is None:
             queue.send(message, deduplication)
         elif original != message.message_id:
             raise Impossible(f"{message.body} is a duplicate of {original}")
 
     async def _send(self, engine: Engine, queue: Queue, model: ModelQueue) -> None:
-        if model.name.startswith("dead"):
+        if not model.takes_messages:
             return
         request, message, deduplication = self._new_message(model)
-        sent: Sent = await answered(send_message, engine, CALLER, queue, request)
+        try:
+            sent: Sent = await answered(send_message, engine, CALLER, queue, request)
+        except Rejected:
+            if not model.is_full:
+                raise
+            self._note(f"{request} has no room")
+            return
+        if model.is_full:
+            raise Impossible(f"{model.name} holds more than it may")
         message.message_id = sent.message_id
         self._note(f"{request}")
         if message.priority and not queue.has_priorities:
@@ -194,7 +214,7 @@ class Simulation:
         self._note(f"{limit} for {seconds} s -> {got}")
         moved: set[str] = set()
         if model.dead_letters is not None:
-            left = await self.world.bodies(queue.queue_id, queue.is_fifo)
+            left = await self.world.bodies(queue)
             moved = {message.body for message in model.messages} - set(left)
         messages = model.receive(now, limit, got, moved)
         for message in [message for message in model.messages if message.body in moved]:
@@ -232,7 +252,8 @@ class Simulation:
 
     async def _finish_last(self, engine: Engine, queue: Queue, model: ModelQueue) -> None:
         now = self.world.clock.instant_now
-        handle = self._some_handle(model)
+        lost = [one for one in model.handles if one.is_of_others and model.find(one)]
+        handle = self.random.choice(lost[-8:]) if lost else self._some_handle(model)
         if handle is None or handle.message.is_expired(now):
             return
         [outcome] = await answered(finish_last, engine, queue, [handle.said])
@@ -285,7 +306,7 @@ class Simulation:
         self.world.tell_of_jump()
 
     async def _set_attributes(self, engine: Engine, queue: Queue, model: ModelQueue) -> None:
-        if model.name.startswith("dead"):
+        if not model.takes_messages:
             return
         delay, visibility = self.random.choice((0, 0, 3, 40)), self.random.choice((1, 10, 30))
         self._note(f"delay {delay}, visibility {visibility}")
@@ -312,7 +333,7 @@ class Simulation:
         )
         now = self.world.clock.instant_now
         self.world.tell_others()
-        there = await self.world.bodies(queue.queue_id, queue.is_fifo)
+        there = await self.world.bodies(queue)
         for messages in letters.receivable(now).values():
             for message in messages:
                 letters.messages.remove(message)
@@ -332,7 +353,7 @@ class Simulation:
         return str(self.sent)
 
     async def _subscribe(self, engine: Engine, queue: Queue, model: ModelQueue) -> None:
-        if not model.name.startswith("dead"):
+        if model.hears_topics:
             self._note(await self.topics.subscribe(engine, model))
 
     async def _unsubscribe(self, engine: Engine, queue: Queue, model: ModelQueue) -> None:
@@ -354,17 +375,19 @@ class Simulation:
         return self.random.choice((0, 1, 2, 3, 5, 8, 13, 40, 100))
 
     async def _crash_during_send(self, engine: Engine, queue: Queue, model: ModelQueue) -> None:
-        if model.name.startswith("dead"):
+        if not model.takes_messages:
             return
         request, message, deduplication = self._new_message(model)
-        original = model.original(deduplication, message.sent_at) if deduplication else None
+        original = model.repeated_by(message, deduplication)
         turns = self._turns()
         answer = await self.world.crash_during(turns, send_message, engine, CALLER, queue, request)
-        there = await self.world.bodies(queue.queue_id, queue.is_fifo)
+        there = await self.world.bodies(queue)
         self._note(f"{request} after {turns}: {answer}, {message.body in there}")
         if isinstance(answer, Sent) and original is None and message.body not in there:
             raise Impossible(f"{message.body} was acknowledged and is lost")
         if message.body in there:
+            if model.is_full:
+                raise Impossible(f"{model.name} holds more than it may")
             message.message_id = there[message.body]
             self._sent(model, message, deduplication)
 
@@ -379,7 +402,7 @@ class Simulation:
             delete_message(engine, CALLER, queue, handle.text, Noting(done, reply))
 
         await self.world.crash_during(self._turns(), delete)
-        is_there = handle.message.body in await self.world.bodies(queue.queue_id, queue.is_fifo)
+        is_there = handle.message.body in await self.world.bodies(queue)
         self._note(f"{handle.message.body} {done}: {is_there}")
         if done == [None] and is_there:
             raise Impossible(f"{handle.message.body} was deleted and is there")
@@ -409,7 +432,7 @@ class Simulation:
 
     async def _drain(self, model: ModelQueue) -> None:
         """In the end everything that the model holds comes out, and nothing else."""
-        if model.name.startswith("dead"):
+        if not model.takes_messages:
             return
         engine = self.world.engines[0]
         for _ in range(10 * len(model.messages) + 10):

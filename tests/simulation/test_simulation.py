@@ -2,13 +2,27 @@
 
 from __future__ import annotations
 
+import itertools
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from functools import partial
+from typing import Any, NamedTuple, cast
+from uuid import uuid4
 
 import pytest
 
 from gateway.operations.engine import Engine
-from storage.queues.message_entries import Delete, FanOut, Send
+from storage.lanes import Lane
+from storage.queues.message_entries import (
+    BoundedSend,
+    Delete,
+    DeleteLast,
+    FanOut,
+    Receive,
+    Send,
+)
+from storage.queues.rows import DEDUP_KEY, PRIORITY, TTL_SECONDS, Row
 from tests.simulation.running import Failed, simulate
 from tests.simulation.world import World
 
@@ -25,69 +39,111 @@ async def test_random_clients_see_nothing_that_sqs_could_not_do(
     await simulate(database_dsn, seed, STEPS)
 
 
-class Forgetful(World):
-    """Gateways that acknowledge one delete in three without carrying it out."""
-
-    async def _open_engine(self) -> Engine:
-        engine = await super()._open_engine()
-        submit = engine.standard.delete.submit
-        count = 0
-
-        def forget(entry: Delete) -> None:
-            nonlocal count
-            count += 1
-            if count % 3 == 0:
-                entry.handles = [(0, None, 0, 0)]
-            submit(entry)
-
-        engine.standard.delete.submit = forget  # type: ignore[method-assign]
-        return engine
+Change = Callable[[Any], None]
 
 
-async def test_the_model_notices_a_delete_that_was_not_done(database_dsn: str) -> None:
-    with pytest.raises(Failed, match=r"seed 1, 100 steps: Impossible"):
-        await simulate(database_dsn, 1, 100, Forgetful)
+class Mutant(NamedTuple):
+    """Gateways that do something wrong with what is handed to their lanes; what is seen of it."""
+
+    busy: str | None
+    """As in ``World``."""
+    lanes: Callable[[Engine], Iterable[Lane[Any]]]
+    change: Change
+    seen: str = ""
+    seed: int = 1
 
 
-class Hasty(World):
-    """Gateways whose FIFO receives forget their timeout."""
-
-    async def _open_engine(self) -> Engine:
-        engine = await super()._open_engine()
-        submit = engine.fifo.receive.submit
-
-        def hurry(entry):  # type: ignore[no-untyped-def]
-            entry.visibility_ms = 0
-            submit(entry)
-
-        engine.fifo.receive.submit = hurry  # type: ignore[method-assign]
-        return engine
+def _sends(engine: Engine) -> Iterable[Lane[Any]]:
+    return engine.standard.send, engine.prioritised.send, engine.bounded.send
 
 
-async def test_the_model_notices_a_group_that_is_not_blocked(database_dsn: str) -> None:
-    with pytest.raises(Failed, match=r"Impossible"):
-        await simulate(database_dsn, 1, 400, Hasty)
+def _without(place: int) -> Change:
+    """Messages lose a column."""
+
+    def lose(entry: Send) -> None:
+        entry.messages[:] = [_changed(row, place, None) for row in entry.messages]
+
+    return lose
 
 
-class Partial(World):
-    """Gateways that leave out the last of several copies."""
-
-    async def _open_engine(self) -> Engine:
-        engine = await super()._open_engine()
-        for lane in (engine.standard.send, engine.prioritised.send):
-            lane.submit = _leaving_out(lane.submit)  # type: ignore[method-assign, assignment]
-        return engine
+def _changed(row: Row, place: int, value: str | None) -> Row:
+    columns: list[Any] = [*row]
+    columns[place] = value
+    return cast("Row", tuple(columns))
 
 
-def _leaving_out(submit: Callable[[Send | FanOut], None]) -> Callable[[Send | FanOut], None]:
-    def leave_out(entry: Send | FanOut) -> None:
-        if isinstance(entry, FanOut) and len(entry.messages) > 1:
-            entry.messages.pop()
-        submit(entry)
+def _forgetful() -> Change:
+    count = itertools.count(1)
 
-    return leave_out
+    def forget(entry: Delete) -> None:
+        if next(count) % 3 == 0:
+            entry.handles = [(0, None, 0, 0)]
+
+    return forget
 
 
-async def test_the_model_notices_a_copy_that_is_missing(database_dsn: str) -> None:
-    with pytest.raises(Failed, match=r"Impossible: \d+ did not reach"):
-        await simulate(database_dsn, 2, 400, Partial)
+def _hasty(entry: Receive) -> None:
+    entry.visibility_ms = 0
+
+
+def _partial(entry: Send | FanOut) -> None:
+    if isinstance(entry, FanOut) and len(entry.messages) > 1:
+        entry.messages.pop()
+
+
+def _careless(entry: Delete) -> None:
+    if isinstance(entry, DeleteLast):
+        entry.__class__ = Delete  # type: ignore[assignment]
+
+
+def _roomy(entry: BoundedSend) -> None:
+    entry.queue = replace(entry.queue, queue_id=0)
+
+
+def _repetitive(entry: Send) -> None:
+    entry.messages[:] = [_changed(row, DEDUP_KEY, uuid4().hex) for row in entry.messages]
+
+
+MUTANTS = {
+    "a delete that was not done": Mutant(
+        "plain", lambda engine: [engine.standard.delete], _forgetful()
+    ),
+    "a group that is not blocked": Mutant(
+        "plain.fifo", lambda engine: [engine.fifo.receive], _hasty
+    ),
+    "a copy that is missing": Mutant(None, _sends, _partial, r"\d+ did not reach", seed=3),
+    "a priority that nobody heeds": Mutant(
+        "plain", _sends, _without(PRIORITY), "something more urgent"
+    ),
+    "a message that does not expire": Mutant("plain", _sends, _without(TTL_SECONDS)),
+    "a delete by somebody who lost the message": Mutant(
+        "plain", lambda engine: [engine.standard.delete], _careless, r"finish of \d+: True", seed=2
+    ),
+    "a queue that holds more than it may": Mutant(
+        "small", lambda engine: [engine.bounded.send], _roomy, "small holds more"
+    ),
+    "a second message of a group": Mutant("turns", lambda engine: [engine.serial.receive], _hasty),
+    "a message that comes twice": Mutant(
+        "turns", lambda engine: [engine.serial.send], _repetitive, "is a duplicate"
+    ),
+}
+
+
+@pytest.mark.parametrize("mutant", MUTANTS.values(), ids=MUTANTS)
+async def test_the_model_notices(database_dsn: str, mutant: Mutant) -> None:
+    class Changed(World):
+        busy = mutant.busy
+
+        async def _open_engine(self) -> Engine:
+            engine = await super()._open_engine()
+            for lane in mutant.lanes(engine):
+                lane.submit = partial(_submit, lane.submit, mutant.change)  # type: ignore[method-assign]
+            return engine
+
+    with pytest.raises(Failed, match=f"Impossible: .*({mutant.seen})"):
+        await simulate(database_dsn, mutant.seed, 400, Changed)
+
+
+def _submit(submit: Change, change: Change, entry: Any) -> None:
+    change(entry)
+    submit(entry)

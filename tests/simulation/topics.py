@@ -176,4 +176,4 @@ class _Publish:
 
     async def _there(self, queue: ModelQueue) -> dict[str, str]:
         real = await self.world.queue(self.world.engines[0], queue.name)
-        return await self.world.bodies(real.queue_id, queue.is_fifo)
+        return await self.world.bodies(real)

@@ -45,6 +45,9 @@ class StandingClock(Clock):
 class World:
     """Two gateways, their clock, and a connection of the observer."""
 
+    busy: str | None = None
+    """The queue that all steps are about; None: every one."""
+
     def __init__(self, dsn: str) -> None:
         self.dsn = dsn
         self.clock = StandingClock()
@@ -117,12 +120,12 @@ class World:
         result = await task
         return result if was_done and not isinstance(result, Exception) else None
 
-    async def bodies(self, queue_id: int, is_fifo: bool) -> dict[str, str]:
+    async def bodies(self, queue: Queue) -> dict[str, str]:
         """body -> message id of all that the database holds for a queue."""
-        table = "fifo_messages" if is_fifo else "messages"
+        table = "fifo_messages" if queue.kind.has_groups else "messages"
         async with self.observer.transaction() as tx:
             rows = await tx.fetch(
-                f"SELECT body, message_id FROM {table} WHERE queue_id = $1", queue_id
+                f"SELECT body, message_id FROM {table} WHERE queue_id = $1", queue.queue_id
             )
         return {row["body"]: str(row["message_id"]) for row in rows}
 
