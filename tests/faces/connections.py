@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import select
 import socket
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -93,6 +94,10 @@ class Connection:
             while True:
                 self._more()
         return self._read
+
+    def is_readable(self, seconds: float) -> bool:
+        """Whether something came, or comes so soon."""
+        return bool(self._read or select.select([self._socket], [], [], seconds)[0])
 
     def ends(self) -> bool:
         """Whether the server closes the connection without a further byte."""

@@ -71,14 +71,27 @@ class Socket(Consumer):
 
     def said(self) -> dict[str, Any]:
         """The next text; pings are answered."""
-        while True:
-            opcode, payload = self.frame()
-            if opcode == PING:
-                self.send(PONG, payload)
-                continue
-            assert opcode == TEXT, (opcode, payload)
-            found: dict[str, Any] = json.loads(payload)
-            return found
+        found = None
+        while found is None:
+            found = self._text()
+        return found
+
+    def said_within(self, seconds: float) -> dict[str, Any] | None:
+        """The same, if anything comes so soon."""
+        found = None
+        while found is None and self.connection.is_readable(seconds):
+            found = self._text()
+        return found
+
+    def _text(self) -> dict[str, Any] | None:
+        """What the next frame says; None of a ping, which is answered."""
+        opcode, payload = self.frame()
+        if opcode == PING:
+            self.send(PONG, payload)
+            return None
+        assert opcode == TEXT, (opcode, payload)
+        found: dict[str, Any] = json.loads(payload)
+        return found
 
     def message(self) -> dict[str, Any]:
         found = self.said()

@@ -58,9 +58,7 @@ class Pair(NamedTuple):
 
     def take(self) -> Given:
         """A message that is there."""
-        given = self.receive()
-        assert given is not None
-        return given
+        return self.receiver.take(self.made)
 
     def finish(self, given: Given) -> None:
         self.receiver.finish(self.made, given)
@@ -77,20 +75,22 @@ class Pair(NamedTuple):
         both = (self.sender, self.receiver)
         return {driver.count(self.made) for driver in both if "count" not in driver.lacks}
 
-    def drain(self) -> list[str]:
-        """Receive and finish one after the other until nothing comes any more."""
-        return [*drained(self.receiver, self.made)]
+    def drain(self, count: int) -> list[str]:
+        """Receive and finish so many one after the other; then nothing comes any more."""
+        return [*drained(self.receiver, self.made, count)]
 
     def expected(self, content: str) -> str:
         """What the receiver gets when the sender sends this."""
         return self.receiver.shown(self.sender.stored(content))
 
 
-def drained(driver: Driver, made: Made) -> Iterator[str]:
-    """Receive and finish one after the other until nothing comes any more."""
-    while given := driver.receive(made):
+def drained(driver: Driver, made: Made, count: int) -> Iterator[str]:
+    """Receive and finish so many one after the other; then nothing comes any more."""
+    for _ in range(count):
+        given = driver.take(made)
         driver.finish(made, given)
         yield given.content
+    assert driver.receive(made) is None
 
 
 @contextlib.contextmanager

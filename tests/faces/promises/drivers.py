@@ -14,11 +14,15 @@ from collections.abc import Iterator, Mapping
 from enum import Enum
 from typing import Any, ClassVar, NamedTuple
 
+from tests.faces.channels.client import Channels
+from tests.faces.channels.pushing import Socket
 from tests.faces.clients import Refused, Sqs
 from tests.faces.rest.client import Rest
 from tests.faces.text.client import Text
 
 VISIBILITY_SECONDS = 30
+_SOON_SECONDS = 0.05
+"""Nothing says that nothing will be pushed: what is there comes sooner."""
 
 _numbers = itertools.count()
 
@@ -80,6 +84,12 @@ class Driver(ABC):
     @abstractmethod
     def receive(self, made: Made) -> Given | None:
         """A message, if one can be received now."""
+
+    def take(self, made: Made) -> Given:
+        """A message that is there."""
+        given = self.receive(made)
+        assert given is not None
+        return given
 
     @abstractmethod
     def finish(self, made: Made, given: Given) -> None:
@@ -343,6 +353,63 @@ class ChannelsDriver(ValuesDriver):
         raise NotImplementedError
 
 
+class PushDriver(ChannelsDriver):
+    """Channels by WebSocket: one for each message, until that is finished or given back."""
+
+    face = "push"
+    makes = frozenset()
+    sends_to = makes
+    lacks: ClassVar[Mapping[str, str]] = {
+        **ChannelsDriver.lacks,
+        "send": "who publishes does so by HTTP, as ChannelsDriver does",
+    }
+
+    def __init__(self, url: str, account: str) -> None:
+        super().__init__(url, account)
+        self._channels = Channels(url, account)
+        self._consumers: list[Socket] = []
+        self._idle: dict[Made, Socket] = {}
+
+    def close(self) -> None:
+        super().close()
+        for consumer in self._consumers:
+            consumer.connection.close()
+
+    def take(self, made: Made) -> Given:
+        consumer = self._consumer(made)
+        return self._given(consumer, consumer.said())
+
+    def receive(self, made: Made) -> Given | None:
+        consumer = self._consumer(made)
+        said = consumer.said_within(_SOON_SECONDS)
+        if said is None:
+            # It stays: what is pushed to somebody who leaves is out for a window.
+            self._idle[made] = consumer
+            return None
+        return self._given(consumer, said)
+
+    def _consumer(self, made: Made) -> Socket:
+        consumer = self._idle.pop(made, None)
+        if consumer is None:
+            consumer = Socket(self._channels, made.name, credit=1, window=VISIBILITY_SECONDS)
+            self._consumers.append(consumer)
+        return consumer
+
+    def _given(self, consumer: Socket, message: dict[str, Any]) -> Given:
+        assert message["type"] == "message", message
+        # What is not finished in time comes to others.
+        consumer.say(credit=0)
+        return Given(self.text_of(message["payload"]), (consumer, message["ack"]))
+
+    def _said(self, what: str, made: Made, given: Given) -> str:
+        consumer: Socket
+        consumer, ack = given.receipt
+        consumer.say(**{what: [ack]})
+        [result] = consumer.results()
+        consumer.connection.close()
+        return result
+
+
 class TextDriver(Driver):
     """Plain text."""
 
@@ -398,5 +465,6 @@ DRIVERS: tuple[type[Driver], ...] = (
     RestDriver,
     SimpleDriver,
     ChannelsDriver,
+    PushDriver,
     TextDriver,
 )

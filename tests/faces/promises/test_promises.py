@@ -21,7 +21,7 @@ CONTENTS = (
 def test_what_is_sent_is_received_as_it_was(pair: Pair) -> None:
     for number, content in enumerate(CONTENTS):
         pair.send(content, f"g{number}")
-    assert sorted(pair.drain()) == sorted(map(pair.expected, CONTENTS))
+    assert sorted(pair.drain(len(CONTENTS))) == sorted(map(pair.expected, CONTENTS))
 
 
 def test_what_is_finished_never_comes_again(pair: Pair) -> None:
@@ -32,7 +32,7 @@ def test_what_is_finished_never_comes_again(pair: Pair) -> None:
     pair.server.advance(VISIBILITY_SECONDS + 1)
     sent = [pair.expected("first"), pair.expected("second")]
     sent.remove(given.content)
-    assert pair.drain() == sent
+    assert pair.drain(1) == sent
     pair.server.advance(VISIBILITY_SECONDS + 1)
     assert pair.receive() is None
 
@@ -42,7 +42,7 @@ def test_what_is_received_is_hidden_until_it_is_given_back(pair: Pair) -> None:
     given = pair.take()
     assert pair.receive() is None
     pair.give_back(given)
-    assert pair.drain() == [pair.expected("work")]
+    assert pair.drain(1) == [pair.expected("work")]
 
 
 def test_what_is_not_finished_in_time_comes_again(pair: Pair) -> None:
@@ -88,7 +88,7 @@ def test_a_group_comes_in_order_and_others_go_on_beside_it(pair: Pair) -> None:
     if not pair.made.kind.has_groups:
         for number in range(3):
             pair.send(f"{number}")
-        assert sorted(pair.drain()) == [pair.expected(f"{number}") for number in range(3)]
+        assert sorted(pair.drain(3)) == [pair.expected(f"{number}") for number in range(3)]
         return
     for number in range(3):
         pair.send(f"a{number}", "a")
@@ -96,9 +96,9 @@ def test_a_group_comes_in_order_and_others_go_on_beside_it(pair: Pair) -> None:
     held = pair.take()
     group, other = "ab" if held.content == pair.expected("a0") else "ba"
     assert held.content == pair.expected(f"{group}0")
-    assert pair.drain() == [pair.expected(f"{other}{number}") for number in range(3)]
+    assert pair.drain(3) == [pair.expected(f"{other}{number}") for number in range(3)]
     pair.finish(held)
-    assert pair.drain() == [pair.expected(f"{group}{number}") for number in (1, 2)]
+    assert pair.drain(2) == [pair.expected(f"{group}{number}") for number in (1, 2)]
 
 
 REFUSES_AN_EMPTY_TEXT = {
@@ -118,13 +118,13 @@ def test_an_empty_text_is_a_text(pair: Pair) -> None:
         assert pair.counts() <= {0}
         return
     pair.send("")
-    assert pair.drain() == [pair.expected("")]
+    assert pair.drain(1) == [pair.expected("")]
 
 
 @pytest.mark.parametrize("kind", Kind)
 def test_what_a_face_cannot_send_is_refused_and_written_down(house: House, kind: Kind) -> None:
     for driver in house.drivers.values():
-        if driver in house.senders(kind):
+        if driver in house.senders(kind) or "send" in driver.lacks:
             continue
         assert driver.lacks["group"]
         made = house.new_queue(kind)
