@@ -280,10 +280,11 @@ class Standard:
         self, tx: Transaction, queue_id: int, *, up_to: int, after: int, limit: int
     ) -> PurgeStep:
         """See ``QueueKind``."""
-        looked_at, last = await standard.purge_batch(
-            tx, queue_id, after_sequence=after, last_sequence=up_to, limit=limit
+        return PurgeStep(
+            *await standard.purge_batch(
+                tx, queue_id, after_sequence=after, last_sequence=up_to, limit=limit
+            )
         )
-        return PurgeStep(looked_at, last if looked_at == limit else None)
 
 
 class Prioritised(Standard):

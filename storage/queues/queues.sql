@@ -187,6 +187,26 @@ SELECT count(*) FROM (
     AND (m.expires_at IS NULL OR m.expires_at > coalesce($1::timestamptz, present()))
   LIMIT $3) AS visible
 
+-- name: read_past_gone
+-- params: queue_id
+-- Reads to the first message in every order in which receives look for one. Who comes first after
+-- many were deleted looks at the row of each, and notes in the index that it is gone: 5 to 8 s for a
+-- million. Whoever comes after it passes over those, and needs not be a receive.
+SELECT count(*) FROM (
+  (SELECT 1 FROM messages AS m WHERE m.queue_id = $1 AND m.receive_count = 0
+   ORDER BY m.visible_at LIMIT 1)
+  UNION ALL
+  (SELECT 1 FROM messages AS m WHERE m.queue_id = $1 AND m.receive_count > 0
+   ORDER BY m.visible_at LIMIT 1)
+  UNION ALL
+  SELECT 1
+  FROM unnest('{10,9,8,7,6,5,4,3,2,1,0}'::smallint[]) AS level (priority),
+    unnest('{1,0}'::int[]) AS seen (received), LATERAL (
+    SELECT m.sequence FROM messages AS m
+    WHERE m.queue_id = $1 AND m.priority = level.priority
+      AND least(m.receive_count, 1) = seen.received
+    ORDER BY m.visible_at, m.sequence LIMIT 1) AS f) AS found
+
 -- name: purge_batch
 -- params: queue_id, after_sequence, last_sequence, limit
 -- Deletes the next messages in order of sending, in flight and delayed ones too, and answers how
