@@ -1,4 +1,4 @@
--- revision 1
+-- revision 2
 -- Deletes by receipt in queues with groups. Who locks what, and why no statement joins a table, is said
 -- in fifo.sql.
 
@@ -95,7 +95,8 @@ BEGIN
     FROM h WHERE h.sequence IS NOT NULL
     ON CONFLICT (queue_id, group_id) DO UPDATE
     SET ready_at = excluded.ready_at, head_seq = excluded.head_seq, d_seq = excluded.d_seq,
-        d_rc = excluded.d_rc, d_until = excluded.d_until, d_first = excluded.d_first
+        d_rc = excluded.d_rc, d_until = excluded.d_until, d_first = excluded.d_first,
+        comes_back = false
   ), z AS MATERIALIZED (
     SELECT e.position, w.d_rc[e.place] = e.receive_count
       AND (p_is_serial OR w.d_until[e.place] > w.now) AS ok

@@ -114,6 +114,7 @@ FROM found AS x WHERE x.k IS NULL
 -- that takes one message. On serial queues a receive of n messages has n slots, so it gets n groups:
 -- owners say whose each is (NULL on FIFO queues), and without a timeout a group keeps its place, so
 -- that the next receive gets the same message. Owner 0 names groups with nothing to hand out.
+-- `come_back` in serial.sql says what comes_back is for.
 WITH clock AS MATERIALIZED (
   SELECT coalesce($1::timestamptz, present()) AS now
 ), found AS MATERIALIZED (
@@ -152,16 +153,17 @@ WITH clock AS MATERIALIZED (
     FROM found AS f WHERE f.tid IS NOT NULL) AS x
 ), leased AS (
   INSERT INTO fifo_groups AS f (queue_id, group_id, ready_at, head_seq, d_last, d_seq, d_rc,
-    d_until, d_first)
+    d_until, d_first, comes_back)
   SELECT t.queue_id, t.group_id, CASE WHEN t.until > clock.now THEN t.until
       WHEN $6::int[] IS NULL THEN clock.now + interval '1 microsecond' ELSE t.ready_at END,
-    t.sequence, t.sequence, ARRAY[t.sequence], ARRAY[t.rc], ARRAY[t.until], ARRAY[t.first]
+    t.sequence, t.sequence, ARRAY[t.sequence], ARRAY[t.rc], ARRAY[t.until], ARRAY[t.first],
+    $6::int[] IS NOT NULL AND t.until > clock.now
   FROM taken AS t, clock
   ON CONFLICT (queue_id, group_id) DO UPDATE
   SET ready_at = excluded.ready_at, head_seq = excluded.head_seq,
       d_last = greatest(f.d_last, excluded.d_last), d_seq = excluded.d_seq || f.d_seq[2:],
       d_rc = excluded.d_rc || f.d_rc[2:], d_until = excluded.d_until || f.d_until[2:],
-      d_first = excluded.d_first || f.d_first[2:]
+      d_first = excluded.d_first || f.d_first[2:], comes_back = excluded.comes_back
 )
 SELECT coalesce(($6::int[])[t.slot], t.slot), t.slot, m.queue_id, m.sequence, m.message_id, t.rc,
   m.body, m.sender_id, m.attributes, m.system,
@@ -291,14 +293,14 @@ WITH l AS MATERIALIZED (
         ORDER BY z.position DESC LIMIT 1), d.until) ORDER BY d.place) AS ku
     FROM unnest(l.d_seq, l.d_rc, l.d_until) WITH ORDINALITY AS d (seq, rc, until, place)) AS k
 ), changed AS (
-  INSERT INTO fifo_groups (queue_id, group_id, ready_at, head_seq, d_until)
+  INSERT INTO fifo_groups (queue_id, group_id, ready_at, head_seq, d_until, comes_back)
   SELECT n.queue_id, n.group_id, CASE WHEN $7::boolean AND n.ku[1] <= clock.now THEN (
       SELECT least(x.visible_at, clock.now) FROM fifo_messages AS x
       WHERE x.queue_id = n.queue_id AND x.group_id = n.group_id AND x.sequence = n.head_seq)
-    ELSE n.ku[1] END, n.head_seq, n.ku
+    ELSE n.ku[1] END, n.head_seq, n.ku, $7::boolean AND n.ku[1] > clock.now
   FROM clock, n WHERE n.ku IS NOT NULL AND ($7::boolean OR n.ku <> n.d_until)
   ON CONFLICT (queue_id, group_id) DO UPDATE
-  SET d_until = excluded.d_until, ready_at = excluded.ready_at
+  SET d_until = excluded.d_until, ready_at = excluded.ready_at, comes_back = excluded.comes_back
 )
 SELECT z.position, CASE
   WHEN n.d_rc[z.place] = z.receive_count AND ($7::boolean OR n.d_until[z.place] > clock.now) THEN 'ok'

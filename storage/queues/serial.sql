@@ -2,6 +2,29 @@
 -- says what stands in them). Of a group one message is out: d_seq has one element. It is the head of
 -- its group until it is deleted, moved away or ends.
 
+-- name: come_back
+-- params: now, queue_ids, most
+-- Gives groups whose timeout has ended, up to so many of each queue, the place that their message had:
+-- receives go by that. Groups that stay for another reason are marked for it, too, at times, and are
+-- none the worse. The index has only those that are hidden, so receives that nobody has given up cost
+-- one look.
+WITH clock AS MATERIALIZED (
+  SELECT coalesce($1::timestamptz, present()) AS now
+), due AS MATERIALIZED (
+  SELECT g.queue_id, g.group_id, g.ready_at, g.head_seq
+  FROM clock, unnest($2::int[]) AS q (queue_id), LATERAL (
+    SELECT f.queue_id, f.group_id, f.ready_at, f.head_seq FROM fifo_groups AS f
+    WHERE f.queue_id = q.queue_id AND f.comes_back AND f.ready_at <= clock.now
+    ORDER BY f.ready_at LIMIT $3::int FOR NO KEY UPDATE SKIP LOCKED) AS g
+)
+INSERT INTO fifo_groups (queue_id, group_id, ready_at, head_seq)
+SELECT d.queue_id, d.group_id, least(m.visible_at, d.ready_at), d.head_seq
+FROM due AS d LEFT JOIN LATERAL (
+  SELECT x.visible_at FROM fifo_messages AS x
+  WHERE x.queue_id = d.queue_id AND x.group_id = d.group_id AND x.sequence = d.head_seq
+  OFFSET 0) AS m ON true
+ON CONFLICT (queue_id, group_id) DO UPDATE SET ready_at = excluded.ready_at, comes_back = false
+
 -- name: find_repeats
 -- params: now, queue_id, group_ids, dedup_keys
 -- Which of these deduplication keys still count: those whose message is there. dedup_keys is the text

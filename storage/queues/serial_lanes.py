@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from storage.model import Received, ReceivedInTurn
+from storage.queries import load
 from storage.queues.fifo_lanes import RECEIVE_ONE, RECEIVED_PER_FLUSH, FifoLanes
 
 if TYPE_CHECKING:
@@ -12,6 +13,10 @@ if TYPE_CHECKING:
 
     from storage.database import Connection
     from storage.queues.message_entries import Receive
+
+_COME_BACK = load("queues/serial")["come_back"].text
+_MOST_COMING_BACK = 1_000
+"""At once, so that no receive waits for long; the next ones see to the others."""
 
 
 class SerialLanes(FifoLanes):
@@ -43,10 +48,12 @@ class SerialLanes(FifoLanes):
         callers: list[Receive],
         queues: dict[int, list[Receive]],
     ) -> list[asyncpg.Record]:
+        now = self._now_of(callers[0].queue_id)
+        await connection.execute(_COME_BACK, now, list(queues), _MOST_COMING_BACK)
         slots = [(n, entry) for n, entry in enumerate(callers, 1) for _ in range(entry.limit)]
         return await connection.fetch(
             RECEIVE_ONE,
-            self._now_of(callers[0].queue_id),
+            now,
             list(queues),
             [sum([entry.limit for entry in entries]) for entries in queues.values()],
             [entries[0].retention_seconds for entries in queues.values()],

@@ -219,6 +219,11 @@ class ModelQueue(Deduplication):
         """What left a group is the beginning of it, in order."""
         if not self.is_fifo:
             return
+        if self.is_serial:
+            heads = [messages[0] for messages in receivable.values()]
+            first = sorted(heads, key=self.messages.index)[: len(received)]
+            if set(received) != set(first):
+                raise Impossible(f"something older stays in {self.name}")
         for messages in receivable.values():
             mine = [message for message in received if message in messages]
             left = [message for message in messages if message in mine or message.body in moved]

@@ -309,6 +309,9 @@ class Simulation:
         if not model.takes_messages:
             return
         delay, visibility = self.random.choice((0, 0, 3, 40)), self.random.choice((1, 10, 30))
+        if model.is_serial:
+            # What was received keeps the delay that it had, and its place by that.
+            delay = 0
         self._note(f"delay {delay}, visibility {visibility}")
         attributes = {"DelaySeconds": str(delay), "VisibilityTimeout": str(visibility)}
         await set_queue_attributes(engine, CALLER, SetQueueAttributes(queue, attributes))

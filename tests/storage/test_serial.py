@@ -116,6 +116,45 @@ async def test_what_is_shown_again_is_the_first_again(serial: SerialQueue) -> No
     assert bodies(await serial.receive(1)) == ["g"]
 
 
+async def test_what_was_not_deleted_in_time_comes_before_what_was_sent_later(
+    serial: SerialQueue,
+) -> None:
+    for name in "abcd":
+        await serial.put(name, name)
+    late = await serial.receive(2, 20)
+    early = await serial.receive(1, 10)
+    serial.wait(30)
+    await serial.put("e", "e")
+    assert bodies([*late, *early]) == ["a", "b", "c"]
+    assert bodies(await serial.receive(1, 5)) == ["a"]
+    assert bodies(await serial.receive(2, 5)) == ["b", "c"]
+    serial.wait(6)
+    assert sorted(bodies(await serial.receive(10))) == ["a", "b", "c", "d", "e"]
+
+
+async def test_a_late_group_goes_on_where_its_next_message_stands(serial: SerialQueue) -> None:
+    await serial.put("g", "g0")
+    await serial.put("h", "h")
+    await serial.put("g", "g1")
+    first = await serial.one(10)
+    serial.wait(11)
+    assert await serial.delete(first) == ["ok"]
+    assert bodies([await serial.one(), await serial.one()]) == ["h", "g1"]
+
+
+async def test_many_groups_that_come_back_are_seen_to_a_part_at_a_time(
+    serial: SerialQueue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("storage.queues.serial_lanes._MOST_COMING_BACK", 3)
+    for number in range(10):
+        await serial.put(f"g{number}", f"{number}")
+    await serial.receive(10, 5)
+    serial.wait(6)
+    await serial.put("h", "last")
+    found = [(await serial.one()).body for _ in range(11)]
+    assert found == [*map(str, range(10)), "last"]
+
+
 async def test_callers_of_a_flush_get_messages_of_different_groups(serial: SerialQueue) -> None:
     for number in range(5):
         await serial.put(f"g{number}", f"{number}")
