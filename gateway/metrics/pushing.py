@@ -16,8 +16,10 @@ from typing import TYPE_CHECKING
 from gateway.metrics.scraping import Metrics
 
 if TYPE_CHECKING:
+    from opentelemetry.sdk.metrics.export import MetricExporter
+
     from gateway.configuration.settings import Settings
-    from gateway.tracing.exporters import MetricsWay
+    from gateway.tracing.exporters import Way
 
 _log = logging.getLogger("queuegate.metrics")
 
@@ -33,7 +35,7 @@ class PushMetrics:
         self._started_at = time.time_ns()
         self._task: asyncio.Task[None] | None = None
         self._stopping = asyncio.Event()
-        self._way: MetricsWay | None = None
+        self._way: Way[MetricExporter] | None = None
         self._is_out = False
 
     def start(self, *, after_seconds: float = 0.0) -> None:

@@ -6,7 +6,8 @@ collector that wants credentials, ``_CERTIFICATE``, ``_COMPRESSION``.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 from opentelemetry.sdk.metrics.export import MetricExporter
 from opentelemetry.sdk.trace.export import SpanExporter
@@ -15,54 +16,41 @@ if TYPE_CHECKING:
     import requests
 
 _TIMEOUT_SECONDS = 5.0
-_NO_PROXY: Any = (("grpc.enable_http_proxy", 0),)
+_Exporter = TypeVar("_Exporter")
 
 
-class Way(NamedTuple):
-    """Where spans go."""
+class Way(NamedTuple, Generic[_Exporter]):
+    """Where spans or metrics go."""
 
-    exporter: SpanExporter
+    exporter: _Exporter
     url: str
     """For the log."""
 
 
-class MetricsWay(NamedTuple):
-    """Where metrics go."""
-
-    exporter: MetricExporter
-    url: str
-    """For the log."""
+def way_to(endpoint: str, protocol: str) -> Way[SpanExporter]:
+    """The exporter of spans to a collector, of which only the chosen one is loaded."""
+    return _way(endpoint, protocol, "trace_exporter", "OTLPSpanExporter", "/v1/traces")
 
 
-def metrics_way_to(endpoint: str, protocol: str) -> MetricsWay:
+def metrics_way_to(endpoint: str, protocol: str) -> Way[MetricExporter]:
     """The same for metrics."""
-    if protocol == "grpc":
-        from opentelemetry.exporter.otlp.proto.grpc import metric_exporter as by_grpc
-
-        grpc_exporter = by_grpc.OTLPMetricExporter(
-            endpoint=endpoint,
-            insecure=not endpoint.startswith("https:"),
-            timeout=_TIMEOUT_SECONDS,
-            channel_options=_NO_PROXY,
-        )
-        return MetricsWay(grpc_exporter, endpoint)
-    from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
-
-    url = f"{endpoint}/v1/metrics"
-    exporter = OTLPMetricExporter(endpoint=url, timeout=_TIMEOUT_SECONDS, session=_session())
-    return MetricsWay(exporter, url)
+    return _way(endpoint, protocol, "metric_exporter", "OTLPMetricExporter", "/v1/metrics")
 
 
-def way_to(endpoint: str, protocol: str) -> Way:
-    """The exporter to a collector, of which only the chosen one is loaded."""
-    return _by_grpc(endpoint) if protocol == "grpc" else _by_http(endpoint)
-
-
-def _by_http(endpoint: str) -> Way:
-    from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
-
-    url = f"{endpoint}/v1/traces"
-    return Way(OTLPSpanExporter(endpoint=url, timeout=_TIMEOUT_SECONDS, session=_session()), url)
+def _way(endpoint: str, protocol: str, module: str, name: str, path: str) -> Way[Any]:
+    wire = "grpc" if protocol == "grpc" else "http"
+    exporter = getattr(import_module(f"opentelemetry.exporter.otlp.proto.{wire}.{module}"), name)
+    if wire == "http":
+        url = endpoint + path
+        return Way(exporter(endpoint=url, timeout=_TIMEOUT_SECONDS, session=_session()), url)
+    made = exporter(
+        endpoint=endpoint,
+        # Not what a variable says, which is about other programs' endpoints.
+        insecure=not endpoint.startswith("https:"),
+        timeout=_TIMEOUT_SECONDS,
+        channel_options=(("grpc.enable_http_proxy", 0),),
+    )
+    return Way(made, endpoint)
 
 
 def _session() -> requests.Session:
@@ -72,16 +60,3 @@ def _session() -> requests.Session:
     # Neither proxies nor credentials that are there for something else.
     session.trust_env = False
     return session
-
-
-def _by_grpc(endpoint: str) -> Way:
-    from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter
-
-    exporter = OTLPSpanExporter(
-        endpoint=endpoint,
-        # Not what a variable says, which is about other programs' endpoints.
-        insecure=not endpoint.startswith("https:"),
-        timeout=_TIMEOUT_SECONDS,
-        channel_options=_NO_PROXY,
-    )
-    return Way(exporter, endpoint)

@@ -91,7 +91,7 @@ class _Notes(logging.Handler):
 class Exporting:
     """The tracer of this process, and the end of it."""
 
-    def __init__(self, way: Way) -> None:
+    def __init__(self, way: Way[SpanExporter]) -> None:
         quiet = _Quiet(way.exporter, way.url)
         logger = logging.getLogger("opentelemetry")
         logger.propagate = False
