@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from datetime import UTC, datetime
+from datetime import datetime
 from functools import partial
 from typing import Annotated, Literal
 
@@ -17,7 +17,7 @@ from gateway.faces.channels.words import (
     known_channel_of,
 )
 from gateway.faces.json.endpoints import Answer, Answered, Begun, Call, Endpoint
-from gateway.faces.json.message_members import JsonMessage, MessageId, Priority
+from gateway.faces.json.message_members import JsonMessage, MessageId, Priority, instant_of
 from gateway.operations.channels.acknowledging import (
     acknowledge,
     give_back,
@@ -177,15 +177,11 @@ def polled(message: Received, ack_by: datetime, token: str) -> PolledMessage:
         Raw(headers_of(message.attributes)),
         message.priority or 0,
         message.receive_count,
-        _instant(message.sent_at_ms),
-        None if message.expires_at_ms is None else _instant(message.expires_at_ms),
+        instant_of(message.sent_at_ms),
+        None if message.expires_at_ms is None else instant_of(message.expires_at_ms),
         ack_by,
         token,
     )
-
-
-def _instant(milliseconds: int) -> datetime:
-    return datetime.fromtimestamp(milliseconds / 1000, UTC)
 
 
 async def _acknowledge(call: Call) -> Answer:

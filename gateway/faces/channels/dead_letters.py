@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Annotated, Literal
 
 from msgspec import Meta, Raw, Struct
 
 from gateway.faces.channels.words import ChannelName, existing_channel_of
 from gateway.faces.json.endpoints import PAGED, Answer, Answered, Call, Endpoint, next_page
-from gateway.faces.json.message_members import JsonMessage, MessageId, Priority
+from gateway.faces.json.message_members import JsonMessage, MessageId, Priority, instant_of
 from gateway.operations.channels.dead_letters import (
     MOST_REQUEUED,
     list_dead_letters,
@@ -90,7 +90,7 @@ def _shown(message: Browsed) -> DeadLetter:
         Raw(headers_of(message.attributes)),
         message.priority or 0,
         message.receive_count,
-        datetime.fromtimestamp(message.sent_at_ms / 1000, UTC),
+        instant_of(message.sent_at_ms),
     )
 
 

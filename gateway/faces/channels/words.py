@@ -7,12 +7,11 @@ from typing import Annotated
 from msgspec import Meta, Struct
 
 from gateway.faces.json.endpoints import Call
+from gateway.faces.json.message_members import QUEUE_NAME_PATTERN
 from gateway.operations.access import known_own_queue
 from gateway.operations.channels.channels import find_channel, find_existing_channel
 from gateway.operations.limits import LIMITS
 from storage.model import Queue
-
-_NAME = r"^([A-Za-z0-9_-]{1,80}|[A-Za-z0-9_-]{1,75}\.fifo)$"
 
 ChannelName = Annotated[
     str,
@@ -20,7 +19,7 @@ ChannelName = Annotated[
         description="A channel, which is a queue of yours: letters, digits, hyphens and "
         "underscores. One that is not there is made.",
         examples=["alerts"],
-        extra_json_schema={"pattern": _NAME, "maxLength": 80},
+        extra_json_schema={"pattern": QUEUE_NAME_PATTERN, "maxLength": 80},
     ),
 ]
 """Documented, not checked here: the operation does."""

@@ -1,13 +1,17 @@
-"""What a message is made of, on faces of JSON: the same members mean the same on all of them."""
+"""What a message is made of, on faces of JSON: the same members mean the same on all of them, and
+queues are called the same."""
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Annotated
 
 from msgspec import Meta, Raw
 
 from gateway.operations.limits import LIMITS
 
+QUEUE_NAME_PATTERN = r"^([A-Za-z0-9_-]{1,80}|[A-Za-z0-9_-]{1,75}\.fifo)$"
+"""What a queue may be called (docs/contract/sqs.md 2.1)."""
 BIGGEST_ID = (1 << 63) - 1
 """Ids of messages, archived ones and positions are bigints."""
 _HEADER_NAME = (
@@ -70,3 +74,8 @@ Ttl = Annotated[
         "queue keeps messages, normally four days.",
     ),
 ]
+
+
+def instant_of(milliseconds: int) -> datetime:
+    """When that is, since the epoch."""
+    return datetime.fromtimestamp(milliseconds / 1000, UTC)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Annotated, Any
 
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType
@@ -17,6 +17,7 @@ from gateway.faces.json.message_members import (
     Priority,
     Timeout,
     Ttl,
+    instant_of,
 )
 from gateway.faces.rest.queues import QueuePath, queue_of
 from gateway.faces.rest.words import QueueName
@@ -215,17 +216,13 @@ def _shown(message: Received, visible_at: datetime) -> ReceivedMessage:
         Raw(message_of(message.body)),
         Raw(headers_of(message.attributes)),
         message.receive_count,
-        _instant(message.sent_at_ms),
+        instant_of(message.sent_at_ms),
         visible_at,
         str(message.message_id),
         UNSET if group_id is None else group_id,
         UNSET if message.priority is None else message.priority,
-        UNSET if message.expires_at_ms is None else _instant(message.expires_at_ms),
+        UNSET if message.expires_at_ms is None else instant_of(message.expires_at_ms),
     )
-
-
-def _instant(milliseconds: int) -> datetime:
-    return datetime.fromtimestamp(milliseconds / 1000, UTC)
 
 
 async def _delete_many(call: Call) -> Answer:

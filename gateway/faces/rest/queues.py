@@ -9,7 +9,8 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 
 from gateway.faces.json.endpoints import PAGED, Answer, Answered, Call, Endpoint
 from gateway.faces.json.listing import ListQuery, page_of_queues
-from gateway.faces.rest.words import QUEUE_NAME_PATTERN, QueueName
+from gateway.faces.json.message_members import QUEUE_NAME_PATTERN
+from gateway.faces.rest.words import QueueName
 from gateway.operations.access import find_own_queue
 from gateway.operations.limits import LIMITS
 from gateway.operations.queues import queues

@@ -6,8 +6,7 @@ from typing import Annotated
 
 from msgspec import Meta
 
-QUEUE_NAME_PATTERN = r"^([A-Za-z0-9_-]{1,80}|[A-Za-z0-9_-]{1,75}\.fifo)$"
-"""What a queue may be called (docs/contract/sqs.md 2.1)."""
+from gateway.faces.json.message_members import QUEUE_NAME_PATTERN
 
 QueueName = Annotated[
     str,

@@ -77,11 +77,10 @@ def _names(title: str) -> Iterator[str]:
     if names.is_standard_queue_name(title):
         yield title
     for _ in range(_SUFFIXED):
-        yield suffixed(_NOT_IN_A_NAME.sub("-", title).strip("-"))
+        yield _suffixed(_NOT_IN_A_NAME.sub("-", title).strip("-"))
 
 
-def suffixed(name: str) -> str:
-    """A name like this one that hardly any queue has."""
+def _suffixed(name: str) -> str:
     suffix = token_hex(_SUFFIX_BYTES)
     beginning = name[: _NAME_LENGTH - len(suffix) - 1]
     return f"{beginning}-{suffix}" if beginning else suffix
