@@ -1,4 +1,5 @@
-"""Whole jobs around queues: archive, compact, replay, reports on dead letters and traffic, redrive.
+"""Whole jobs around queues: archive, replay, a report on dead letters, and figures of traffic.
 
-Each is a function of its own module, and a command: ``python -m spark_connectors.pipelines``.
+The first three are commands, ``python -m spark_connectors.pipelines``, each a function of its own
+module. Figures are DataFrames.
 """

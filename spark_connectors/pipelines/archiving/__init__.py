@@ -1,1 +1,1 @@
-"""Archives of queues: written exactly once, compacted, and read."""
+"""Archives of queues: written exactly once, and read."""

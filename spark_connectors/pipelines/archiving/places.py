@@ -14,7 +14,7 @@ from spark_connectors.spool.stores import Missing, Store
 DATA = "data/"
 REPLAYS = "replays/"
 _ABOUT = "archive.json"
-# Which versions before 0.2 wrote when they had compacted: what it names is not in Spark's log.
+# Earlier versions wrote it when they compacted: the files that it names are not in Spark's log.
 _COMPACTED = "manifests/"
 # What open_store reaches; Spark reaches more.
 _STORED = re.compile(r"^(file:|s3:|s3a:)")
