@@ -3,12 +3,12 @@
 import itertools
 import json
 import re
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import cast
 
 from tests.bench.client import HANDLE, Load, Pool, Script
-from tests.bench.hot import Steps, cycles, receive_request
+from tests.bench.hot import Steps, cycles, fifo_sends, receive_request
 from tests.bench.rendering import message_body
 from tests.bench.stage import Bench, Scenario, Stage, say
 
@@ -16,6 +16,7 @@ BODY_BYTES = 1024
 CONNECTIONS = (1, 16, 64)
 _COMPARED = {1: 400, 16: 1_600, 64: 2_400}
 _LEAST_ROUNDS = 5
+_GROUPS = 256
 _NUMBERS = itertools.count(1)
 
 
@@ -24,15 +25,15 @@ class Cycle:
     """Three requests; ``found`` is what of an answer to a receive goes into the third."""
 
     queue_url: str
-    """By which the AWS face knows the queue: it fills and deletes it."""
-    send: bytes
+    """By which the AWS face knows the queue: it deletes it."""
+    sends: Iterator[bytes]
     receive: bytes
     found: re.Pattern[bytes]
     finish: Callable[[bytes], bytes]
 
     def steps(self) -> Iterable[Steps]:
-        """The same cycle, without an end."""
-        return itertools.repeat((self.send, self.receive, self.finish))
+        """Cycles without an end."""
+        return ((send, self.receive, self.finish) for send in self.sends)
 
 
 Make = Callable[[Stage, Pool], Awaitable[Cycle]]
@@ -42,7 +43,7 @@ async def _aws(stage: Stage, pool: Pool) -> Cycle:
     queue_url = await stage.create_queue(pool)
     return Cycle(
         queue_url,
-        stage.send_request(queue_url, BODY_BYTES),
+        itertools.repeat(stage.send_request(queue_url, BODY_BYTES)),
         receive_request(stage, queue_url, 1),
         HANDLE,
         stage.renderer.deletion(queue_url),
@@ -55,7 +56,7 @@ async def _rest(stage: Stage, pool: Pool) -> Cycle:
     before, after = json_request(stage, "DELETE", f"{path}/!").split(b"!")
     return Cycle(
         queue_url,
-        json_request(stage, "POST", path, {"message": message_body(BODY_BYTES)}),
+        itertools.repeat(json_request(stage, "POST", path, {"message": message_body(BODY_BYTES)})),
         json_request(stage, "GET", path),
         re.compile(rb'"id":(\d+)'),
         lambda found: before + found + after,
@@ -71,7 +72,7 @@ async def _simple(stage: Stage, pool: Pool) -> Cycle:
     before, after = json_request(stage, "DELETE", f"{path}/!").split(b"!")
     return Cycle(
         queue_url,
-        json_request(stage, "POST", path, {"data": message_body(BODY_BYTES)}),
+        itertools.repeat(json_request(stage, "POST", path, {"data": message_body(BODY_BYTES)})),
         json_request(stage, "GET", path),
         re.compile(rb'"message_id":"(\d+)"'),
         lambda found: before + found + after,
@@ -88,7 +89,7 @@ async def _channels(stage: Stage, pool: Pool) -> Cycle:
     head = json_request(stage, "POST", "/v1/messages/ack").partition(b"Content-Length")[0]
     return Cycle(
         str(found["QueueUrl"]),
-        publish,
+        itertools.repeat(publish),
         json_request(stage, "GET", f"/v1/messages/poll?channel={name}&wait=0&window=3600"),
         re.compile(rb'"ack":"([^"]+)"'),
         lambda token: (
@@ -99,6 +100,37 @@ async def _channels(stage: Stage, pool: Pool) -> Cycle:
 
 async def _text(stage: Stage, pool: Pool) -> Cycle:
     queue_url = await stage.create_queue(pool)
+    return _plain_text(stage, queue_url, itertools.repeat(""))
+
+
+async def _text_groups(stage: Stage, pool: Pool) -> Cycle:
+    queue_url = await _queue_of_groups(stage, pool)
+    turns = (f"&group-id=g{n % _GROUPS}&deduplication-id=d{n}" for n in itertools.count())
+    return _plain_text(stage, queue_url, turns)
+
+
+async def _aws_groups(stage: Stage, pool: Pool) -> Cycle:
+    queue_url = await _queue_of_groups(stage, pool)
+    render = fifo_sends(stage, queue_url, BODY_BYTES)
+    return Cycle(
+        queue_url,
+        (render(n % _GROUPS, n) for n in itertools.count()),
+        receive_request(stage, queue_url, 1),
+        HANDLE,
+        stage.renderer.deletion(queue_url),
+    )
+
+
+async def _queue_of_groups(stage: Stage, pool: Pool) -> str:
+    """A text queue: one message of a group is out at a time."""
+    name = f"text-{next(_NUMBERS)}"
+    await pool.exchange(json_request(stage, "POST", "/v1/queues", {"name": name, "serial": True}))
+    found = await pool.call(stage.renderer.request("GetQueueUrl", {"QueueName": name}))
+    return str(found["QueueUrl"])
+
+
+def _plain_text(stage: Stage, queue_url: str, turns: Iterator[str]) -> Cycle:
+    """``turns`` are the parameters of the sends."""
     host, port = stage.server.address
     body = message_body(BODY_BYTES).encode()
 
@@ -112,7 +144,7 @@ async def _text(stage: Stage, pool: Pool) -> Cycle:
     before, after = request("DELETE", "&receipt-id=!").split(b"!")
     return Cycle(
         queue_url,
-        request("POST", "", body),
+        (request("POST", turn, body) for turn in turns),
         request("GET", "&visibility-timeout=3600"),
         re.compile(rb"message-receipt-id: (\S+)"),
         lambda receipt_id: before + receipt_id + after,
@@ -130,40 +162,41 @@ def json_request(stage: Stage, method: str, path: str, body: object = None) -> b
     return head.encode() + data
 
 
-_FACES: tuple[tuple[str, str, Make], ...] = (
-    ("face-rest", "cycle of the native API against that of the AWS face, in turn", _rest),
-    ("face-simple", "the same of the simple queue", _simple),
-    ("face-channels", "the same of channels, each message with a priority", _channels),
-    ("face-text", "the same of the text face, on a standard queue", _text),
+_FACES: tuple[tuple[str, str, Make, Make], ...] = (
+    ("face-rest", "cycle of the native API against that of the AWS face, in turn", _aws, _rest),
+    ("face-simple", "the same of the simple queue", _aws, _simple),
+    ("face-channels", "the same of channels, each message with a priority", _aws, _channels),
+    ("face-text", "the same of the text face, on a standard queue", _aws, _text),
+    ("face-text-groups", "the same, both on a text queue", _aws_groups, _text_groups),
 )
 
 
 def scenarios() -> list[Scenario]:
     """Return one scenario per face."""
-    return [Scenario(name, about, _runner(name, make)) for name, about, make in _FACES]
+    return [Scenario(name, about, _runner(name, makes)) for name, about, *makes in _FACES]
 
 
-def _runner(name: str, make: Make) -> Callable[[Bench], Awaitable[None]]:
+def _runner(name: str, makes: Sequence[Make]) -> Callable[[Bench], Awaitable[None]]:
     async def run(bench: Bench) -> None:
         for connections in CONNECTIONS:
             if connections in bench.options.connections:
                 pool = await bench.queuegate.pool(connections)
                 try:
-                    await _compare(bench.queuegate, pool, f"{name}/{connections}", make)
+                    await _compare(bench.queuegate, pool, f"{name}/{connections}", makes)
                 finally:
                     pool.close()
 
     return run
 
 
-async def _compare(stage: Stage, pool: Pool, key: str, make: Make) -> None:
+async def _compare(stage: Stage, pool: Pool, key: str, makes: Sequence[Make]) -> None:
     """Note the ratios of CPU, round by round: what else the machine does falls on both."""
     connections = len(pool.connections)
     count = max(2 * connections, int(_COMPARED[connections] * stage.options.scale))
-    base, own = await _aws(stage, pool), await make(stage, pool)
+    base, own = [await make(stage, pool) for make in makes]
     for cycle in (base, own):
         # So that a receive finds something while others hold what is there.
-        await stage.fill(cycle.queue_url, 2 * connections, BODY_BYTES)
+        await stage.drain(itertools.islice(cycle.sends, max(2 * connections, _GROUPS)))
         await pool.run(_script(cycle, count // 4), stage.options.run_seconds)
     for _ in range(max(_LEAST_ROUNDS, stage.options.rounds)):
         beside = await stage.measure(pool, _script(base, count))

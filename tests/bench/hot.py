@@ -137,7 +137,7 @@ def _fifo_cycle(groups: int | None) -> Callable[[Run, Pool], Awaitable[Prepared]
         count = stage.options.groups if groups is None else groups
         queue_url = await stage.create_queue(pool, fifo=True)
         await _fill_groups(stage, queue_url, count, 10 if groups and not stage.is_moto else 1)
-        renders = _fifo_sends(stage, queue_url, run.body_bytes)
+        renders = fifo_sends(stage, queue_url, run.body_bytes)
         receive = receive_request(stage, queue_url, 1)
         delete = stage.renderer.deletion(queue_url)
         numbers = itertools.count()
@@ -297,7 +297,7 @@ def _counting(supply: Iterable[bytes], load: Load) -> Script:
         load.empty += not found
 
 
-def _fifo_sends(stage: Stage, queue_url: str, body_bytes: int) -> Callable[[int, int], bytes]:
+def fifo_sends(stage: Stage, queue_url: str, body_bytes: int) -> Callable[[int, int], bytes]:
     """Return a function of group and number: SendMessage with a deduplication id of its own."""
     return stage.renderer.numbered(
         "SendMessage",

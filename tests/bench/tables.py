@@ -49,6 +49,11 @@ def _one(about: str, unit: str, key: str, field: str, bounds: _Bounds = _NONE) -
     return Row(about, unit, (Part(key, field, *bounds),))
 
 
+def _face(about: str, key: str) -> Row:
+    parts = tuple(Part(f"{key}/{connections}", "ratio", 1.5, None) for connections in (1, 16, 64))
+    return Row(about, "x", parts, " / ")
+
+
 ROWS: tuple[Row, ...] = (
     _cpu("SendMessage", "send/64/1024", (65, 15), (40, 12)),
     _cpu("SendMessage, 16 connections", "send/16/1024", (80, 30), (45, 18)),
@@ -66,6 +71,11 @@ ROWS: tuple[Row, ...] = (
     _cpu("the same, gathered for 5 ms", "rest-send-linger/64/1024"),
     _cpu("both", "rest-send-linger-async/64/1024"),
     _cpu("GET of one and its DELETE, native API", "rest-receive/64/1024"),
+    _face("cycle of the native API, against AWS's, 1 / 16 / 64", "face-rest"),
+    _face("the same of the simple queue", "face-simple"),
+    _face("the same of channels", "face-channels"),
+    _face("the same of the text face", "face-text"),
+    _face("the same, both on a text queue of 256 groups", "face-text-groups"),
     _one("p50 of a durable send, 1 connection", "ms", "send/1/1024", "p50_ms", (1.0, 0.5)),
     _one("long poll, send to receipt, p50", "ms", "wake", "p50_ms", (4, 1.5)),
     _one("the same, another process, p50", "ms", "wake-other", "p50_ms", (6, 2.5)),
