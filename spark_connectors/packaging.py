@@ -47,10 +47,15 @@ def settle_python(spark: SparkSession) -> None:
     is_local = str(context.master).partition("[")[0] == "local"
     if is_local and context.pythonExec == _NOBODY_NAMED_ONE:
         context.pythonExec = sys.executable
-    python = shutil.which(context.pythonExec)
+    check_python(context.pythonExec)
+
+
+def check_python(named: str) -> None:
+    """Raise WrongPython when the interpreter of that name cannot run the connectors."""
+    python = shutil.which(named)
     if python != sys.executable and (why := _why_not(python)):
         raise WrongPython(
-            f"Spark starts '{context.pythonExec}' for Python code, which {why}: set PYSPARK_PYTHON "
+            f"Spark starts '{named}' for Python code, which {why}: set PYSPARK_PYTHON "
             f"before the session begins, on every machine, to one like this ({sys.executable})"
         )
 

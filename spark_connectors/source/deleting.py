@@ -255,7 +255,9 @@ class Deleter:
         if self._options.receive_mode == "executor":
             self._put(lambda: self._sweep_listed(seq))
         elif any(place.seq <= seq for place in self._inherited):
-            self._put(lambda: self._sweep(seq, sorted(self._inherited)))
+            self._put(
+                lambda: self._sweep(seq, sorted(self._inherited, key=lambda place: place.order))
+            )
 
     # On the threads
 

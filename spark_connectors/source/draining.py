@@ -14,6 +14,7 @@ from spark_connectors.source.driver_reader import DriverStreamReader
 from spark_connectors.source.options import StreamOptions
 from spark_connectors.source.tasks import DataLost, SlotTask, store_of
 from spark_connectors.spool.places import segment_name
+from spark_connectors.spool.segments import Damaged
 from spark_connectors.spool.spool import Contents, Spool
 from spark_connectors.spool.stores import Store
 
@@ -38,13 +39,19 @@ def drained(options: StreamOptions, limit: int | None) -> Sequence[InputPartitio
         _drain(options, limit)
     rows: dict[str, int] = {}
     tasks: list[InputPartition] = []
+    damaged: list[str] = []
     contents = spool.contents()
     for place in contents.segments:
-        segment = spool.read(place)
+        try:
+            segment = spool.read(place)
+        except Damaged as bad:
+            damaged.append(str(bad))
+            continue
         rows[segment_name(place)] = segment.row_count
         slots = range(segment.slot_count)
         tasks += [SlotTask(spool.identity, slot, (place,)) for slot in slots]
-    _bear(options, [*_gone(contents, rows), *([] if is_new else _differing(spool.store, rows))])
+    missed = [*_gone(contents, rows), *([] if is_new else _differing(spool.store, rows))]
+    _bear(options, [*damaged, *missed])
     if is_new:
         spool.store.put_if_absent(_DRAINED, json.dumps({_SEGMENTS: rows}).encode())
     return tasks

@@ -15,6 +15,7 @@ from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTri
 from spark_connectors.errors import ConnectorError
 from spark_connectors.plainly import end_plainly
 from spark_connectors.source.deleting import Deleter, ForgetRule
+from spark_connectors.source.mending import let_the_other_mode_end, put_aside
 from spark_connectors.source.offsets import Offset
 from spark_connectors.source.options import StreamOptions
 from spark_connectors.source.tasks import DataLost, store_of
@@ -80,7 +81,9 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             options, self._transport, self._url, self._spool, self._known, self._rule
         )
         contents = self._spool.contents()
-        if start is not None and planned is not None and planned.spool == self._spool.identity:
+        if planned is not None and planned.spool != self._spool.identity:
+            planned = None
+        if start is not None and planned is not None:
             # Whatever was to be agreed on was agreed on when that batch was planned.
             base: int | None = self._behind(start, contents)
         else:
@@ -91,7 +94,11 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             contents = self._spool.contents()
             base = contents.acknowledged if start is None else self._behind(start, contents)
         self._base = base
+        let_the_other_mode_end(self._spool, contents, base, planned, options)
+        contents = put_aside(self._spool, contents, base, planned, options)
         self._bear(self._spool.lost(contents, base))
+        if start is None:
+            self._tell_of_repeats(contents)
         self._deleter.start(contents)
         self._figures = QueueFigures(0, 0, 0)
         self._figures_at = 0.0
@@ -144,6 +151,22 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             )
         self._spool.take_over(contents.acknowledged)
         return self._behind(start, contents)
+
+    def _tell_of_repeats(self, contents: Contents) -> None:
+        """A query whose checkpoint is lost may have committed one batch that the spool was not told
+        of: Spark tells of a commit when it asks for the next batch."""
+        behind = [place for place in contents.segments if place.seq > self._base]
+        if not behind or not self._base:
+            return
+        rows = sum(self._spool.read(place).row_count for place in behind)
+        _log.warning(
+            "going on with the %s messages behind batch %s of the spool at %s: the last batch of "
+            "the query before may be among them, and be in its sink already, for nobody told the "
+            "spool whether Spark had committed it; the sink can know them by message_id",
+            rows,
+            self._base,
+            self.options.spool_path,
+        )
 
     def _behind(self, start: Offset, contents: Contents) -> int:
         """The last segment that is behind us at this offset, which may be of another spool."""

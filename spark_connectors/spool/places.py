@@ -12,6 +12,7 @@ TAKEN_OVER = "taken-over/"
 ORDER = "order/"
 DRIVERS = "drivers/"
 DROPPED = "dropped/"
+ASIDE = "damaged/"
 IDENTITY = "spool.json"
 
 
@@ -20,6 +21,11 @@ class Place(NamedTuple):
 
     seq: int
     slot: int | None = None
+
+    @property
+    def order(self) -> tuple[int, int]:
+        """To sort places of both modes by."""
+        return self.seq, -1 if self.slot is None else self.slot
 
     def __str__(self) -> str:
         return f"{self.seq:012}" + ("" if self.slot is None else f"-{self.slot:04}")

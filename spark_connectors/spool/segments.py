@@ -34,7 +34,7 @@ class Damaged(ConnectorError):
     """The segment is not what was written."""
 
     def __init__(self, name: str, why: str) -> None:
-        super().__init__(f"segment {name} of the spool is damaged: {why}")
+        super().__init__(f"segment {name} of the spool is damaged ({why})")
 
 
 def encode(

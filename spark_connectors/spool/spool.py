@@ -13,6 +13,7 @@ from spark_connectors.errors import ConnectorError
 from spark_connectors.rows.keys import message_key
 from spark_connectors.spool.places import (
     ACKNOWLEDGED,
+    ASIDE,
     DONE,
     DRIVERS,
     DROPPED,
@@ -27,11 +28,15 @@ from spark_connectors.spool.places import (
     place_of,
     segment_name,
 )
-from spark_connectors.spool.segments import Segment
+from spark_connectors.spool.segments import Damaged, Segment
 from spark_connectors.spool.stores import Missing, Store
 
 _VERSION = 1
 _KEY_BYTES = 16
+
+
+# The mode of a spool that is kept and read again; those of streams may follow each other.
+DRAIN = "drain"
 
 
 class SpoolMismatch(ConnectorError):
@@ -75,7 +80,7 @@ class Contents(NamedTuple):
         present, least = {*self.segments}, max(after, self.dropped)
         return [
             kept
-            for place, kept in sorted(self.done.items())
+            for place, kept in sorted(self.done.items(), key=lambda item: item[0].order)
             if place.seq > least and place not in present
         ]
 
@@ -91,20 +96,29 @@ class Spool:
     def open(cls, store: Store, *, queue: str, mode: str) -> Spool:
         """The spool of this queue there, created when there is none.
 
-        Raises SpoolMismatch when it is of another queue or receive mode.
+        Raises SpoolMismatch when it is of another queue, or a drain's and not a stream's.
         """
         fresh = {"version": _VERSION, "spool": str(uuid.uuid4()), "queue": queue, "mode": mode}
         store.put_if_absent(IDENTITY, json.dumps(fresh).encode())
-        found = _described(store)
+        try:
+            found = _described(store)
+        except SpoolMismatch as broken:
+            lost = "the spool that the newest file in the checkpoint's offsets names"
+            raise SpoolMismatch(
+                f"{broken}: put it back from a copy, or write it anew as "
+                f"{json.dumps({**fresh, 'spool': f'<{lost}>'})}"
+            ) from None
         identity, version = found["spool"], found["version"]
         if version != _VERSION:
-            raise SpoolMismatch(f"the spool has version {version}: this is a reader of {_VERSION}")
-        for name, wanted in (("queue", queue), ("mode", mode)):
-            if found.get(name) != wanted:
-                raise SpoolMismatch(
-                    f"the spool is of {name} '{found.get(name)}', not '{wanted}': give each query "
-                    "a spoolPath of its own"
-                )
+            raise SpoolMismatch(
+                f"the spool has version {version}, and this is a reader of {_VERSION}: use the "
+                "connectors that wrote it, or a spoolPath and a checkpoint of its own"
+            )
+        there = found.get("mode")
+        if found.get("queue") != queue:
+            raise SpoolMismatch(_of_another("queue", str(found.get("queue")), queue))
+        if there != mode and DRAIN in (there, mode):
+            raise SpoolMismatch(_of_another("mode", str(there), mode))
         return cls(store, identity)
 
     @staticmethod
@@ -161,7 +175,7 @@ class Spool:
         """List everything."""
         places = sorted(
             (place for name in self.store.names(SEGMENTS) if (place := place_of(name)) is not None),
-            key=lambda place: (place.seq, -1 if place.slot is None else place.slot),
+            key=lambda place: place.order,
         )
         dropped = self._dropped()
         done = self._kept(DONE)
@@ -171,6 +185,30 @@ class Spool:
         acknowledged = max([dropped, *self._marks(ACKNOWLEDGED)])
         taken_over = max(self._marks(TAKEN_OVER), default=None)
         return Contents(segments, done, self._kept(IDS), acknowledged, taken_over, ghosts, dropped)
+
+    def damaged(self, contents: Contents, after: int, now: float) -> list[tuple[Place, str]]:
+        """Segments that cannot be read, and why: of those behind that batch, and of those whose
+        messages may still be deleted or come again."""
+        found = []
+        for place in contents.segments:
+            kept = contents.done.get(place)
+            if place.seq > after or kept is None or kept.forget_at > now:
+                try:
+                    self.read(place)
+                except Damaged as bad:
+                    found.append((place, str(bad)))
+                except Missing:
+                    # Somebody dropped it meanwhile, or `lost` tells of it.
+                    continue
+        return found
+
+    def replace(self, place: Place, data: bytes) -> None:
+        """Put this in the place of a damaged segment, of which a copy stays: a number that is
+        missing between others would tell of a loss at every start."""
+        name = segment_name(place)
+        self.store.put_if_absent(f"{ASIDE}{name}", self.store.get(name))
+        self.store.remove(name)
+        self.store.put_if_absent(name, data)
 
     def lost(self, contents: Contents, after: int) -> list[Kept]:
         """Segments behind that batch whose messages are nowhere any more: neither in the spool nor,
@@ -326,6 +364,13 @@ class Spool:
                 except Missing:
                     continue
                 yield kept.place, keys
+
+
+def _of_another(name: str, found: str, wanted: str) -> str:
+    return (
+        f"the spool is of {name} '{found}', not '{wanted}': give each query a spoolPath and a "
+        "checkpoint of its own"
+    )
 
 
 def _described(store: Store) -> dict[str, Any]:

@@ -1,0 +1,698 @@
+"""The guide to trouble is true: what each row says is said, and what it says to do helps."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import logging
+import pkgutil
+import re
+import shutil
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql.pandas.types import from_arrow_schema
+
+import spark_connectors
+from spark_connectors.errors import ConnectorError
+from spark_connectors.options.connecting import QUEUE, QueuePlace
+from spark_connectors.options.declaring import read_options
+from spark_connectors.packaging import check_python
+from spark_connectors.sink.columns import find_columns
+from spark_connectors.sink.data_source import SnsDataSource
+from spark_connectors.sink.deduplication import Identity
+from spark_connectors.sink.messages import Messages, Plan
+from spark_connectors.sink.options import queue_settings
+from spark_connectors.sink.sending import Totals
+from spark_connectors.sink.summaries import Written, check_groups
+from spark_connectors.sink.writing import send
+from spark_connectors.source.batch import batch_reader
+from spark_connectors.source.checking import check_stream
+from spark_connectors.spool.local_store import LocalStore
+from spark_connectors.spool.places import Place, segment_name
+from spark_connectors.spool.spool import Spool
+from spark_connectors.transport.aws import open_transport, shared_transport
+from tests.spark.clocks import Clock
+from tests.spark.conftest import ROOT
+from tests.spark.faulty_endpoint import Faults, faulty
+from tests.spark.queues import bodies_of, client_of, counts, fill, queue_with
+from tests.spark.readers import Run, batches, reader_of
+from tests.spark.waiting import wait_for
+
+GUIDE = ROOT / "spark_connectors" / "TROUBLE.md"
+ROWS = re.findall(r"^\| `(\w+: [^`]*)` \|", GUIDE.read_text(), re.MULTILINE)
+COUNT = 10
+# Nobody sees these: what looks for a file says what its absence means, and names are ours.
+INSIDE = {"Missing", "BadName"}
+DAMAGED = "DataLost: segment … is damaged (…) at …; "
+
+
+class Stage:
+    """A queue with COUNT messages, a place for its spool, and the row that is played."""
+
+    def __init__(self, row: str, request: pytest.FixtureRequest) -> None:
+        self.request = request
+        self.gateway: str = request.getfixturevalue("gateway")
+        self.make_queue: Callable[..., str] = request.getfixturevalue("make_queue")
+        self.here: Path = request.getfixturevalue("tmp_path")
+        self.spool = self.here / "spool"
+        self.pattern = ".*".join(re.escape(part) for part in row.split("…"))
+        self.url = queue_with(COUNT, self.gateway, self.make_queue)
+
+    @property
+    def given(self) -> dict[str, str]:
+        return {"endpointUrl": self.gateway, "queueUrl": self.url, "waitTimeSeconds": "1"}
+
+    @contextmanager
+    def says(self) -> Iterator[list[str]]:
+        """What is done in this context ends with the words of the row, which are in the list."""
+        said: list[str] = []
+        with pytest.raises(ConnectorError) as raised:
+            yield said
+        said.append(f"{type(raised.value).__name__}: {raised.value}")
+        assert re.match(self.pattern, said[0]), said
+
+    def run(self, start: dict[str, Any] | None = None, **options: Any) -> Run:
+        return Run(reader_of(self.gateway, self.url, self.spool, **options), start)
+
+    def more(self, *bodies: str) -> None:
+        fill(self.gateway, self.url, list(bodies))
+
+    def goes_on(self, run: Run, *bodies: str) -> None:
+        """The stream gives these, or one more that is sent now."""
+        if not bodies:
+            bodies = ("one more",)
+            self.more(*bodies)
+        found: list[str] = []
+        while len(found) < len(bodies):
+            end = run.plan_some()
+            # None, where something was left out.
+            found += [row["body"] for rows in run.rows(run.offset, end) for row in rows]
+            run.offset = end
+        assert sorted(found) == sorted(bodies)
+
+    def ran(self, **options: Any) -> dict[str, Any]:
+        """The offset behind a query that has read all, and that the spool knows to be committed."""
+        run = self.run(**options)
+        self.goes_on(run, *bodies_of(COUNT))
+        assert run.plan() == run.offset
+        wait_for(lambda: list((self.spool / "acknowledged").glob("*")))
+        wait_for(lambda: counts(self.gateway, self.url) == (0, 0))
+        run.reader.stop()
+        return run.offset
+
+    def planned(self, **options: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Start and end of the first batch, which has all; its driver is gone."""
+        run = self.run(**options)
+        start, end = run.offset, run.plan_some()
+        assert sum(len(rows) for rows in run.rows(start, end)) == COUNT
+        if options.get("deleteMode") == "spool":
+            wait_for(lambda: list((self.spool / "done").glob("*")))
+            wait_for(lambda: counts(self.gateway, self.url) == (0, 0))
+        run.reader.stop()
+        return start, end
+
+    def damage(self, seq: int = 1) -> None:
+        file = self.spool / segment_name(Place(seq))
+        shutil.copy(file, self.here / "copy")
+        content = bytearray(file.read_bytes())
+        content[len(content) // 2] ^= 1
+        file.write_bytes(content)
+
+    def put_back(self, seq: int = 1) -> None:
+        shutil.copy(self.here / "copy", self.spool / segment_name(Place(seq)))
+
+    def later(self) -> None:
+        """What is in flight is visible again."""
+        clock: Clock = self.request.getfixturevalue("clock")
+        clock.advance(1_000)
+        wait_for(lambda: counts(self.gateway, self.url)[1] == 0)
+
+    def write(self, columns: Mapping[str, object], **options: object) -> Totals:
+        """Send one partition of these columns."""
+        table = pa.table(columns)
+        given = {"endpointUrl": self.gateway, "queueUrl": self.url}
+        given |= {name: str(value) for name, value in options.items()}
+        settings = queue_settings(given)
+        plan = Plan("test", settings, find_columns(from_arrow_schema(table.schema), settings))
+        transport = open_transport(settings.connection)
+        try:
+            target = Messages(plan, Identity("job", 0), transport)
+            return send(target, plan.manner, table.to_batches())
+        finally:
+            transport.close()
+
+
+PLAYS: dict[str, Callable[[Stage], None]] = {}
+
+
+def play(row: str) -> Callable[[Callable[[Stage], None]], Callable[[Stage], None]]:
+    """What provokes the sentence of that row, and takes the way out."""
+
+    def noted(function: Callable[[Stage], None]) -> Callable[[Stage], None]:
+        PLAYS[row] = function
+        return function
+
+    return noted
+
+
+# Before anything runs
+
+
+@play("WrongPython: Spark starts '…' for Python code, which …")
+def _(stage: Stage) -> None:
+    with stage.says():
+        check_python(str(stage.here / "python"))
+    check_python(sys.executable)
+
+
+@play("BadOption: unknown option '…': did you mean '…'?")
+def _(stage: Stage) -> None:
+    with stage.says():
+        check_stream({**stage.given, "spoolPaths": "/spool"})
+    check_stream({**stage.given, "spoolPath": "/spool"})
+
+
+@play("BadOption: deliveryGuarantee=exactly_once needs spoolPath: …")
+def _(stage: Stage) -> None:
+    with stage.says():
+        check_stream(stage.given)
+    check_stream({**stage.given, "spoolPath": "/spool"})
+
+
+@play("Refused: QueueDoesNotExist: … (asking for …)")
+def _(stage: Stage) -> None:
+    given = {"endpointUrl": stage.gateway, "queueName": stage.here.name, "spoolPath": "/spool"}
+    with stage.says():
+        check_stream(given)
+    client_of("sqs", stage.gateway).create_queue(QueueName=stage.here.name)
+    check_stream(given)
+
+
+@play("Refused: …")
+def _(stage: Stage) -> None:
+    with stage.says():
+        stage.write({"body": ["one"]}, queueUrl=f"{stage.gateway}/000000000000/nobody-made-it")
+    assert stage.write({"body": ["one"]}).rows == 1
+
+
+@play("NotNow: … failed …; the last cause: …")
+def _(stage: Stage) -> None:
+    given = {**stage.given, "spoolPath": "/spool", "maxRetries": "1"}
+    with stage.says():
+        check_stream({**given, "endpointUrl": "http://127.0.0.1:1"})
+    check_stream(given)
+
+
+@play("ConnectorError: no AWS credentials were found: …")
+def _(stage: Stage) -> None:
+    given = {**stage.given, "spoolPath": "/spool"}
+    with pytest.MonkeyPatch.context() as environment:
+        for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+            environment.delenv(name)
+        environment.setenv("AWS_SHARED_CREDENTIALS_FILE", str(stage.here / "none"))
+        environment.setenv("AWS_CONFIG_FILE", str(stage.here / "none"))
+        with stage.says():
+            check_stream(given)
+    check_stream(given)
+
+
+@play("ConnectorError: no region is known for AWS: …")
+def _(stage: Stage) -> None:
+    place = QueuePlace(read_options(QUEUE, {"queueUrl": stage.url}))
+    connection = queue_settings({"queueUrl": stage.url}).connection
+    with pytest.MonkeyPatch.context() as environment:
+        environment.delenv("AWS_DEFAULT_REGION")
+        environment.setenv("AWS_CONFIG_FILE", str(stage.here / "none"))
+        with stage.says():
+            place.check(connection)
+        place.check(connection._replace(endpoint_url=stage.gateway))
+
+
+@play("NotOffered: … has no browsing: …")
+def _(stage: Stage) -> None:
+    with pytest.MonkeyPatch.context() as environment:
+        environment.delenv("AWS_ENDPOINT_URL", raising=False)
+        with stage.says():
+            batch_reader({"queueUrl": stage.url, "mode": "browse"}).partitions()
+    reader = batch_reader({**stage.given, "mode": "peek"})
+    [task] = reader.partitions()
+    assert sum(batch.num_rows for batch in reader.read(task)) == COUNT  # type: ignore[union-attr]
+
+
+@play("OnlyWritable: format 'sns' can only be written; …")
+def _(stage: Stage) -> None:
+    with stage.says():
+        SnsDataSource({}).schema()
+
+
+# The spool
+
+
+@play("SpoolMismatch: the spool at … was used by a query with another checkpoint. …")
+def _(stage: Stage) -> None:
+    stage.ran()
+    with stage.says():
+        stage.run()
+    for way in ("adopt", "discard"):
+        stage.goes_on(run := stage.run(onSpoolMismatch=way))
+        run.plan()
+        wait_for(lambda: counts(stage.gateway, stage.url) == (0, 0))
+        run.reader.stop()
+
+
+@play("SpoolMismatch: the checkpoint belongs to spool …, but at … is …")
+def _(stage: Stage) -> None:
+    offset = stage.ran()
+    stage.spool.rename(stage.here / "elsewhere")
+    with stage.says():
+        stage.run(offset).plan()
+    stage.goes_on(stage.run(offset, onSpoolMismatch="adopt"))
+
+
+@play("SpoolMismatch: the spool at … has … segments of another query that were not committed: …")
+def _(stage: Stage) -> None:
+    offset = stage.ran()
+    stage.spool.rename(stage.here / "elsewhere")
+    stage.more(*bodies_of(COUNT))
+    stage.planned()
+    with stage.says():
+        stage.run(offset, onSpoolMismatch="adopt").plan()
+    stage.later()
+    stage.goes_on(stage.run(offset, onSpoolMismatch="discard"), *bodies_of(COUNT))
+
+
+@play("SpoolMismatch: the spool is of queue '…', not '…': …")
+def _(stage: Stage) -> None:
+    stage.ran()
+    stage.url = stage.make_queue(stage.gateway)
+    with stage.says():
+        stage.run()
+    stage.spool = stage.here / "another"
+    stage.goes_on(stage.run())
+
+
+@play("SpoolMismatch: the spool is of mode '…', not '…': …")
+def _(stage: Stage) -> None:
+    stage.ran()
+    stage.more("one")
+    with stage.says():
+        drain(stage)
+    stage.spool = stage.here / "another"
+    assert drain(stage) == 1
+
+
+def drain(stage: Stage, **options: str) -> int:
+    """How many rows a drain into the spool has."""
+    given = {**stage.given, "mode": "drain", "spoolPath": str(stage.spool), **options}
+    reader = batch_reader(given)
+    tasks = reader.partitions()
+    return sum(batch.num_rows for task in tasks for batch in reader.read(task))  # type: ignore[union-attr]
+
+
+@play(
+    "SpoolMismatch: receiveMode=…, but the spool at … has … batches that receiveMode=… has "
+    "received …"
+)
+def _(stage: Stage) -> None:
+    offset, sent = None, bodies_of(COUNT)
+    for old, new in (("driver", "executor"), ("executor", "driver")):
+        run = stage.run(offset, receiveMode=old, deleteMode="commit")
+        start, end = run.offset, run.plan_some()
+        run.rows(start, end)
+        run.reader.stop()
+        with stage.says():
+            stage.run(start, receiveMode=new, deleteMode="commit").plan()
+        with stage.says():
+            stage.run(start, receiveMode=new, deleteMode="commit").reader.partitions(start, end)
+        last = stage.run(start, receiveMode=old, deleteMode="commit")
+        last.reader.prepareForTriggerAvailableNow()
+        rows = last.rows(start, end)
+        last.offset = end
+        while batch := last.next_batch(polls=1):
+            rows += batch
+        assert sorted(row["body"] for part in rows for row in part) == sorted(sent)
+        last.reader.stop()
+        changed = stage.run(last.offset, receiveMode=new, deleteMode="commit")
+        stage.goes_on(changed)
+        changed.plan()
+        changed.reader.stop()
+        # And again, without anything new: the first change must not stand in its own way.
+        assert stage.run(changed.offset, receiveMode=new, deleteMode="commit").plan()
+        offset, sent = changed.offset, ["back"]
+        stage.more("back")
+
+
+@play("SpoolMismatch: at …, as … sees it, …: the batch was planned with …")
+def _(stage: Stage) -> None:
+    start, end = stage.planned()
+    for payload in ("shared", "inline"):
+        run = stage.run(start, spoolPayload=payload)
+        tasks = run.reader.partitions(start, end)
+        other = type(run.reader)(run.reader.options._replace(spool_path=str(stage.here / "there")))
+        if payload == "shared":
+            with stage.says():
+                list(batches(other, tasks[0]))
+        else:
+            assert sum(part.num_rows for task in tasks for part in batches(other, task)) == COUNT
+        run.reader.stop()
+
+
+@play("SpoolMismatch: spool.json in the spool cannot be read: …")
+def _(stage: Stage) -> None:
+    offset = stage.ran()
+    (stage.spool / "spool.json").write_text("{")
+    with stage.says() as said:
+        stage.run(offset).plan()
+    line = said[0][said[0].index("{") :]
+    (stage.spool / "spool.json").write_text(re.sub("<.*>", str(offset["spool"]), line))
+    stage.goes_on(stage.run(offset))
+
+
+@play("SpoolMismatch: the spool has version …")
+def _(stage: Stage) -> None:
+    offset = stage.ran()
+    file = stage.spool / "spool.json"
+    ours = file.read_text()
+    file.write_text(json.dumps({**json.loads(ours), "version": 99}))
+    with stage.says():
+        stage.run(offset).plan()
+    file.write_text(ours)
+    stage.goes_on(stage.run(offset))
+
+
+@play("SpoolMismatch: the checkpoint has an offset that is not of this source: …")
+def _(stage: Stage) -> None:
+    with stage.says():
+        stage.run({"orders": {"0": 12}}).plan()
+    stage.goes_on(stage.run(), *bodies_of(COUNT))
+
+
+@play("SpoolTaken: segment … of the spool at … was written by another query: …")
+def _(stage: Stage) -> None:
+    one, two = stage.run(), stage.run()
+    with stage.says():
+        # Again and again: one of them may be fast enough to get all that is there.
+        for _ in range(100):
+            stage.more(*bodies_of(10))
+            for run in (one, two):
+                run.next_batch(polls=1)
+    for run in (one, two):
+        run.reader.stop()
+    stage.later()
+    again = stage.run(max(one.offset, two.offset, key=lambda offset: offset["seq"]))
+    assert again.next_batch()
+
+
+@play("SpoolTaken: another query, or a second stream of this one, began to use the spool at …")
+def _(stage: Stage) -> None:
+    one, two = stage.run(receiveMode="executor"), stage.run(receiveMode="executor")
+    with stage.says():
+        one.plan()
+    one.reader.stop()
+    stage.goes_on(two, *bodies_of(COUNT))
+
+
+@play("SpoolTaken: batch … was committed long ago …")
+def _(stage: Stage) -> None:
+    offset = stage.ran()
+    spool = Spool(LocalStore(str(stage.spool)), offset["spool"])
+    spool.mark_dropped(7)
+    with stage.says():
+        spool.put(Place(6), b"of a process that was held up")
+    assert not (stage.spool / segment_name(Place(6))).exists()
+
+
+@play("StoreFailed: …")
+def _(stage: Stage) -> None:
+    stage.spool.write_text("where a directory should be")
+    with stage.says():
+        stage.run()
+    stage.spool.unlink()
+    stage.goes_on(stage.run(), *bodies_of(COUNT))
+
+
+# Messages at stake
+
+
+@play("DataLost: … messages) not in the spool at …: what was in there is deleted from the queue, …")
+def _(stage: Stage) -> None:
+    start, _ = stage.planned(deleteMode="spool")
+    file = stage.spool / segment_name(Place(1))
+    file.rename(stage.here / "copy")
+    with stage.says():
+        stage.run(start).plan()
+    stage.put_back()
+    stage.goes_on(run := stage.run(start), *bodies_of(COUNT))
+    run.reader.stop()
+    file.unlink()
+    stage.goes_on(stage.run(start, failOnDataLoss="false"))
+
+
+@play(f"{DAMAGED}its … messages are deleted from the queue. …")
+def _(stage: Stage) -> None:
+    start, _ = stage.planned(deleteMode="spool")
+    stage.damage()
+    with stage.says():
+        stage.run(start).plan()
+    stage.put_back()
+    stage.goes_on(run := stage.run(start), *bodies_of(COUNT))
+    run.reader.stop()
+    stage.damage()
+    stage.goes_on(run := stage.run(start, failOnDataLoss="false"))
+    run.reader.stop()
+    # It is said once; what was left out stays so.
+    stage.goes_on(stage.run(start), "one more")
+
+
+@play(f"{DAMAGED}its messages are still in the queue, but Spark has planned a batch with them, …")
+def _(stage: Stage) -> None:
+    start, end = stage.planned()
+    stage.damage()
+    with stage.says():
+        stage.run(start).reader.partitions(start, end)
+    run = stage.run(start, failOnDataLoss="false")
+    assert not any(run.rows(start, end))
+    run.offset = end
+    stage.later()
+    stage.goes_on(run, *bodies_of(COUNT))
+
+
+@play(f"{DAMAGED}how many of its messages were deleted from the queue nobody knows. …")
+def _(stage: Stage) -> None:
+    start, _ = stage.planned(deleteMode="spool")
+    for mark in (stage.spool / "done").iterdir():
+        mark.unlink()
+    stage.damage()
+    with stage.says():
+        stage.run(start, deleteMode="spool").plan()
+    stage.goes_on(stage.run(start, deleteMode="spool", failOnDataLoss="false"))
+
+
+@play(f"{DAMAGED}its messages are committed and not yet deleted from the queue. …")
+def _(stage: Stage) -> None:
+    _, end = stage.planned()
+    stage.damage()
+    with stage.says():
+        stage.run(end).plan()
+    stage.later()
+    stage.goes_on(stage.run(end, failOnDataLoss="false"), *bodies_of(COUNT))
+
+
+@play(
+    f"{DAMAGED}its … messages are committed, but one that the queue gives once more would be "
+    "taken for new until …"
+)
+def _(stage: Stage) -> None:
+    offset = stage.ran(dedupeWindow=900)
+    stage.damage()
+    with stage.says():
+        stage.run(offset).plan()
+    stage.later()
+    stage.goes_on(stage.run(offset))
+
+
+@play("Damaged: segment … of the spool is damaged (…)")
+def _(stage: Stage) -> None:
+    run = stage.run()
+    start, end = run.offset, run.plan_some()
+    task = run.reader.partitions(start, end)[0]
+    stage.damage()
+    with stage.says():
+        list(batches(type(run.reader)(run.reader.options), task))
+    run.reader.stop()
+    stage.later()
+    # Spark had not written that offset.
+    stage.goes_on(stage.run(start), *bodies_of(COUNT))
+    assert [file.name for file in (stage.spool / "damaged/segments").iterdir()]
+
+
+@play("DataLost: segments/… is not in the spool at …, but Spark planned a batch with it: …")
+def _(stage: Stage) -> None:
+    start, end = stage.planned()
+    file = stage.spool / segment_name(Place(1))
+    file.rename(stage.here / "copy")
+    with stage.says():
+        stage.run(start).reader.partitions(start, end)
+    stage.put_back()
+    assert sum(len(rows) for rows in stage.run(start).rows(start, end)) == COUNT
+
+
+@play("DataLost: Spark planned a batch of spool …, but at … is …")
+def _(stage: Stage) -> None:
+    start, end = ({"spool": "that is gone", "seq": seq} for seq in (4, 5))
+    with stage.says():
+        stage.run(start, onSpoolMismatch="adopt").reader.partitions(start, end)
+    run = stage.run(start, onSpoolMismatch="adopt", failOnDataLoss="false")
+    assert run.rows(start, end) == []
+    run.offset = end
+    stage.goes_on(run, *bodies_of(COUNT))
+
+
+@play("DataLost: batch … was committed before and is no longer in the spool at …")
+def _(stage: Stage) -> None:
+    how: dict[str, Any] = {"receiveMode": "executor", "spoolRetentionBatches": 0}
+    first = stage.run(**how)
+    start, end = first.offset, first.plan()
+    first.rows(start, end)
+    first.reader.commit(end)
+    wait_for(lambda: not list((stage.spool / "segments").glob("*")))
+    first.reader.stop()
+    with stage.says():
+        stage.run(start, **how).reader.partitions(start, end)
+    run = stage.run(start, **how, failOnDataLoss="false")
+    assert run.rows(start, end) == []
+    run.offset = end
+    stage.goes_on(run)
+
+
+@play(
+    "DataLost: the queue … was drained into the spool at …, but …; the queue no longer has them. …"
+)
+def _(stage: Stage) -> None:
+    assert drain(stage) == COUNT
+    stage.damage()
+    with stage.says():
+        drain(stage)
+    assert drain(stage, failOnDataLoss="false") < COUNT
+    stage.put_back()
+    assert drain(stage) == COUNT
+    (stage.spool / segment_name(Place(1))).unlink()
+    with stage.says():
+        drain(stage)
+
+
+@play("TooLate: receiving took more than half of visibilityTimeout=…")
+def _(stage: Stage) -> None:
+    clock: Clock = stage.request.getfixturevalue("clock")
+    run = stage.run(receiveMode="executor", visibilityTimeout=60, minPartitions=1)
+    start, end = run.offset, run.plan_some()
+    [task] = run.reader.partitions(start, end)
+    transport = shared_transport(run.reader.options.connection)
+    receive = transport.receive
+
+    def slowly(*given: Any, **how: Any) -> Any:
+        found = receive(*given, **how)
+        clock.advance(31)
+        return found
+
+    with pytest.MonkeyPatch.context() as slow:
+        slow.setattr(transport, "receive", slowly)
+        with stage.says():
+            list(batches(run.reader, task))
+    stage.later()
+    run.offset = start
+    assert run.rows(start, end)
+
+
+# Writing
+
+
+@play("BadColumns: …")
+def _(stage: Stage) -> None:
+    with stage.says():
+        stage.write({"text": ["one"]})
+    assert stage.write({"body": ["one"]}).rows == 1
+
+
+@play("RowRefused: …")
+def _(stage: Stage) -> None:
+    with stage.says():
+        stage.write({"body": ["one", ""]})
+    letters = stage.make_queue(stage.gateway)
+    totals = stage.write({"body": ["one", ""]}, deadLetterQueueUrl=letters)
+    assert (totals.rows, totals.dead_letters) == (1, 1)
+
+
+@play("NotTaken: row … of its partition failed … times, …")
+def _(stage: Stage) -> None:
+    with faulty(stage.gateway, Faults(entry=lambda number, entry: True)) as endpoint, stage.says():
+        stage.write({"body": ["one"]}, endpointUrl=endpoint, maxRetries=1)
+    assert stage.write({"body": ["one"]}).rows == 1
+
+
+@play("SplitGroups: group '…' came from partitions … and …, …")
+def _(stage: Stage) -> None:
+    sent = Totals(groups={(stage.url, "one")})
+    with stage.says():
+        check_groups([Written(0, sent), Written(1, sent)])
+    check_groups([Written(0, sent), Written(1, Totals())])
+
+
+@pytest.mark.parametrize("row", sorted(PLAYS))
+def test_what_it_says_to_do_helps(row: str, request: pytest.FixtureRequest) -> None:
+    PLAYS[row](Stage(row, request))
+
+
+def test_each_row_is_played() -> None:
+    assert sorted(ROWS) == sorted(PLAYS)
+
+
+def test_each_kind_of_error_has_a_row() -> None:
+    for module in pkgutil.walk_packages(spark_connectors.__path__, "spark_connectors."):
+        if ".pipelines" not in module.name and not module.name.endswith("__main__"):
+            importlib.import_module(module.name)
+    kinds = {kind.__name__ for kind in kinds_of(ConnectorError)}
+    assert kinds - INSIDE == {row.partition(":")[0] for row in ROWS}
+
+
+def kinds_of(kind: type[ConnectorError]) -> Iterator[type[ConnectorError]]:
+    if ".pipelines" not in kind.__module__:
+        yield kind
+        for below in kind.__subclasses__():
+            yield from kinds_of(below)
+
+
+def test_adopting_says_what_may_be_there_twice(
+    request: pytest.FixtureRequest, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Nobody asked for a batch behind the last one, so that the spool knows of no commit."""
+    stage = Stage("", request)
+    stage.more(*bodies_of(COUNT))
+    run = stage.run(maxOffsetsPerTrigger=10)
+    first, second = run.next_batch(), run.next_batch()
+    assert first
+    wait_for(lambda: list((stage.spool / "acknowledged").glob("*")))
+    run.reader.stop()
+    with caplog.at_level(logging.WARNING):
+        again = stage.run(onSpoolMismatch="adopt")
+    assert "going on with the 10 messages behind batch 1 of the spool" in caplog.text
+    repeated = sorted(row["body"] for row in again.all_rows(10))
+    assert repeated == sorted(row["body"] for rows in second for row in rows)
+
+
+def test_a_driver_of_the_other_mode_is_shut_out(request: pytest.FixtureRequest) -> None:
+    stage = Stage("", request)
+    old = stage.run()
+    stage.goes_on(old, *bodies_of(COUNT))
+    assert old.plan() == old.offset
+    new = stage.run(old.offset, receiveMode="executor")
+    new.plan()
+    stage.more(*bodies_of(10))
+    with pytest.raises(ConnectorError, match="written by another query"):
+        old.plan_some()
