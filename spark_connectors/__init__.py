@@ -29,15 +29,14 @@ def register(spark: SparkSession) -> None:
     """
     if spark in _registered:
         return
+    from spark_connectors.formats import FORMATS
     from spark_connectors.packaging import is_discovered, let_streams_find_files, settle_python
 
     settle_python(spark)
-    from spark_connectors.sink import QueuegateSnsDataSource, SnsDataSource
-    from spark_connectors.source import QueuegateSqsDataSource, SqsDataSource
-
-    for source in (SqsDataSource, QueuegateSqsDataSource, SnsDataSource, QueuegateSnsDataSource):
-        if not is_discovered(spark, source.name()):
-            spark.dataSource.register(source)
+    for one in FORMATS:
+        if not is_discovered(spark, one.name):
+            spark.dataSource.register(one.data_source())
+        spark.dataSource.register(one.aliased())
     let_streams_find_files(spark)
     _registered.add(spark)
 

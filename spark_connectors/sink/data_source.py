@@ -89,12 +89,3 @@ class SnsDataSource(DataSource):
         """Raises BadOption and BadColumns."""
         with plainly():
             return StreamWriter(_plan("sns sink", topic_settings(self.options), schema, overwrite))
-
-
-class QueuegateSnsDataSource(SnsDataSource):
-    """The same under a name that no other connector has."""
-
-    @classmethod
-    def name(cls) -> str:
-        """As in ``df.write.format("queuegate-sns")``."""
-        return "queuegate-sns"

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from spark_connectors.errors import ConnectorError, Fault, Refused
-from spark_connectors.options.connecting import QueuePlace
+from spark_connectors.options.queues import QueuePlace
 from spark_connectors.sink.columns import Columns
 from spark_connectors.sink.dead_letters import dead_letter
 from spark_connectors.sink.deduplication import Identity

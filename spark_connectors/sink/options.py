@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from spark_connectors.options.connecting import CONNECTING, QUEUE, QueuePlace, connection_of
+from spark_connectors.options.aws import CONNECTING, connection_of
 from spark_connectors.options.declaring import (
     NAMES,
     TEXT,
@@ -18,6 +18,7 @@ from spark_connectors.options.declaring import (
     size,
     whole,
 )
+from spark_connectors.options.queues import QUEUE, QueuePlace
 from spark_connectors.sink.packing import Batching, Destination
 from spark_connectors.transport.aws import Connection
 from spark_connectors.transport.aws.wire import MOST_PER_CALL

@@ -22,7 +22,7 @@ from pyspark.sql.datasource import (
 )
 
 from spark_connectors.errors import ConnectorError, Refused
-from spark_connectors.options.connecting import QueuePlace
+from spark_connectors.options.queues import QueuePlace
 from spark_connectors.plainly import plainly
 from spark_connectors.rows.received import Received, stored_batch
 from spark_connectors.rows.shapes import shaped

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from spark_connectors.options.connecting import CONNECTING, QUEUE, QueuePlace, connection_of
+from spark_connectors.options.aws import CONNECTING, connection_of
 from spark_connectors.options.declaring import (
     TRUTH,
     BadOption,
@@ -14,6 +14,7 @@ from spark_connectors.options.declaring import (
     read_options,
     whole,
 )
+from spark_connectors.options.queues import QUEUE, QueuePlace
 from spark_connectors.rows.schema import Shape
 from spark_connectors.source.options import (
     RECEIVING,

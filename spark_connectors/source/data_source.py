@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSource
 
-from spark_connectors.errors import ConnectorError
 from spark_connectors.options.declaring import BadOption
 from spark_connectors.plainly import plainly
 from spark_connectors.rows.schema import spark_schema
@@ -73,14 +72,14 @@ class SqsDataSource(DataSource):
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """The writer of a batch. Raises BadOption, or what is wrong with the columns."""
-        from spark_connectors.sink import sqs_writer
+        from spark_connectors.sink.data_source import sqs_writer
 
         with plainly():
             return sqs_writer(self.options, schema, overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
         """The writer of a stream, likewise."""
-        from spark_connectors.sink import sqs_stream_writer
+        from spark_connectors.sink.data_source import sqs_stream_writer
 
         with plainly():
             return sqs_stream_writer(self.options, schema, overwrite)
@@ -91,15 +90,3 @@ class SqsDataSource(DataSource):
                 "the columns of format sqs are given (options valueFormat, unwrapSns, "
                 "includeReceiptHandle change them): leave .schema(...) out"
             )
-
-
-class QueuegateSqsDataSource(SqsDataSource):
-    """The same under a name that no other connector has."""
-
-    @classmethod
-    def name(cls) -> str:
-        """As in ``spark.readStream.format("queuegate-sqs")``."""
-        return "queuegate-sqs"
-
-
-__all__ = ["ConnectorError", "QueuegateSqsDataSource", "SqsDataSource"]

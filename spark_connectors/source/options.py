@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from spark_connectors.errors import ConnectorError
-from spark_connectors.options.connecting import CONNECTING, QUEUE, QueuePlace, connection_of
+from spark_connectors.options.aws import CONNECTING, connection_of
 from spark_connectors.options.declaring import (
     NAMES,
     TEXT,
@@ -21,6 +21,7 @@ from spark_connectors.options.declaring import (
     size,
     whole,
 )
+from spark_connectors.options.queues import QUEUE, QueuePlace
 from spark_connectors.rows.schema import Shape
 from spark_connectors.spool.opening import checked_path
 from spark_connectors.transport.aws import Connection

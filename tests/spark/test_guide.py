@@ -10,16 +10,22 @@ from pathlib import Path
 
 import pytest
 
-from spark_connectors.__main__ import OF
+from spark_connectors.formats import FORMATS, TABLES, options_of
 from spark_connectors.options.declaring import table
 from tests.spark.conftest import ROOT
 
 GUIDE = ROOT / "spark_connectors" / "README.md"
 
 
-@pytest.mark.parametrize("of", sorted(OF))
+@pytest.mark.parametrize("of", sorted(TABLES))
 def test_its_options_are_those_that_are_read(of: str) -> None:
-    assert "\n".join(table(OF[of]())) in GUIDE.read_text()
+    assert "\n".join(table(options_of(of))) in GUIDE.read_text()
+
+
+def test_it_names_each_format() -> None:
+    guide = GUIDE.read_text()
+    assert [one.name for one in FORMATS if f"`{one.name}`" not in guide] == []
+    assert [one.alias for one in FORMATS if f"`{one.alias}`" not in guide] == []
 
 
 @pytest.mark.every_version

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from spark_connectors.formats import FORMATS
 from tests.spark import cluster
 
 # Its zip and its wheel are made once.
@@ -39,7 +40,7 @@ register(spark)
 for name in ("sqs", "queuegate-sqs"):
     print(spark.read.format(name).option("queueUrl", "http://127.0.0.1:9/1/q").load().columns[0])
 """
-FOUND = ["sns spark_connectors", "sqs spark_connectors"]
+FOUND = sorted(f"{one.name} spark_connectors" for one in FORMATS)
 
 
 @pytest.fixture(scope="module")
@@ -145,7 +146,7 @@ def test_the_wheel_has_every_module_and_no_gateway(installed: Path) -> None:
 
 
 def test_the_wheel_is_typed_and_needs_no_gateway(installed: Path) -> None:
-    for package in ("pyspark_sns", "pyspark_sqs", "spark_connectors"):
+    for package in (*[f"pyspark_{one.name}" for one in FORMATS], "spark_connectors"):
         assert (installed / package / "py.typed").exists()
     [about] = distributions(path=[str(installed)])
     assert about.name == "queuegate-spark"

@@ -13,8 +13,7 @@ import pytest
 from pyspark.errors import PySparkException
 
 from spark_connectors.errors import ConnectorError
-from spark_connectors.sink import SnsDataSource, sqs_writer
-from spark_connectors.sink.data_source import OnlyWritable
+from spark_connectors.sink.data_source import OnlyWritable, SnsDataSource, sqs_writer
 from tests.spark.faulty_endpoint import Faults, faulty
 from tests.spark.queues import client_of
 from tests.spark.test_sink_faults import bodies_by_group, drained

@@ -20,8 +20,8 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 import spark_connectors
 from spark_connectors.errors import ConnectorError
-from spark_connectors.options.connecting import QUEUE, QueuePlace
 from spark_connectors.options.declaring import read_options
+from spark_connectors.options.queues import QUEUE, QueuePlace
 from spark_connectors.packaging import check_python
 from spark_connectors.sink.columns import find_columns
 from spark_connectors.sink.data_source import SnsDataSource

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
-from spark_connectors.sink import SnsDataSource as DefaultSource
+from spark_connectors.formats import SNS
+
+DefaultSource = SNS.data_source()
 
 __all__ = ["DefaultSource"]

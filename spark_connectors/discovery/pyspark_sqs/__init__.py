@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
-from spark_connectors.source import SqsDataSource as DefaultSource
+from spark_connectors.formats import SQS
+
+DefaultSource = SQS.data_source()
 
 __all__ = ["DefaultSource"]

@@ -189,7 +189,7 @@ def _send(ready: DataFrame, plan: ReplayPlan) -> int:
 
 def _writer(ready: DataFrame, plan: ReplayPlan) -> BatchWriter:
     """The sink's own, so that its options and refusals are the same as in any other job."""
-    from spark_connectors.sink import SnsDataSource, sqs_writer
+    from spark_connectors.sink.data_source import SnsDataSource, sqs_writer
     from spark_connectors.sink.writing import BatchWriter
 
     # The origin says as much as the sink's own attribute, and ten are all that a message has.

@@ -15,7 +15,7 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit
 from pyspark.sql.types import StructType
 
-from spark_connectors.source import SqsDataSource
+from spark_connectors.source.data_source import SqsDataSource
 from spark_connectors.source.driver_reader import DriverStreamReader
 from spark_connectors.source.options import stream_options
 from tests.spark import clocks

@@ -13,7 +13,7 @@ from pyspark.sql.streaming.datasource import ReadLimit
 from pyspark.sql.types import StructType
 
 from spark_connectors.errors import Fault
-from spark_connectors.source import SqsDataSource
+from spark_connectors.source.data_source import SqsDataSource
 from spark_connectors.source.driver_reader import DriverStreamReader
 from spark_connectors.source.executor_reader import ExecutorStreamReader
 from spark_connectors.source.options import StreamOptions, stream_options

@@ -1,0 +1,62 @@
+"""The formats, a row each: what registers, discovers, lists and documents them reads this table."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pkgutil import resolve_name
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from pyspark.sql.datasource import DataSource
+
+    from spark_connectors.options.declaring import Option
+
+
+class Format(NamedTuple):
+    """One format of Spark. Nothing of it is imported before it is asked for.
+
+    ``alias`` is the same under a name that no other connector has; ``options`` are the tables of
+    the guide, by the names that `python -m spark_connectors options` has for them. Spark finds
+    ``name`` by itself in the package `discovery/pyspark_NAME`.
+    """
+
+    name: str
+    alias: str
+    source: str
+    options: Mapping[str, str]
+
+    def data_source(self) -> type[DataSource]:
+        """The class that Spark makes readers and writers with."""
+        found: type[DataSource] = resolve_name(self.source)
+        return found
+
+    def aliased(self) -> type[DataSource]:
+        """The same class under the alias."""
+        source = self.data_source()
+        return type(source.__name__, (source,), {"name": classmethod(lambda _: self.alias)})
+
+
+SQS = Format(
+    "sqs",
+    "queuegate-sqs",
+    "spark_connectors.source.data_source:SqsDataSource",
+    {
+        "stream": "spark_connectors.source.options:STREAM_OPTIONS",
+        "batch": "spark_connectors.source.batch_options:BATCH_OPTIONS",
+        "sqs-sink": "spark_connectors.sink.options:SINK_OPTIONS",
+    },
+)
+SNS = Format(
+    "sns",
+    "queuegate-sns",
+    "spark_connectors.sink.data_source:SnsDataSource",
+    {"sns-sink": "spark_connectors.sink.options:TOPIC_SINK_OPTIONS"},
+)
+FORMATS = (SQS, SNS)
+TABLES = {name: where for one in FORMATS for name, where in one.options.items()}
+
+
+def options_of(table: str) -> Sequence[Option]:
+    """The options of one table, such as ``stream``."""
+    found: Sequence[Option] = resolve_name(TABLES[table])
+    return found
