@@ -343,7 +343,9 @@ def _(stage: Stage) -> None:
         changed.plan()
         changed.reader.stop()
         # And again, without anything new: the first change must not stand in its own way.
-        assert stage.run(changed.offset, receiveMode=new, deleteMode="commit").plan()
+        again = stage.run(changed.offset, receiveMode=new, deleteMode="commit")
+        assert again.plan()
+        again.reader.stop()
         offset, sent = changed.offset, ["back"]
         stage.more("back")
 
@@ -590,6 +592,8 @@ def _(stage: Stage) -> None:
 @play("TooLate: receiving took more than half of visibilityTimeout=…")
 def _(stage: Stage) -> None:
     clock: Clock = stage.request.getfixturevalue("clock")
+    # More than the driver would receive itself.
+    stage.more(*bodies_of(COUNT))
     run = stage.run(receiveMode="executor", visibilityTimeout=60, minPartitions=1)
     start, end = run.offset, run.plan_some()
     [task] = run.reader.partitions(start, end)
