@@ -34,10 +34,12 @@ class Wire:
         self.endings: list[Ending] = []
         self.beats = 0
         self.unsent = 0
+        self.at_once: list[int] = []
         self._written = 0
 
     def push(self, messages: list[Pushed]) -> list[int]:
         self.pushed += messages
+        self.at_once.append(len(messages))
         ends = [self._written + SIZE * (place + 1) for place in range(len(messages))]
         self._written = ends[-1]
         return ends
@@ -135,6 +137,15 @@ async def test_no_more_than_the_credit_is_out(channel: Channel) -> None:
     assert len(wire.pushed) == 5
     consumer.set_credit(100)
     await wire.until(*"1234567")
+
+
+async def test_what_is_acknowledged_together_makes_room_together(channel: Channel) -> None:
+    await channel.publish(*"123456")
+    _, wire = channel.consumer(credit=3)
+    await wire.until(*"123")
+    await channel.acknowledge(wire.pushed)
+    await wire.until(*"123456")
+    assert wire.at_once == [3, 3]
 
 
 async def test_a_window_that_ends_gives_the_credit_back(channel: Channel) -> None:

@@ -159,13 +159,17 @@ class Consumers:
         """These messages are no longer with who had them: acknowledged, given back, or received by
         somebody else; those that none of this process had."""
         elsewhere = []
+        have_room: dict[Consumer, None] = {}
         for number in numbers:
             out = self._by_message.pop(number, None)
             if out is None:
                 elsewhere.append(number)
                 continue
             out.consumer.out.pop(out.message.sequence, None)
-            out.consumer.go_on()
+            have_room[out.consumer] = None
+        for consumer in have_room:
+            # For all that it has room for: it would receive one, and then the rest.
+            consumer.go_on()
         return elsewhere
 
     def drop(self, out: _Out) -> None:
