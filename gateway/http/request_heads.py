@@ -152,6 +152,7 @@ class RequestHeads:
         self._needed = _NEEDED | more
         self._kinds: dict[bytes, bytes] = {}
         self._lines: dict[bytes, Lines] = {}
+        self._asked: dict[bytes, tuple[bytes, bytes]] = {}
 
     def read(self, head: bytes) -> dict[bytes, bytes] | None:
         """The needed headers, from what is between the request line and the empty line.
@@ -227,13 +228,23 @@ class RequestHeads:
                 if len(self._lines) >= _MOST_LINES:
                     self._lines.clear()
                 self._lines[rest] = lines
+        asked = self._asked.get(line) or self._common_line(line)
+        return None if asked is None else (*asked, lines)
+
+    def _common_line(self, line: bytes) -> tuple[bytes, bytes] | None:
+        """Method and target. Many requests of a client begin alike, too."""
         try:
             method, target, version = _request_line(line)
         except BadMessage:
             return None
         # Of a fragment, which no client sends, uvicorn knows that it is no part of the path.
-        is_common = version == "1.1" and target.startswith(b"/") and b"#" not in target
-        return (method, target, lines) if is_common else None
+        if version != "1.1" or not target.startswith(b"/") or b"#" in target:
+            return None
+        if len(line) <= _LONGEST_LINES:
+            if len(self._asked) >= _MOST_LINES:
+                self._asked.clear()
+            self._asked[line] = method, target
+        return method, target
 
     def _common_lines(self, head: bytes) -> Lines | None:
         try:
