@@ -56,6 +56,9 @@ RECEIVE_PLANNER = {
 """Pins the plans of statements that probe by key: prepared on an empty table and run on a full one,
 a planner left to itself takes a sequential scan and keeps it (tests/storage/test_queries.py)."""
 
+SEND_PLANNER = {"plan_cache_mode": "force_generic_plan", "enable_seqscan": "off"}
+"""The same of sends: they join what they were given with what they inserted, by the hash join."""
+
 
 R = TypeVar("R")
 R_contra = TypeVar("R_contra", contravariant=True)

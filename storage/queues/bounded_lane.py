@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from storage.database import Database
 from storage.errors import QueueDoesNotExist, QueueFull
-from storage.lanes import ClockNow, Lane
+from storage.lanes import SEND_PLANNER, ClockNow, Lane
 from storage.model import SentMessage
 from storage.queues.kinds import QueueKind
 from storage.queues.message_entries import BoundedSend, within_groups
@@ -59,7 +59,7 @@ class BoundedLane:
             "bounded_send",
             database,
             self._flush,
-            settings={"plan_cache_mode": "force_generic_plan", "enable_seqscan": "off"},
+            settings=SEND_PLANNER,
         )
 
     async def close(self) -> None:

@@ -15,7 +15,7 @@ import asyncpg
 
 from storage.database import Database, unavailable_when_lost
 from storage.errors import QueueDoesNotExist, Unavailable
-from storage.lanes import RECEIVE_PLANNER, ClockNow, Lane
+from storage.lanes import RECEIVE_PLANNER, SEND_PLANNER, ClockNow, Lane
 from storage.model import QUEUE_DEFAULTS, Handle, Outcome, Received
 from storage.queries import load
 from storage.queues.fifo import send_rows
@@ -77,12 +77,11 @@ class FifoLanes:
         self._stale: dict[int, tuple[int, list[str]]] = {}
         self._in_flight: dict[int, _InFlight] = {}
         self.max_in_flight = MAX_IN_FLIGHT
-        # Its statement joins what it was given with what it inserted: it needs the hash join.
         self.send: Lane[Send] = Lane(
             f"{self._name}_send",
             database,
             self._flush_sends,
-            settings={"plan_cache_mode": "force_generic_plan", "enable_seqscan": "off"},
+            settings=SEND_PLANNER,
         )
         self.receive: Lane[Receive] = Lane(
             f"{self._name}_receive",

@@ -6,12 +6,12 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Any
 
-from storage.lanes import RECEIVE_PLANNER, Lane
+from storage.lanes import RECEIVE_PLANNER, SEND_PLANNER, Lane
 from storage.model import Received
 from storage.queries import load
 from storage.queues.message_entries import FanOut, Receive, Send
 from storage.queues.standard import send_rows_with_priorities
-from storage.queues.standard_lanes import SEND_PLANNER, Marks, StandardLanes, divide
+from storage.queues.standard_lanes import Marks, StandardLanes, divide
 
 _RECEIVE = load("queues/priorities")["receive"].text
 

@@ -12,7 +12,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from storage.database import Database
-from storage.lanes import RECEIVE_PLANNER, ClockNow, Lane
+from storage.lanes import RECEIVE_PLANNER, SEND_PLANNER, ClockNow, Lane
 from storage.model import Received
 from storage.queries import load
 from storage.queues.deletes import flush as flush_deletes
@@ -27,7 +27,6 @@ _SQL = load("queues/standard")
 _RECEIVE = _SQL["receive"].text
 _CHANGE_VISIBILITY = _SQL["change_visibility"].text
 
-SEND_PLANNER = {"plan_cache_mode": "force_generic_plan", "enable_seqscan": "off"}
 BEGINNING = datetime(2000, 1, 1, tzinfo=UTC)
 # How far a mark stays behind what a receive saw: a send takes its time before it commits.
 MARK_LAG = timedelta(milliseconds=250)

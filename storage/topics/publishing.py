@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from storage.chunks import chunked
 from storage.database import Database
 from storage.deliveries import deliveries
-from storage.lanes import ClockNow, Entry, Lane, Reply
+from storage.lanes import SEND_PLANNER, ClockNow, Entry, Lane, Reply
 from storage.model import NewDelivery, NewOutboxMessage
 from storage.queries import load
 from storage.queues import waiting
@@ -176,7 +176,7 @@ class PublishLane:
             "publish",
             database,
             self._flush,
-            settings={"plan_cache_mode": "force_generic_plan", "enable_seqscan": "off"},
+            settings=SEND_PLANNER,
         )
 
     async def close(self) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 import storage
 from storage.database import Database
-from storage.lanes import RECEIVE_PLANNER
+from storage.lanes import RECEIVE_PLANNER, SEND_PLANNER
 from storage.queries import Query, load
 from storage.queues import fifo as fifo_storage
 from tests.storage.fifo_queue import FifoQueue
@@ -33,7 +33,6 @@ FILLED = 20_000
 TABLES = ("messages", "fifo_messages", "fifo_groups", "fifo_dedup", "message_archive")
 PROBING = {"enable_seqscan": "off", "enable_bitmapscan": "off"}
 """As ``storage.planning.probe_by_key`` sets them."""
-SEND_PLANNER = {"plan_cache_mode": "force_generic_plan", "enable_seqscan": "off"}
 
 # Arguments of EXECUTE for the hot statements, and the indexes that their plans must name.
 HOT: dict[str, tuple[str, dict[str, str], set[str]]] = {
