@@ -25,13 +25,20 @@ def register(spark: SparkSession) -> None:
     came by ``--py-files``, not. May be called again.
 
     In local mode Spark's processes are made to use this Python, unless PYSPARK_PYTHON names one.
-    Raises WrongPython when the one that they use cannot run the connectors.
+    Raises WrongPython when the one that they use cannot run the connectors, and TooOld for a Spark
+    before 4.2.
     """
     if spark in _registered:
         return
     from spark_connectors.formats import FORMATS
-    from spark_connectors.packaging import is_discovered, let_streams_find_files, settle_python
+    from spark_connectors.packaging import (
+        check_spark,
+        is_discovered,
+        let_streams_find_files,
+        settle_python,
+    )
 
+    check_spark()
     settle_python(spark)
     for one in FORMATS:
         if not is_discovered(spark, one.name):

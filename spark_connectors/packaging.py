@@ -27,6 +27,25 @@ _ASK = (
     "print(*(one for one in sys.argv[1:] if find_spec(one) is None))"
 )
 _ASK_SECONDS = 60
+_OLDEST = (4, 2)
+
+
+class TooOld(ConnectorError):
+    """This Spark has not got what the formats need."""
+
+
+def check_spark() -> None:
+    """Raises TooOld for a PySpark before 4.2."""
+    import pyspark
+
+    version = tuple(int(part) for part in pyspark.__version__.split(".")[:2])
+    if version < _OLDEST:
+        raise TooOld(
+            f"the formats sqs and sns need PySpark 4.2 or newer, and this is {pyspark.__version__}"
+            ": before 4.2 a source in Python is not told what Spark has committed, without which "
+            "nothing is exactly once. There, jobs read queues with the AWS SDK: see 'JVM jobs' in "
+            "the guide of spark_connectors"
+        )
 
 
 class WrongPython(ConnectorError):

@@ -11,6 +11,7 @@ from spark_connectors.errors import ConnectorError
 
 # Spark hands its own to a source or sink along with the user's.
 _OF_SPARK = {"path", "checkpointlocation", "queryname", "mergeschema", "header"}
+_UNITS = {"ms": 0.001, "s": 1, "m": 60, "min": 60, "h": 3_600, "d": 86_400}
 _SIZES = {"k": 1 << 10, "kb": 1 << 10, "m": 1 << 20, "mb": 1 << 20, "g": 1 << 30, "gb": 1 << 30}
 
 
@@ -67,6 +68,24 @@ def seconds(least: float, most: float) -> Kind:
         return number
 
     return Kind("seconds", read)
+
+
+def duration(least: float, most: float) -> Kind:
+    """A time in seconds, or with ms, s, m, h or d behind it, as in Kafka's source."""
+
+    def read(given: str) -> float:
+        expected = f"a time from {least:g} to {most:g} seconds, such as 30s, 15m or 1h"
+        text = given.strip().lower()
+        unit = text.lstrip("0123456789.")
+        try:
+            found = float(text.removesuffix(unit)) * _UNITS[unit or "s"]
+        except (ValueError, KeyError):
+            raise ValueError(expected) from None
+        if not least <= found <= most:
+            raise ValueError(expected)
+        return found
+
+    return Kind("time", read)
 
 
 def size(least: int, most: int) -> Kind:

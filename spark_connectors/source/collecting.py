@@ -86,11 +86,15 @@ class Collector:
         self.empty_polls = 0
         self._polls_since = 0
         self.last_error: str | None = None
-        self.oldest_sent_at: float | None = None
         self.spooled_bytes = 0
         self._is_eager = options.place.is_fifo and options.delete_mode == "spool"
 
     # What the reader asks
+
+    @property
+    def newest_seq(self) -> int:
+        """The segment that was written last."""
+        return self._next_seq - 1
 
     def start(self, after: int) -> None:
         """Begin to receive, once, for segments behind ``after``."""
@@ -140,6 +144,24 @@ class Collector:
         with self._changed:
             return list(self._sealed)
 
+    def wait_ahead(self, rows: int, seconds: float) -> bool:
+        """Wait until so many messages have come for the next batch, and make segments of them.
+        Returns whether they have."""
+        with self._changed:
+            self._is_asked = True
+            self._changed.notify_all()
+            try:
+                self._changed.wait_for(
+                    lambda: self.ahead_rows >= rows or self._failure is not None, seconds
+                )
+            finally:
+                self._is_asked = False
+            self._raise_failure()
+            if self.ahead_rows < rows:
+                return False
+        self._seal()
+        return True
+
     def serve(self, seq: int) -> None:
         """Spark works on all up to this segment: there is room for as many again."""
         with self._changed:
@@ -154,6 +176,13 @@ class Collector:
             return False
         grows = self._options.prefetch_batches > 0 and self._budget is None
         return grows or not self._is_busy or self._is_due()
+
+    @property
+    def is_full(self) -> bool:
+        """Whether no more may be received before something is deleted."""
+        with self._changed:
+            waiting = len(self._buffer) + len(self._sealing) + self._deleter.pending_rows
+        return waiting >= self._options.most_in_flight
 
     @property
     def is_spent(self) -> bool:
@@ -227,8 +256,7 @@ class Collector:
     def _has_room(self) -> bool:
         options = self._options
         ahead = self.ahead_rows
-        waiting = len(self._buffer) + len(self._sealing) + self._deleter.pending_rows
-        if waiting >= options.most_in_flight:
+        if self.is_full:
             return False
         if ahead < options.most_rows * options.prefetch_batches:
             return True
@@ -412,10 +440,6 @@ class Collector:
         self._next_seq += 1
         self.spooled_bytes += len(data)
         self._known.add(place, list(taken))
-        self.oldest_sent_at = min(
-            (int(sent) / 1000 for one in messages if (sent := _sent(one.message)).isdigit()),
-            default=None,
-        )
         self._deleter.sealed(
             place,
             Delete(receipts_of(taken), safe_until, asked_at),
@@ -430,7 +454,3 @@ class Collector:
             self._buffer.clear()
             self._buffer_bytes = 0
         return receipts
-
-
-def _sent(message: Message) -> str:
-    return str(message.get("Attributes", {}).get("SentTimestamp", ""))

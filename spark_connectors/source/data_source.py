@@ -51,13 +51,17 @@ class SqsDataSource(DataSource):
         return read_options(SHAPING, given)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
-        """The reader of a stream. Raises BadOption."""
+        """The reader of a stream. Raises BadOption, and TooOld."""
+        from spark_connectors.packaging import check_spark
+
+        with plainly():
+            # Spark 4.0 and 4.1 find the format by its name.
+            check_spark()
+            self._agree(schema)
+            options: StreamOptions = stream_options(self.options)
         from spark_connectors.source.driver_reader import DriverStreamReader
         from spark_connectors.source.executor_reader import ExecutorStreamReader
 
-        with plainly():
-            self._agree(schema)
-            options: StreamOptions = stream_options(self.options)
         if options.receive_mode == "executor":
             return ExecutorStreamReader(options)
         return DriverStreamReader(options)

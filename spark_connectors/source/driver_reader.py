@@ -7,6 +7,7 @@ dies in between, the message is found again in the spool; delivered again, its i
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -67,17 +68,25 @@ class DriverStreamReader(QueueStreamReader):
         reached = self._reached(begun)
         for seq in [one for one in self._planned if one <= reached]:
             del self._planned[seq]
-        end = self._end(sorted(self._planned.values()), limit)
-        if end is None:
-            end = self._received(reached, limit)
+        if self._is_for_all(limit):
+            end = self._all(reached)
+        else:
+            end = self._end(sorted(self._planned.values()), limit)
+            if end is None:
+                end = self._received(reached, limit)
         self._seq = reached if end is None else end
         if end is None:
             return start if self._target is None else self._finished(begun)
+        self._batch_at = time.monotonic()
         return Offset(self._spool.identity, end).to_json()
 
     def _received(self, reached: int, limit: ReadLimit) -> int | None:
         """The end of a batch of what the collector has; None: the queue gives nothing."""
         self._collect(reached)
+        least = self.options.least_rows
+        ahead = self._collector.wait_ahead(least, _IDLE_SECONDS) if least else True
+        if not ahead and not self._is_enough(self._collector.ahead_rows):
+            return None
         self._is_settled = not self.options.place.is_fifo
         while True:
             sealed = self._collector.wait_sealed(reached, _IDLE_SECONDS)
@@ -88,6 +97,34 @@ class DriverStreamReader(QueueStreamReader):
             self._deleter.raise_failure()
             if self._target is None or self._is_exhausted():
                 return None
+
+    def _all(self, reached: int) -> int | None:
+        """The end of a batch of everything that is there, as far as it may be in flight, or in one
+        batch where rows travel with their tasks."""
+        left = sorted(self._planned.values())
+        end = self._end(left, None)
+        if end is not None and (end < left[-1].seq or self.options.keeps_order):
+            return end
+        self._collect(reached)
+        self._is_settled = not self.options.place.is_fifo
+        while not self._is_whole(end):
+            sealed = self._collector.wait_sealed(end or reached, _IDLE_SECONDS)
+            found = self._end(sealed, None)
+            end = end if found is None else found
+            self._deleter.raise_failure()
+            is_full = self._collector.is_full and not self._collector.ahead_rows
+            if not sealed and (is_full or self._is_exhausted()):
+                break
+        if end is not None:
+            self._collector.serve(end)
+        return end
+
+    def _is_whole(self, end: int | None) -> bool:
+        """Whether no more goes into this batch: tasks that carry their rows must not be large."""
+        if end is None or self.options.spool_payload == "shared":
+            return False
+        body_bytes = sum(one.body_bytes for one in self._planned.values())
+        return body_bytes >= self.options.most_bytes
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """A task for each slot of the batch's segments. Raises DataLost."""
@@ -156,13 +193,15 @@ class DriverStreamReader(QueueStreamReader):
             self._collector.forget_polls()
         return self._collector.is_exhausted
 
-    def _end(self, sealed: Sequence[Sealed], limit: ReadLimit) -> int | None:
-        """The last of the segments that make the next batch: at least one, within the limits."""
-        most_rows = self._limit_rows(limit)
+    def _end(self, sealed: Sequence[Sealed], limit: ReadLimit | None) -> int | None:
+        """The last of the segments that make the next batch: at least one, within the limits; None:
+        there are none."""
+        most_rows = math.inf if limit is None else self._limit_rows(limit)
+        most_bytes = math.inf if limit is None else self.options.most_bytes
         end, rows, body_bytes, slots = None, 0, 0, 0
         for one in sealed:
             rows, body_bytes = rows + one.rows, body_bytes + one.body_bytes
-            is_over = rows > most_rows or body_bytes > self.options.most_bytes
+            is_over = rows > most_rows or body_bytes > most_bytes
             # With another number of slots a group is in another slot, and its order would be lost.
             is_other = self.options.keeps_order and len(one.slots) != slots
             if end is not None and (is_over or is_other):
@@ -171,16 +210,16 @@ class DriverStreamReader(QueueStreamReader):
             self._planned[one.seq] = one
         return end
 
-    def _progress(self) -> dict[str, Any]:
+    def _progress(self, visible: int | None) -> dict[str, Any]:
         collector = self._collector
-        oldest = collector.oldest_sent_at
+        ahead = collector.ahead_rows
         return {
-            "seq": self._seq,
-            "oldestAgeSeconds": None if oldest is None else round(time.time() - oldest, 3),
+            "seq": max(collector.newest_seq, self._highest, self._seq),
+            "behind": None if visible is None else visible + ahead,
             "received": collector.received_count,
             "redeliveriesDropped": collector.dropped_count,
             "rememberedIds": len(self._known),
-            "prefetchedRows": collector.ahead_rows,
+            "prefetchedRows": ahead,
             "spoolBytes": collector.spooled_bytes,
             "lastError": collector.last_error or self._deleter.last_error,
         }

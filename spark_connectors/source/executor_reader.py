@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -61,6 +62,10 @@ class ExecutorStreamReader(QueueStreamReader):
         self._begun: Offset | None = None
         self._pause = threading.Event()
         self._last_error: str | None = None
+        # Messages that the tasks of the batch are to receive.
+        self._for_tasks = 0
+        self._is_whole = False
+        self._look_at = 0.0
         wait = self.options.longest_wait_seconds
         self._scout = Scout(lambda: self._filling(self.options.most_rows), wait)
 
@@ -77,11 +82,14 @@ class ExecutorStreamReader(QueueStreamReader):
             self._begun = begun
         self._acknowledge(begun)
         self._seq = self._reached(begun)
+        self._is_whole = self._is_for_all(limit)
         planned = self._planned(self._limit_rows(limit))
         if planned is None:
             return start if self._target is None else self._finished(begun)
         self._stay()
         self._seq = planned.seq
+        self._batch_at = time.monotonic()
+        self._for_tasks = (planned.rows or 0) - (planned.taken or 0)
         return planned.to_json()
 
     def _planned(self, limit: int) -> Offset | None:
@@ -91,7 +99,7 @@ class ExecutorStreamReader(QueueStreamReader):
             # Whoever began on it may have planned as many.
             return Offset(spool, seq, self._slots_for(limit), limit)
         if self._target is not None:
-            limit = min(limit, self._left())
+            limit = self._left() if self._is_whole else min(limit, self._left())
         found = self._more(limit) if limit > 0 else None
         if found is None:
             return None
@@ -105,8 +113,11 @@ class ExecutorStreamReader(QueueStreamReader):
         return Offset(spool, seq, min(1 + rest, self._slots_for(limit)), limit, taken)
 
     def _slots_for(self, rows: int) -> int:
-        """How many slots so many rows are worth."""
-        return min(self.options.slots, -(-rows // self.options.rows_per_slot))
+        """How many slots so many rows are worth; those of more than a batch as many more."""
+        options = self.options
+        batches = 1 if options.place.is_fifo else -(-rows // options.most_rows)
+        usual = min(rows, options.most_rows)
+        return batches * min(options.slots, -(-usual // options.rows_per_slot))
 
     def _more(self, limit: int) -> tuple[Filling | None, int] | None:
         """What the driver has received itself, and how many messages are visible beside these;
@@ -114,7 +125,13 @@ class ExecutorStreamReader(QueueStreamReader):
         if self._scout.is_out:
             return self._scouted()
         for _ in range(_CALM_LOOKS):
+            if time.monotonic() < self._look_at:
+                self._pause.wait(_IDLE_SECONDS)
+                return None
             visible = self._visible()
+            if not self._is_enough(visible):
+                self._look_at = time.monotonic() + _CALM_SECONDS
+                return None
             if visible > MOST_PER_CALL:
                 return None, visible
             if visible and (filling := self._received(limit)) is not None:
@@ -170,7 +187,7 @@ class ExecutorStreamReader(QueueStreamReader):
         """How many messages the queue has to give; none when it does not answer. Raises NotNow in
         an AvailableNow run, which has an end, and fails."""
         try:
-            return self._transport.figures(self._url).visible
+            return self._gauge.figures().visible
         except NotNow as passing:
             self._bear_for_now(passing)
             return 0
@@ -231,7 +248,8 @@ class ExecutorStreamReader(QueueStreamReader):
         slots = max(1, (batch.slots or 1) - first)
         share, more = divmod(rows - (batch.taken or 0), slots)
         share += slot - first < more
-        return Slot(self._url, max(1, share), max(1, self.options.most_bytes // slots), self._rule)
+        most_bytes = -(-rows // self.options.most_rows) * self.options.most_bytes // slots
+        return Slot(self._url, max(1, share), max(1, most_bytes), self._rule)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of a slot: those that its segment has, or that are received now.
@@ -252,7 +270,7 @@ class ExecutorStreamReader(QueueStreamReader):
     def _left(self) -> int:
         """How many messages this run still has to read of those that there were when it began."""
         if self._target == -1:
-            figures = self._transport.figures(self._url)
+            figures = self._gauge.figures()
             self._target = figures.visible + figures.in_flight
             self._counted.update(self._spool.contents().segments)
         contents = self._spool.contents()
@@ -266,8 +284,17 @@ class ExecutorStreamReader(QueueStreamReader):
         assert self._target is not None
         return self._target - self._read_rows
 
-    def _progress(self) -> dict[str, Any]:
-        return {"seq": self._seq, "lastError": self._last_error or self._deleter.last_error}
+    def _progress(self, visible: int | None) -> dict[str, Any]:
+        return {
+            "seq": max(self._highest, self._seq),
+            "behind": None if visible is None else max(0, visible - self._for_tasks),
+            "received": None,
+            "redeliveriesDropped": None,
+            "rememberedIds": None,
+            "prefetchedRows": 0,
+            "spoolBytes": None,
+            "lastError": self._last_error or self._deleter.last_error,
+        }
 
 
 def _repeats(spool: Spool, before: Sequence[Place], segment: Segment) -> set[str]:

@@ -16,6 +16,7 @@ from spark_connectors.options.declaring import (
     Kind,
     Option,
     choice,
+    duration,
     read_options,
     seconds,
     size,
@@ -128,6 +129,21 @@ STREAM_OPTIONS = (
         ("maxMessagesPerTrigger",),
     ),
     Option(
+        "minOffsetsPerTrigger",
+        whole(1, 10_000_000),
+        None,
+        "Messages in a batch, at least, unless `maxTriggerDelay` is over.",
+        ("minMessagesPerTrigger",),
+    ),
+    Option(
+        "maxTriggerDelay",
+        duration(0.1, 30 * _DAY),
+        900.0,
+        "How long after a batch `minOffsetsPerTrigger` delays the next one.",
+        (),
+        "`15m`",
+    ),
+    Option(
         "maxBytesPerTrigger",
         size(1, 1 << 40),
         None,
@@ -178,6 +194,8 @@ class StreamOptions(NamedTuple):
     spool_compression: str
     spool_retention_batches: int
     most_rows: int
+    least_rows: int
+    trigger_delay_seconds: float
     most_bytes: int
     prefetch_batches: int
     receive_seconds: float
@@ -239,6 +257,8 @@ def stream_options(given: Mapping[str, str]) -> StreamOptions:
         spool_compression=read["spoolCompression"],
         spool_retention_batches=read["spoolRetentionBatches"],
         most_rows=read["maxOffsetsPerTrigger"],
+        least_rows=read["minOffsetsPerTrigger"] or 0,
+        trigger_delay_seconds=read["maxTriggerDelay"],
         most_bytes=most_bytes,
         prefetch_batches=read["maxPrefetchBatches"],
         receive_seconds=read["maxReceiveSeconds"],
@@ -280,6 +300,12 @@ def _check(read: dict[str, Any], is_executors: bool) -> None:
         )
     if is_executors and read["spoolPayload"] == "inline":
         raise BadOption("receiveMode=executor writes the spool from executors: spoolPayload=shared")
+    most = min(read["maxOffsetsPerTrigger"], read["maxInFlight"])
+    if (read["minOffsetsPerTrigger"] or 0) > most:
+        raise BadOption(
+            f"minOffsetsPerTrigger={read['minOffsetsPerTrigger']} must not be above "
+            "maxOffsetsPerTrigger and maxInFlight"
+        )
     if read["visibilityTimeout"] < 2 * read["maxReceiveSeconds"]:
         raise BadOption(
             f"visibilityTimeout={read['visibilityTimeout']} must be at least twice "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import time
 import uuid
 from abc import abstractmethod
@@ -10,11 +11,16 @@ from collections.abc import Sequence
 from typing import Any
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
 
-from spark_connectors.errors import ConnectorError
 from spark_connectors.plainly import end_plainly
 from spark_connectors.source.deleting import Deleter, ForgetRule
+from spark_connectors.source.gauge import Gauge
 from spark_connectors.source.mending import let_the_other_mode_end, put_aside
 from spark_connectors.source.offsets import Offset
 from spark_connectors.source.options import StreamOptions
@@ -24,11 +30,9 @@ from spark_connectors.spool.places import Kept, segment_name
 from spark_connectors.spool.spool import Contents, Spool, SpoolMismatch
 from spark_connectors.spool.stores import Store
 from spark_connectors.transport.aws import Transport, is_aws, shared_transport
-from spark_connectors.transport.aws.wire import QueueFigures
 
 _log = logging.getLogger(__name__)
 _MOST_NAMED = 3
-_FIGURES_SECONDS = 5.0
 _FLUSH_SECONDS = 120.0
 _LONGEST_RETENTION_SECONDS = 14 * 86_400
 
@@ -100,13 +104,17 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if start is None:
             self._tell_of_repeats(contents)
         self._deleter.start(contents)
-        self._figures = QueueFigures(0, 0, 0)
-        self._figures_at = 0.0
+        self._gauge = Gauge(self._transport, self._url, options.connection, options.place.name)
+        self._reported: tuple[int, dict[str, Any]] = -1, {}
+        self._batch_at = -math.inf
         self._start_work(contents)
         self._opened = True
 
     def _enter(self) -> None:
         """Tell other drivers that this one uses the spool now, before it is looked at."""
+
+    # How far the batch goes that was planned last.
+    _seq: int
 
     @abstractmethod
     def _start_work(self, contents: Contents) -> None:
@@ -227,18 +235,23 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._acknowledge(committed)
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
-        """Figures for StreamingQueryProgress: ``sources[0].latestOffset``."""
+        """Figures for StreamingQueryProgress: ``sources[0].latestOffset``. Spark asks when it has
+        planned a batch, and shows them when that is done."""
         if not self._opened:
             return None
-        found: dict[str, Any] = {"visible": None, "notVisible": None, "delayed": None}
-        figures = self._looked()
-        if figures is not None:
-            found = {
-                "visible": figures.visible,
-                "notVisible": figures.in_flight,
-                "delayed": figures.delayed,
-            }
-        return {**self._progress(), **found, "pendingDeletes": self._deleter.pending_rows}
+        planned, found = self._reported
+        if planned != self._seq:
+            # The counts that the batch was planned by, where it was. An idle stream asks nothing:
+            # Spark shows batches.
+            found = self._gauge.shown()
+            self._reported = self._seq, found
+        return {
+            "queue": self.options.place.name,
+            "mode": self.options.receive_mode,
+            **found,
+            **self._progress(found.get("visible")),
+            "pendingDeletes": self._deleter.pending_rows,
+        }
 
     def stop(self) -> None:
         """Close what can be closed; a process that Spark kills does without."""
@@ -250,26 +263,30 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # For both readers
 
     @abstractmethod
-    def _progress(self) -> dict[str, Any]:
-        """What this reader tells beside the queue's counts."""
+    def _progress(self, visible: int | None) -> dict[str, Any]:
+        """What this reader tells beside the queue's counts: the same names in both modes, None for
+        what only tasks know."""
 
     def _acknowledge(self, offset: Offset) -> None:
         if offset.spool == self._spool.identity:
             self._deleter.acknowledge(offset.seq)
         self._deleter.raise_failure()
 
-    def _looked(self) -> QueueFigures | None:
-        """Counts of the queue, at most 5 s old; None when the queue does not answer."""
-        if time.monotonic() - self._figures_at >= _FIGURES_SECONDS:
-            try:
-                self._figures = self._transport.figures(self._url)
-            except ConnectorError:
-                return None
-            self._figures_at = time.monotonic()
-        return self._figures
-
     def _limit_rows(self, limit: ReadLimit) -> int:
         return limit.max_rows if isinstance(limit, ReadMaxRows) else self.options.most_rows
+
+    def _is_enough(self, rows: int) -> bool:
+        """Whether so many messages are worth a batch (minOffsetsPerTrigger), or it is time for one.
+        As in Kafka's source the first batch is not delayed, nor a run that has an end."""
+        if rows >= self.options.least_rows or self._target is not None:
+            return True
+        return time.monotonic() - self._batch_at >= self.options.trigger_delay_seconds
+
+    def _is_for_all(self, limit: ReadLimit) -> bool:
+        """Whether Spark wants all that there is in one batch: a run with Trigger.Once."""
+        if isinstance(limit, ReadAllAvailable):
+            self._target = -1
+        return isinstance(limit, ReadAllAvailable)
 
     def _finished(self, start: Offset) -> dict[str, Any]:
         """The end of an AvailableNow run: the process is gone after it, so deletes come first."""

@@ -163,3 +163,19 @@ def test_what_spark_has_found_is_not_registered_again(installed: Path) -> None:
     job = run_python(REGISTER, installed)
     assert job.stdout.split() == ["queue", "queue"]
     assert "replaced" not in job.stderr
+
+
+@pytest.mark.parametrize("version", ["3.5.9", "4.1.4"])
+def test_an_older_spark_is_told_so_in_one_sentence(tmp_path: Path, version: str) -> None:
+    (tmp_path / "pyspark").mkdir()
+    (tmp_path / "pyspark" / "__init__.py").write_text(f"__version__ = {version!r}")
+    job = subprocess.run(
+        [sys.executable, "-c", "import spark_connectors; spark_connectors.register(iter(()))"],
+        env={"PYTHONPATH": f"{tmp_path}:{cluster.ROOT}"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    said = job.stderr.splitlines()[-1]
+    assert "TooOld: the formats sqs and sns need PySpark 4.2 or newer" in said
+    assert version in said
