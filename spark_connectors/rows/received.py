@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import pyarrow as pa
 
 from spark_connectors.rows.columns import Attribute, attribute_maps, counts, milliseconds, texts
-from spark_connectors.rows.schema import INSTANT, STORED_SCHEMA
+from spark_connectors.rows.schema import INSTANT, INTEGER, STORED_SCHEMA, SYSTEM_NAMES
 from spark_connectors.transport.aws.wire import Message
 
 _NONE: Mapping[str, Any] = {}
+_MEMBERS = {
+    "message_id": "MessageId",
+    "body": "Body",
+    "md5_of_body": "MD5OfBody",
+    "receipt_handle": "ReceiptHandle",
+}
 
 
 class Received(NamedTuple):
@@ -38,8 +44,10 @@ def body_size(message: Message) -> int:
     return len(body) if body.isascii() else len(body.encode("utf-8", "surrogatepass"))
 
 
-def stored_batch(queue_name: str, messages: Sequence[Received]) -> pa.RecordBatch:
-    """The messages in STORED_SCHEMA, in their order.
+def stored_batch(
+    queue_name: str, messages: Sequence[Received], kept: Collection[str] = STORED_SCHEMA.names
+) -> pa.RecordBatch:
+    """The messages in STORED_SCHEMA, in their order; what is not ``kept`` is null.
 
     What the service did not say is null, and so is a number that is none. By column, because a call
     of Arrow per message costs more than receiving it.
@@ -47,31 +55,31 @@ def stored_batch(queue_name: str, messages: Sequence[Received]) -> pa.RecordBatc
     plain = [received.message for received in messages]
     system = [message.get("Attributes") or _NONE for message in plain]
 
-    def named(name: str) -> list[str | None]:
-        return [attributes.get(name) for attributes in system]
+    def column(field: pa.Field) -> pa.Array:
+        name: str = field.name
+        if name not in kept:
+            return pa.nulls(len(plain), field.type)
+        if name in SYSTEM_NAMES:
+            said = [attributes.get(SYSTEM_NAMES[name]) for attributes in system]
+            return _read(said, field.type)
+        if name in _MEMBERS:
+            return texts([message.get(_MEMBERS[name]) for message in plain])
+        if name == "queue":
+            return texts([queue_name] * len(plain))
+        if name == "message_attributes":
+            return attribute_maps([_attributes(message) for message in plain])
+        instants = [round(received.received_at * 1_000_000) for received in messages]
+        return pa.array(instants, pa.int64()).cast(INSTANT)
 
-    instants = [round(received.received_at * 1_000_000) for received in messages]
-    columns = {
-        "queue": texts([queue_name] * len(plain)),
-        "message_id": texts([message.get("MessageId") for message in plain]),
-        "body": texts([message.get("Body") for message in plain]),
-        "sent_timestamp": milliseconds(named("SentTimestamp"), INSTANT),
-        "first_receive_timestamp": milliseconds(named("ApproximateFirstReceiveTimestamp"), INSTANT),
-        "approximate_receive_count": counts(named("ApproximateReceiveCount")),
-        "message_group_id": texts(named("MessageGroupId")),
-        "message_deduplication_id": texts(named("MessageDeduplicationId")),
-        "sequence_number": texts(named("SequenceNumber")),
-        "sender_id": texts(named("SenderId")),
-        "message_attributes": attribute_maps([_attributes(message) for message in plain]),
-        "aws_trace_header": texts(named("AWSTraceHeader")),
-        "dead_letter_source": texts(named("DeadLetterQueueSourceArn")),
-        "md5_of_body": texts([message.get("MD5OfBody") for message in plain]),
-        "receive_timestamp": pa.array(instants, pa.int64()).cast(INSTANT),
-        "receipt_handle": texts([message.get("ReceiptHandle") for message in plain]),
-    }
     return pa.RecordBatch.from_arrays(
-        [columns[name] for name in STORED_SCHEMA.names], schema=STORED_SCHEMA
+        [column(field) for field in STORED_SCHEMA], schema=STORED_SCHEMA
     )
+
+
+def _read(said: list[str | None], of: pa.DataType) -> pa.Array:
+    if of == INSTANT:
+        return milliseconds(said, INSTANT)
+    return counts(said) if of == INTEGER else texts(said)
 
 
 def _attributes(message: Message) -> Sequence[Attribute]:

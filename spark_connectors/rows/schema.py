@@ -55,13 +55,41 @@ RECEIPT_COLUMN = "receipt_handle"
 STORED_SCHEMA = pa.schema(_ROW + _RECEIPT)
 
 
+# Columns that are system attributes, as SQS calls them.
+SYSTEM_NAMES = {
+    "sent_timestamp": "SentTimestamp",
+    "first_receive_timestamp": "ApproximateFirstReceiveTimestamp",
+    "approximate_receive_count": "ApproximateReceiveCount",
+    "message_group_id": "MessageGroupId",
+    "message_deduplication_id": "MessageDeduplicationId",
+    "sequence_number": "SequenceNumber",
+    "sender_id": "SenderId",
+    "aws_trace_header": "AWSTraceHeader",
+    "dead_letter_source": "DeadLetterQueueSourceArn",
+}
+# Whatever the rows are: a redelivery is known by its id and its count and deleted by its receipt,
+# groups go to their slots, and the progress says how old the oldest is.
+_NEEDED_COLUMNS = ("message_id", RECEIPT_COLUMN)
+_NEEDED_NAMES = ("ApproximateReceiveCount", "MessageGroupId", "SentTimestamp")
+_MADE_OF = {
+    "key": "message_group_id",
+    "value": "body",
+    "topic": "queue",
+    "timestamp": "sent_timestamp",
+    "headers": "message_attributes",
+    "topic_arn": "body",
+    "subject": "body",
+}
+
+
 class Shape(NamedTuple):
-    """What a query asked for. Kafka's shape has the same columns whatever the other two say: they
-    add headers there."""
+    """What a query asked for. Kafka's shape has the same columns whatever the next two say: they
+    add headers there. ``columns``: only these; none means all."""
 
     value_format: str = "sqs"  # or kafka
     include_receipt_handle: bool = False
     unwrap_sns: bool = False
+    columns: tuple[str, ...] = ()
 
     @property
     def is_kafka(self) -> bool:
@@ -70,10 +98,34 @@ class Shape(NamedTuple):
 
 def arrow_schema(shape: Shape) -> pa.Schema:
     """The schema of a query's batches. Spark refuses one that differs in name, order or type."""
+    if shape.columns:
+        whole = arrow_schema(shape._replace(columns=()))
+        return pa.schema([whole.field(name) for name in shape.columns])
     if shape.is_kafka:
         return pa.schema(_KAFKA)
     receipt = _RECEIPT if shape.include_receipt_handle else ()
     return pa.schema(_ROW + receipt + (_SNS if shape.unwrap_sns else ()))
+
+
+def kept_columns(shape: Shape) -> frozenset[str]:
+    """The columns of STORED_SCHEMA that rows of this shape are made of, and what is always needed.
+
+    All others are null in segments.
+    """
+    if not shape.columns:
+        return frozenset(STORED_SCHEMA.names)
+    kept = {*_NEEDED_COLUMNS, *(_MADE_OF.get(name, name) for name in shape.columns)}
+    if shape.unwrap_sns and "message_attributes" in kept:
+        kept.add("body")
+    return frozenset(kept)
+
+
+def system_names(shape: Shape) -> tuple[str, ...]:
+    """The system attributes to ask the queue for."""
+    if not shape.columns:
+        return ("All",)
+    asked = {SYSTEM_NAMES[name] for name in kept_columns(shape) if name in SYSTEM_NAMES}
+    return tuple(sorted(asked.union(_NEEDED_NAMES)))
 
 
 def spark_schema(shape: Shape) -> StructType:

@@ -17,6 +17,7 @@ from spark_connectors.rows.schema import (
     SNS_COLUMNS,
     Shape,
     arrow_schema,
+    kept_columns,
 )
 
 
@@ -28,10 +29,10 @@ def shaped(stored: pa.RecordBatch, shape: Shape) -> pa.RecordBatch:
     """
     wanted = arrow_schema(shape)
     columns = dict(zip(stored.schema.names, stored.columns, strict=True))
-    if shape.unwrap_sns:
+    if shape.unwrap_sns and "body" in kept_columns(shape):
         columns |= _unwrapped(columns["body"], columns["message_attributes"])
     if shape.is_kafka:
-        columns = _as_kafka(columns, shape)
+        columns = _as_kafka(columns, shape, with_headers="headers" in wanted.names)
     return pa.RecordBatch.from_arrays([columns[name] for name in wanted.names], schema=wanted)
 
 
@@ -59,18 +60,20 @@ def _unwrapped(bodies: pa.Array, attributes: pa.Array) -> dict[str, pa.Array]:
     return columns
 
 
-def _as_kafka(columns: dict[str, pa.Array], shape: Shape) -> dict[str, pa.Array]:
+def _as_kafka(
+    columns: dict[str, pa.Array], shape: Shape, *, with_headers: bool
+) -> dict[str, pa.Array]:
     """Kafka's columns. Partition and offset have no counterpart in a queue and are left out."""
     extras = SNS_COLUMNS if shape.unwrap_sns else ()
     if shape.include_receipt_handle:
         extras = (*extras, RECEIPT_COLUMN)
-    return {
+    found = {
         "key": columns["message_group_id"].cast(BINARY),
         "value": columns["body"].cast(BINARY),
         "topic": columns["queue"],
         "timestamp": columns["sent_timestamp"],
-        "headers": _headers(columns, extras),
     }
+    return found | {"headers": _headers(columns, extras)} if with_headers else found
 
 
 def _headers(columns: dict[str, pa.Array], extras: Sequence[str]) -> pa.Array:

@@ -33,7 +33,7 @@ from spark_connectors.source.giving_back import give_back
 from spark_connectors.source.options import StreamOptions
 from spark_connectors.source.tasks import SlotTask, rows_of, store_of
 from spark_connectors.transport.aws import Transport, open_transport
-from spark_connectors.transport.aws.wire import MOST_PER_CALL, Message
+from spark_connectors.transport.aws.wire import MOST_PER_CALL, Message, Wanted
 
 _log = logging.getLogger(__name__)
 _ROWS_PER_BATCH = 1_000
@@ -195,7 +195,7 @@ def _held(options: BatchOptions, transport: Transport, url: str, before: int) ->
             most=min(MOST_PER_CALL, (options.limit or 1 << 62) - before),
             visibility_seconds=options.peek_seconds,
             wait_seconds=_PEEK_WAIT_SECONDS,
-            attribute_names=options.attribute_names,
+            wanted=Wanted(options.attribute_names),
         )
     except Refused as refused:
         if refused.code == "OverLimit":

@@ -14,9 +14,11 @@ from typing import NamedTuple
 from spark_connectors.errors import NotNow
 from spark_connectors.rows.keys import message_key
 from spark_connectors.rows.received import Received, body_size, stored_batch
+from spark_connectors.rows.schema import kept_columns
 from spark_connectors.source.deleting import SAFE_UNTIL, Delete, Deleter, receipts_of, safe_from
 from spark_connectors.source.giving_back import give_back
 from spark_connectors.source.options import StreamOptions
+from spark_connectors.source.tasks import note_of
 from spark_connectors.spool.known import KnownMessages
 from spark_connectors.spool.places import Place
 from spark_connectors.spool.segments import encode, slots_of
@@ -70,6 +72,7 @@ class Collector:
         self._next_seq = 0
         self._buffer: dict[bytes, Received] = {}
         self._buffer_bytes = 0
+        self._largest = 1
         self._buffer_since = 0.0
         self._sealing: dict[bytes, Received] = {}
         self._sealed: deque[Sealed] = deque()
@@ -270,10 +273,17 @@ class Collector:
         return bool(self._buffer) and time.monotonic() - self._buffer_since >= least
 
     def _most(self) -> int:
-        """How many messages to ask for: together no more than ``limit_to`` allows."""
+        """How many messages to ask for: as many as one call can or there is room for, but not fewer
+        than a call of SQS can; together no more than ``limit_to`` allows."""
+        options = self._options
+        ahead = max(options.prefetch_batches, 1) * options.most_rows
+        # What is under way may be as large as the largest that came.
+        fitting = max(0, options.most_bytes - self._buffer_bytes) // self._largest
+        room = min(ahead - self.ahead_rows, fitting) - self._asked_for
+        most = min(self._transport.most_per_call, max(room, MOST_PER_CALL))
         if self._budget is None:
-            return MOST_PER_CALL
-        return max(0, min(MOST_PER_CALL, self._budget - self.received_count - self._asked_for))
+            return most
+        return max(0, min(most, self._budget - self.received_count - self._asked_for))
 
     def _received(self, most: int, wait: int) -> list[Message]:
         return self._transport.receive(
@@ -283,7 +293,7 @@ class Collector:
             wait_seconds=wait,
             # The same for every attempt: an answer that was lost is given again.
             attempt_id=str(uuid.uuid4()) if self._options.place.is_fifo else None,
-            attribute_names=self._options.attribute_names,
+            wanted=self._options.wanted,
         )
 
     def _receive_once(self, number: int) -> None:
@@ -328,7 +338,8 @@ class Collector:
             self._asked_for -= most
             if self._is_stopped:
                 return False
-            self._is_busy = len(messages) >= most
+            # Of more than ten an answer may have fewer although there are more.
+            self._is_busy = len(messages) >= min(most, MOST_PER_CALL)
             for message in messages:
                 receipt = self._remember(Received(message, now, asked_at))
                 if receipt is not None:
@@ -364,7 +375,9 @@ class Collector:
         if not self._buffer:
             self._buffer_since = time.monotonic()
         self._buffer[key] = received
-        self._buffer_bytes += body_size(message)
+        size = body_size(message)
+        self._largest = max(self._largest, size)
+        self._buffer_bytes += size
         self.received_count += 1
         return None
 
@@ -426,12 +439,14 @@ class Collector:
             slots = max(1, min(slots, len(messages) // _LEAST_ROWS_PER_SLOT))
         parts = slots_of(messages, slots, by_group=options.keeps_order)
         name = options.place.name
-        batches = [stored_batch(name, part) for part in parts]
+        kept = kept_columns(options.shape)
+        batches = [stored_batch(name, part, kept) for part in parts]
         body_bytes = sum(body_size(one.message) for one in messages)
         place = Place(self._next_seq)
         asked_at = min(one.asked_at for one in messages)
         safe_until = safe_from(asked_at, options.visibility_seconds)
-        data = encode(batches, options.spool_compression, {SAFE_UNTIL: str(safe_until)})
+        description = {SAFE_UNTIL: str(safe_until), **note_of(options.shape)}
+        data = encode(batches, options.spool_compression, description)
         if not self._spool.put(place, data):
             raise SpoolTaken(
                 f"segment {place} of the spool at {options.spool_path} was written by another "

@@ -25,7 +25,7 @@ from spark_connectors.spool.places import Kept, Place
 from spark_connectors.spool.segments import Segment
 from spark_connectors.spool.spool import Contents, Spool
 from spark_connectors.spool.stores import Missing
-from spark_connectors.transport.aws.wire import MOST_PER_CALL, Transport
+from spark_connectors.transport.aws.wire import Transport
 
 _log = logging.getLogger(__name__)
 # What the clocks of two machines may differ by.
@@ -98,7 +98,7 @@ class _Job:
         self.place = place
         self.delete = delete
         self.end = end
-        self.calls_left = -(-len(delete.receipts) // MOST_PER_CALL)
+        self.calls_left = 0
         self.is_sure = True
 
 
@@ -183,9 +183,8 @@ class Deleter:
     def delete_repeats(self, receipts: Sequence[str]) -> None:
         """Delete messages that were delivered again although the spool has them."""
         with self._changed:
-            for at in range(0, len(receipts), MOST_PER_CALL):
-                part = {str(n).encode(): one for n, one in enumerate(receipts[at:][:MOST_PER_CALL])}
-                self._put(lambda part=part: self._call(part))  # type: ignore[misc]
+            part = {str(n).encode(): one for n, one in enumerate(receipts)}
+            self._put(lambda: self._call(part))
 
     def renew(self, key: bytes, receipt: str, place: Place | None) -> None:
         """A message of that segment was delivered again and the spool is no reason to delete it:
@@ -227,8 +226,10 @@ class Deleter:
 
     def _put_calls(self, job: _Job, call: Callable[[dict[bytes, str]], bool]) -> None:
         entries = list(job.delete.receipts.items())
-        for at in range(0, len(entries), MOST_PER_CALL):
-            part = dict(entries[at : at + MOST_PER_CALL])
+        most = self._transport.most_per_call
+        job.calls_left = -(-len(entries) // most)
+        for at in range(0, len(entries), most):
+            part = dict(entries[at : at + most])
             self._put(lambda part=part: self._part(job, call(part)))  # type: ignore[misc]
         if not entries:
             self._put(lambda: job.end(job))
@@ -288,7 +289,7 @@ class Deleter:
     def _is_hidden(
         self, place: Place, delete: Delete, part: dict[bytes, str], seconds: int
     ) -> bool:
-        """Hide at most 10 that still wait. Returns False when they may come again earlier."""
+        """Hide some that still wait. Returns False when they may come again earlier."""
         if place not in self._waiting or self._stopped.is_set():
             return False
         try:
@@ -308,7 +309,7 @@ class Deleter:
             job.end(job)
 
     def _call(self, part: dict[bytes, str]) -> bool:
-        """Delete at most 10. Returns False when a message of them may come again."""
+        """Delete some. Returns False when a message of them may come again."""
         receipts = list(part.values())
         pause, is_sure = 0.1, True
         for attempt in range(_ATTEMPTS):

@@ -97,7 +97,8 @@ def _bear(options: StreamOptions, wrong: Sequence[str]) -> None:
 
 
 def _drain(options: StreamOptions, limit: int | None) -> None:
-    reader = DriverStreamReader(options)
+    # Who reads the spool again may ask for other columns.
+    reader = DriverStreamReader(options._replace(shape=options.shape._replace(columns=())))
     reader.most_target = limit
     reader.prepareForTriggerAvailableNow()
     told = began = time.monotonic()

@@ -24,7 +24,7 @@ from spark_connectors.source.offsets import Offset
 from spark_connectors.source.queue_reader import QueueStreamReader
 from spark_connectors.source.scouting import Scout
 from spark_connectors.source.slot_filling import Filling, Slot, TooLate, filled_slot
-from spark_connectors.source.tasks import DataLost, SlotTask, spool_of, without
+from spark_connectors.source.tasks import DataLost, SlotTask, complete, spool_of, without
 from spark_connectors.spool.places import Place
 from spark_connectors.spool.segments import Segment
 from spark_connectors.spool.spool import Contents, Spool, SpoolTaken
@@ -265,7 +265,8 @@ class ExecutorStreamReader(QueueStreamReader):
             if filled is not None:
                 segment, before = filled
                 repeats = _repeats(spool, before, segment)
-                yield shaped(without(repeats, segment.slot(0)), self.options.shape)
+                rows = without(repeats, complete(segment, self.options).slot(0))
+                yield shaped(rows, self.options.shape)
 
     def _left(self) -> int:
         """How many messages this run still has to read of those that there were when it began."""

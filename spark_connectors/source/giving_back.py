@@ -6,7 +6,7 @@ import logging
 from collections.abc import Sequence
 
 from spark_connectors.errors import ConnectorError
-from spark_connectors.transport.aws.wire import MOST_PER_CALL, Transport
+from spark_connectors.transport.aws.wire import Transport
 
 _log = logging.getLogger(__name__)
 
@@ -14,7 +14,6 @@ _log = logging.getLogger(__name__)
 def give_back(transport: Transport, url: str, receipts: Sequence[str]) -> None:
     """Set the visibility timeout of these messages to zero. When that fails, time does it."""
     try:
-        for at in range(0, len(receipts), MOST_PER_CALL):
-            transport.change_visibility(url, receipts[at : at + MOST_PER_CALL], 0)
+        transport.change_visibility(url, receipts, 0)
     except ConnectorError as passing:
         _log.info("not given back: %s", passing)

@@ -23,10 +23,10 @@ from spark_connectors.options.declaring import (
     whole,
 )
 from spark_connectors.options.queues import QUEUE, QueuePlace
-from spark_connectors.rows.schema import Shape
+from spark_connectors.rows.schema import Shape, arrow_schema, kept_columns, system_names
 from spark_connectors.spool.opening import checked_path
 from spark_connectors.transport.aws import Connection
-from spark_connectors.transport.aws.wire import MOST_PER_CALL
+from spark_connectors.transport.aws.wire import MOST_PER_CALL, Wanted
 
 _MOST_SLOTS = 1_000
 # Fewer messages than these are not worth a task of their own, when nobody says how many tasks.
@@ -51,6 +51,15 @@ SHAPING = (
     Option("valueFormat", choice("sqs", "kafka"), "sqs", "`kafka`: columns as in Kafka's source."),
     Option("unwrapSns", TRUTH, False, "Take what SNS wrapped out of its envelope; adds columns."),
     Option("includeReceiptHandle", TRUTH, False, "Add the column `receipt_handle`."),
+    Option(
+        "columns",
+        NAMES,
+        (),
+        "Only these, in this order: what is not asked for is not received, spooled or sent to the "
+        "JVM.",
+        (),
+        "all",
+    ),
     Option("messageAttributeNames", NAMES, ("All",), "Message attributes to ask for.", (), "`All`"),
 )
 RECEIVING = (
@@ -221,6 +230,12 @@ class StreamOptions(NamedTuple):
         return min(self.wait_seconds, max(1, self.visibility_seconds // 4))
 
     @property
+    def wanted(self) -> Wanted:
+        """What to ask for with each message."""
+        has_attributes = "message_attributes" in kept_columns(self.shape)
+        return Wanted(self.attribute_names if has_attributes else (), system_names(self.shape))
+
+    @property
     def is_in_memory(self) -> bool:
         """Whether the spool dies with the process: at least once."""
         return self.guarantee == "at_least_once"
@@ -323,8 +338,15 @@ def check_spool(read: dict[str, Any]) -> None:
 
 
 def shape_of(read: dict[str, Any]) -> Shape:
-    """How the rows look."""
-    return Shape(read["valueFormat"], read["includeReceiptHandle"], read["unwrapSns"])
+    """How the rows look. Raises BadOption."""
+    shape = Shape(read["valueFormat"], read["includeReceiptHandle"], read["unwrapSns"])
+    known, columns = arrow_schema(shape).names, read["columns"]
+    for name in columns:
+        if name not in known:
+            raise BadOption(f"option 'columns': there is no '{name}' but {', '.join(known)}")
+    if len(set(columns)) < len(columns):
+        raise BadOption("option 'columns': a name is there twice")
+    return shape._replace(columns=columns)
 
 
 def slots_of(read: dict[str, Any], otherwise: int | None = None) -> int:

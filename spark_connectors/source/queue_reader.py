@@ -70,6 +70,8 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._url = options.place.url(self._transport)
         # Asks the queue before anything else: a wrong endpoint or queue ends the query here.
         attributes = self._transport.attributes(self._url)
+        # Once, and not while threads wait for it.
+        _log.debug("%s messages a call", self._transport.most_per_call)
         retention = attributes.get("MessageRetentionPeriod", "")
         self._rule = ForgetRule(
             int(retention) if retention.isdigit() else _LONGEST_RETENTION_SECONDS,

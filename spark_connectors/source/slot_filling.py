@@ -15,10 +15,11 @@ from typing import NamedTuple, TypeVar
 from spark_connectors.errors import ConnectorError, NotNow
 from spark_connectors.rows.keys import message_key
 from spark_connectors.rows.received import Received, body_size, stored_batch
+from spark_connectors.rows.schema import kept_columns
 from spark_connectors.source.deleting import SAFE_UNTIL, Delete, ForgetRule, receipts_of, safe_from
 from spark_connectors.source.giving_back import give_back
 from spark_connectors.source.options import StreamOptions
-from spark_connectors.source.tasks import segment_at
+from spark_connectors.source.tasks import note_of, segment_at
 from spark_connectors.spool.places import Kept, Place
 from spark_connectors.spool.segments import Segment, encode
 from spark_connectors.spool.spool import Spool, SpoolTaken
@@ -118,6 +119,7 @@ class Filling:
         self._spool = spool
         self._transport = transport
         self._slot = slot
+        self._per_call = transport.most_per_call
         self._lock = threading.Lock()
         self._threads = options.receive_threads
         self._taken: dict[bytes, Received] = {}
@@ -159,8 +161,10 @@ class Filling:
                     f"receiving took more than half of visibilityTimeout="
                     f"{self._options.visibility_seconds}: raise it"
                 )
-            rows = stored_batch(self._options.place.name, list(self._taken.values()))
-            description = {SAFE_UNTIL: str(self._safe_until)}
+            shape = self._options.shape
+            taken = list(self._taken.values())
+            rows = stored_batch(self._options.place.name, taken, kept_columns(shape))
+            description = {SAFE_UNTIL: str(self._safe_until), **note_of(shape)}
             data = encode([rows], self._options.spool_compression, description)
         except BaseException:
             self.give_back()
@@ -206,7 +210,8 @@ class Filling:
             # One call asks a queue that may have nothing; others join when its answer is full.
             most = self._claim()
             count = self._ask(most, min(_WAIT_SECONDS, options.wait_seconds) if is_slow else 0)
-            self._in_parallel(self._receive_on, range(self._threads if count == most else 1))
+            is_full = count >= min(most, MOST_PER_CALL)
+            self._in_parallel(self._receive_on, range(self._threads if is_full else 1))
         except NotNow as passing:
             # A gateway that restarts must not end a stream; what came until then is a slot.
             _log.warning("receiving from %s: %s", options.place.name, passing)
@@ -230,7 +235,9 @@ class Filling:
             if self._is_over or bytes_left <= 0:
                 return 0
             room = self._slot.rows - len(self._taken) - self._asked_for
-            most = max(0, min(MOST_PER_CALL, room, -(-bytes_left // self._largest)))
+            # The first ones show how large they are.
+            per_call = self._per_call if self._taken else MOST_PER_CALL
+            most = max(0, min(per_call, room, -(-bytes_left // self._largest)))
             self._asked_for += most
             return most
 
@@ -244,7 +251,7 @@ class Filling:
                 visibility_seconds=options.visibility_seconds,
                 wait_seconds=wait_seconds,
                 attempt_id=str(uuid.uuid4()) if options.place.is_fifo else None,
-                attribute_names=options.attribute_names,
+                wanted=options.wanted,
             )
         except BaseException:
             self._is_over = True
@@ -291,7 +298,8 @@ class Filling:
             self._spool.mark_done(Kept(place, forget_at, len(self._taken)))
 
     def _delete_all(self, receipts: Sequence[str]) -> bool:
-        parts = [receipts[at : at + MOST_PER_CALL] for at in range(0, len(receipts), MOST_PER_CALL)]
+        most = self._per_call
+        parts = [receipts[at : at + most] for at in range(0, len(receipts), most)]
         return all(self._in_parallel(self._is_deleted, parts))
 
     def _is_deleted(self, receipts: Sequence[str]) -> bool:

@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 from pyspark.sql.datasource import InputPartition
 
 from spark_connectors.errors import ConnectorError
+from spark_connectors.rows.schema import Shape, kept_columns
 from spark_connectors.rows.shapes import shaped
 from spark_connectors.source.options import StreamOptions
 from spark_connectors.spool.opening import open_store
@@ -17,6 +18,8 @@ from spark_connectors.spool.places import Place, segment_name
 from spark_connectors.spool.segments import Segment
 from spark_connectors.spool.spool import Spool, SpoolMismatch
 from spark_connectors.spool.stores import Missing, Store, StoreAccess
+
+_COLUMNS = "columns"
 
 
 class DataLost(ConnectorError):
@@ -82,6 +85,24 @@ def rows_of(
             yield shaped(segment.slot(task.slot), options.shape)
 
 
+def note_of(shape: Shape) -> dict[str, str]:
+    """What a segment notes of the columns that it keeps: nothing when it keeps all."""
+    return {_COLUMNS: ",".join(sorted(kept_columns(shape)))} if shape.columns else {}
+
+
+def complete(segment: Segment, options: StreamOptions) -> Segment:
+    """The segment, if it keeps the columns that the query asks for. Raises ConnectorError."""
+    kept = segment.metadata.get(_COLUMNS)
+    lacking = set() if kept is None else kept_columns(options.shape) - set(kept.split(","))
+    if not lacking:
+        return segment
+    raise ConnectorError(
+        f"the spool at {options.spool_path} has messages that were received without "
+        f"{', '.join(sorted(lacking))}: run the query with the option columns as it was until it "
+        "has committed them, and change it then"
+    )
+
+
 def without(message_ids: Collection[str], rows: pa.RecordBatch) -> pa.RecordBatch:
     """The stored rows whose message is none of these."""
     if not message_ids:
@@ -94,7 +115,7 @@ def segment_at(store: Store, place: Place, options: StreamOptions) -> Segment | 
     """The segment; None when it is missing and that is to be borne. Raises DataLost."""
     name = segment_name(place)
     try:
-        return Segment(store.get(name), name)
+        return complete(Segment(store.get(name), name), options)
     except Missing:
         if not options.fail_on_data_loss or options.is_in_memory:
             return None

@@ -17,7 +17,9 @@ from spark_connectors.rows.schema import (
     ROW_COLUMNS,
     Shape,
     arrow_schema,
+    kept_columns,
     spark_schema,
+    system_names,
 )
 from spark_connectors.rows.shapes import shaped
 
@@ -210,3 +212,34 @@ def test_kafka_has_receipt_topic_and_subject_as_headers() -> None:
         ("receipt_handle", b"handle"),
     ]
     assert [(h["key"], h["value"]) for h in plain["headers"]] == [("receipt_handle", b"handle")]
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_some_columns_are_what_they_are_among_all(shape: Shape) -> None:
+    """Each alone, and all in another order: although the others are not kept."""
+    whole = shaped(stored(*MIXED, {"Body": envelope(Subject="s")}), shape)
+    received = [
+        Received({"MessageId": "i", "ReceiptHandle": "handle", "Body": "b", **message}, 1.5)
+        for message in (*MIXED, {"Body": envelope(Subject="s")})
+    ]
+    for names in [*((name,) for name in whole.schema.names), tuple(whole.schema.names[::-1])]:
+        some = shape._replace(columns=names)
+        kept = kept_columns(some)
+        batch = stored_batch("orders", received, kept)
+        assert {n for n in batch.schema.names if batch.column(n).null_count < len(received)} <= kept
+        assert {"message_id", "receipt_handle"} <= kept
+        found = shaped(batch, some)
+        assert found.schema == arrow_schema(some)
+        assert found.schema.names == list(names)
+        assert found == whole.select(list(names))
+
+
+def test_only_what_is_needed_is_asked_for() -> None:
+    assert system_names(Shape()) == ("All",)
+    assert system_names(Shape(columns=("body", "sender_id"))) == (
+        "ApproximateReceiveCount",
+        "MessageGroupId",
+        "SenderId",
+        "SentTimestamp",
+    )
+    assert kept_columns(Shape(columns=("body",))) == {"body", "message_id", "receipt_handle"}

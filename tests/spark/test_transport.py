@@ -13,7 +13,7 @@ import pytest
 
 from spark_connectors.errors import Fault, Refused
 from spark_connectors.transport.aws import Connection, Transport, open_transport
-from spark_connectors.transport.aws.wire import Entry, Taken
+from spark_connectors.transport.aws.wire import Entry, Taken, Wanted
 from tests.spark.queues import REGION, client_of
 from tests.spark.waiting import wait_for
 
@@ -103,9 +103,9 @@ def test_fifo_members_come_back(transport: Transport, fifo: str) -> None:
 def test_only_named_attributes_are_received(transport: Transport, queue: str) -> None:
     transport.send(queue, [Entry("a", ATTRIBUTES)])
     some = transport.receive(
-        queue, visibility_seconds=0, attribute_names=("number",), wait_seconds=2
+        queue, visibility_seconds=0, wanted=Wanted(("number",)), wait_seconds=2
     )
-    none = transport.receive(queue, visibility_seconds=0, attribute_names=(), wait_seconds=2)
+    none = transport.receive(queue, visibility_seconds=0, wanted=Wanted(()), wait_seconds=2)
     assert list(some[0]["MessageAttributes"]) == ["number"]
     assert "MessageAttributes" not in none[0]
 

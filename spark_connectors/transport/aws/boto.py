@@ -67,6 +67,15 @@ class BotoCarrier:
     def publish_batch(self, parameters: Mapping[str, object]) -> Mapping[str, Any]:
         return self._call("sns", "PublishBatch", parameters)
 
+    def has_receipts(self) -> bool:
+        """botocore speaks SQS alone."""
+        return False
+
+    def receipts(
+        self, method: str, asked: Mapping[str, object], *, wait_seconds: int = 0
+    ) -> Mapping[str, Any]:
+        raise NotImplementedError
+
     def close(self) -> None:
         for client in list(self._clients.values()):
             client.close()

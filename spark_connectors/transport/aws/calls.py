@@ -3,14 +3,26 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
+import logging
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
-from spark_connectors.errors import Fault
+from spark_connectors.errors import Fault, NotNow, Refused
 from spark_connectors.transport.aws.refusals import code_of
-from spark_connectors.transport.aws.wire import MOST_PER_CALL, Entry, Message, QueueFigures, Taken
+from spark_connectors.transport.aws.wire import (
+    EVERYTHING,
+    MOST_PER_CALL,
+    Entry,
+    Message,
+    QueueFigures,
+    Taken,
+    Wanted,
+)
 from spark_connectors.transport.http.retries import Passing, retried
 
+_log = logging.getLogger(__name__)
+MOST_RECEIPTS = 1_000
 _COUNTS = (
     "ApproximateNumberOfMessages",
     "ApproximateNumberOfMessagesNotVisible",
@@ -38,6 +50,16 @@ class Carrier(Protocol):
 
     def publish_batch(self, parameters: Mapping[str, object]) -> Mapping[str, Any]: ...
 
+    def has_receipts(self) -> bool:
+        """Whether the endpoint has Queuegate's ``/v1/receipts``: SQS for a thousand messages."""
+        ...
+
+    def receipts(
+        self, method: str, asked: Mapping[str, object], *, wait_seconds: int = 0
+    ) -> Mapping[str, Any]:
+        """The answer to a request there; messages as SQS's, blobs as bytes."""
+        ...
+
     def close(self) -> None: ...
 
 
@@ -47,6 +69,17 @@ class Calls:
     def __init__(self, carrier: Carrier, max_retries: int) -> None:
         self._carrier = carrier
         self._max_retries = max_retries
+        self._most: int | None = None
+
+    @property
+    def most_per_call(self) -> int:
+        if self._most is None:
+            try:
+                self._most = MOST_RECEIPTS if self._carrier.has_receipts() else MOST_PER_CALL
+            except NotNow:
+                # It is asked again the next time: a gateway that restarts must not end a stream.
+                return MOST_PER_CALL
+        return self._most
 
     def receive(
         self,
@@ -56,27 +89,39 @@ class Calls:
         visibility_seconds: int | None = None,
         wait_seconds: int = 0,
         attempt_id: str | None = None,
-        attribute_names: Sequence[str] = ("All",),
+        wanted: Wanted = EVERYTHING,
     ) -> list[Message]:
+        def attempt() -> list[Message]:
+            if min(most, self.most_per_call) > MOST_PER_CALL:
+                asked: dict[str, object] = {
+                    "queue": queue_url,
+                    "max": min(most, self.most_per_call),
+                    "visibility_timeout": visibility_seconds,
+                    "wait": wait_seconds,
+                    "attempt_id": attempt_id,
+                    "attributes": wanted.system,
+                    "message_attributes": wanted.attributes,
+                }
+                answer = self._many("POST", asked, wait_seconds=wait_seconds)
+                if answer is not None:
+                    return _intact(answer["messages"])
+            found = self._carrier.sqs("ReceiveMessage", parameters, wait_seconds=wait_seconds)
+            return _intact(found.get("Messages") or [])
+
         parameters: dict[str, object] = {
             "QueueUrl": queue_url,
             # The older name as well: some endpoints know nothing else.
-            "AttributeNames": ["All"],
-            "MessageSystemAttributeNames": ["All"],
-            "MaxNumberOfMessages": most,
+            "AttributeNames": list(wanted.system),
+            "MessageSystemAttributeNames": list(wanted.system),
+            "MaxNumberOfMessages": min(most, MOST_PER_CALL),
             "WaitTimeSeconds": wait_seconds,
         }
-        if attribute_names:
-            parameters["MessageAttributeNames"] = list(attribute_names)
+        if wanted.attributes:
+            parameters["MessageAttributeNames"] = list(wanted.attributes)
         if visibility_seconds is not None:
             parameters["VisibilityTimeout"] = visibility_seconds
         if attempt_id is not None:
             parameters["ReceiveRequestAttemptId"] = attempt_id
-
-        def attempt() -> list[Message]:
-            answer = self._carrier.sqs("ReceiveMessage", parameters, wait_seconds=wait_seconds)
-            return _intact(answer.get("Messages") or [])
-
         return retried(
             attempt,
             action="ReceiveMessage",
@@ -85,29 +130,59 @@ class Calls:
         )
 
     def delete(self, queue_url: str, receipts: Sequence[str]) -> list[Fault | None]:
-        if not receipts:
-            return []
-        entries = [
-            {"Id": str(place), "ReceiptHandle": receipt} for place, receipt in enumerate(receipts)
-        ]
-        answer = self._carrier.sqs(
-            "DeleteMessageBatch", {"QueueUrl": queue_url, "Entries": entries}
-        )
-        return _faults(len(receipts), answer)
+        return self._each(queue_url, receipts, "DELETE", "DeleteMessageBatch")
 
     def change_visibility(
         self, queue_url: str, receipts: Sequence[str], seconds: int
     ) -> list[Fault | None]:
+        return self._each(queue_url, receipts, "PATCH", "ChangeMessageVisibilityBatch", seconds)
+
+    def _each(
+        self,
+        queue_url: str,
+        receipts: Sequence[str],
+        method: str,
+        action: str,
+        seconds: int | None = None,
+    ) -> list[Fault | None]:
+        """What becomes of each receipt."""
+        most = self.most_per_call if len(receipts) > MOST_PER_CALL else MOST_PER_CALL
+        if len(receipts) > most:
+            parts = [receipts[at : at + most] for at in range(0, len(receipts), most)]
+            each = [self._each(queue_url, part, method, action, seconds) for part in parts]
+            return list(itertools.chain.from_iterable(each))
         if not receipts:
             return []
-        entries = [
-            {"Id": str(place), "ReceiptHandle": receipt, "VisibilityTimeout": seconds}
-            for place, receipt in enumerate(receipts)
+        if most > MOST_PER_CALL:
+            asked: dict[str, object] = {"queue": queue_url, "receipt_handles": receipts}
+            if seconds is not None:
+                asked["visibility_timeout"] = seconds
+            answer = self._many(method, asked)
+            if answer is None:
+                return self._each(queue_url, receipts, method, action, seconds)
+            faults: list[Fault | None] = [None] * len(receipts)
+            for failed in answer["failed"]:
+                faults[int(failed["Id"])] = _fault(failed)
+            return faults
+        entries: list[dict[str, object]] = [
+            {"Id": str(place), "ReceiptHandle": receipt} for place, receipt in enumerate(receipts)
         ]
-        answer = self._carrier.sqs(
-            "ChangeMessageVisibilityBatch", {"QueueUrl": queue_url, "Entries": entries}
-        )
-        return _faults(len(receipts), answer)
+        if seconds is not None:
+            entries = [{**entry, "VisibilityTimeout": seconds} for entry in entries]
+        found = self._carrier.sqs(action, {"QueueUrl": queue_url, "Entries": entries})
+        return _faults(len(receipts), found)
+
+    def _many(
+        self, method: str, asked: Mapping[str, object], *, wait_seconds: int = 0
+    ) -> Mapping[str, Any] | None:
+        """The answer of what the endpoint offers beyond SQS. None: it refuses, so SQS is asked,
+        which says why in its own words; from then on, too, for another version may serve there."""
+        try:
+            return self._carrier.receipts(method, asked, wait_seconds=wait_seconds)
+        except Refused as refused:
+            _log.info("%s: ten messages a call from now on: %s", self._carrier.place, refused)
+            self._most = MOST_PER_CALL
+            return None
 
     def send(self, queue_url: str, entries: Sequence[Entry]) -> list[Taken | Fault]:
         if not entries:

@@ -15,14 +15,19 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from spark_connectors.transport.aws import sns_query
+from spark_connectors.transport.aws.endpoints import is_aws_host
 from spark_connectors.transport.aws.service import Service
 from spark_connectors.transport.aws.sessions import KeySource, Session, make_client
 from spark_connectors.transport.http import json_text
+from spark_connectors.transport.http.answers import NO_CONTENT, Answer
 from spark_connectors.transport.http.endpoints import Endpoint, parse_endpoint
 from spark_connectors.transport.http.retries import Passing, retried
 
 _READ_SECONDS = 30.0
 _JSON = "application/x-amz-json-1.0"
+_RECEIPTS = "/v1/receipts"
+# What a balancer says for a gateway that restarts.
+_AWAY = (502, 503, 504)
 _ATTRIBUTE_MEMBERS = frozenset({"DataType", "StringValue", "BinaryValue"})
 
 
@@ -58,7 +63,7 @@ class LeanCarrier:
         seconds = self._read_seconds + wait_seconds
 
         def attempt() -> dict[str, Any]:
-            text = service.post(headers, body, timeout_seconds=seconds, reader=_json_error)
+            text = service.call(headers, body, timeout_seconds=seconds, reader=_json_error)
             return _members(text) if text else {}
 
         answer = self._retried(attempt, action, service)
@@ -73,7 +78,7 @@ class LeanCarrier:
         body = sns_query.publish_batch_form(parameters)
 
         def attempt() -> dict[str, Any]:
-            text = service.post(
+            text = service.call(
                 headers, body, timeout_seconds=self._read_seconds, reader=sns_query.error
             )
             try:
@@ -82,6 +87,41 @@ class LeanCarrier:
                 raise Passing(f"the answer is not XML: {error}") from error
 
         return self._retried(attempt, "PublishBatch", service)
+
+    def has_receipts(self) -> bool:
+        """Whether the endpoint says so; AWS's is not asked. Raises NotNow."""
+        service = self._service("sqs")
+        if is_aws_host(service.endpoint.host):
+            return False
+
+        def attempt() -> Answer:
+            answer = service.ask("OPTIONS", _RECEIPTS, timeout_seconds=self._read_seconds)
+            if answer.status in _AWAY:
+                raise Passing(f"HTTP {answer.status}")
+            return answer
+
+        # Once: it is no reason to wait.
+        answer = retried(attempt, action="OPTIONS", place=service.endpoint.url, max_retries=0)
+        return answer.status == NO_CONTENT and "PATCH" in answer.headers.get("allow", "")
+
+    def receipts(
+        self, method: str, asked: Mapping[str, object], *, wait_seconds: int = 0
+    ) -> Mapping[str, Any]:
+        service = self._service("sqs")
+        headers = {"content-type": "application/json"}
+        body = json_text.dumps(asked)
+        seconds = self._read_seconds + wait_seconds
+
+        def attempt() -> dict[str, Any]:
+            text = service.call(
+                headers, body, timeout_seconds=seconds, method=method, path=_RECEIPTS
+            )
+            return _members(text)
+
+        answer = self._retried(attempt, f"{method} {_RECEIPTS}", service)
+        for message in answer.get("messages", ()):
+            _decode_attributes(message.get("MessageAttributes"))
+        return answer
 
     def close(self) -> None:
         for service in list(self._services.values()):

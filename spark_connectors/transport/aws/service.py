@@ -22,6 +22,10 @@ _MOST_QUOTED = 300
 ErrorReader = Callable[[bytes], tuple[str, str] | None]
 
 
+def _unread(_: bytes) -> None:
+    """Leave it at the status and the text."""
+
+
 class Service:
     """Requests that are signed for one service with the keys of their moment.
 
@@ -43,18 +47,22 @@ class Service:
         lines = self._signed(self._keys.now(), method, target, {}, b"")
         return self._links.ask(method, target, lines, b"", timeout_seconds=timeout_seconds)
 
-    def post(
+    def call(
         self,
         headers: Mapping[str, str],
         body: bytes,
         *,
         timeout_seconds: float,
-        reader: ErrorReader,
+        reader: ErrorReader = _unread,
+        method: str = "POST",
+        path: str = "",
     ) -> bytes:
-        """The body of the answer to a call. ``headers``: lower-case names. Raises Refused too."""
-        keys, path = self._keys.now(), self.endpoint.path
-        lines = self._signed(keys, "POST", path, headers, body)
-        answer = self._links.ask("POST", path, lines, body, timeout_seconds=timeout_seconds)
+        """The body of the answer to a call. ``headers``: lower-case names; ``path``: below the
+        endpoint's. Raises Refused too."""
+        keys = self._keys.now()
+        target = self.endpoint.path.rstrip("/") + path if path else self.endpoint.path
+        lines = self._signed(keys, method, target, headers, body)
+        answer = self._links.ask(method, target, lines, body, timeout_seconds=timeout_seconds)
         if answer.status == OK:
             return answer.body
         raise self._verdict(answer, keys, reader)

@@ -12,6 +12,7 @@ from spark_connectors.errors import Fault
 Message = Mapping[str, Any]
 
 MOST_PER_CALL = 10
+"""Of SQS and SNS; ``Transport.most_per_call`` may be more."""
 
 
 class Taken(NamedTuple):
@@ -34,6 +35,16 @@ class Entry(NamedTuple):
     trace_header: str | None = None  # of AWS X-Ray; queues only
 
 
+class Wanted(NamedTuple):
+    """Names of attributes to receive with a message."""
+
+    attributes: Sequence[str] = ("All",)
+    system: Sequence[str] = ("All",)
+
+
+EVERYTHING = Wanted()
+
+
 class QueueFigures(NamedTuple):
     """Approximate counts of a queue, as GetQueueAttributes gives them."""
 
@@ -49,6 +60,12 @@ class Transport(Protocol):
     used up.
     """
 
+    @property
+    def most_per_call(self) -> int:
+        """Messages that one call can receive, hide or delete: 10, or what the endpoint offers
+        beyond SQS."""
+        ...
+
     def receive(
         self,
         queue_url: str,
@@ -57,22 +74,24 @@ class Transport(Protocol):
         visibility_seconds: int | None = None,
         wait_seconds: int = 0,
         attempt_id: str | None = None,
-        attribute_names: Sequence[str] = ("All",),
+        wanted: Wanted = EVERYTHING,
     ) -> list[Message]:
-        """ReceiveMessage with all system attributes, and the message attributes named.
+        """ReceiveMessage with the attributes that are wanted; fewer than
+        ``most`` where that is more than one call can.
 
         ``attempt_id``: ReceiveRequestAttemptId of FIFO; a retry after a lost answer sends the same.
         """
         ...
 
     def delete(self, queue_url: str, receipts: Sequence[str]) -> list[Fault | None]:
-        """DeleteMessageBatch of at most 10 receipts; None where it was deleted, in their order."""
+        """DeleteMessageBatch, in as many calls as it needs; None where it was deleted, in their
+        order."""
         ...
 
     def change_visibility(
         self, queue_url: str, receipts: Sequence[str], seconds: int
     ) -> list[Fault | None]:
-        """ChangeMessageVisibilityBatch of at most 10 receipts, likewise."""
+        """ChangeMessageVisibilityBatch, likewise."""
         ...
 
     def send(self, queue_url: str, entries: Sequence[Entry]) -> list[Taken | Fault]:
