@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from spark_connectors.formats import TABLES, options_of
+from spark_connectors.formats import COMMON, TABLES, options_of
 from spark_connectors.options.declaring import table
 
 
@@ -13,7 +13,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m spark_connectors", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
     options = commands.add_parser("options", help="list the options of a source or sink")
-    options.add_argument("of", choices=sorted(TABLES), help="which")
+    options.add_argument("of", choices=sorted([COMMON, *TABLES]), help="which")
     print("\n".join(table(options_of(parser.parse_args().of))))
 
 

@@ -53,10 +53,35 @@ SNS = Format(
     {"sns-sink": "spark_connectors.sink.options:TOPIC_SINK_OPTIONS"},
 )
 FORMATS = (SQS, SNS)
-TABLES = {name: where for one in FORMATS for name, where in one.options.items()}
+_CONNECTION = "connection"
+TABLES = {_CONNECTION: "spark_connectors.options.aws:CONNECTING"} | {
+    name: where for one in FORMATS for name, where in one.options.items()
+}
+# What most jobs need to know of; the defaults of all others are good.
+_COMMON = {
+    "connection": ("endpointUrl", "region"),
+    "stream": (
+        *("queueUrl", "queueName", "spoolPath", "maxOffsetsPerTrigger", "visibilityTimeout"),
+        *("receiveMode", "deleteMode", "deliveryGuarantee", "failOnDataLoss", "onSpoolMismatch"),
+        *("valueFormat", "unwrapSns"),
+    ),
+    "batch": ("mode", "limit"),
+    "sqs-sink": ("deduplicationColumns", "orderBy", "deadLetterQueueUrl", "maxSendPerSecond"),
+    "sns-sink": ("topicArn",),
+}
+COMMON = "common"
 
 
 def options_of(table: str) -> Sequence[Option]:
-    """The options of one table, such as ``stream``."""
+    """The options of one table, such as ``stream``. Those that every format has are in
+    ``connection`` alone, and ``common`` has of each table what most jobs need."""
+    if table == COMMON:
+        return [
+            option
+            for name, common in _COMMON.items()
+            for option in options_of(name)
+            if option.name in common
+        ]
     found: Sequence[Option] = resolve_name(TABLES[table])
-    return found
+    elsewhere = resolve_name(TABLES[_CONNECTION]) if table != _CONNECTION else ()
+    return [option for option in found if option not in elsewhere]

@@ -97,7 +97,9 @@ SPOOLING = (
     ),
     Option("spoolEndpointUrl", TEXT, None, "Where the S3 of an `s3://` spool is.", (), "AWS"),
     Option("spoolCompression", choice("zstd", "lz4", "none"), "zstd", "Of the spool's segments."),
-    Option("failOnDataLoss", TRUTH, True, "Fail when a segment of the spool is missing."),
+    Option(
+        "failOnDataLoss", TRUTH, True, "Fail when a segment of the spool is missing or damaged."
+    ),
 )
 STREAM_OPTIONS = (
     *QUEUE,

@@ -10,16 +10,24 @@ from pathlib import Path
 
 import pytest
 
-from spark_connectors.formats import FORMATS, TABLES, options_of
+from spark_connectors.formats import COMMON, FORMATS, TABLES, options_of
 from spark_connectors.options.declaring import table
 from tests.spark.conftest import ROOT
 
 GUIDE = ROOT / "spark_connectors" / "README.md"
 
 
-@pytest.mark.parametrize("of", sorted(TABLES))
+@pytest.mark.parametrize("of", [COMMON, *sorted(TABLES)])
 def test_its_options_are_those_that_are_read(of: str) -> None:
-    assert "\n".join(table(options_of(of))) in GUIDE.read_text()
+    page = GUIDE if of == COMMON else GUIDE.with_name("OPTIONS.md")
+    assert "\n".join(table(options_of(of))) in page.read_text()
+
+
+def test_each_option_stands_once_where_it_is_the_same() -> None:
+    """Those of every format are in one table, and nothing of it is left out of another by name."""
+    connection = {option.name for option in options_of("connection")}
+    for of in TABLES.keys() - {"connection"}:
+        assert connection.isdisjoint(option.name for option in options_of(of))
 
 
 def test_it_names_each_format() -> None:
