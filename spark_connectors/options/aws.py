@@ -20,7 +20,7 @@ CONNECTING = (
         "transport",
         choice("auto", "lean", "boto3"),
         "auto",
-        "`lean` costs a fifth of boto3's CPU; `auto` is `lean` for an endpoint, `boto3` for AWS.",
+        "`lean` costs an eighth of boto3's CPU; `auto` is `lean` for an endpoint, `boto3` for AWS.",
     ),
     RETRIES,
     Option(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 import os
 import threading
 from collections.abc import Callable, Iterator, Mapping
@@ -207,26 +206,6 @@ def test_a_queue_is_found_by_its_name(transport: Transport, queue: str) -> None:
     name = queue.rpartition("/")[2]
     assert transport.queue_url(name) == queue
     assert transport.attributes(queue)["QueueArn"].endswith(name)
-
-
-@pytest.fixture
-def dead_letters(endpoint: str, make_queue: MakeQueue) -> tuple[str, str, str]:
-    """A dead-letter queue with one message in it, its ARN, and the queue that it came from."""
-    transport = open_transport(Connection(endpoint))
-    dead = make_queue(endpoint)
-    arn = arn_of(transport, dead)
-    policy = json.dumps({"deadLetterTargetArn": arn, "maxReceiveCount": "1"})
-    source = make_queue(endpoint, RedrivePolicy=policy)
-    transport.send(source, [Entry("doomed")])
-    transport.receive(source, visibility_seconds=0, wait_seconds=2)
-    wait_for(lambda: transport.receive(source) or transport.figures(dead).visible)
-    return dead, arn, source
-
-
-def test_source_queues_are_listed(transport: Transport, dead_letters: tuple[str, str, str]) -> None:
-    dead, _, source = dead_letters
-    assert transport.source_queues(dead) == [source]
-    assert transport.source_queues(source) == []
 
 
 def _published(transport: Transport, endpoint: str, queue: str, entries: list[Entry]) -> Received:

@@ -441,9 +441,3 @@ def test_a_request_is_what_sqs_expects(server: ScriptedEndpoint) -> None:
         "WaitTimeSeconds": 1,
         "ReceiveRequestAttemptId": "x",
     }
-
-
-def test_pages_of_source_queues_are_joined(server: ScriptedEndpoint, kind: str) -> None:
-    server.then(answer({"queueUrls": ["a", "b"], "NextToken": "t"}), answer({"queueUrls": ["c"]}))
-    assert opened(server.url, kind).source_queues(QUEUE) == ["a", "b", "c"]
-    assert json.loads(server.requests[1].body)["NextToken"] == "t"

@@ -28,7 +28,6 @@ _METHODS = {
     "DeleteMessageBatch": "delete_message_batch",
     "GetQueueAttributes": "get_queue_attributes",
     "GetQueueUrl": "get_queue_url",
-    "ListDeadLetterSourceQueues": "list_dead_letter_source_queues",
     "PublishBatch": "publish_batch",
     "ReceiveMessage": "receive_message",
     "SendMessageBatch": "send_message_batch",

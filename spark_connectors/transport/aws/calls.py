@@ -28,8 +28,6 @@ _COUNTS = (
     "ApproximateNumberOfMessagesNotVisible",
     "ApproximateNumberOfMessagesDelayed",
 )
-_PAGE = 1000
-_MOST_PAGES = 1000
 _NOT_NAMED = Fault("NotAnswered", "the answer does not say what became of this entry", False)
 
 
@@ -231,17 +229,6 @@ class Calls:
             parameters["QueueOwnerAWSAccountId"] = owner_account_id
         url: str = self._carrier.sqs("GetQueueUrl", parameters)["QueueUrl"]
         return url
-
-    def source_queues(self, queue_url: str) -> list[str]:
-        parameters: dict[str, object] = {"QueueUrl": queue_url, "MaxResults": _PAGE}
-        urls: list[str] = []
-        for _ in range(_MOST_PAGES):
-            page = self._carrier.sqs("ListDeadLetterSourceQueues", parameters)
-            urls += page.get("queueUrls") or []
-            if not page.get("NextToken"):
-                break
-            parameters["NextToken"] = page["NextToken"]
-        return urls
 
     def close(self) -> None:
         self._carrier.close()

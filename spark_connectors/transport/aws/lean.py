@@ -1,4 +1,4 @@
-"""SQS and SNS by our own HTTP requests: about a fifth of boto3's CPU for each call.
+"""SQS and SNS by our own HTTP requests: about an eighth of boto3's CPU for each call.
 
 Credentials come from botocore's chain at every call, so that those that expire are renewed. AWS's
 own endpoints, where a connection names none, are those that botocore works out.

@@ -114,10 +114,6 @@ class Transport(Protocol):
         """GetQueueUrl."""
         ...
 
-    def source_queues(self, queue_url: str) -> list[str]:
-        """ListDeadLetterSourceQueues, every page: their URLs."""
-        ...
-
     def close(self) -> None:
         """Close connections. A call afterwards opens new ones."""
         ...
