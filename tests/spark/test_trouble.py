@@ -2,163 +2,59 @@
 
 from __future__ import annotations
 
+import argparse
 import importlib
 import json
 import logging
 import pkgutil
 import re
-import shutil
 import sys
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from pathlib import Path
-from typing import Any
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, cast
 
 import pyarrow as pa
+import pyspark
 import pytest
-from pyspark.sql.pandas.types import from_arrow_schema
 
 import spark_connectors
 from spark_connectors.errors import ConnectorError
 from spark_connectors.options.declaring import read_options
 from spark_connectors.options.queues import QUEUE, QueuePlace
-from spark_connectors.packaging import check_python
-from spark_connectors.sink.columns import find_columns
+from spark_connectors.packaging import check_python, check_spark
+from spark_connectors.pipelines.archiving.places import About, ArchivePlace, about, begin
+from spark_connectors.pipelines.archiving.reading import read_archive
+from spark_connectors.pipelines.command.replays import run_replay
+from spark_connectors.pipelines.replaying.ledger import BucketLedger, ReplayHeader, begin_replay
+from spark_connectors.pipelines.replaying.replay import ReplayPlan, replay
+from spark_connectors.pipelines.reports.error_classes import steps_of
+from spark_connectors.pipelines.telling import SILENT
 from spark_connectors.sink.data_source import SnsDataSource
-from spark_connectors.sink.deduplication import Identity
-from spark_connectors.sink.messages import Messages, Plan
 from spark_connectors.sink.options import queue_settings
 from spark_connectors.sink.sending import Totals
 from spark_connectors.sink.summaries import Written, check_groups
-from spark_connectors.sink.writing import send
 from spark_connectors.source.batch import batch_reader
 from spark_connectors.source.checking import check_stream
 from spark_connectors.spool.local_store import LocalStore
 from spark_connectors.spool.places import Place, segment_name
 from spark_connectors.spool.spool import Spool
-from spark_connectors.transport.aws import open_transport, shared_transport
+from spark_connectors.transport.aws import shared_transport
 from tests.spark.clocks import Clock
 from tests.spark.conftest import ROOT
 from tests.spark.faulty_endpoint import Faults, faulty
-from tests.spark.queues import bodies_of, client_of, counts, fill, queue_with
-from tests.spark.readers import Run, batches, reader_of
+from tests.spark.queues import bodies_of, client_of, counts
+from tests.spark.readers import batches
+from tests.spark.stage import COUNT, PLAYS, Stage, play
 from tests.spark.waiting import wait_for
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
 
 GUIDE = ROOT / "spark_connectors" / "TROUBLE.md"
 ROWS = re.findall(r"^\| `(\w+: [^`]*)` \|", GUIDE.read_text(), re.MULTILINE)
-COUNT = 10
 # Nobody sees these: what looks for a file says what its absence means, and names are ours.
 INSIDE = {"Missing", "BadName"}
+PARQUET = About("parquet", {"fields": [{"name": "body"}]})
 DAMAGED = "DataLost: segment … is damaged (…) at …; "
-
-
-class Stage:
-    """A queue with COUNT messages, a place for its spool, and the row that is played."""
-
-    def __init__(self, row: str, request: pytest.FixtureRequest) -> None:
-        self.request = request
-        self.gateway: str = request.getfixturevalue("gateway")
-        self.make_queue: Callable[..., str] = request.getfixturevalue("make_queue")
-        self.here: Path = request.getfixturevalue("tmp_path")
-        self.spool = self.here / "spool"
-        self.pattern = ".*".join(re.escape(part) for part in row.split("…"))
-        self.url = queue_with(COUNT, self.gateway, self.make_queue)
-
-    @property
-    def given(self) -> dict[str, str]:
-        return {"endpointUrl": self.gateway, "queueUrl": self.url, "waitTimeSeconds": "1"}
-
-    @contextmanager
-    def says(self) -> Iterator[list[str]]:
-        """What is done in this context ends with the words of the row, which are in the list."""
-        said: list[str] = []
-        with pytest.raises(ConnectorError) as raised:
-            yield said
-        said.append(f"{type(raised.value).__name__}: {raised.value}")
-        assert re.match(self.pattern, said[0]), said
-
-    def run(self, start: dict[str, Any] | None = None, **options: Any) -> Run:
-        return Run(reader_of(self.gateway, self.url, self.spool, **options), start)
-
-    def more(self, *bodies: str) -> None:
-        fill(self.gateway, self.url, list(bodies))
-
-    def goes_on(self, run: Run, *bodies: str) -> None:
-        """The stream gives these, or one more that is sent now."""
-        if not bodies:
-            bodies = ("one more",)
-            self.more(*bodies)
-        found: list[str] = []
-        while len(found) < len(bodies):
-            end = run.plan_some()
-            # None, where something was left out.
-            found += [row["body"] for rows in run.rows(run.offset, end) for row in rows]
-            run.offset = end
-        assert sorted(found) == sorted(bodies)
-
-    def ran(self, **options: Any) -> dict[str, Any]:
-        """The offset behind a query that has read all, and that the spool knows to be committed."""
-        run = self.run(**options)
-        self.goes_on(run, *bodies_of(COUNT))
-        assert run.plan() == run.offset
-        wait_for(lambda: list((self.spool / "acknowledged").glob("*")))
-        wait_for(lambda: counts(self.gateway, self.url) == (0, 0))
-        run.reader.stop()
-        return run.offset
-
-    def planned(self, **options: Any) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Start and end of the first batch, which has all; its driver is gone."""
-        run = self.run(**options)
-        start, end = run.offset, run.plan_some()
-        assert sum(len(rows) for rows in run.rows(start, end)) == COUNT
-        if options.get("deleteMode") == "spool":
-            wait_for(lambda: list((self.spool / "done").glob("*")))
-            wait_for(lambda: counts(self.gateway, self.url) == (0, 0))
-        run.reader.stop()
-        return start, end
-
-    def damage(self, seq: int = 1) -> None:
-        file = self.spool / segment_name(Place(seq))
-        shutil.copy(file, self.here / "copy")
-        content = bytearray(file.read_bytes())
-        content[len(content) // 2] ^= 1
-        file.write_bytes(content)
-
-    def put_back(self, seq: int = 1) -> None:
-        shutil.copy(self.here / "copy", self.spool / segment_name(Place(seq)))
-
-    def later(self) -> None:
-        """What is in flight is visible again."""
-        clock: Clock = self.request.getfixturevalue("clock")
-        clock.advance(1_000)
-        wait_for(lambda: counts(self.gateway, self.url)[1] == 0)
-
-    def write(self, columns: Mapping[str, object], **options: object) -> Totals:
-        """Send one partition of these columns."""
-        table = pa.table(columns)
-        given = {"endpointUrl": self.gateway, "queueUrl": self.url}
-        given |= {name: str(value) for name, value in options.items()}
-        settings = queue_settings(given)
-        plan = Plan("test", settings, find_columns(from_arrow_schema(table.schema), settings))
-        transport = open_transport(settings.connection)
-        try:
-            target = Messages(plan, Identity("job", 0), transport)
-            return send(target, plan.manner, table.to_batches())
-        finally:
-            transport.close()
-
-
-PLAYS: dict[str, Callable[[Stage], None]] = {}
-
-
-def play(row: str) -> Callable[[Callable[[Stage], None]], Callable[[Stage], None]]:
-    """What provokes the sentence of that row, and takes the way out."""
-
-    def noted(function: Callable[[Stage], None]) -> Callable[[Stage], None]:
-        PLAYS[row] = function
-        return function
-
-    return noted
 
 
 # Before anything runs
@@ -169,6 +65,14 @@ def _(stage: Stage) -> None:
     with stage.says():
         check_python(str(stage.here / "python"))
     check_python(sys.executable)
+
+
+@play("TooOld: the formats sqs and sns need PySpark 4.2 or newer, and this is …: …")
+def _(stage: Stage) -> None:
+    with pytest.MonkeyPatch.context() as older, stage.says():
+        older.setattr(pyspark, "__version__", "3.5.8")
+        check_spark()
+    check_spark()
 
 
 @play("BadOption: unknown option '…': did you mean '…'?")
@@ -648,6 +552,90 @@ def _(stage: Stage) -> None:
     check_groups([Written(0, sent), Written(1, Totals())])
 
 
+# Pipelines
+
+
+@play("BadUsage: --parquet needs --ledger DIR, …")
+def _(stage: Stage) -> None:
+    given = {"replay_id": None, "archive": None, "ledger": None}
+    with stage.says():
+        run_replay(argparse.Namespace(**given), SILENT)
+
+
+@play("BadArchive: … is no archive: …")
+def _(stage: Stage) -> None:
+    place = ArchivePlace(str(stage.spool))
+    with stage.says():
+        read_archive(cast("SparkSession", None), str(place))
+    begin(place, PARQUET)
+    assert about(place) == PARQUET
+
+
+@play("BadArchive: … is damaged")
+def _(stage: Stage) -> None:
+    place = ArchivePlace(str(stage.spool))
+    begin(place, PARQUET)
+    file = stage.spool / "archive.json"
+    ours = file.read_text()
+    file.write_text("{")
+    with stage.says():
+        about(place)
+    file.write_text(ours)
+    assert about(place) == PARQUET
+
+
+@play("BadArchive: … is an archive in format …, not …")
+def _(stage: Stage) -> None:
+    place = ArchivePlace(str(stage.spool))
+    begin(place, PARQUET)
+    with stage.says():
+        begin(place, PARQUET._replace(format="delta"))
+    begin(ArchivePlace(str(stage.here / "another")), PARQUET._replace(format="delta"))
+    begin(place, PARQUET)
+
+
+@play("BadArchive: … was begun with other columns (…): …")
+def _(stage: Stage) -> None:
+    place = ArchivePlace(str(stage.spool))
+    begin(place, PARQUET)
+    with stage.says():
+        begin(place, PARQUET._replace(schema={"fields": [{"name": "key"}]}))
+    begin(place, PARQUET)
+
+
+@play("BadReplay: '…' is no replay id: …")
+def _(stage: Stage) -> None:
+    plan = ReplayPlan(to=stage.url, options={}, ledger=str(stage.spool), replay_id="of/monday")
+    with stage.says():
+        replay(cast("DataFrame", None), plan, SILENT)
+
+
+@play("ReplayMismatch: this replay id was used to send to …: …")
+def _(stage: Stage) -> None:
+    begin_replay(str(stage.spool), ReplayHeader("one queue", 8))
+    with stage.says():
+        begin_replay(str(stage.spool), ReplayHeader(stage.url, 8))
+    begin_replay(str(stage.here / "another"), ReplayHeader(stage.url, 8))
+
+
+@play("ReplayMismatch: another run sends the same replay: …")
+def _(stage: Stage) -> None:
+    store = LocalStore(str(stage.spool))
+    rows = pa.RecordBatch.from_pydict({"queue": ["q", "q"], "message_id": ["1", "2"]})
+    one, two = BucketLedger(store, 0), BucketLedger(store, 0)
+    one.add(rows.slice(0, 1))
+    with stage.says():
+        two.add(rows.slice(0, 1))
+    assert BucketLedger(store, 0).unsent(rows).num_rows == 1
+
+
+@play("BadPath: '…' is no JSON path such as …")
+def _(stage: Stage) -> None:
+    with stage.says():
+        steps_of("$.error[")
+    assert steps_of("$.error.code") == ["error", "code"]
+
+
 @pytest.mark.parametrize("row", sorted(PLAYS))
 def test_what_it_says_to_do_helps(row: str, request: pytest.FixtureRequest) -> None:
     PLAYS[row](Stage(row, request))
@@ -659,17 +647,17 @@ def test_each_row_is_played() -> None:
 
 def test_each_kind_of_error_has_a_row() -> None:
     for module in pkgutil.walk_packages(spark_connectors.__path__, "spark_connectors."):
-        if ".pipelines" not in module.name and not module.name.endswith("__main__"):
+        if not module.name.endswith(("__main__", "submit")) and ".discovery." not in module.name:
             importlib.import_module(module.name)
     kinds = {kind.__name__ for kind in kinds_of(ConnectorError)}
     assert kinds - INSIDE == {row.partition(":")[0] for row in ROWS}
 
 
 def kinds_of(kind: type[ConnectorError]) -> Iterator[type[ConnectorError]]:
-    if ".pipelines" not in kind.__module__:
+    if kind.__module__.startswith("spark_connectors."):
         yield kind
-        for below in kind.__subclasses__():
-            yield from kinds_of(below)
+    for below in kind.__subclasses__():
+        yield from kinds_of(below)
 
 
 def test_adopting_says_what_may_be_there_twice(
