@@ -11,6 +11,13 @@ from spark_connectors.errors import ConnectorError
 
 # Spark hands its own to a source or sink along with the user's.
 _OF_SPARK = {"path", "checkpointlocation", "queryname", "mergeschema", "header"}
+# Comes with CREATE TABLE alone.
+_OF_TABLES = "provider"
+NO_TABLES = (
+    "a queue or topic cannot be kept by CREATE TABLE ... USING: Spark 4.2 and 4.3 give a source "
+    "in Python none of a table's options when that is read or written. CREATE TEMPORARY VIEW name "
+    "USING sqs OPTIONS (queueUrl '...') does the same for a session, and takes INSERT, too"
+)
 _UNITS = {"ms": 0.001, "s": 1, "m": 60, "min": 60, "h": 3_600, "d": 86_400}
 _SIZES = {"k": 1 << 10, "kb": 1 << 10, "m": 1 << 20, "mb": 1 << 20, "g": 1 << 30, "gb": 1 << 30}
 
@@ -149,6 +156,8 @@ def read_options(declared: Sequence[Option], given: Mapping[str, str]) -> dict[s
 
     Raises BadOption: unknown (with the nearest that exists), named twice, or not understood.
     """
+    if any(name.lower() == _OF_TABLES for name in given):
+        raise BadOption(NO_TABLES)
     for name in unknown_names(declared, given):
         raise BadOption(f"unknown option '{name}'{_nearest(name, declared)}")
     by_name = _by_name(declared)

@@ -183,9 +183,13 @@ class Collector:
     @property
     def is_full(self) -> bool:
         """Whether no more may be received before something is deleted."""
+        return self._in_flight_left <= 0
+
+    @property
+    def _in_flight_left(self) -> int:
         with self._changed:
             waiting = len(self._buffer) + len(self._sealing) + self._deleter.pending_rows
-        return waiting >= self._options.most_in_flight
+        return self._options.most_in_flight - waiting
 
     @property
     def is_spent(self) -> bool:
@@ -279,7 +283,7 @@ class Collector:
         ahead = max(options.prefetch_batches, 1) * options.most_rows
         # What is under way may be as large as the largest that came.
         fitting = max(0, options.most_bytes - self._buffer_bytes) // self._largest
-        room = min(ahead - self.ahead_rows, fitting) - self._asked_for
+        room = min(ahead - self.ahead_rows, fitting, self._in_flight_left) - self._asked_for
         most = min(self._transport.most_per_call, max(room, MOST_PER_CALL))
         if self._budget is None:
             return most

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSource
 
-from spark_connectors.options.declaring import BadOption
+from spark_connectors.options.declaring import NO_TABLES, BadOption
 from spark_connectors.plainly import plainly
 from spark_connectors.rows.schema import spark_schema
 from spark_connectors.source.checking import check_options
@@ -71,6 +71,9 @@ class SqsDataSource(DataSource):
         from spark_connectors.source.batch import batch_reader
 
         with plainly():
+            if not self.options:
+                # A table that was made with columns: until now Spark has asked us nothing.
+                raise BadOption(NO_TABLES)
             self._agree(schema)
             return batch_reader(self.options)
 

@@ -48,7 +48,8 @@ def checked_path(path: str, name: str = "spoolPath") -> tuple[str, str]:
     raise ConnectorError(
         f"{name} {path}: {scheme}: is not supported. It can be an absolute directory that the "
         "driver and all executors see (/dir or file:///dir), s3://bucket/prefix, or memory:NAME "
-        "for tests in one process"
+        "for tests in one process. On HDFS, GCS or ADLS: a directory on a disk that outlives the "
+        "driver, with spoolPayload=inline, while checkpoint and table stay where they are; or NFS"
     )
 
 

@@ -471,7 +471,7 @@ def test_a_queue_that_does_not_exist(endpoint: str, make_queue: Maker, tmp_path:
         ({"maxReceiveSeconds": "soon"}, "seconds from"),
         ({"unwrapSns": "perhaps"}, "true or false"),
         ({"spoolPath": "lake/spool"}, "spoolPath lake/spool: the directory must be absolute"),
-        ({"spoolPath": "hdfs://lake/spool"}, "hdfs: is not supported"),
+        ({"spoolPath": "hdfs://lake/spool"}, "hdfs: is not supported.*spoolPayload=inline"),
     ],
 )
 def test_options_that_cannot_be(options: dict[str, object], said: str) -> None:

@@ -82,3 +82,25 @@ def test_a_running_stream_gets_what_is_sent(
     finally:
         query.stop()
     assert spark.read.parquet(str(tmp_path / "table")).count() == 90
+
+
+def test_sql_has_views_of_queues_and_says_why_not_tables(
+    spark: SparkSession, gateway: str, make_queue: Callable[..., str]
+) -> None:
+    spark.dataSource.register(SqsDataSource)
+    url = make_queue(gateway)
+    fill(gateway, url, ["one", "two"])
+    using = f"USING sqs OPTIONS (queueUrl '{url}', endpointUrl '{gateway}', region 'us-east-1')"
+    spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW queue_view {using}")
+    assert spark.sql("SELECT count(*) FROM queue_view").first() == (2,)
+    spark.sql("INSERT INTO queue_view SELECT * FROM queue_view")
+    assert counts(gateway, url) == (4, 0)
+    with pytest.raises(Exception, match="CREATE TEMPORARY VIEW name USING sqs"):
+        spark.sql(f"CREATE TABLE queue_table {using}")
+    spark.sql(f"CREATE TABLE queue_with_columns (body STRING) {using}")
+    try:
+        with pytest.raises(Exception, match="CREATE TEMPORARY VIEW name USING sqs"):
+            spark.sql("SELECT * FROM queue_with_columns").collect()
+    finally:
+        spark.sql("DROP TABLE queue_with_columns")
+        spark.sql("DROP VIEW queue_view")
