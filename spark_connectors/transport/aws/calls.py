@@ -90,7 +90,8 @@ class Calls:
         wanted: Wanted = EVERYTHING,
     ) -> list[Message]:
         def attempt() -> list[Message]:
-            if min(most, self.most_per_call) > MOST_PER_CALL:
+            # Whoever wants no more than ten need not know what else the endpoint offers.
+            if most > MOST_PER_CALL and self.most_per_call > MOST_PER_CALL:
                 asked: dict[str, object] = {
                     "queue": queue_url,
                     "max": min(most, self.most_per_call),
