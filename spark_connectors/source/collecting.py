@@ -23,7 +23,8 @@ from spark_connectors.spool.known import KnownMessages
 from spark_connectors.spool.places import Place
 from spark_connectors.spool.segments import encode, slots_of
 from spark_connectors.spool.spool import Spool, SpoolTaken
-from spark_connectors.transport.aws.wire import MOST_PER_CALL, Message, Transport
+from spark_connectors.transport.aws.calls import Transport
+from spark_connectors.transport.aws.wire import MOST_PER_CALL, Message
 
 _log = logging.getLogger(__name__)
 # Fewer rows than these are not worth a task of their own.

@@ -25,7 +25,7 @@ from spark_connectors.spool.places import Kept, Place
 from spark_connectors.spool.segments import Segment
 from spark_connectors.spool.spool import Contents, Spool
 from spark_connectors.spool.stores import Missing
-from spark_connectors.transport.aws.wire import Transport
+from spark_connectors.transport.aws.calls import Transport
 
 _log = logging.getLogger(__name__)
 # What the clocks of two machines may differ by.

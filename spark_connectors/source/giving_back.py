@@ -6,7 +6,7 @@ import logging
 from collections.abc import Sequence
 
 from spark_connectors.errors import ConnectorError
-from spark_connectors.transport.aws.wire import Transport
+from spark_connectors.transport.aws.calls import Transport
 
 _log = logging.getLogger(__name__)
 

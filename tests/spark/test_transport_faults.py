@@ -19,7 +19,6 @@ import pytest
 from spark_connectors.errors import ConnectorError, Fault, NotNow, Refused
 from spark_connectors.source.browsing import QueueBrowser, Range
 from spark_connectors.transport.aws import Connection, StaticCredentials, Transport, open_transport
-from spark_connectors.transport.aws.calls import Calls
 from spark_connectors.transport.aws.endpoints import configured
 from spark_connectors.transport.aws.lean import LeanCarrier
 from spark_connectors.transport.aws.sessions import open_session
@@ -118,7 +117,7 @@ def test_an_endpoint_that_hangs(server: ScriptedEndpoint) -> None:
     session.set_config_variable("region", "eu-west-1")
     carrier = LeanCarrier(session, configured(connection, session), 1, read_seconds=0.1)
     with pytest.raises(NotNow, match="no answer in time"):
-        Calls(carrier, 1).receive(QUEUE)
+        Transport(carrier, 1).receive(QUEUE)
     wait_for(lambda: len(server.requests) == server.connections == 2)
 
 

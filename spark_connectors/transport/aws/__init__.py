@@ -9,8 +9,8 @@ import functools
 from typing import TYPE_CHECKING
 
 from spark_connectors.errors import ConnectorError
+from spark_connectors.transport.aws.calls import Carrier, Transport
 from spark_connectors.transport.aws.connection import Connection, StaticCredentials
-from spark_connectors.transport.aws.wire import Transport
 
 if TYPE_CHECKING:
     from spark_connectors.transport.aws.service import Service
@@ -37,20 +37,22 @@ def open_transport(connection: Connection) -> Transport:
     Raises ConnectorError for an unknown kind, profile or region, and for an endpoint that is none.
     """
     from spark_connectors.transport.aws import endpoints, sessions
-    from spark_connectors.transport.aws.calls import Calls
 
     if connection.kind not in KINDS:
         raise ConnectorError(f"transport '{connection.kind}' is none of {', '.join(KINDS)}")
     session = sessions.open_session(connection)
     known = endpoints.configured(connection, session)
     sessions.settle_region(session, may_default=endpoints.is_not_aws(known))
+    carrier: Carrier
     if endpoints.kind_for(connection.kind, known) == "lean":
         from spark_connectors.transport.aws.lean import LeanCarrier
 
-        return Calls(LeanCarrier(session, known, connection.max_retries), connection.max_retries)
-    from spark_connectors.transport.aws.boto import BotoCarrier
+        carrier = LeanCarrier(session, known, connection.max_retries)
+    else:
+        from spark_connectors.transport.aws.boto import BotoCarrier
 
-    return Calls(BotoCarrier(session, known, connection.max_retries), connection.max_retries)
+        carrier = BotoCarrier(session, known, connection.max_retries)
+    return Transport(carrier, connection.max_retries)
 
 
 @functools.lru_cache(maxsize=8)

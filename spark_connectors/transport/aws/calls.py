@@ -61,8 +61,12 @@ class Carrier(Protocol):
     def close(self) -> None: ...
 
 
-class Calls:
-    """A Transport over a carrier."""
+class Transport:
+    """Calls to one endpoint. Safe to use from several threads; each call retries what is passing.
+
+    Every method raises Refused, or NotNow when retries (full jitter, 8 of them by default) are
+    used up.
+    """
 
     def __init__(self, carrier: Carrier, max_retries: int) -> None:
         self._carrier = carrier
@@ -71,6 +75,8 @@ class Calls:
 
     @property
     def most_per_call(self) -> int:
+        """Messages that one call can receive, hide or delete: 10, or what the endpoint offers
+        beyond SQS."""
         if self._most is None:
             try:
                 self._most = MOST_RECEIPTS if self._carrier.has_receipts() else MOST_PER_CALL
@@ -89,6 +95,12 @@ class Calls:
         attempt_id: str | None = None,
         wanted: Wanted = EVERYTHING,
     ) -> list[Message]:
+        """ReceiveMessage with the attributes that are wanted; fewer than
+        ``most`` where that is more than one call can.
+
+        ``attempt_id``: ReceiveRequestAttemptId of FIFO; a retry after a lost answer sends the same.
+        """
+
         def attempt() -> list[Message]:
             # Whoever wants no more than ten need not know what else the endpoint offers.
             if most > MOST_PER_CALL and self.most_per_call > MOST_PER_CALL:
@@ -129,11 +141,14 @@ class Calls:
         )
 
     def delete(self, queue_url: str, receipts: Sequence[str]) -> list[Fault | None]:
+        """DeleteMessageBatch, in as many calls as it needs; None where it was deleted, in their
+        order."""
         return self._each(queue_url, receipts, "DELETE", "DeleteMessageBatch")
 
     def change_visibility(
         self, queue_url: str, receipts: Sequence[str], seconds: int
     ) -> list[Fault | None]:
+        """ChangeMessageVisibilityBatch, likewise."""
         return self._each(queue_url, receipts, "PATCH", "ChangeMessageVisibilityBatch", seconds)
 
     def _each(
@@ -184,6 +199,7 @@ class Calls:
             return None
 
     def send(self, queue_url: str, entries: Sequence[Entry]) -> list[Taken | Fault]:
+        """SendMessageBatch of at most 10 entries, in their order."""
         if not entries:
             return []
         members = []
@@ -201,6 +217,7 @@ class Calls:
         return _taken(len(entries), answer)
 
     def publish(self, topic_arn: str, entries: Sequence[Entry]) -> list[Taken | Fault]:
+        """PublishBatch of at most 10 entries, in their order."""
         if not entries:
             return []
         members = []
@@ -218,13 +235,16 @@ class Calls:
         return _taken(len(entries), answer)
 
     def figures(self, queue_url: str) -> QueueFigures:
+        """GetQueueAttributes of the three counts."""
         found = self._attributes(queue_url, _COUNTS)
         return QueueFigures(*[int(found.get(name, 0)) for name in _COUNTS])
 
     def attributes(self, queue_url: str) -> dict[str, str]:
+        """GetQueueAttributes: All."""
         return self._attributes(queue_url, ("All",))
 
     def queue_url(self, name: str, owner_account_id: str | None = None) -> str:
+        """GetQueueUrl."""
         parameters = {"QueueName": name}
         if owner_account_id is not None:
             parameters["QueueOwnerAWSAccountId"] = owner_account_id
@@ -232,6 +252,7 @@ class Calls:
         return url
 
     def close(self) -> None:
+        """Close connections. A call afterwards opens new ones."""
         self._carrier.close()
 
     def _attributes(self, queue_url: str, names: Iterable[str]) -> dict[str, str]:
