@@ -51,6 +51,8 @@ Delay = Annotated[
     ),
 ]
 FifoId = Annotated[str, Meta(extra_json_schema={"pattern": _FIFO_ID, "maxLength": 128})]
+AttemptId = Annotated[str, Meta(pattern=_FIFO_ID, max_length=128)]
+"""Checked here, for only receives of FIFO queues look at it."""
 Timeout = Annotated[
     int,
     Meta(

@@ -15,7 +15,7 @@ from gateway.faces.aws.refusals import failed_entry
 from gateway.faces.aws.sqs import receipts
 from gateway.faces.aws.sqs.message_members import Wanted, received_members
 from gateway.faces.json.endpoints import Answer, Answered, Call, Endpoint
-from gateway.faces.json.message_members import FifoId, Timeout
+from gateway.faces.json.message_members import AttemptId, Timeout
 from gateway.operations.access import find_queue_by_url
 from gateway.operations.limits import LIMITS
 from gateway.operations.queues.receiving_many import ReceiveMany, receive_shown
@@ -56,7 +56,7 @@ class Receive(Struct, forbid_unknown_fields=True):
         Meta(description="Seconds to wait for one. Absent: the queue's, normally 0."),
     ] = None
     attempt_id: Annotated[
-        FifoId | None,
+        AttemptId | None,
         Meta(description="ReceiveRequestAttemptId: an answer that was lost is given again."),
     ] = None
     attributes: Annotated[

@@ -147,6 +147,13 @@ def test_an_attempt_gets_the_same_messages_again(rest: Rest) -> None:
     assert len(other) == 100
 
 
+@KINDS
+@pytest.mark.parametrize("attempt_id", ["a" * 129, "a b", ""])
+def test_an_attempt_is_called_as_sqs_has_it(rest: Rest, attempt_id: str, *, fifo: bool) -> None:
+    asked = {"queue": rest.create(fifo=fifo), "attempt_id": attempt_id}
+    assert "attempt_id" in rest.refusal("POST", PATH, asked)
+
+
 def test_each_receipt_is_refused_by_itself_as_in_a_batch_of_sqs(rest: Rest, sqs: Sqs) -> None:
     url = sqs.create_fifo()
     sqs.send(url, MessageGroupId="g", MessageDeduplicationId="1")
