@@ -24,7 +24,7 @@ from pyspark.sql.datasource import (
 from spark_connectors.errors import ConnectorError, Refused
 from spark_connectors.options.queues import QueuePlace
 from spark_connectors.plainly import plainly
-from spark_connectors.rows.received import Received, stored_batch
+from spark_connectors.rows.received import received_of, stored_batch
 from spark_connectors.rows.shapes import shaped
 from spark_connectors.source.batch_options import BatchOptions, batch_options, drain_options
 from spark_connectors.source.browsing import NotOffered, QueueBrowser, Range
@@ -113,7 +113,7 @@ class LookReader(DataSourceReader):
         for page in pages:
             messages = page if left is None else page[:left]
             now = time.time()
-            rows = [Received(message, now) for message in messages]
+            rows = [received_of(message, now) for message in messages]
             if rows:
                 yield shaped(stored_batch(self.options.place.name, rows), self.options.shape)
             if left is not None:

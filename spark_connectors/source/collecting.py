@@ -11,9 +11,10 @@ from collections.abc import Sequence
 from itertools import islice
 from typing import NamedTuple
 
+import pyarrow as pa
+
 from spark_connectors.errors import NotNow
-from spark_connectors.rows.keys import message_key
-from spark_connectors.rows.received import Received, body_size, stored_batch
+from spark_connectors.rows.received import Received, packed, received_of, stored_batch
 from spark_connectors.rows.schema import kept_columns
 from spark_connectors.source.deleting import SAFE_UNTIL, Delete, Deleter, receipts_of, safe_from
 from spark_connectors.source.giving_back import give_back
@@ -24,7 +25,7 @@ from spark_connectors.spool.places import Place
 from spark_connectors.spool.segments import encode, slots_of
 from spark_connectors.spool.spool import Spool, SpoolTaken
 from spark_connectors.transport.aws.calls import Transport
-from spark_connectors.transport.aws.wire import MOST_PER_CALL, Message
+from spark_connectors.transport.aws.wire import MOST_PER_CALL
 
 _log = logging.getLogger(__name__)
 # Fewer rows than these are not worth a task of their own.
@@ -37,6 +38,8 @@ _MOST_EAGER_ROWS = 1_000
 # An AvailableNow run ends after so many polls in vain.
 _TARGET_POLLS = 2
 _TARGET_WAIT_SECONDS = 2
+# More than two large answers at once are not read any sooner, and all of them are in memory.
+_MOST_UNDER_WAY = 2_000
 
 
 class Sealed(NamedTuple):
@@ -102,6 +105,9 @@ class Collector:
 
     def start(self, after: int) -> None:
         """Begin to receive, once, for segments behind ``after``."""
+        # Arrow's own keeps for itself what one thread allocates and another one gives back. The
+        # process is the source's, which Spark starts for it.
+        pa.set_memory_pool(pa.system_memory_pool())
         self._next_seq = after + 1
         for number in range(self._options.receive_threads):
             threading.Thread(
@@ -279,7 +285,9 @@ class Collector:
 
     def _most(self) -> int:
         """How many messages to ask for: as many as one call can or there is room for, but not fewer
-        than a call of SQS can; together no more than ``limit_to`` allows."""
+        than a call of SQS can; together no more than ``limit_to`` allows. 0: none now."""
+        if self._asked_for >= _MOST_UNDER_WAY:
+            return 0
         options = self._options
         ahead = max(options.prefetch_batches, 1) * options.most_rows
         # What is under way may be as large as the largest that came.
@@ -290,16 +298,22 @@ class Collector:
             return most
         return max(0, min(most, self._budget - self.received_count - self._asked_for))
 
-    def _received(self, most: int, wait: int) -> list[Message]:
-        return self._transport.receive(
+    def _received(self, most: int, wait: int) -> Sequence[Received]:
+        """What one call brings. Nothing of its answer outlives this."""
+        options = self._options
+        asked_at = time.time()
+        messages = self._transport.receive(
             self._url,
             most=most,
-            visibility_seconds=self._options.visibility_seconds,
+            visibility_seconds=options.visibility_seconds,
             wait_seconds=wait,
             # The same for every attempt: an answer that was lost is given again.
-            attempt_id=str(uuid.uuid4()) if self._options.place.is_fifo else None,
-            wanted=self._options.wanted,
+            attempt_id=str(uuid.uuid4()) if options.place.is_fifo else None,
+            wanted=options.wanted,
         )
+        now = time.time()
+        found = [received_of(one, now, asked_at) for one in messages]
+        return packed(options.place.name, found, kept_columns(options.shape))
 
     def _receive_once(self, number: int) -> None:
         options = self._options
@@ -319,15 +333,14 @@ class Collector:
             polls_since = self._polls_since
         if not most:
             return
-        asked_at = time.time()
         try:
             messages = self._received(most, wait)
         except BaseException:
             with self._changed:
                 self._asked_for -= most
             raise
-        if not self._take(messages, most, asked_at):
-            give_back(self._transport, self._url, [one["ReceiptHandle"] for one in messages])
+        if not self._take(messages, most):
+            give_back(self._transport, self._url, [one.receipt for one in messages])
             return
         with self._changed:
             if messages:
@@ -335,9 +348,8 @@ class Collector:
             elif number == 0 and wait >= 1 and polls_since == self._polls_since:
                 self.empty_polls += 1
 
-    def _take(self, messages: Sequence[Message], most: int, asked_at: float) -> bool:
+    def _take(self, messages: Sequence[Received], most: int) -> bool:
         """Take messages up; False: nothing is taken up any more."""
-        now = time.time()
         known_receipts: list[str] = []
         with self._changed:
             self._asked_for -= most
@@ -346,7 +358,7 @@ class Collector:
             # Of more than ten an answer may have fewer although there are more.
             self._is_busy = len(messages) >= min(most, MOST_PER_CALL)
             for message in messages:
-                receipt = self._remember(Received(message, now, asked_at))
+                receipt = self._remember(message)
                 if receipt is not None:
                     known_receipts.append(receipt)
             is_due = self._is_due()
@@ -359,8 +371,7 @@ class Collector:
 
     def _remember(self, received: Received) -> str | None:
         """Take a message up; return its receipt when it is a repeat that the spool has."""
-        message = received.message
-        key = message_key(message["MessageId"])
+        key = received.key
         if not self._options.dedupe:
             key += len(self._buffer).to_bytes(8, "big") + self.received_count.to_bytes(8, "big")
         elif key in self._buffer:
@@ -372,17 +383,15 @@ class Collector:
             place = self._known.place_of(key)
             if place is not None or key in self._sealing:
                 self.dropped_count += 1
-                receipt: str = message["ReceiptHandle"]
                 if self._options.is_in_memory or place is None:
-                    self._deleter.renew(key, receipt, place)
+                    self._deleter.renew(key, received.receipt, place)
                     return None
-                return receipt
+                return received.receipt
         if not self._buffer:
             self._buffer_since = time.monotonic()
         self._buffer[key] = received
-        size = body_size(message)
-        self._largest = max(self._largest, size)
-        self._buffer_bytes += size
+        self._largest = max(self._largest, received.body_bytes)
+        self._buffer_bytes += received.body_bytes
         self.received_count += 1
         return None
 
@@ -425,14 +434,14 @@ class Collector:
         options = self._options
         count = body_bytes = 0
         for received in islice(self._buffer.values(), options.most_rows):
-            body_bytes += body_size(received.message)
+            body_bytes += received.body_bytes
             if count and body_bytes > options.most_bytes:
                 break
             count += 1
         taken = dict(islice(self._buffer.items(), count))
         for key in taken:
             del self._buffer[key]
-        self._buffer_bytes = sum(body_size(one.message) for one in self._buffer.values())
+        self._buffer_bytes = sum(one.body_bytes for one in self._buffer.values())
         self._buffer_since = time.monotonic()
         return taken
 
@@ -446,7 +455,7 @@ class Collector:
         name = options.place.name
         kept = kept_columns(options.shape)
         batches = [stored_batch(name, part, kept) for part in parts]
-        body_bytes = sum(body_size(one.message) for one in messages)
+        body_bytes = sum(one.body_bytes for one in messages)
         place = Place(self._next_seq)
         asked_at = min(one.asked_at for one in messages)
         safe_until = safe_from(asked_at, options.visibility_seconds)
@@ -470,7 +479,7 @@ class Collector:
     def give_back(self) -> list[str]:
         """Forget what is only in memory, and return the receipts to make it visible with."""
         with self._changed:
-            receipts = [one.message["ReceiptHandle"] for one in self._buffer.values()]
+            receipts = [one.receipt for one in self._buffer.values()]
             self._buffer.clear()
             self._buffer_bytes = 0
         return receipts

@@ -406,7 +406,7 @@ class Deleter:
 
 def receipts_of(messages: Mapping[bytes, Received]) -> dict[bytes, str]:
     """Receipts by message key; those of a message that came twice have a longer one."""
-    found = {key: one.message["ReceiptHandle"] for key, one in messages.items()}
+    found = {key: one.receipt for key, one in messages.items()}
     for key, one in messages.items():
         found.update((b"%s%d" % (key, n), receipt) for n, receipt in enumerate(one.older))
     return found

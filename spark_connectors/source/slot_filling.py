@@ -13,8 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple, TypeVar
 
 from spark_connectors.errors import ConnectorError, NotNow
-from spark_connectors.rows.keys import message_key
-from spark_connectors.rows.received import Received, body_size, stored_batch
+from spark_connectors.rows.received import Received, packed, received_of, stored_batch
 from spark_connectors.rows.schema import kept_columns
 from spark_connectors.source.deleting import SAFE_UNTIL, Delete, ForgetRule, receipts_of, safe_from
 from spark_connectors.source.giving_back import give_back
@@ -195,7 +194,7 @@ class Filling:
 
     def give_back(self) -> None:
         """Make visible again what was received."""
-        newest = [one.message["ReceiptHandle"] for one in self._taken.values()]
+        newest = [one.receipt for one in self._taken.values()]
         older = [receipt for one in self._taken.values() for receipt in one.older]
         for receipts in (newest, older):
             give_back(self._transport, self._slot.url, receipts)
@@ -253,33 +252,34 @@ class Filling:
                 attempt_id=str(uuid.uuid4()) if options.place.is_fifo else None,
                 wanted=options.wanted,
             )
+            now = time.time()
+            is_repeated = any(_is_repeated(one) for one in messages)
+            found = [received_of(one, now) for one in messages]
+            rows = packed(options.place.name, found, kept_columns(options.shape))
         except BaseException:
             self._is_over = True
             raise
         with self._lock:
             self._asked_for -= most
-            self._take(messages)
+            if is_repeated and self._known is None:
+                self._known = self._spooled(now)
+            self._take(rows)
             if not messages or time.monotonic() >= self._deadline:
                 self._is_over = True
         return len(messages)
 
-    def _take(self, messages: Sequence[Message]) -> None:
-        now = time.time()
-        if self._known is None and any(_is_repeated(one) for one in messages):
-            self._known = self._spooled(now)
-        for message in messages:
-            key = message_key(message["MessageId"])
+    def _take(self, rows: Sequence[Received]) -> None:
+        for received in rows:
+            key = received.key
             if self._known is not None and key in self._known:
-                self._repeats.append(message["ReceiptHandle"])
+                self._repeats.append(received.receipt)
                 continue
-            received = Received(message, now)
             if key in self._taken:
                 # Of two threads nobody knows who has the receipt that will delete it.
-                received = received._replace(older=self._taken[key].receipts)
-            else:
-                size = body_size(message)
-                self._body_bytes += size
-                self._largest = max(self._largest, size)
+                self._taken[key] = received._replace(older=self._taken[key].receipts)
+                continue
+            self._body_bytes += received.body_bytes
+            self._largest = max(self._largest, received.body_bytes)
             self._taken[key] = received
 
     def _spooled(self, now: float) -> set[bytes]:

@@ -175,8 +175,8 @@ def slots_of(messages: Sequence[Received], slots: int, *, by_group: bool) -> lis
     if by_group:
         found: list[list[Received]] = [[] for _ in range(slots)]
         for received in messages:
-            group = received.message.get("Attributes", {}).get("MessageGroupId", "")
-            found[zlib.crc32(group.encode("utf-8", "surrogatepass")) % slots].append(received)
+            group = received.group.encode("utf-8", "surrogatepass")
+            found[zlib.crc32(group) % slots].append(received)
         return found
     cuts = [len(messages) * number // slots for number in range(slots + 1)]
     return [list(messages[start:end]) for start, end in itertools.pairwise(cuts)]

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spark_connectors.rows.keys import message_key
-from spark_connectors.rows.received import Received, stored_batch
+from spark_connectors.rows.received import packed, received_of, stored_batch
 from spark_connectors.rows.schema import STORED_SCHEMA
 
 ID = "3b241101-e2bb-4255-8caf-4136c566a962"
@@ -39,7 +39,7 @@ WHOLE: dict[str, Any] = {
 
 
 def row_of(message: dict[str, Any], received_at: float = 1700000002.5) -> dict[str, Any]:
-    [row] = stored_batch("orders", [Received(message, received_at)]).to_pylist()
+    [row] = stored_batch("orders", [received_of(message, received_at)]).to_pylist()
     found: dict[str, Any] = row
     return found
 
@@ -102,12 +102,27 @@ def test_half_a_surrogate_pair_becomes_the_replacement_character() -> None:
 
 
 def test_rows_keep_the_order_of_the_messages() -> None:
-    messages = [Received({**WHOLE, "Body": str(number)}, number) for number in range(100)]
+    messages = [received_of({**WHOLE, "Body": str(number)}, number) for number in range(100)]
 
     batch = stored_batch("orders", messages)
 
     assert batch.schema.equals(STORED_SCHEMA, check_metadata=True)
     assert batch.column("body").to_pylist() == [str(number) for number in range(100)]
+
+
+def test_packed_messages_are_the_same_rows_in_any_order_beside_others() -> None:
+    messages = [received_of({**WHOLE, "Body": str(number)}, number) for number in range(40)]
+    first, second = (
+        packed("orders", messages[at : at + 15], STORED_SCHEMA.names) for at in (0, 15)
+    )
+    mixed = [first[3], messages[30], messages[31], *second, first[14], first[2], messages[39]]
+
+    assert all(one.content.num_rows == 15 for one in (*first, *second))
+    batch = stored_batch("orders", mixed)
+
+    rows = (3, 30, 31, *range(15, 30), 14, 2, 39)
+    assert batch.equals(stored_batch("orders", [messages[one] for one in rows]))
+    assert packed("orders", messages[:10], STORED_SCHEMA.names) == messages[:10]
 
 
 def test_no_messages_are_an_empty_batch() -> None:
@@ -135,7 +150,7 @@ messages = st.fixed_dictionaries(
 
 @given(st.lists(messages, max_size=4))
 def test_no_message_is_refused(given: list[dict[str, Any]]) -> None:
-    batch = stored_batch("orders", [Received(message, 0.0) for message in given])
+    batch = stored_batch("orders", [received_of(message, 0.0) for message in given])
 
     batch.validate(full=True)
     assert batch.column("body").to_pylist() == [m["Body"] for m in given]

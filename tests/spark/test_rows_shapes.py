@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from spark_connectors.rows import envelopes
-from spark_connectors.rows.received import Received, stored_batch
+from spark_connectors.rows.received import received_of, stored_batch
 from spark_connectors.rows.schema import (
     KAFKA_COLUMNS,
     ROW_COLUMNS,
@@ -42,7 +42,7 @@ def envelope(**members: Any) -> str:
 
 def stored(*messages: dict[str, Any]) -> pa.RecordBatch:
     whole = [{"MessageId": "i", "ReceiptHandle": "handle", "Body": "b", **m} for m in messages]
-    return stored_batch("orders", [Received(message, 1.5) for message in whole])
+    return stored_batch("orders", [received_of(message, 1.5) for message in whole])
 
 
 def rows(shape: Shape, *messages: dict[str, Any]) -> list[dict[str, Any]]:
@@ -219,7 +219,7 @@ def test_some_columns_are_what_they_are_among_all(shape: Shape) -> None:
     """Each alone, and all in another order: although the others are not kept."""
     whole = shaped(stored(*MIXED, {"Body": envelope(Subject="s")}), shape)
     received = [
-        Received({"MessageId": "i", "ReceiptHandle": "handle", "Body": "b", **message}, 1.5)
+        received_of({"MessageId": "i", "ReceiptHandle": "handle", "Body": "b", **message}, 1.5)
         for message in (*MIXED, {"Body": envelope(Subject="s")})
     ]
     for names in [*((name,) for name in whole.schema.names), tuple(whole.schema.names[::-1])]:

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from spark_connectors.errors import ConnectorError
-from spark_connectors.rows.received import Received, stored_batch
+from spark_connectors.rows.received import Received, received_of, stored_batch
 from spark_connectors.rows.schema import STORED_SCHEMA
 from spark_connectors.spool.segments import COMPRESSIONS, Damaged, Segment, encode, slots_of
 
@@ -25,7 +25,7 @@ def message(number: int, group: str | None = None) -> Received:
         "Attributes": attributes,
         "MessageAttributes": {"n": {"DataType": "Number", "StringValue": str(number)}},
     }
-    return Received(value, float(number))
+    return received_of(value, float(number))
 
 
 def batch(*numbers: int) -> pa.RecordBatch:
