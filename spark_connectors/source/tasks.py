@@ -80,7 +80,7 @@ def rows_of(
     assert store is not None
     spool = spool_of(task, store, options)
     for place in task.places:
-        segment = segment_at(spool.store, place, options)
+        segment = segment_at(spool.store, place, options, task.slot)
         if segment is not None and task.slot < segment.slot_count:
             yield shaped(segment.slot(task.slot), options.shape)
 
@@ -111,11 +111,16 @@ def without(message_ids: Collection[str], rows: pa.RecordBatch) -> pa.RecordBatc
     return rows.filter(pc.invert(known))
 
 
-def segment_at(store: Store, place: Place, options: StreamOptions) -> Segment | None:
-    """The segment; None when it is missing and that is to be borne. Raises DataLost."""
+def segment_at(
+    store: Store, place: Place, options: StreamOptions, slot: int | None = None
+) -> Segment | None:
+    """The segment, or as much of it as one slot takes; None when it is missing and that is to be
+    borne. Raises DataLost."""
     name = segment_name(place)
     try:
-        return complete(Segment(store.get(name), name), options)
+        if slot is None:
+            return complete(Segment(store.get(name), name), options)
+        return complete(Segment.with_slot(store, name, slot), options)
     except Missing:
         if not options.fail_on_data_loss or options.is_in_memory:
             return None

@@ -9,6 +9,7 @@ import secrets
 import threading
 import time
 from collections.abc import Callable, Iterator
+from io import FileIO
 from pathlib import Path
 
 from spark_connectors.spool.stores import (
@@ -61,10 +62,17 @@ class LocalStore:
             return is_ours
 
     def get(self, name: str) -> bytes:
+        return self.part(name, 0)
+
+    def part(self, name: str, start: int, stop: int | None = None) -> bytes:
         path = self._root / checked_name(name)
         with self._failing(name):
             try:
-                return path.read_bytes()
+                with open(path, "rb", buffering=0) as file:
+                    if start < 0:
+                        start = max(0, file.seek(0, os.SEEK_END) + start)
+                    file.seek(start)
+                    return file.readall() if stop is None else _read(file, stop - start)
             except _ABSENT:
                 raise Missing(str(self._root), name) from None
 
@@ -72,6 +80,13 @@ class LocalStore:
         directory = self._root / checked_prefix(prefix).rpartition("/")[0]
         with self._failing(prefix):
             return sorted(name for name in self._below(directory) if name.startswith(prefix))
+
+    def sizes(self, prefix: str) -> dict[str, int]:
+        found: dict[str, int] = {}
+        for name in self.names(prefix):
+            with self._failing(name), contextlib.suppress(*_ABSENT):
+                found[name] = (self._root / name).stat().st_size
+        return found
 
     def remove(self, name: str) -> None:
         path = self._root / checked_name(name)
@@ -116,6 +131,14 @@ class LocalStore:
         except OSError as error:
             why = error.strerror or str(error)
             raise StoreFailed(f"{self._root / name}: {why}") from error
+
+
+def _read(file: FileIO, count: int) -> bytes:
+    """So many bytes, or as many as there are."""
+    content = b""
+    while len(content) < count and (more := file.read(count - len(content))):
+        content += more
+    return content
 
 
 def _write(path: Path, data: bytes | memoryview) -> None:

@@ -33,10 +33,17 @@ class MemoryStore:
             raise Missing(self._place, name)
         return content
 
+    def part(self, name: str, start: int, stop: int | None = None) -> bytes:
+        return self.get(name)[start:stop]
+
     def names(self, prefix: str) -> list[str]:
+        return list(self.sizes(prefix))
+
+    def sizes(self, prefix: str) -> dict[str, int]:
         checked_prefix(prefix)
         with _lock:
-            return sorted(name for name in self._files if name.startswith(prefix))
+            files = sorted(self._files.items())
+        return {name: len(content) for name, content in files if name.startswith(prefix)}
 
     def remove(self, name: str) -> None:
         with _lock:

@@ -25,6 +25,7 @@ _WRITER = "queuegate-writer"
 _CONFLICTS = frozenset({"ConditionalRequestConflict", "409"})
 _REFUSALS = frozenset({"PreconditionFailed", "412"})
 _ABSENCES = frozenset({"NoSuchKey", "404"})
+_BEYOND = frozenset({"InvalidRange", "416"})
 
 _proven: set[tuple[str, str]] = set()
 _proving = threading.Lock()
@@ -63,42 +64,52 @@ class S3Store:
             return self._put(key, content)
 
     def get(self, name: str) -> bytes:
+        return self.part(name, 0)
+
+    def part(self, name: str, start: int, stop: int | None = None) -> bytes:
         from botocore.exceptions import ClientError
 
         key = self._base + checked_name(name)
         with self._failing(name):
             try:
-                return self._read(key)
+                return self._read(key, start, stop)
             except ClientError as error:
+                if _code(error) in _BEYOND:
+                    return b""
                 if _code(error) in _ABSENCES:
                     raise Missing(self._place, name) from None
                 raise
 
-    def _read(self, key: str) -> bytes:
+    def _read(self, key: str, start: int, stop: int | None) -> bytes:
         from botocore.exceptions import HTTPClientError, IncompleteReadError
 
         for _ in range(_TRIES - 1):
             # boto3 repeats the request itself, but not what breaks while the content comes.
             with contextlib.suppress(HTTPClientError, IncompleteReadError):
-                return self._read_once(key)
-        return self._read_once(key)
+                return self._read_once(key, start, stop)
+        return self._read_once(key, start, stop)
 
-    def _read_once(self, key: str) -> bytes:
-        answer = self._client.get_object(Bucket=self._bucket, Key=key)
+    def _read_once(self, key: str, start: int, stop: int | None) -> bytes:
+        how = {"Range": _range(start, stop)} if start or stop is not None else {}
+        answer = self._client.get_object(Bucket=self._bucket, Key=key, **how)
         with contextlib.closing(answer["Body"]) as body:
             content: bytes = body.read()
-        return content
+        # Some services answer with all of it.
+        return content if "ContentRange" in answer else content[start:stop]
 
     def names(self, prefix: str) -> list[str]:
+        return list(self.sizes(prefix))
+
+    def sizes(self, prefix: str) -> dict[str, int]:
         start = self._base + checked_prefix(prefix)
         pages = self._client.get_paginator("list_objects_v2")
         with self._failing(prefix):
-            found = [
-                item["Key"].removeprefix(self._base)
+            found = {
+                item["Key"].removeprefix(self._base): item["Size"]
                 for page in pages.paginate(Bucket=self._bucket, Prefix=start)
                 for item in page.get("Contents", ())
-            ]
-        return sorted(name for name in found if not name.startswith(HIDDEN))
+            }
+        return {name: found[name] for name in sorted(found) if not name.startswith(HIDDEN)}
 
     def remove(self, name: str) -> None:
         with self._failing(name):
@@ -172,6 +183,12 @@ class S3Store:
             yield
         except (BotoCoreError, ClientError) as error:
             raise StoreFailed(f"{self._place} {name}: {error}") from error
+
+
+def _range(start: int, stop: int | None) -> str:
+    if start < 0:
+        return f"bytes={start}"
+    return f"bytes={start}-" + ("" if stop is None else str(stop - 1))
 
 
 def _code(error: Any) -> str:

@@ -1,14 +1,13 @@
 """One segment of the spool: the rows of one micro-batch in one file, a slot for each task.
 
-An Arrow IPC file with a record batch per slot, that any Arrow reader opens. Between the last batch
-and the footer, where readers do not look, it carries a checksum of all other bytes: Arrow itself
-would decode a flipped bit into another row, or crash on it.
+An Arrow IPC file with a record batch per slot, that any Arrow reader opens. It carries checksums
+(``sealing``): Arrow itself would decode a flipped bit into another row, or crash on it.
 """
 
 from __future__ import annotations
 
 import itertools
-import struct
+import mmap
 import zlib
 from collections.abc import Mapping, Sequence
 
@@ -18,15 +17,13 @@ import pyarrow.compute as pc
 from spark_connectors.errors import ConnectorError
 from spark_connectors.rows.received import Received
 from spark_connectors.rows.schema import RECEIPT_COLUMN, STORED_SCHEMA
+from spark_connectors.spool.sealing import sealed, slot_in_place, why_damaged
+from spark_connectors.spool.stores import Store
 
 _PREFIX = "queuegate."
 _FORMAT, _ROWS, _BODY_BYTES = "format", "rows", "body_bytes"
 _OURS = frozenset({_FORMAT, _ROWS, _BODY_BYTES})
 _VERSION = "1"
-_ARROW_MAGIC = b"ARROW1"
-_TAIL = struct.Struct("<i6s")  # how an Arrow file ends: size of the footer, magic
-_SEAL = struct.Struct("<4sI")  # 8 bytes, because Arrow wants the footer aligned
-_SEAL_MAGIC = b"QGS1"
 COMPRESSIONS = ("zstd", "lz4", "none")
 
 
@@ -53,12 +50,13 @@ def encode(
     given[_ROWS] = str(sum(slot.num_rows for slot in slots))
     given[_BODY_BYTES] = str(sum(_body_bytes(slot) for slot in slots))
     schema = STORED_SCHEMA.with_metadata({_PREFIX + name: text for name, text in given.items()})
-    sink = pa.BufferOutputStream()
+    sink, ends = pa.BufferOutputStream(), []
     with pa.ipc.new_file(sink, schema, options=_write_options(compression)) as writer:
         for slot in slots:
             # Refuses another schema, and swallows what the batch carries as metadata.
             writer.write_batch(slot)
-    return _sealed(memoryview(sink.getvalue()))
+            ends.append(sink.tell())
+    return sealed(memoryview(sink.getvalue()), ends)
 
 
 def _body_bytes(slot: pa.RecordBatch) -> int:
@@ -79,39 +77,15 @@ def _write_options(compression: str) -> pa.ipc.IpcWriteOptions:
     return pa.ipc.IpcWriteOptions(compression=compression)
 
 
-def _sealed(file: memoryview) -> bytes:
-    footer_size, _ = _TAIL.unpack(file[-_TAIL.size :])
-    footer_at = len(file) - _TAIL.size - footer_size
-    content, footer = file[:footer_at], file[footer_at:]
-    checksum = zlib.crc32(footer, zlib.crc32(content))
-    return b"".join((content, _SEAL.pack(_SEAL_MAGIC, checksum), footer))
-
-
-def _why_damaged(file: memoryview) -> str | None:
-    """What is wrong with the bytes of a file, or None."""
-    if len(file) < _TAIL.size:
-        return f"it has {len(file)} bytes"
-    footer_size, magic = _TAIL.unpack(file[-_TAIL.size :])
-    footer_at = len(file) - _TAIL.size - footer_size
-    seal_at = footer_at - _SEAL.size
-    if magic != _ARROW_MAGIC or footer_size < 0 or seal_at < 0:
-        return "its end is missing"
-    seal_magic, checksum = _SEAL.unpack(file[seal_at:footer_at])
-    if seal_magic != _SEAL_MAGIC:
-        return "it has no checksum"
-    if zlib.crc32(file[footer_at:], zlib.crc32(file[:seal_at])) != checksum:
-        return "its checksum is another"
-    return None
-
-
 class Segment:
     """A file that ``encode`` wrote. Reading one slot or one column does not decode the others.
 
     Raises Damaged when it is opened, naming it, and ConnectorError if a newer version wrote it.
     """
 
-    def __init__(self, data: bytes, name: str = "(unnamed)") -> None:
-        why = _why_damaged(memoryview(data))
+    def __init__(self, data: bytes | mmap.mmap, name: str = "(unnamed)") -> None:
+        # What is mapped has been checked: the parts that are there.
+        why = None if isinstance(data, mmap.mmap) else why_damaged(memoryview(data))
         if why is not None:
             raise Damaged(name, why)
         self._buffer = pa.py_buffer(data)
@@ -126,6 +100,11 @@ class Segment:
         self.row_count = int(described[_ROWS])
         self.body_bytes = int(described[_BODY_BYTES])
         self.metadata = {n: text for n, text in described.items() if n not in _OURS}
+
+    @classmethod
+    def with_slot(cls, store: Store, name: str, number: int) -> Segment:
+        """The segment as far as it takes to read that slot, and no other. Raises Missing."""
+        return cls(slot_in_place(store, name, number), name)
 
     def _opened(self, fields: list[int] | None) -> pa.ipc.RecordBatchFileReader:
         options = pa.ipc.IpcReadOptions(included_fields=fields)

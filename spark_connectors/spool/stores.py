@@ -47,8 +47,17 @@ class Store(Protocol):
         """The content. Raises Missing."""
         ...
 
+    def part(self, name: str, start: int, stop: int | None = None) -> bytes:
+        """The bytes of the content that a slice of it has: nothing where it has none, a negative
+        ``start``, without ``stop``, counts from the end. No more is read. Raises Missing."""
+        ...
+
     def names(self, prefix: str) -> list[str]:
         """The names that begin with this text, which need not end at a ``/``; sorted, whole."""
+        ...
+
+    def sizes(self, prefix: str) -> dict[str, int]:
+        """The same names, and how many bytes each has."""
         ...
 
     def remove(self, name: str) -> None:

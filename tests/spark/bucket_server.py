@@ -19,10 +19,12 @@ class Bucket(ThreadingHTTPServer):
         self.lock = threading.Lock()
         self.objects: dict[str, tuple[bytes, str]] = {}
         self.has_conditions = True
+        self.has_ranges = True
         self.is_read_only = False
         self.conflicts = 0  # writes that are answered with ConditionalRequestConflict
         self.lost_answers = 0  # writes that happen, and are answered with an internal error
         self.cut_answers = 0  # reads whose content ends early
+        self.read_bytes = 0  # of content, as announced
 
     def use_up(self, fault: str) -> bool:
         """Whether this request gets that fault."""
@@ -56,7 +58,24 @@ class _Requests(BaseHTTPRequestHandler):
         found = self.server.objects.get(self.path)
         if found is None:
             return self._refuse(404, "NoSuchKey")
-        return self._answer(200, found[0], is_cut=self.server.use_up("cut_answers"))
+        content, part = found[0], self._part(len(found[0]))
+        with self.server.lock:
+            self.server.read_bytes += part.stop - part.start
+        is_whole = len(part) == len(content)
+        return self._answer(
+            200 if is_whole else 206,
+            content[part.start : part.stop],
+            is_cut=self.server.use_up("cut_answers"),
+            part="" if is_whole else f"bytes {part.start}-{part.stop - 1}/{len(content)}",
+        )
+
+    def _part(self, size: int) -> range:
+        first, dash, last = self.headers.get("Range", "").removeprefix("bytes=").partition("-")
+        if not dash or not self.server.has_ranges:
+            return range(size)
+        if not first:
+            return range(max(0, size - int(last)), size)
+        return range(int(first), min(size, int(last) + 1))
 
     def do_HEAD(self) -> None:
         found = self.server.objects.get(self.path)
@@ -74,8 +93,10 @@ class _Requests(BaseHTTPRequestHandler):
         text = f"<Error><Code>{code}</Code><Message>as told</Message></Error>"
         self._answer(status, text.encode())
 
-    def _answer(self, status: int, content: bytes, *, is_cut: bool = False) -> None:
+    def _answer(self, status: int, content: bytes, *, is_cut: bool = False, part: str = "") -> None:
         self.send_response(status)
+        if part:
+            self.send_header("Content-Range", part)
         self.send_header("Content-Length", str(len(content)))
         self.end_headers()
         self.wfile.write(content[: len(content) // 2] if is_cut else content)

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import random
+import struct
+import zlib
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -11,17 +15,26 @@ import pytest
 from spark_connectors.errors import ConnectorError
 from spark_connectors.rows.received import Received, received_of, stored_batch
 from spark_connectors.rows.schema import STORED_SCHEMA
+from spark_connectors.source.options import stream_options
+from spark_connectors.source.tasks import SlotTask, rows_of
+from spark_connectors.spool.local_store import LocalStore
+from spark_connectors.spool.memory_store import MemoryStore
+from spark_connectors.spool.opening import open_store
+from spark_connectors.spool.places import Place, segment_name
 from spark_connectors.spool.segments import COMPRESSIONS, Damaged, Segment, encode, slots_of
+from spark_connectors.spool.spool import Spool
+from spark_connectors.spool.stores import Missing, StoreAccess
+from tests.spark.queues import client_of
 
 
-def message(number: int, group: str | None = None) -> Received:
+def message(number: int, group: str | None = None, body: str = "") -> Received:
     attributes: dict[str, Any] = {"SentTimestamp": str(number)}
     if group is not None:
         attributes["MessageGroupId"] = group
     value = {
         "MessageId": f"id-{number}",
         "ReceiptHandle": f"handle-{number}",
-        "Body": f"body {number} ä",
+        "Body": body or f"body {number} ä",
         "Attributes": attributes,
         "MessageAttributes": {"n": {"DataType": "Number", "StringValue": str(number)}},
     }
@@ -176,3 +189,166 @@ def test_messages_without_a_group_share_a_slot() -> None:
     found = slots_of([message(1), message(2)], 3, by_group=True)
 
     assert sorted(map(len, found)) == [0, 0, 2]
+
+
+# One slot of a segment
+
+
+COUNT, ROWS = 16, 200
+
+
+def body_of(number: int) -> str:
+    return random.Random(number).randbytes(500).hex()
+
+
+def large_slots() -> list[pa.RecordBatch]:
+    """Slots that do not fit into one read, with an empty one between."""
+    found = []
+    for first in range(0, COUNT * ROWS, ROWS):
+        numbers = range(first, first + ROWS)
+        messages = [message(number, body=body_of(number)) for number in numbers]
+        found.append(stored_batch("orders", [] if first == 3 * ROWS else messages))
+    return found
+
+
+LARGE = large_slots()
+
+
+def without_table(slots: list[pa.RecordBatch]) -> bytes:
+    """What the versions before the table wrote."""
+    sink = pa.BufferOutputStream()
+    described = {"queuegate.format": "1", "queuegate.rows": "0", "queuegate.body_bytes": "0"}
+    with pa.ipc.new_file(sink, STORED_SCHEMA.with_metadata(described)) as writer:
+        for slot in slots:
+            writer.write_batch(slot)
+    file: bytes = sink.getvalue().to_pybytes()
+    footer_at = len(file) - 10 - struct.unpack("<i", file[-10:-6])[0]
+    content, footer = file[:footer_at], file[footer_at:]
+    seal = struct.pack("<4sI", b"QGS1", zlib.crc32(footer, zlib.crc32(content)))
+    return content + seal + footer
+
+
+class CountingStore(LocalStore):
+    """Counts the bytes that are read."""
+
+    read_bytes = 0
+
+    def part(self, name: str, start: int, stop: int | None = None) -> bytes:
+        content = super().part(name, start, stop)
+        self.read_bytes += len(content)
+        return content
+
+
+def stored(data: bytes) -> MemoryStore:
+    store = MemoryStore(str(random.random()))
+    store.put_if_absent("7", data)
+    return store
+
+
+@pytest.mark.parametrize("compression", COMPRESSIONS)
+def test_a_task_reads_its_slot_and_the_end_of_the_file(compression: str, tmp_path: Path) -> None:
+    place, store = Place(1), CountingStore(str(tmp_path))
+    spool = Spool.open(store, queue="orders", mode="driver")
+    data = encode(LARGE, compression)
+    spool.put(place, data)
+    given = {"queueUrl": "http://localhost:1/000000000000/orders", "spoolPath": str(tmp_path)}
+    options = stream_options(given)
+
+    for number, slot in enumerate(LARGE):
+        store.read_bytes = 0
+        [rows] = rows_of(SlotTask(spool.identity, number, (place,)), store, options)
+        assert rows.column("body").equals(slot.column("body"))
+        assert store.read_bytes < len(data) / COUNT * 1.5 + (65 << 10) < len(data) / 4
+
+
+@pytest.mark.moto
+def test_a_slot_is_read_from_s3(moto: str) -> None:
+    client_of("s3", moto).create_bucket(Bucket="slots")
+    store = open_store("s3://slots/q", access=StoreAccess(moto))
+    store.put_if_absent(segment_name(Place(1)), encode(LARGE, "zstd"))
+
+    segment = Segment.with_slot(store, segment_name(Place(1)), COUNT - 1)
+
+    assert segment.slot(COUNT - 1).equals(LARGE[-1])
+    with pytest.raises(Missing):
+        Segment.with_slot(store, segment_name(Place(2)), 0)
+
+
+def test_a_slot_says_what_its_segment_says() -> None:
+    data = encode(LARGE, "zstd", {"columns": "body"})
+    whole = Segment(data)
+
+    segment = Segment.with_slot(stored(data), "7", 5)
+
+    for name in ("slot_count", "row_count", "body_bytes", "metadata"):
+        assert getattr(segment, name) == getattr(whole, name)
+
+
+@pytest.mark.parametrize("slots", [SLOTS, LARGE], ids=["small", "large"])
+def test_segments_without_a_table_are_read(slots: list[pa.RecordBatch]) -> None:
+    store = stored(without_table(slots))
+
+    for number, slot in enumerate(slots):
+        assert Segment.with_slot(store, "7", number).slot(number).equals(slot)
+
+
+def test_versions_before_the_table_read_segments_that_have_one() -> None:
+    """They looked at nothing but this."""
+    file = encode(LARGE, "zstd")
+
+    footer_at = len(file) - 10 - struct.unpack("<i", file[-10:-6])[0]
+    magic, checksum = struct.unpack("<4sI", file[footer_at - 8 : footer_at])
+    assert magic == b"QGS1"
+    assert checksum == zlib.crc32(file[footer_at:], zlib.crc32(file[: footer_at - 8]))
+
+
+@pytest.mark.parametrize("number", [0, 2, COUNT - 1])
+def test_a_damaged_slot_is_told_as_a_damaged_segment(number: int) -> None:
+    data = bytearray(encode(LARGE, "none"))
+    body = body_of(number * ROWS + 7)
+    data[data.index(body.encode())] ^= 1
+    store = stored(bytes(data))
+
+    with pytest.raises(Damaged, match=r"segment 7 of the spool is damaged \(its checksum"):
+        Segment.with_slot(store, "7", number)
+    # The query fails by the task of that slot; the rows of the others are right.
+    assert Segment.with_slot(store, "7", 1).slot(1).equals(LARGE[1])
+
+
+def at_the_end(data: bytes) -> list[int]:
+    """Positions in the table, the seal and Arrow's footer, but for the seal's checksum."""
+    footer_at = len(data) - 10 - int(struct.unpack("<i", data[-10:-6])[0])
+    seal_at = footer_at - 8
+    table_at = seal_at - 16 * (COUNT + 2)
+    end = range(len(data) - 16, len(data))
+    return [*range(table_at, seal_at, 11), *range(footer_at, len(data) - 64, 37), *end]
+
+
+def test_no_flipped_bit_of_the_end_goes_unnoticed() -> None:
+    data = encode(LARGE, "zstd")
+    seeded = random.Random(7)
+
+    for position in at_the_end(data):
+        flipped = bytearray(data)
+        flipped[position] ^= 1 << seeded.randrange(8)
+        with pytest.raises(Damaged):
+            Segment.with_slot(stored(bytes(flipped)), "7", 1)
+
+
+@pytest.mark.parametrize(
+    "cut",
+    [lambda data: data[:-1], lambda data: data[: len(data) // 2], lambda data: data[1:]],
+    ids=["its end", "its half", "its beginning"],
+)
+def test_no_cut_of_a_large_file_goes_unnoticed(cut: Callable[[bytes], bytes]) -> None:
+    store = stored(cut(encode(LARGE, "zstd")))
+
+    with pytest.raises(Damaged):
+        Segment.with_slot(store, "7", 1)
+
+
+def test_a_slot_that_the_segment_has_not_leaves_the_others() -> None:
+    """A batch has segments of different numbers of slots."""
+    segment = Segment.with_slot(stored(encode(LARGE, "zstd")), "7", COUNT)
+
+    assert segment.slot_count == COUNT

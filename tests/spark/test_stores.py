@@ -70,6 +70,31 @@ def test_a_file_can_be_read_after_it_was_put(store: Store) -> None:
 
 
 @pytest.mark.elsewhere
+def test_a_part_is_what_a_slice_has(store: Store) -> None:
+    content = bytes(range(256)) * 40
+    store.put_if_absent("in/one", content)
+    store.put_if_absent("empty", b"")
+
+    for start, stop in [(0, 10), (100, 9000), (10_000, 20_000), (20_000, 20_001), (7, None)]:
+        assert store.part("in/one", start, stop) == content[start:stop]
+    for last in (-1, -300, -len(content), -len(content) - 1, -(1 << 20)):
+        assert store.part("in/one", last) == content[last:]
+    assert store.part("empty", -100) == store.part("empty", 3, 9) == b""
+    with pytest.raises(Missing, match="two"):
+        store.part("in/two", -100)
+
+
+@pytest.mark.elsewhere
+def test_sizes_are_those_of_the_names(store: Store) -> None:
+    for name, size in (("b", 0), ("a/2", 70_000), ("a/10", 3)):
+        store.put_if_absent(name, bytes(size))
+
+    assert list(store.sizes("").items()) == [("a/10", 3), ("a/2", 70_000), ("b", 0)]
+    assert store.sizes("a/2") == {"a/2": 70_000}
+    assert store.sizes("c") == {}
+
+
+@pytest.mark.elsewhere
 def test_a_file_that_is_there_is_untouched(store: Store) -> None:
     content = b"same"
 
@@ -354,6 +379,17 @@ def test_content_that_breaks_off_is_read_again(bucket: Bucket) -> None:
     bucket.cut_answers = 2
 
     assert store.get("one") == b"content" * 1000
+
+
+@pytest.mark.parametrize("has_ranges", [True, False])
+def test_a_part_is_asked_for_and_no_more(bucket: Bucket, has_ranges: bool) -> None:
+    store = in_bucket(bucket)
+    store.put_if_absent("one", b"content" * 1000)
+    bucket.has_ranges, bucket.cut_answers, bucket.read_bytes = has_ranges, 1, 0
+
+    assert store.part("one", 7, 21) == b"content" * 2
+    assert store.part("one", -7) == b"content"
+    assert bucket.read_bytes == (14 + 14 + 7 if has_ranges else 3 * 7000)
 
 
 def test_a_service_that_is_away_is_a_failure() -> None:

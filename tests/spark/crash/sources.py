@@ -58,8 +58,14 @@ class DyingStore:
     def get(self, name: str) -> bytes:
         return self._inner.get(name)
 
+    def part(self, name: str, start: int, stop: int | None = None) -> bytes:
+        return self._inner.part(name, start, stop)
+
     def names(self, prefix: str) -> list[str]:
         return self._inner.names(prefix)
+
+    def sizes(self, prefix: str) -> dict[str, int]:
+        return self._inner.sizes(prefix)
 
     def remove(self, name: str) -> None:
         self._inner.remove(name)
