@@ -112,4 +112,5 @@ def drain_options(given: Mapping[str, str]) -> StreamOptions:
         delete_mode="spool",
         on_mismatch="adopt",
         spool_retention_batches=1 << 40,
+        spool_retention_bytes=1 << 60,
     )

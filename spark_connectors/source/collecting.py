@@ -473,6 +473,7 @@ class Collector:
             place,
             Delete(receipts_of(taken), safe_until, asked_at),
             at_once=options.delete_mode == "spool",
+            size=len(data),
         )
         return Sealed(place.seq, len(messages), body_bytes, tuple(len(part) for part in parts))
 

@@ -121,6 +121,7 @@ class Deleter:
         self._known = known
         self._rule = rule
         self._retained = 0 if options.is_in_memory else options.spool_retention_batches
+        self._sizes: dict[Place, int] = {}
         self._work: queue.SimpleQueue[Callable[[], object]] = queue.SimpleQueue()
         self._waiting: dict[Place, Delete] = {}
         self._under_way: dict[Place, int] = {}
@@ -144,6 +145,7 @@ class Deleter:
         self._acknowledged = contents.acknowledged
         self._done.update(contents.done)
         self._ids.update(contents.ids)
+        self._sizes.update(contents.sizes)
         self._inherited = present - contents.done.keys()
         self._spool.lay(contents.ghosts)
         with self._changed:
@@ -159,9 +161,11 @@ class Deleter:
 
     # What is to be deleted
 
-    def sealed(self, place: Place, delete: Delete, *, at_once: bool) -> None:
-        """The spool has this segment; its messages go when it is acknowledged, or at once."""
+    def sealed(self, place: Place, delete: Delete, *, at_once: bool, size: int = 0) -> None:
+        """The spool has this segment; its messages go when it is acknowledged, or at once.
+        ``size``: its bytes; where the spool is listed later, that knows them."""
         with self._changed:
+            self._sizes[place] = size
             self.pending_rows += len(delete.receipts)
             for key in delete.receipts.keys() & self._renewed.keys():
                 delete.receipts[key] = self._renewed.pop(key)
@@ -350,6 +354,7 @@ class Deleter:
         contents = self._spool.contents()
         self._spool.lay(contents.ghosts)
         with self._changed:
+            self._sizes = dict(contents.sizes)
             self._done.update(
                 (place, kept) for place, kept in contents.done.items() if place.seq <= seq
             )
@@ -383,6 +388,7 @@ class Deleter:
             gone = [kept for place, kept in self._done.items() if place.seq <= horizon]
             for kept in gone:
                 del self._done[kept.place]
+                self._sizes.pop(kept.place, None)
             expired = [kept for kept in self._ids.values() if kept.forget_at <= now]
             for kept in expired:
                 del self._ids[kept.place]
@@ -401,7 +407,18 @@ class Deleter:
         is_listed = self._options.receive_mode == "executor"
         reached = min(self._acknowledged, self._listed) if is_listed else self._acknowledged
         undone = (*self._waiting, *self._under_way, *self._inherited)
-        return min([reached - self._retained, *(place.seq - 1 for place in undone)])
+        retained = max(reached - self._retained, self._too_large(reached))
+        return min([retained, *(place.seq - 1 for place in undone)])
+
+    def _too_large(self, reached: int) -> int:
+        """The newest of the committed batches that has no room beside those after it."""
+        left = self._options.spool_retention_bytes
+        for place in sorted(self._sizes, key=lambda place: place.seq, reverse=True):
+            if place.seq <= reached:
+                left -= self._sizes[place]
+                if left < 0:
+                    return place.seq
+        return 0
 
 
 def receipts_of(messages: Mapping[bytes, Received]) -> dict[bytes, str]:

@@ -237,7 +237,8 @@ class ExecutorStreamReader(QueueStreamReader):
             raise DataLost(
                 f"batch {seq} was committed before and is no longer in the spool at "
                 f"{self.options.spool_path}: the checkpoint was set back by more than "
-                "spoolRetentionBatches. With failOnDataLoss=false the query goes on without it"
+                "spoolRetentionBatches and spoolRetentionBytes keep. With failOnDataLoss=false the "
+                "query goes on without it"
             )
         return sorted(slot for slot in filled if slot is not None)
 

@@ -113,6 +113,14 @@ STREAM_OPTIONS = (
     ),
     Option("spoolRetentionBatches", whole(0, 100_000), 100, "Committed segments that stay."),
     Option(
+        "spoolRetentionBytes",
+        size(0, 1 << 50),
+        1 << 30,
+        "How large these are together, at most: the oldest go first.",
+        (),
+        "`1g`",
+    ),
+    Option(
         "deliveryGuarantee",
         choice("exactly_once", "at_least_once"),
         "exactly_once",
@@ -204,6 +212,7 @@ class StreamOptions(NamedTuple):
     spool_endpoint_url: str | None
     spool_compression: str
     spool_retention_batches: int
+    spool_retention_bytes: int
     most_rows: int
     least_rows: int
     trigger_delay_seconds: float
@@ -273,6 +282,7 @@ def stream_options(given: Mapping[str, str]) -> StreamOptions:
         spool_endpoint_url=read["spoolEndpointUrl"],
         spool_compression=read["spoolCompression"],
         spool_retention_batches=read["spoolRetentionBatches"],
+        spool_retention_bytes=read["spoolRetentionBytes"],
         most_rows=read["maxOffsetsPerTrigger"],
         least_rows=read["minOffsetsPerTrigger"] or 0,
         trigger_delay_seconds=read["maxTriggerDelay"],

@@ -6,7 +6,8 @@ import contextlib
 import itertools
 import json
 import uuid
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from spark_connectors.errors import ConnectorError
@@ -52,7 +53,8 @@ class Contents(NamedTuple):
     ``acknowledged``: Spark committed everything up to that batch, and maybe more; ``taken_over``:
     what was acknowledged when a query with another checkpoint began to use it. ``ghosts``: segments
     that somebody wrote who was held up until their batch had been dropped; they are nobody's.
-    ``dropped``: segments up to that batch were removed, or are being removed."""
+    ``dropped``: segments up to that batch were removed, or are being removed. ``sizes``: bytes of
+    the segments."""
 
     segments: list[Place]
     done: dict[Place, Kept]
@@ -61,6 +63,7 @@ class Contents(NamedTuple):
     taken_over: int | None = None
     ghosts: Sequence[Place] = ()
     dropped: int = 0
+    sizes: Mapping[Place, int] = MappingProxyType({})
 
     @property
     def is_just_taken_over(self) -> bool:
@@ -173,10 +176,9 @@ class Spool:
 
     def contents(self) -> Contents:
         """List everything."""
-        places = sorted(
-            (place for name in self.store.names(SEGMENTS) if (place := place_of(name)) is not None),
-            key=lambda place: place.order,
-        )
+        files = self.store.sizes(SEGMENTS).items()
+        sizes = {place: size for name, size in files if (place := place_of(name)) is not None}
+        places = sorted(sizes, key=lambda place: place.order)
         dropped = self._dropped()
         done = self._kept(DONE)
         ghosts = [place for place in places if place.seq <= dropped and place not in done]
@@ -184,7 +186,8 @@ class Spool:
         # What was dropped was acknowledged, though a crash may have come before that mark.
         acknowledged = max([dropped, *self._marks(ACKNOWLEDGED)])
         taken_over = max(self._marks(TAKEN_OVER), default=None)
-        return Contents(segments, done, self._kept(IDS), acknowledged, taken_over, ghosts, dropped)
+        ids = self._kept(IDS)
+        return Contents(segments, done, ids, acknowledged, taken_over, ghosts, dropped, sizes)
 
     def damaged(self, contents: Contents, after: int, now: float) -> list[tuple[Place, str]]:
         """Segments that cannot be read, and why: of those behind that batch, and of those whose

@@ -1,0 +1,99 @@
+"""Committed segments stay, so many and so many bytes of them; all others stay whatever they are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from spark_connectors.spool.local_store import LocalStore
+from spark_connectors.spool.spool import Spool
+from tests.spark.queues import counts, fill
+from tests.spark.readers import Run, reader_of
+from tests.spark.waiting import wait_for
+
+Maker = Callable[..., str]
+modes = pytest.mark.parametrize("mode", ["driver", "executor"])
+# A segment has one message of so many bytes, and some thousand bytes around it.
+SIZE = 50_000
+
+
+def batches_in(spool: Path) -> list[int]:
+    """Batches whose segments are there, when all that is done has been tidied."""
+    contents = Spool(LocalStore(str(spool)), "").contents()
+    assert set(contents.segments) == contents.sizes.keys()
+    return [place.seq for place in contents.segments]
+
+
+def read(run: Run, gateway: str, url: str, batches: int) -> None:
+    """So many batches, of which all are committed and deleted."""
+    for number in range(batches):
+        fill(gateway, url, [str(number) * SIZE])
+        run.all_rows(1)
+    wait_for(lambda: run.plan() == run.offset and counts(gateway, url) == (0, 0))
+
+
+@modes
+def test_what_is_reached_first_drops_the_oldest(
+    gateway: str, make_queue: Maker, tmp_path: Path, mode: str
+) -> None:
+    url = make_queue(gateway)
+    options = {"receiveMode": mode, "spoolCompression": "none"}
+    run = Run(reader_of(gateway, url, tmp_path, spoolRetentionBytes="130k", **options))
+    read(run, gateway, url, 4)
+    wait_for(lambda: batches_in(tmp_path) == [3, 4])
+    run.reader.stop()
+    # What an earlier process left counts, and so does a bound that has changed.
+    for bounds, kept in (
+        ({"spoolRetentionBytes": "200k"}, [3, 4, 5]),
+        ({"spoolRetentionBytes": 2 * SIZE}, [6]),
+        ({"spoolRetentionBatches": 1}, [7]),
+    ):
+        run = Run(reader_of(gateway, url, tmp_path, **options, **bounds), run.offset)
+        read(run, gateway, url, 1)
+        wait_for(lambda kept=kept: batches_in(tmp_path) == kept)  # type: ignore[misc]
+        run.reader.stop()
+
+
+@modes
+def test_what_spark_has_not_committed_stays_however_large(
+    gateway: str, make_queue: Maker, tmp_path: Path, mode: str
+) -> None:
+    url = make_queue(gateway)
+    options = {"receiveMode": mode, "deleteMode": "spool", "spoolRetentionBytes": 0}
+    run = Run(reader_of(gateway, url, tmp_path, **options))
+    read(run, gateway, url, 1)
+    fill(gateway, url, ["new"])
+    start, end = run.offset, run.plan_some()
+    assert [row["body"] for rows in run.rows(start, end) for row in rows] == ["new"]
+    wait_for(lambda: counts(gateway, url) == (0, 0))
+    run.reader.stop()
+    # Spark plans it again, for it does not know that the sink has it.
+    again = Run(reader_of(gateway, url, tmp_path, **options), start)
+    assert [row["body"] for rows in again.rows(start, end) for row in rows] == ["new"]
+    assert batches_in(tmp_path) == [2]
+    again.offset = end
+    read(again, gateway, url, 1)
+    wait_for(lambda: 2 not in batches_in(tmp_path))
+
+
+@modes
+def test_what_is_not_deleted_stays_however_large(
+    gateway: str, make_queue: Maker, tmp_path: Path, mode: str
+) -> None:
+    url = make_queue(gateway)
+    options = {"receiveMode": mode, "deleteMode": "commit", "spoolRetentionBytes": 0}
+    run = Run(reader_of(gateway, url, tmp_path, **options))
+    fill(gateway, url, ["new"])
+    end = run.plan_some()
+    run.rows(run.offset, end)
+    run.reader.stop()
+    # Committed, and the process ended before it could delete.
+    spool = Spool(LocalStore(str(tmp_path)), "")
+    spool.acknowledge(1)
+    assert batches_in(tmp_path) == [1]
+    assert counts(gateway, url) == (0, 1)
+    after = Run(reader_of(gateway, url, tmp_path, **options), end)
+    read(after, gateway, url, 1)
+    wait_for(lambda: batches_in(tmp_path) == [])
