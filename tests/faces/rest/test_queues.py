@@ -134,7 +134,7 @@ def test_listing_goes_page_by_page(rest: Rest) -> None:
         ("limit=0", "`limit` is refused: allowed is 1 to 1000."),
         ("limit=ten", "`limit` is 'ten': a whole number is expected."),
         ("limit=1&limit=2", "`limit` is there twice"),
-        ("prefix=a", "`prefix` is not known. Known are `name_prefix`, `limit`, `after`."),
+        ("prefix=a", "`prefix` is not known. Known are `limit`, `after`, `name_prefix`."),
         ("after=%00", "NUL"),
         ("after=%ff", "UTF-8"),
     ],
