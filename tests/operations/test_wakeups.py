@@ -203,18 +203,24 @@ async def test_many_queues_are_looked_at_in_turn(
     monkeypatch.setattr(module, "_LOOKED_AT_ONCE", 10)
     monkeypatch.setattr(module, "_LOOK_SECONDS", 0.01)
     here, _ = pair
-    looks: list[list[int]] = []
+    turns: list[list[int]] = []
+    take_turns_of = here._take_turns
 
-    async def look(queue_ids: list[int]) -> list[tuple[int, bool, int]]:
-        looks.append(queue_ids)
+    def noted() -> list[int]:
+        found = take_turns_of()
+        turns.append(found)
+        return found
+
+    async def look(_: list[int]) -> list[tuple[int, bool, int]]:
         return []
 
+    monkeypatch.setattr(here, "_take_turns", noted)
     here.look = look
     waiters = [Waiter() for _ in range(25)]
     for queue_id, waiter in enumerate(waiters):
         here.park(queue_id, waiter)
-    await until_so(lambda: len(looks) > 8)
-    turns = [found for found in looks if len(found) <= 10]
+    turns.clear()
+    await until_so(lambda: len(turns) >= 6)
     for some in (turns[:3], turns[3:6]):
         assert sorted(queue_id for found in some for queue_id in found) == [*range(25)]
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 
 from tests.faces.connections import Connection
@@ -10,6 +12,13 @@ from tests.faces.simple.client import Simple
 from tests.faces.simple.test_dead_letters import wear_out
 from tests.faces.simple.test_queues import NOWHERE
 from tests.waiting import until
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Server]:
+    """A gateway of this module: one with a thousand queues counts new ones together."""
+    with Server() as running:
+        yield running
 
 
 @pytest.fixture
