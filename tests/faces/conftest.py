@@ -19,6 +19,14 @@ def server() -> Iterator[Server]:
 
 
 @pytest.fixture(scope="session")
+def counting_server() -> Iterator[Server]:
+    """For tests of what is counted by queue: a gateway with a thousand queues counts new ones
+    together, and few tests use this one."""
+    with Server() as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
 def relaxed_server() -> Iterator[Server]:
     """A gateway that asks for no credentials and forgets purges and deleted names at once."""
     relaxed = {

@@ -341,10 +341,11 @@ def test_text_that_looks_like_an_envelope_is_not_signed(rest: Rest, json_sqs: Sq
         assert json_sqs.bodies(url) == [forged]
 
 
-def test_deletes_that_archive_are_counted_as_others_are(rest: Rest, server: Server) -> None:
-    name = rest.create(f"counted-{rest.account}", archive=True)
-    consume(rest, name, "a", "b")
-    replay(rest, name)
+def test_deletes_that_archive_are_counted_as_others_are(counting_server: Server) -> None:
+    with Rest(counting_server.url) as rest:
+        name = rest.create(f"counted-{rest.account}", archive=True)
+        consume(rest, name, "a", "b")
+        replay(rest, name)
     sample = f'messages_%s_total{{queue="{name}"}}'
-    assert server.metric("queue_" + sample % "deleted") == 2
-    assert server.metric("queue_" + sample % "sent") == 4
+    assert counting_server.metric("queue_" + sample % "deleted") == 2
+    assert counting_server.metric("queue_" + sample % "sent") == 4

@@ -305,12 +305,13 @@ def test_a_message_that_may_be_lost_is_there_all_the_same(rest: Rest) -> None:
     assert rest.messages("jobs") == [1]
 
 
-def test_messages_are_counted_like_those_of_sqs(rest: Rest, server: Server) -> None:
-    name = rest.create(f"counted{rest.account}")
-    rest.call("POST", f"/v1/queues/{name}/messages", [{"message": 1}] * 3, status=201)
-    for one in rest.receive(name):
-        rest.call("DELETE", f"/v1/queues/{name}/messages/{one['id']}", status=204)
+def test_messages_are_counted_like_those_of_sqs(counting_server: Server) -> None:
+    with Rest(counting_server.url) as rest:
+        name = rest.create(f"counted{rest.account}")
+        rest.call("POST", f"/v1/queues/{name}/messages", [{"message": 1}] * 3, status=201)
+        for one in rest.receive(name):
+            rest.call("DELETE", f"/v1/queues/{name}/messages/{one['id']}", status=204)
     for what in ("sent", "received", "deleted"):
-        assert server.metric(f'queue_messages_{what}_total{{queue="{name}"}}') == 3
+        assert counting_server.metric(f'queue_messages_{what}_total{{queue="{name}"}}') == 3
     path = 'path="/v1/queues/{name}/messages"'
-    assert server.metric(f'http_requests_total{{method="POST",{path},status="201"}}') >= 1
+    assert counting_server.metric(f'http_requests_total{{method="POST",{path},status="201"}}') >= 1

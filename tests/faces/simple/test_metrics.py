@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
 from tests.faces.connections import Connection
@@ -14,11 +12,9 @@ from tests.faces.simple.test_queues import NOWHERE
 from tests.waiting import until
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[Server]:
-    """A gateway of this module: one with a thousand queues counts new ones together."""
-    with Server() as running:
-        yield running
+@pytest.fixture
+def server(counting_server: Server) -> Server:
+    return counting_server
 
 
 @pytest.fixture
