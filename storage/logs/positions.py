@@ -1,0 +1,356 @@
+"""How far a group has come in one partition: values in, values out.
+
+A position says of every offset what the group did with it. Up to the watermark all are done, after
+the head none was ever delivered, and between the two lie spans, without a gap: runs of offsets that
+share everything. A batch that was delivered is one span, and acked as a whole it is none.
+
+Times are milliseconds. Nothing here asks a clock or the database: ``now`` is given, and so are the
+offsets of which there is a record. Whoever stores a position sees to it that nobody else changed it
+meanwhile.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from enum import Enum
+from typing import Final, NamedTuple
+
+WINDOW: Final = 10_000
+"""How far the head may be ahead of the watermark."""
+
+_DONE: Final = -1
+_WAITING: Final = 0
+_WORDS: Final = 4
+"""Of a span, as it is stored: its length, and the three that its offsets share."""
+
+
+class Policy(NamedTuple):
+    """What a group has settled for its deliveries."""
+
+    batch_size: int
+    """How many records of a partition are out at once."""
+    visibility_ms: int
+    max_attempts: int
+    backoff_ms: int
+    """After the first attempt, if a nack says nothing else."""
+    backoff_factor: float
+    most_backoff_ms: int
+
+    def delay_ms(self, attempts: int) -> int:
+        """How long a record waits after so many attempts."""
+        delay: float = self.backoff_ms
+        for _ in range(attempts - 1):
+            if delay >= self.most_backoff_ms:
+                break
+            delay *= self.backoff_factor
+        return int(min(delay, self.most_backoff_ms))
+
+
+class Do(Enum):
+    """What a receipt is used for."""
+
+    ACK = "ack"
+    NACK = "nack"
+    POSTPONE = "postpone"
+    EXTEND = "extend"
+    REJECT = "reject"
+
+
+class Outcome(Enum):
+    """What came of it."""
+
+    DONE = "done"
+    DEAD = "dead_lettered"
+    """It is done for the group. Whoever stores the position writes the dead letter."""
+    SUPERSEDED = "superseded"
+    """The record was given back, or delivered to somebody, after the receipt was made."""
+    GONE = "gone"
+    """The group is through with the record: it was acked before, or is a dead letter."""
+
+
+class Span(NamedTuple):
+    """Offsets that share everything."""
+
+    first: int
+    last: int
+    visible_at: int
+    attempts: int
+    """How many deliveries there were since the last postponement; 0 of what is done."""
+    number: int
+    """Of the delivery whose receipts count; or the record waits, or is done."""
+
+    @property
+    def is_done(self) -> bool:
+        """Whether the group is through with it."""
+        return self.number == _DONE
+
+
+class Due(NamedTuple):
+    """Offsets that may be delivered, if there are records."""
+
+    first: int
+    last: int
+    attempts: int
+    """How many there were before."""
+    is_spent: bool
+    """Whether those were all: these records are dead letters."""
+
+    @property
+    def length(self) -> int:
+        """How many offsets."""
+        return self.last - self.first + 1
+
+
+class Spent(NamedTuple):
+    """A record that has become a dead letter."""
+
+    offset: int
+    attempts: int
+
+
+class Position:
+    """Of one group in one partition."""
+
+    __slots__ = ("barrier_until", "deliveries", "head", "spans", "watermark")
+
+    def __init__(
+        self,
+        watermark: int = -1,
+        head: int = -1,
+        deliveries: int = 0,
+        barrier_until: int = 0,
+        stored: Sequence[int] = (),
+    ) -> None:
+        self.watermark = watermark
+        self.head = head
+        self.deliveries = deliveries
+        """A number for each fetch that delivered: it never comes again, whatever happens."""
+        self.barrier_until = barrier_until
+        self.spans = list(_decoded(watermark + 1, stored))
+
+    def stored(self) -> list[int]:
+        """The spans as whole numbers: when the first of them becomes visible, and four for each."""
+        if not self.spans:
+            return []
+        numbers = [min(span.visible_at for span in self.spans if not span.is_done)]
+        for span in self.spans:
+            numbers += (span.last - span.first + 1, *span[2:])
+        return numbers
+
+    # Looking
+
+    def in_flight(self, now: int) -> int:
+        """How many records are out and hidden."""
+        return sum(
+            span.last - span.first + 1
+            for span in self.spans
+            if span.number > _WAITING and span.visible_at > now
+        )
+
+    def visible_from(self, end: int) -> int | None:
+        """From when on something is due: 0 if it has been for long, None if nothing ever is.
+
+        Whether the batch is full is not asked: what fills it may be finished at any time.
+        """
+        if self.head + 1 < min(end, self.watermark + 1 + WINDOW):
+            return self.barrier_until
+        times = [span.visible_at for span in self.spans if not span.is_done]
+        return max(min(times), self.barrier_until) if times else None
+
+    def due(self, now: int, policy: Policy, *, end: int, most: int) -> list[Due]:
+        """What a fetch of at most so many records may be given, by offset.
+
+        ``end`` is the offset that the next record of the partition will have. What is spent takes
+        nobody's place, but comes in steps, too.
+        """
+        found: list[Due] = []
+        if now < self.barrier_until:
+            return found
+        room = min(most, policy.batch_size - self.in_flight(now))
+        steps = policy.batch_size
+        for span in self.spans:
+            if span.is_done or span.visible_at > now:
+                continue
+            is_spent = span.attempts >= policy.max_attempts
+            left = steps if is_spent else room
+            if left <= 0:
+                continue
+            due = Due(span.first, min(span.last, span.first + left - 1), span.attempts, is_spent)
+            found.append(due)
+            if is_spent:
+                steps -= due.length
+            else:
+                room -= due.length
+        last = min(end - 1, self.watermark + WINDOW, self.head + room)
+        if last > self.head:
+            found.append(Due(self.head + 1, last, 0, is_spent=False))
+        return found
+
+    # Changing
+
+    def deliver(
+        self, now: int, policy: Policy, dues: Iterable[Due], present: Collection[int]
+    ) -> list[Spent]:
+        """Deliver what ``due`` gave, as far as it is ``present``; the number is ``deliveries``.
+
+        Of an offset that is not, there is no record for this group: it is done. So is what is
+        spent; the records among it are returned, to be written as dead letters.
+        """
+        self.deliveries += 1
+        out = now + policy.visibility_ms
+        spent: list[Spent] = []
+        for due in dues:
+            if due.first > self.head:
+                self.spans.append(Span(due.first, due.last, 0, 0, _WAITING))
+                self.head = due.last
+            for first, last, is_there in _runs(due, present):
+                if is_there and not due.is_spent:
+                    self._put(Span(first, last, out, due.attempts + 1, self.deliveries))
+                    continue
+                if is_there:
+                    spent += [Spent(one, due.attempts) for one in range(first, last + 1)]
+                self._put(Span(first, last, 0, 0, _DONE))
+        self._advance()
+        return spent
+
+    def settle(
+        self,
+        now: int,
+        policy: Policy,
+        receipt: tuple[int, int],
+        do: Do,
+        delay_ms: int | None = None,
+    ) -> Outcome:
+        """Do this with the record of a receipt: its offset, and the number of its delivery.
+
+        ``delay_ms`` is that of a nack (None: as the policy says) and of a postponement, or the time
+        by which the visibility is extended, from now on.
+        """
+        offset, number = receipt
+        span = self._at(offset)
+        if span is None or span.is_done:
+            return self._settled_before(offset, do)
+        if span.number != number or number <= _WAITING:
+            return Outcome.SUPERSEDED
+        delay = delay_ms or 0
+        if do is Do.EXTEND:
+            self._put(Span(offset, offset, now + delay, span.attempts, number))
+        elif do is Do.POSTPONE:
+            self.barrier_until = max(self.barrier_until, now + delay)
+            self._put(Span(offset, offset, now + delay, 0, _WAITING))
+        elif do is Do.NACK and span.attempts < policy.max_attempts:
+            if delay_ms is None:
+                delay = policy.delay_ms(span.attempts)
+            self._put(Span(offset, offset, now + delay, span.attempts, _WAITING))
+        else:
+            self._put(Span(offset, offset, 0, 0, _DONE))
+            self._advance()
+            return Outcome.DONE if do is Do.ACK else Outcome.DEAD
+        return Outcome.DONE
+
+    def attempts(self, offset: int) -> int:
+        """How many deliveries of it there were; 0 of what is done or was never out."""
+        span = self._at(offset)
+        return 0 if span is None else span.attempts
+
+    def seek(self, offset: int) -> None:
+        """Go on at this offset, whatever is out: its receipts are void."""
+        self.watermark = self.head = offset - 1
+        self.spans = []
+        self.barrier_until = 0
+
+    def pass_over(self, start: int) -> int:
+        """There is nothing below ``start`` any more. How many offsets were passed over for it."""
+        passed = max(start - 1 - self.watermark, 0)
+        if passed:
+            self.watermark = start - 1
+            self.head = max(self.head, self.watermark)
+            self.spans = [
+                span._replace(first=max(span.first, start))
+                for span in self.spans
+                if span.last >= start
+            ]
+            self._advance()
+        return passed
+
+    def give_back(self, now: int, since: int) -> int:
+        """Make what is out since that delivery visible, as if it had never been. How many."""
+        count = 0
+        for span in list(self.spans):
+            if span.number > since and span.visible_at > now:
+                count += span.last - span.first + 1
+                self._put(
+                    span._replace(visible_at=now, attempts=span.attempts - 1, number=_WAITING)
+                )
+        return count
+
+    # Spans
+
+    def _index(self, offset: int) -> int:
+        """Of the span in which it lies, if it lies in any."""
+        spans = self.spans
+        if spans and offset <= spans[0].last:
+            return 0
+        return bisect_left(spans, offset, key=_last)
+
+    def _at(self, offset: int) -> Span | None:
+        if not self.watermark < offset <= self.head:
+            return None
+        return self.spans[self._index(offset)]
+
+    def _settled_before(self, offset: int, do: Do) -> Outcome:
+        if offset > self.head:
+            return Outcome.SUPERSEDED
+        return Outcome.DONE if do is Do.ACK else Outcome.GONE
+
+    def _put(self, new: Span) -> None:
+        """Give offsets of one span another state, and join them with neighbours that share it."""
+        spans = self.spans
+        index = self._index(new.first)
+        old = spans[index]
+        low, high = index, index + 1
+        pieces: list[Span] = []
+        if old.first < new.first:
+            pieces.append(old._replace(last=new.first - 1))
+        elif low and spans[low - 1][2:] == new[2:]:
+            low -= 1
+            new = new._replace(first=spans[low].first)
+        rest: Span | None = None
+        if new.last < old.last:
+            rest = old._replace(first=new.last + 1)
+        elif high < len(spans) and spans[high][2:] == new[2:]:
+            new = new._replace(last=spans[high].last)
+            high += 1
+        pieces.append(new)
+        if rest is not None:
+            pieces.append(rest)
+        spans[low:high] = pieces
+
+    def _advance(self) -> None:
+        """Let the watermark follow what is done."""
+        spans = self.spans
+        while spans and spans[0].is_done:
+            self.watermark = spans.pop(0).last
+
+
+def _last(span: Span) -> int:
+    return span.last
+
+
+def _decoded(first: int, stored: Sequence[int]) -> Iterator[Span]:
+    for place in range(1, len(stored), _WORDS):
+        length, *shared = stored[place : place + _WORDS]
+        yield Span(first, first + length - 1, *shared)
+        first += length
+
+
+def _runs(due: Due, present: Collection[int]) -> Iterator[tuple[int, int, bool]]:
+    """Its offsets in runs: first, last, whether there are records."""
+    first = due.first
+    is_there = first in present
+    for offset in range(due.first + 1, due.last + 1):
+        if (offset in present) is not is_there:
+            yield first, offset - 1, is_there
+            first, is_there = offset, not is_there
+    yield first, due.last, is_there
