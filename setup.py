@@ -1,4 +1,5 @@
-"""The packages of the wheel: the folders as they lie here, inside the package `queuegate`.
+"""The packages of the wheel: the folders as they lie here, inside the package `queuegate`,
+which has the Python client of logs as its own.
 
 Everything else is in pyproject.toml, which can rename packages but not find those that it renames.
 """
@@ -14,6 +15,6 @@ shutil.rmtree("build/lib", ignore_errors=True)
 
 found = find_packages(include=[name for folder in FOLDERS for name in (folder, f"{folder}.*")])
 setup(
-    packages=["queuegate", *(f"queuegate.{name}" for name in found)],
+    packages=["queuegate", "queuegate.log", *(f"queuegate.{name}" for name in found)],
     package_dir={f"queuegate.{folder}": folder for folder in FOLDERS},
 )

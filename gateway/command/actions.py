@@ -5,12 +5,13 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable
 
-AddDatabase = Callable[[argparse.ArgumentParser], None]
+AddPlace = Callable[[argparse.ArgumentParser], None]
 AddAction = Callable[[str, str, str], argparse.ArgumentParser]
 
 
-def actions_of(command: argparse.ArgumentParser, add_database: AddDatabase) -> AddAction:
-    """What adds an action: by its name, what it does in a line, and in full."""
+def actions_of(command: argparse.ArgumentParser, add_place: AddPlace) -> AddAction:
+    """What adds an action: by its name, what it does in a line, and in full. ``add_place`` adds to
+    each where it is done: in a database, or by a gateway."""
     actions = command.add_subparsers(metavar="action", dest="action", required=True)
 
     def add(name: str, summary: str, text: str) -> argparse.ArgumentParser:
@@ -20,10 +21,19 @@ def actions_of(command: argparse.ArgumentParser, add_database: AddDatabase) -> A
             description=text,
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
-        add_database(action)
+        add_place(action)
         return action
 
     return add
+
+
+def add_gateway(command: argparse.ArgumentParser) -> None:
+    """Add where the gateway is that is asked, and who asks."""
+    where = command.add_argument_group("gateway")
+    where.add_argument("--url", help="where it is (default: the configured port of this machine)")
+    where.add_argument("--key", help="of `queuegate keys`: it names the account")
+    where.add_argument("--account", metavar="ID", help="without a key (default: the gateway's)")
+    where.add_argument("--region", metavar="R", help="without a key (default: the gateway's)")
 
 
 def whole_number(text: str) -> int:

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import argparse
+import json
+import time
 import urllib.parse
 from collections.abc import Mapping
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from gateway.configuration.settings import Settings
 
+_PATIENCE_SECONDS = 60.0
+_ATTEMPTS = 5
 _MEANT = {"localhost": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}
 
 
@@ -19,6 +24,10 @@ class NoAnswer(Exception):
 
 class NoUrl(NoAnswer):
     """That is no place where anybody could."""
+
+
+class Refused(Exception):
+    """The gateway's no, in its words."""
 
 
 class Answer(NamedTuple):
@@ -61,3 +70,53 @@ def ask(
         raise NoAnswer(f"{url} does not answer: {error}") from None
     finally:
         connection.close()
+
+
+class Gateway:
+    """The gateway that a command asks, with the credentials of its options (`add_gateway`)."""
+
+    def __init__(self, settings: Settings, options: argparse.Namespace, command: str) -> None:
+        self._url = (options.url or default_url(settings)).rstrip("/")
+        self._headers = {"Content-Type": "application/json", **_credentials(options, command)}
+
+    def call(self, method: str, path: str, body: object = None) -> Any:
+        """What it answers, asked again while nobody answers or it cannot now: what is asked for
+        has to be the same done twice. Raises NoAnswer and Refused."""
+        data = None if body is None else json.dumps(body).encode()
+        for attempt in range(1, _ATTEMPTS + 1):
+            try:
+                answer = ask(
+                    method,
+                    self._url + path,
+                    data,
+                    self._headers,
+                    patience_seconds=_PATIENCE_SECONDS,
+                )
+            except NoAnswer as silence:
+                if attempt == _ATTEMPTS or isinstance(silence, NoUrl):
+                    raise
+            else:
+                if answer.status < 300:
+                    return json.loads(answer.body) if answer.body else None
+                if answer.status not in (429, 503) or attempt == _ATTEMPTS:
+                    raise Refused(_text_of(answer))
+            time.sleep(attempt * 0.5)
+        raise AssertionError
+
+
+def _credentials(options: argparse.Namespace, command: str) -> dict[str, str]:
+    if options.key:
+        return {"X-Api-Key": options.key, "Authorization": f"Bearer {options.key}"}
+    if not (options.account or options.region):
+        return {"Authorization": f"queuegate {command}"}
+    # The gateway looks at the scope, and not at the signature.
+    scope = f"{options.account or 'any'}/20300101/{options.region or 'us-east-1'}/sqs/aws4_request"
+    signed = "SignedHeaders=host, Signature=" + "0" * 64
+    return {"Authorization": f"AWS4-HMAC-SHA256 Credential={scope}, {signed}"}
+
+
+def _text_of(answer: Answer) -> str:
+    try:
+        return str(json.loads(answer.body)["error"])
+    except (ValueError, KeyError, TypeError):
+        return f"it answered {answer.status}: {answer.body[:200].decode('utf-8', 'replace')}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from gateway.command.actions import AddDatabase, actions_of, whole_number
+from gateway.command.actions import AddPlace, actions_of, whole_number
 
 SUMMARY = "look at deliveries to web hooks, and redrive those that were given up"
 DESCRIPTION = """\
@@ -35,7 +35,7 @@ Delete deliveries for good. --all deletes exhausted ones only; an ID deletes wha
 """
 
 
-def add_actions(command: argparse.ArgumentParser, add_database: AddDatabase) -> None:
+def add_actions(command: argparse.ArgumentParser, add_database: AddPlace) -> None:
     """Add what `queuegate deliveries` can do."""
     add = actions_of(command, add_database)
     listing = add("list", "list deliveries", _LIST)

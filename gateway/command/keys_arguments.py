@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from gateway.command.actions import AddDatabase, actions_of, whole_number
+from gateway.command.actions import AddPlace, actions_of, whole_number
 
 SUMMARY = "make, list and revoke keys by which clients say who they are"
 DESCRIPTION = """\
@@ -31,7 +31,7 @@ _LIST = "List keys by number, without those that were revoked; none shows its se
 _REVOKE = "Revoke keys. Gateways that run refuse them at once."
 
 
-def add_actions(command: argparse.ArgumentParser, add_database: AddDatabase) -> None:
+def add_actions(command: argparse.ArgumentParser, add_database: AddPlace) -> None:
     """Add what `queuegate keys` can do."""
     add = actions_of(command, add_database)
     create = add("create", "make a key", _CREATE)

@@ -12,19 +12,13 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 from urllib.parse import quote
 
-from gateway.command.asking import Answer, NoAnswer, NoUrl, ask, default_url
+from gateway.command.asking import Gateway, NoAnswer, Refused
 from gateway.command.stored import plain
 from gateway.configuration.settings import Settings
 
 _AT_ONCE = 1_000
 _IDS_AT_ONCE = 1_000
-_PATIENCE_SECONDS = 60.0
-_ATTEMPTS = 5
 _PROGRESS_SECONDS = 2.0
-
-
-class _Refused(Exception):
-    """The gateway's no, in its words."""
 
 
 def run(settings: Settings, options: argparse.Namespace) -> int:
@@ -34,14 +28,14 @@ def run(settings: Settings, options: argparse.Namespace) -> int:
         print("queuegate: say which: --all, or what they have in common", file=sys.stderr)
         return 2
     counts: Counter[str] = Counter(matched=0, moved=0, without_source=0)
-    redrive = _Redrive(options.url or default_url(settings), options, counts)
+    redrive = _Redrive(Gateway(settings, options, "redrive"), options, counts)
     outcome = 0
     try:
         for part in _parts(wanted):
             redrive.move(part)
     except KeyboardInterrupt:
         outcome = 130
-    except (NoAnswer, _Refused) as refusal:
+    except (NoAnswer, Refused) as refusal:
         print(f"queuegate: {plain(str(refusal))}", file=sys.stderr)
         outcome = 1
     if outcome != 1 or counts["matched"]:
@@ -80,9 +74,9 @@ def _parts(wanted: dict[str, Any]) -> Iterator[dict[str, Any]]:
 class _Redrive:
     """Asks for page after page, and keeps count."""
 
-    def __init__(self, url: str, options: argparse.Namespace, counts: Counter[str]) -> None:
-        self._url = f"{url.rstrip('/')}/v1/queues/{quote(options.queue, safe='')}/redrives"
-        self._headers = {"Content-Type": "application/json", **_credentials(options)}
+    def __init__(self, gateway: Gateway, options: argparse.Namespace, counts: Counter[str]) -> None:
+        self._gateway = gateway
+        self._path = f"/v1/queues/{quote(options.queue, safe='')}/redrives"
         self._options = options
         self._counts = counts
         self._began = self._told = time.monotonic()
@@ -93,7 +87,8 @@ class _Redrive:
         if self._options.to:
             body["to"] = self._options.to
         while most := self._most():
-            found = self._ask({**body, "limit": most})
+            # A page that was moved although nobody heard of it is not there any more.
+            found = self._gateway.call("POST", self._path, {**body, "limit": most})
             self._counts.update({name: found[name] for name in self._counts})
             if found["next"] is None:
                 return
@@ -108,28 +103,6 @@ class _Redrive:
         left = _AT_ONCE if limit is None else limit - self._counts["matched"]
         return min(_AT_ONCE, rate or _AT_ONCE, left)
 
-    def _ask(self, body: dict[str, Any]) -> dict[str, Any]:
-        """What is answered. A page that was moved although nobody heard of it is not there any
-        more, so it can be asked for again."""
-        for attempt in range(1, _ATTEMPTS + 1):
-            try:
-                answer = self._asked_once(body)
-            except NoAnswer as silence:
-                if attempt == _ATTEMPTS or isinstance(silence, NoUrl):
-                    raise
-            else:
-                if answer.status == 200:
-                    found: dict[str, Any] = json.loads(answer.body)
-                    return found
-                if answer.status not in (429, 503) or attempt == _ATTEMPTS:
-                    raise _Refused(_text_of(answer))
-            time.sleep(attempt * 0.5)
-        raise AssertionError
-
-    def _asked_once(self, body: dict[str, Any]) -> Answer:
-        data = json.dumps(body).encode()
-        return ask("POST", self._url, data, self._headers, patience_seconds=_PATIENCE_SECONDS)
-
     def _tell(self) -> None:
         if self._options.quiet or time.monotonic() - self._told < _PROGRESS_SECONDS:
             return
@@ -142,24 +115,6 @@ class _Redrive:
         if self._options.rate:
             due = self._began + self._counts["moved"] / self._options.rate
             time.sleep(max(0.0, due - time.monotonic()))
-
-
-def _credentials(options: argparse.Namespace) -> dict[str, str]:
-    if options.key:
-        return {"X-Api-Key": options.key, "Authorization": f"Bearer {options.key}"}
-    if not (options.account or options.region):
-        return {"Authorization": "queuegate redrive"}
-    # The gateway looks at the scope, and not at the signature.
-    scope = f"{options.account or 'any'}/20300101/{options.region or 'us-east-1'}/sqs/aws4_request"
-    signed = "SignedHeaders=host, Signature=" + "0" * 64
-    return {"Authorization": f"AWS4-HMAC-SHA256 Credential={scope}, {signed}"}
-
-
-def _text_of(answer: Answer) -> str:
-    try:
-        return str(json.loads(answer.body)["error"])
-    except (ValueError, KeyError, TypeError):
-        return f"it answered {answer.status}: {answer.body[:200].decode('utf-8', 'replace')}"
 
 
 def _told(counts: Counter[str], options: argparse.Namespace) -> str:

@@ -8,6 +8,8 @@ import sys
 from pathlib import Path
 from uuid import UUID
 
+from gateway.command.actions import add_gateway
+
 SUMMARY = "move dead letters back to where they came from, all or those that match"
 DESCRIPTION = """\
 Ask a running gateway to move dead letters back to the queues that gave them up, or to another
@@ -58,11 +60,7 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument("--to", metavar="QUEUE", help="one queue for all of them")
     command.add_argument("--rate", type=_count, metavar="N", help="at most N a second")
     command.add_argument("--dry-run", action="store_true", help="only count")
-    where = command.add_argument_group("gateway")
-    where.add_argument("--url", help="where it is (default: the configured port of this machine)")
-    where.add_argument("--key", help="of `queuegate keys`: it names the account")
-    where.add_argument("--account", metavar="ID", help="without a key (default: the gateway's)")
-    where.add_argument("--region", metavar="R", help="of the queue (default: the gateway's)")
+    add_gateway(command)
     command.add_argument("--json", action="store_true", help="the result as a JSON object")
     command.add_argument("--quiet", action="store_true", help="no progress on standard error")
 

@@ -16,6 +16,8 @@ READS_THE_ENVIRONMENT = {
 }
 # The outermost handlers: here a bug becomes a 500, or fails its entry, or waits for the next round.
 CATCHES_EVERYTHING = {
+    # What a consumer's function raises gives its record back.
+    "queuegate/log/subscriptions.py",
     "gateway/faces/aws/face.py",
     "gateway/faces/json/face.py",
     "gateway/faces/text/face.py",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import subprocess
 import sys
 from collections.abc import Iterable, Iterator
 
@@ -12,6 +13,7 @@ from tests.tidy.source import PACKAGES, ROOT, Source, planted, product, suite
 
 # Folder -> what it may import of ours, longest folder first; a trailing dot means "and below".
 OURS = {
+    "queuegate/log": ("queuegate.log.",),
     "queuegate": ("gateway.cli",),
     "gateway/operations": ("gateway.operations.", "protocol.", "storage."),
     "gateway/faces": (
@@ -39,6 +41,8 @@ OURS = {
 MAY_IMPORT_SCHEDULER = "gateway/process/background.py"
 # Folder -> the only packages of others that it may import.
 OTHERS = {
+    # Others install it beside what they have.
+    "queuegate/log": {"aiohttp"},
     "storage": {"asyncpg"},
     "protocol": {"orjson", "xmltodict", "cryptography", "croniter", "websockets"},
     "spark_connectors": {"py4j", "pyspark", "pyarrow", "boto3", "botocore", "orjson"},
@@ -163,6 +167,19 @@ def test_each_folder_imports_only_the_packages_it_may() -> None:
 def test_what_is_pure_stays_so() -> None:
     sources = [source for source in product() if str(source).startswith(PURE)]
     assert [line for source in sources for line in impurities(source)] == []
+
+
+def test_the_client_of_logs_loads_nothing_of_the_gateway() -> None:
+    loading = "import sys, queuegate.log, queuegate.log.sync; print(*sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-c", loading], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    found = {name for name in done.stdout.split() if name.partition(".")[0] in PACKAGES}
+    assert "queuegate.log.subscriptions" in found
+    assert {name for name in found if not name.startswith("queuegate.log.")} <= {
+        "queuegate",
+        "queuegate.log",
+    }
 
 
 def test_no_module_is_a_drawer() -> None:

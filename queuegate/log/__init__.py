@@ -1,0 +1,63 @@
+"""The Python client of logs, for event loops; `queuegate.log.sync` is the same for threads.
+
+It needs aiohttp and nothing of the gateway.
+"""
+
+from queuegate.log.client import LogClient
+from queuegate.log.deliveries import Delivery
+from queuegate.log.errors import (
+    AccessDenied,
+    Closed,
+    Conflict,
+    LeaseLost,
+    LogError,
+    NotFound,
+    Refused,
+    Replaced,
+    Superseded,
+    Unavailable,
+)
+from queuegate.log.records import (
+    Backoff,
+    Group,
+    GroupSettings,
+    Log,
+    LogSettings,
+    NewGroup,
+    NewRecord,
+    Partition,
+    Progress,
+    Published,
+    Record,
+    Subscriber,
+)
+from queuegate.log.subscriptions import AsyncDelivery, Subscription
+
+__all__ = [
+    "AccessDenied",
+    "AsyncDelivery",
+    "Backoff",
+    "Closed",
+    "Conflict",
+    "Delivery",
+    "Group",
+    "GroupSettings",
+    "LeaseLost",
+    "Log",
+    "LogClient",
+    "LogError",
+    "LogSettings",
+    "NewGroup",
+    "NewRecord",
+    "NotFound",
+    "Partition",
+    "Progress",
+    "Published",
+    "Record",
+    "Refused",
+    "Replaced",
+    "Subscriber",
+    "Subscription",
+    "Superseded",
+    "Unavailable",
+]

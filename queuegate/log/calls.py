@@ -1,0 +1,160 @@
+"""Requests to gateways: asked again with a growing pause while nobody answers, or not now."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import json
+import math
+import random
+from collections.abc import Mapping, Sequence
+from time import monotonic
+from typing import Any, NamedTuple
+from urllib.parse import quote
+
+import aiohttp
+
+from queuegate.log.errors import Closed, Unavailable, refusal
+
+_CONNECT_SECONDS = 5.0
+_WRITTEN_AT_ONCE = 1 << 20
+READ_SECONDS = 30.0
+_FIRST_PAUSE_SECONDS = 0.05
+_LONGEST_PAUSE_SECONDS = 3.0
+_LATER = {429, 500, 502, 503, 504}
+
+
+class Credentials(NamedTuple):
+    """Who asks: a key of `queuegate keys`, or without one an account and a region (None: the
+    gateway's own)."""
+
+    api_key: str | None = None
+    account: str | None = None
+    region: str | None = None
+
+    def headers(self) -> dict[str, str]:
+        """As the native API wants them."""
+        if self.api_key:
+            return {"X-Api-Key": self.api_key, "Authorization": f"Bearer {self.api_key}"}
+        if not (self.account or self.region):
+            return {"Authorization": "queuegate.log"}
+        # The gateway looks at the scope, and not at the signature.
+        scope = f"{self.account or 'any'}/20300101/{self.region or 'us-east-1'}/sqs/aws4_request"
+        signed = "SignedHeaders=host, Signature=" + "0" * 64
+        return {"Authorization": f"AWS4-HMAC-SHA256 Credential={scope}, {signed}"}
+
+
+class Answer(NamedTuple):
+    """What came back, and after how many requests."""
+
+    body: Any
+    requests: int
+    status: int
+
+
+class Calls:
+    """All requests of a client. With several gateways on one database another one is asked when
+    one does not answer."""
+
+    def __init__(self, urls: Sequence[str], credentials: Credentials, patience: float) -> None:
+        self._bases = [url.rstrip("/") + "/v1/logs" for url in urls]
+        self._headers = credentials.headers()
+        self._patience = patience
+        self._session: aiohttp.ClientSession | None = None
+        self._closed = False
+
+    async def close(self) -> None:
+        """Close the connections; nothing can be asked any more."""
+        self._closed = True
+        if self._session is not None:
+            await self._session.close()
+
+    async def ask(
+        self,
+        method: str,
+        *parts: str | int,
+        body: object = None,
+        params: Mapping[str, Any] | None = None,
+        patience: float | None = None,
+        read_seconds: float = READ_SECONDS,
+    ) -> Answer:
+        """Ask until there is an answer that says yes or no. Raises Refused or Unavailable.
+
+        ``parts`` of the path are behind /v1/logs. ``patience``: seconds; None: the client's.
+        ``read_seconds``: how long a gateway may say nothing until another one is asked.
+        """
+        path = "".join(f"/{quote(str(part), safe='')}" for part in parts)
+        data = None if body is None else json.dumps(body, separators=(",", ":")).encode()
+        sent = {name: str(value) for name, value in (params or {}).items() if value is not None}
+        timeout = aiohttp.ClientTimeout(sock_connect=_CONNECT_SECONDS, sock_read=read_seconds)
+        deadline = monotonic() + (self._patience if patience is None else patience)
+        requests = 0
+        while True:
+            requests += 1
+            base = self._bases[0]
+            status, text, later = await self._once(
+                method, base + path, data, params=sent, timeout=timeout
+            )
+            if status is not None and status not in _LATER:
+                break
+            if status is None and base is self._bases[0]:
+                self._bases.append(self._bases.pop(0))
+            pause = max(later, _pause_seconds(requests))
+            if monotonic() + pause > deadline:
+                raise Unavailable(f"{base} {_said(status, text)}")
+            await asyncio.sleep(pause)
+        # What is gone may be so by a request whose answer was lost: aiohttp, too, repeats them.
+        if status >= 400 and not (status == 404 and method == "DELETE"):
+            raise refusal(status, _error_of(text))
+        return Answer(json.loads(text) if text and status < 400 else None, requests, status)
+
+    async def _once(
+        self, method: str, url: str, data: bytes | None, **options: Any
+    ) -> tuple[int | None, str, float]:
+        """(status, text, seconds to wait at least); no status: nobody answered, and why."""
+        try:
+            # aiohttp warns of large bytes, which it writes in one piece.
+            sent = io.BytesIO(data) if data and len(data) > _WRITTEN_AT_ONCE else data
+            async with self._opened().request(method, url, data=sent, **options) as response:
+                text = await response.text()
+                return response.status, text, _seconds(response.headers.get("Retry-After"))
+        except (aiohttp.ClientConnectionError, aiohttp.ClientPayloadError) as error:
+            return None, str(error) or type(error).__name__, 0.0
+        except TimeoutError:
+            return None, "no answer in time", 0.0
+        except (aiohttp.InvalidURL, aiohttp.NonHttpUrlClientError):
+            raise ValueError(f"{url} is not the URL of a gateway") from None
+
+    def _opened(self) -> aiohttp.ClientSession:
+        if self._closed:
+            raise Closed("the client is closed")
+        if self._session is None:
+            self._session = aiohttp.ClientSession(
+                headers=self._headers | {"Content-Type": "application/json"},
+                # Each subscription has a request that waits.
+                connector=aiohttp.TCPConnector(limit=0),
+            )
+        return self._session
+
+
+def _pause_seconds(requests: int) -> float:
+    """After so many in vain: up to twice as long each time, so that clients do not come at once."""
+    longest = min(_LONGEST_PAUSE_SECONDS, _FIRST_PAUSE_SECONDS * math.exp2(min(requests, 16)))
+    return random.uniform(longest / 2, longest)
+
+
+def _seconds(text: str | None) -> float:
+    return min(float(text), READ_SECONDS) if text and text.isdigit() else 0.0
+
+
+def _said(status: int | None, text: str) -> str:
+    if status is None:
+        return f"does not answer: {text}"
+    return f"answered {status}: {_error_of(text)}"
+
+
+def _error_of(text: str) -> str:
+    try:
+        return str(json.loads(text)["error"])
+    except (ValueError, KeyError, TypeError):
+        return text[:200]

@@ -1,0 +1,214 @@
+"""What goes into a log and comes out of it, and what is known of logs, groups and partitions."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Literal, Self, TypedDict, cast
+
+_INSTANTS = ("_at", "_until")
+
+
+class Backoff(TypedDict):
+    """How long a record waits after it was given back: ``initial`` seconds the first time,
+    ``factor`` times as long each time after, ``most`` at the most."""
+
+    initial: float
+    factor: float
+    most: float
+
+
+class LogSettings(TypedDict, total=False):
+    """Of a log, in seconds and bytes; None: no bound."""
+
+    retain_consumed: float | None
+    """For how long records stay that all groups are done with."""
+    max_age: float | None
+    max_bytes: int | None
+
+
+class GroupSettings(TypedDict, total=False):
+    """Of a group; what is left out is as the gateway has it."""
+
+    batch_size: int
+    """How many records of a partition may be out at once; 1 is strict order."""
+    visibility_timeout: float
+    """Seconds for which a delivered record is hidden from others."""
+    max_attempts: int
+    backoff: Backoff
+    lease: float
+    """Seconds after the last sign of life until a subscriber's partitions go to others."""
+    dead_letter_log: str
+
+
+class NewGroup(GroupSettings, total=False):
+    """The same, and where a group begins that is made with them."""
+
+    start: Literal["earliest", "latest"] | datetime
+
+
+class _Built:
+    """Made of JSON: members that are not known yet are passed over."""
+
+    @classmethod
+    def of(cls, members: Mapping[str, Any], **more: Any) -> Self:
+        """Of what a gateway answered."""
+        known = cast("Any", cls).__dataclass_fields__
+        given = {name: members[name] for name in known if name in members} | more
+        for name, value in given.items():
+            if name.endswith(_INSTANTS) and isinstance(value, str):
+                given[name] = datetime.fromisoformat(value)
+        return cls(**given)
+
+
+@dataclass(frozen=True)
+class NewRecord:
+    """A record to be published. Records of one key stay in their order.
+
+    ``id``: the same one again within its key is no second record. Without one the client makes it.
+    """
+
+    payload: str | bytes
+    key: str = ""
+    id: str | None = None
+    metadata: Mapping[str, str] | None = None
+
+    def members(self, new_id: str) -> dict[str, Any]:
+        """As the wire has it."""
+        members: dict[str, Any] = {"key": self.key, "id": self.id or new_id}
+        try:
+            text = self.payload if isinstance(self.payload, str) else self.payload.decode()
+            members["payload"] = text
+        except UnicodeDecodeError:
+            assert isinstance(self.payload, bytes)
+            members |= {"payload": base64.b64encode(self.payload).decode(), "encoding": "base64"}
+        if self.metadata:
+            members["metadata"] = dict(self.metadata)
+        return members
+
+
+@dataclass(frozen=True)
+class Published(_Built):
+    """Where a record is. ``duplicate``: it was there before, by the id that its publisher gave."""
+
+    partition: int
+    offset: int
+    id: str
+    duplicate: bool = False
+
+
+@dataclass
+class Record(_Built):
+    """A record of a log. The last four are a dead letter's."""
+
+    partition: int
+    offset: int
+    key: str
+    payload: bytes
+    id: str | None
+    metadata: dict[str, str]
+    published_at: datetime
+    failed_at: datetime | None = field(default=None, kw_only=True)
+    failure_count: int | None = field(default=None, kw_only=True)
+    last_error: str | None = field(default=None, kw_only=True)
+    original_topic: str | None = field(default=None, kw_only=True)
+
+    @property
+    def text(self) -> str:
+        """The payload as text. Raises UnicodeDecodeError when it is none."""
+        return self.payload.decode()
+
+    def json(self) -> Any:
+        """What the payload says, where it is JSON."""
+        return json.loads(self.payload)
+
+    @classmethod
+    def of(cls, members: Mapping[str, Any], **more: Any) -> Self:
+        """Of what a gateway answered."""
+        payload = members["payload"]
+        known = {
+            "payload": base64.b64decode(payload)
+            if members.get("encoding") == "base64"
+            else payload.encode(),
+            "key": members.get("key") or "",
+            "id": members.get("id"),
+            "metadata": members.get("metadata") or {},
+        }
+        return super().of(members, **known, **more)
+
+
+@dataclass(frozen=True)
+class Log(_Built):
+    """A log, and how much is in it. ``partitions`` is None where each key has its own."""
+
+    log: str
+    created_at: datetime
+    partitions: int | None
+    partition_count: int
+    records: int
+    bytes: int
+    groups: int
+    oldest_at: datetime | None = None
+    retain_consumed: float | None = None
+    max_age: float | None = None
+    max_bytes: int | None = None
+
+
+@dataclass(frozen=True)
+class Partition(_Built):
+    """A partition: its records have offsets from ``start`` to before ``end``."""
+
+    partition: int
+    key: str
+    start: int
+    end: int
+    last_published_at: datetime | None = None
+
+
+@dataclass(frozen=True)
+class Subscriber(_Built):
+    """A live subscriber of a group, and how many partitions it holds."""
+
+    subscriber: str
+    live_until: datetime
+    partitions: int
+
+
+@dataclass(frozen=True)
+class Group(_Built):
+    """A group: its settings, and how far it is. ``lag``: records that it is not done with."""
+
+    group: str
+    lag: int
+    in_flight: int
+    batch_size: int
+    visibility_timeout: float
+    max_attempts: int
+    backoff: Backoff
+    lease: float
+    dead_letter_log: str | None = None
+    watermark_age_seconds: float | None = None
+    subscribers: tuple[Subscriber, ...] = ()
+
+    @classmethod
+    def of(cls, members: Mapping[str, Any], **more: Any) -> Self:
+        """Of what a gateway answered."""
+        found = tuple(Subscriber.of(one) for one in members.get("subscribers", ()))
+        return super().of(members, subscribers=found, **more)
+
+
+@dataclass(frozen=True)
+class Progress(_Built):
+    """How far a group is with one partition: done up to and with offset ``watermark``."""
+
+    partition: int
+    key: str
+    watermark: int
+    end: int
+    lag: int
+    in_flight: int
+    held_by: str | None = None
+    barrier_until: datetime | None = None

@@ -1,0 +1,211 @@
+"""The same client for threads: an event loop of its own in a thread beside them.
+
+Any number of threads may use one client, and take from one subscription.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Coroutine, Sequence
+from concurrent.futures import Future
+from contextlib import suppress
+from functools import wraps
+from types import TracebackType
+from typing import Any, Concatenate, ParamSpec, Self, TypeVar, Unpack
+
+from queuegate.log import client as of_loops
+from queuegate.log import subscriptions
+from queuegate.log.deliveries import Delivery, Hold
+from queuegate.log.records import NewGroup
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+SyncDelivery = Delivery[Future[None]]
+
+
+class _Loop:
+    """An event loop in a thread, which ends with the program if nobody ends it before."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(
+            target=self._loop.run_forever, name="queuegate.log", daemon=True
+        )
+        self._thread.start()
+
+    def begin(self, task: Coroutine[Any, Any, R]) -> Future[R]:
+        return asyncio.run_coroutine_threadsafe(task, self._loop)
+
+    def call(self, task: Coroutine[Any, Any, R]) -> R:
+        """What it returns; cancelled when whoever waits is interrupted."""
+        begun = self.begin(task)
+        try:
+            return begun.result()
+        except BaseException:
+            begun.cancel()
+            raise
+
+    def close(self) -> None:
+        if not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join()
+            self._loop.close()
+
+
+def _blocking(
+    method: Callable[Concatenate[of_loops.LogClient, P], Coroutine[Any, Any, R]],
+) -> Callable[Concatenate[LogClient, P], R]:
+    """A method of the client of event loops, for whoever waits."""
+
+    @wraps(method)
+    def call(self: LogClient, /, *arguments: P.args, **options: P.kwargs) -> R:
+        return self._loop.call(method(self._client, *arguments, **options))
+
+    return call
+
+
+class LogClient:
+    """As `queuegate.log.LogClient`; its methods return when they are done."""
+
+    def __init__(
+        self,
+        endpoint_url: str | Sequence[str],
+        *,
+        api_key: str | None = None,
+        account: str | None = None,
+        region: str | None = None,
+        patience_seconds: float = 30.0,
+    ) -> None:
+        self._client = of_loops.LogClient(
+            endpoint_url,
+            api_key=api_key,
+            account=account,
+            region=region,
+            patience_seconds=patience_seconds,
+        )
+        self._loop = _Loop()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close(None if error is None else 0.0)
+
+    def close(self, seconds: float | None = None) -> None:
+        """Close all subscriptions, as `Subscription.close`, and the connections."""
+        try:
+            self._loop.call(self._client.close(seconds))
+        finally:
+            self._loop.close()
+
+    def subscribe(
+        self,
+        log: str,
+        group: str,
+        *,
+        subscriber: str | None = None,
+        most_in_hand: int = 100,
+        auto_extend: bool = False,
+        shutdown_seconds: float = 10.0,
+        **settings: Unpack[NewGroup],
+    ) -> Subscription:
+        """As `queuegate.log.LogClient.subscribe`: ``for delivery in subscribe(...)``."""
+        subscription = self._client.subscribe(
+            log,
+            group,
+            subscriber=subscriber,
+            most_in_hand=most_in_hand,
+            auto_extend=auto_extend,
+            shutdown_seconds=shutdown_seconds,
+            **settings,
+        )
+        return Subscription(self._loop, subscription)
+
+    publish = _blocking(of_loops.LogClient.publish)
+    publish_many = _blocking(of_loops.LogClient.publish_many)
+    create_log = _blocking(of_loops.LogClient.create_log)
+    change_log = _blocking(of_loops.LogClient.change_log)
+    log = _blocking(of_loops.LogClient.log)
+    logs = _blocking(of_loops.LogClient.logs)
+    delete_log = _blocking(of_loops.LogClient.delete_log)
+    purge_log = _blocking(of_loops.LogClient.purge_log)
+    partitions = _blocking(of_loops.LogClient.partitions)
+    records = _blocking(of_loops.LogClient.records)
+    delete_record = _blocking(of_loops.LogClient.delete_record)
+    create_group = _blocking(of_loops.LogClient.create_group)
+    change_group = _blocking(of_loops.LogClient.change_group)
+    groups = _blocking(of_loops.LogClient.groups)
+    group = _blocking(of_loops.LogClient.group)
+    progress = _blocking(of_loops.LogClient.progress)
+    delete_group = _blocking(of_loops.LogClient.delete_group)
+    seek = _blocking(of_loops.LogClient.seek)
+    dead_letters = _blocking(of_loops.LogClient.dead_letters)
+
+
+class Subscription:
+    """As `queuegate.log.Subscription`, by ``for``, in any number of threads."""
+
+    def __init__(self, loop: _Loop, subscription: subscriptions.Subscription) -> None:
+        self._loop = loop
+        self._subscription = subscription
+
+    def __enter__(self) -> Self:
+        self._loop.call(self._subscription.start())
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close(None if error is None else 0.0)
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> SyncDelivery:
+        delivery = self._loop.call(self._next())
+        if delivery is None:
+            raise StopIteration
+        return delivery
+
+    async def _next(self) -> SyncDelivery | None:
+        with suppress(StopAsyncIteration):
+            return (await anext(self._subscription)).settled_by(self._settle)
+        return None
+
+    def _settle(self, hold: Hold, do: str, members: dict[str, Any]) -> Future[None]:
+        async def settled() -> None:
+            await self._subscription.settle(hold, do, members)
+
+        return self._loop.begin(settled())
+
+    @property
+    def subscriber(self) -> str:
+        """Its name."""
+        return self._subscription.subscriber
+
+    @property
+    def partitions(self) -> dict[int, str]:
+        """What it holds: keys by number."""
+        return dict(self._subscription.partitions)
+
+    def stop(self) -> None:
+        """As `queuegate.log.Subscription.stop`, from any thread."""
+
+        async def stopped() -> None:
+            self._subscription.stop()
+
+        self._loop.begin(stopped())
+
+    def close(self, seconds: float | None = None) -> None:
+        """As `queuegate.log.Subscription.close`."""
+        self._loop.call(self._subscription.close(seconds))

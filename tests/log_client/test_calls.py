@@ -1,0 +1,191 @@
+"""How the client asks: again while nobody answers, somebody else if there is one, and never twice
+what would be done twice."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+from queuegate.log import (
+    AccessDenied,
+    Closed,
+    Conflict,
+    LogClient,
+    NewRecord,
+    NotFound,
+    Refused,
+    Unavailable,
+)
+
+ANSWER = {"records": [{"partition": 0, "offset": 0}]}
+
+
+class Endpoint:
+    """Answers as it is told to, one request after the other, and then with the last again."""
+
+    def __init__(self) -> None:
+        self.url = ""
+        self.requests: list[tuple[str, str, Any]] = []
+        self.answers: list[Callable[[web.Request], Awaitable[web.Response]]] = []
+
+    async def answer(self, request: web.Request) -> web.Response:
+        body = await request.read()
+        self.requests.append((request.method, request.path_qs, json.loads(body or b"null")))
+        self.headers = request.headers
+        answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+        return await answer(request)
+
+
+def saying(body: object, status: int = 200, **headers: str) -> Any:
+    async def answer(_: web.Request) -> web.Response:
+        return web.json_response(body, status=status, headers=headers)
+
+    return answer
+
+
+async def hang_up(request: web.Request) -> web.Response:
+    assert request.transport is not None
+    request.transport.abort()
+    return web.Response()
+
+
+@pytest.fixture
+async def endpoint() -> AsyncIterator[Endpoint]:
+    found = Endpoint()
+    application = web.Application(client_max_size=16 << 20)
+    application.router.add_route("*", "/{rest:.*}", found.answer)
+    runner = web.AppRunner(application)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    found.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
+    yield found
+    await runner.cleanup()
+
+
+async def test_a_lost_answer_is_asked_for_again_with_the_same_id(endpoint: Endpoint) -> None:
+    again = {"records": [{"partition": 0, "offset": 0, "duplicate": True}]}
+    endpoint.answers = [hang_up, saying({"error": "not now"}, 503), saying(again, 201)]
+    async with LogClient(endpoint.url) as client:
+        published = await client.publish("orders", "x", key="a")
+        [first, second, third] = endpoint.requests
+        assert first == second == third
+        assert published.id == first[2]["records"][0]["id"]
+        # The duplicate is our own request, and not somebody's record.
+        assert not published.duplicate
+        assert (await client.publish("orders", "x", id="mine")).duplicate
+
+
+async def test_nobody_answers(unused_port: int) -> None:
+    async with LogClient(f"http://127.0.0.1:{unused_port}", patience_seconds=0.1) as client:
+        with pytest.raises(Unavailable, match="does not answer"):
+            await client.logs()
+
+
+async def test_another_gateway_is_asked(endpoint: Endpoint, unused_port: int) -> None:
+    endpoint.answers = [saying(ANSWER, 201)]
+    urls = [f"http://127.0.0.1:{unused_port}", endpoint.url]
+    async with LogClient(urls) as client:
+        await client.publish("orders", "x")
+        await client.publish("orders", "y")
+    assert len(endpoint.requests) == 2
+
+
+async def test_not_now_ends_in_unavailable(endpoint: Endpoint) -> None:
+    endpoint.answers = [saying({"error": "the disk is full"}, 503, **{"Retry-After": "9"})]
+    async with LogClient(endpoint.url, patience_seconds=5) as client:
+        with pytest.raises(Unavailable, match="answered 503: the disk is full"):
+            await client.publish("orders", "x")
+    assert len(endpoint.requests) == 1
+
+
+@pytest.mark.parametrize(
+    ("status", "kind"), [(400, Refused), (403, AccessDenied), (404, NotFound), (409, Conflict)]
+)
+async def test_a_refusal_has_a_kind(endpoint: Endpoint, status: int, kind: type[Refused]) -> None:
+    endpoint.answers = [saying({"error": "no"}, status)]
+    async with LogClient(endpoint.url) as client:
+        with pytest.raises(Refused, match="no") as refused:
+            await client.log("orders")
+        assert type(refused.value) is kind
+        assert refused.value.status == status
+
+
+async def test_what_is_gone_may_be_so_by_a_request_whose_answer_was_lost(
+    endpoint: Endpoint,
+) -> None:
+    endpoint.answers = [hang_up, saying({"error": "there is none"}, 404)]
+    async with LogClient(endpoint.url) as client:
+        await client.delete_log("orders")
+
+
+async def test_many_go_in_parts(endpoint: Endpoint) -> None:
+    async def stored(request: web.Request) -> web.Response:
+        count = len(endpoint.requests[-1][2]["records"])
+        return web.json_response({"records": ANSWER["records"] * count}, status=201)
+
+    endpoint.answers = [stored]
+    async with LogClient(endpoint.url) as client:
+        assert len(await client.publish_many("orders", [NewRecord("x")] * 2_001)) == 2_001
+        await client.publish_many("orders", [NewRecord("x" * 1_000_000)] * 7)
+        assert await client.publish_many("orders", []) == []
+    assert [len(body["records"]) for _, _, body in endpoint.requests] == [1000, 1000, 1, 5, 2]
+    ids = [one["id"] for _, _, body in endpoint.requests for one in body["records"]]
+    assert len(set(ids)) == len(ids)
+
+
+async def test_bytes_that_are_no_text_go_as_base64(endpoint: Endpoint) -> None:
+    endpoint.answers = [saying(ANSWER, 201)]
+    async with LogClient(endpoint.url, api_key="qg_1_x") as client:
+        await client.publish("a b", b"\xff\x00")
+        await client.publish("a b", "é".encode(), metadata={"n": "v"})
+    assert endpoint.headers["X-Api-Key"] == "qg_1_x"
+    [(_, path, first), (_, _, second)] = endpoint.requests
+    assert path == "/v1/logs/a%20b/records"
+    assert {**first["records"][0], "id": ""} == {
+        "key": "",
+        "id": "",
+        "payload": "/wA=",
+        "encoding": "base64",
+    }
+    assert second["records"][0]["payload"] == "é"
+    assert second["records"][0]["metadata"] == {"n": "v"}
+
+
+async def test_accounts_and_regions_are_named(endpoint: Endpoint) -> None:
+    endpoint.answers = [saying({"logs": []})]
+    async with LogClient(endpoint.url, account="111122223333", region="eu-west-1") as client:
+        await client.logs("or")
+    assert "=111122223333/20300101/eu-west-1/sqs/" in endpoint.headers["Authorization"]
+    assert endpoint.requests[0][1] == "/v1/logs?prefix=or&max=100"
+    with pytest.raises(Closed):
+        await client.logs()
+    async with LogClient("queue:9324") as client:
+        with pytest.raises(ValueError, match="is not the URL of a gateway"):
+            await client.logs()
+
+
+async def test_silence_is_no_answer(endpoint: Endpoint) -> None:
+    answered = asyncio.Event()
+
+    async def silent(_: web.Request) -> web.Response:
+        await answered.wait()
+        return web.Response()
+
+    endpoint.answers = [silent]
+    async with LogClient(endpoint.url) as client:
+        with pytest.raises(Unavailable, match=r"no answer|Timeout"):
+            await client._calls.ask("GET", "orders", patience=0, read_seconds=0.05)
+    answered.set()
+
+
+@pytest.fixture
+def unused_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        return int(taken.getsockname()[1])
