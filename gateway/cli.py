@@ -307,7 +307,7 @@ def _add_serving(command: argparse.ArgumentParser) -> None:
     command.add_argument("--region", metavar="R", help="default region (default: us-east-1)")
     command.add_argument("--auth", metavar="MODE", help="none or presence (default: presence)")
     command.add_argument(
-        "--faces", metavar="F,F", help="only these APIs: aws, rest, simple, text, channels"
+        "--faces", metavar="F,F", help="only these APIs: aws, rest, simple, text, channels, log"
     )
     command.add_argument("--base-url", metavar="URL", help="start of the queue URLs in answers")
     command.add_argument("--log-level", metavar="L", help="debug, info, warning or error")

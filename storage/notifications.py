@@ -57,6 +57,12 @@ async def tell_key_changed(tx: Transaction, key_id: int) -> None:
     await tx.execute(_NOTIFY, _CHANNEL, f"{EVERYBODY} Y {key_id}:1")
 
 
+async def tell_log_changed(tx: Transaction, log_id: int) -> None:
+    """Tell every process, with this transaction's commit, to drop what it cached of the log and of
+    its groups."""
+    await tx.execute(_NOTIFY, _CHANNEL, f"{EVERYBODY} L {log_id}:1")
+
+
 async def tell_deliveries_written(tx: Transaction) -> None:
     """Tell every process, with this transaction's commit, that deliveries became due."""
     await tx.execute(_NOTIFY, _CHANNEL, f"{EVERYBODY} D 0:1")

@@ -44,6 +44,7 @@ _FACES = {
     "simple": "/api/openapi.json describes queues with an id and a size",
     "text": "/queue/openapi.json describes queues in plain text",
     "channels": "/v1/channels/openapi.json describes priorities and push",
+    "log": "/v1/logs/openapi.json describes logs and their groups",
 }
 
 

@@ -11,7 +11,7 @@ from ipaddress import ip_address
 from pathlib import Path
 from urllib.parse import urlsplit
 
-FACE_NAMES = ("aws", "rest", "simple", "text", "channels")
+FACE_NAMES = ("aws", "rest", "simple", "text", "channels", "log")
 """The faces that can be switched off (``gateway.process.faces``)."""
 
 

@@ -1,6 +1,7 @@
-"""Who may do what: the question before everything that is asked, and the ways to queues and topics.
+"""Who may do what: the question before everything that is asked, and the ways to queues, topics and
+logs.
 
-A caller's queue or topic comes from here and from nowhere else (tests/tidy/test_access.py), so
+A caller's queue, topic or log comes from here and from nowhere else (tests/tidy/test_access.py), so
 nobody gets around the question. Rights have the names of IAM's actions, such as `sqs:SendMessage`,
 on every face: it is the one vocabulary of AWS that operations use.
 """
@@ -13,11 +14,13 @@ from protocol import arns, names
 from protocol.arns import Arn
 from protocol.queue_urls import QueueAddress, queue_from_url
 from storage.errors import AccessDenied, QueueDoesNotExist
+from storage.log_errors import LogDoesNotExist
 
 if TYPE_CHECKING:
     from gateway.operations.caller import Caller
     from gateway.operations.engine import Engine
     from gateway.operations.topics.topic_cache import Audience
+    from storage.log_model import Log
     from storage.model import Queue
 
 
@@ -169,3 +172,27 @@ async def find_event_audience(engine: Engine, caller: Caller, key: str) -> Audie
     """Who gets the caller's events with that routing key. Raises AccessDenied."""
     check_right(engine, caller, PUBLISH, own_arn(caller, PUBLISH, key))
     return await engine.topics.event_audience(caller.account_id, caller.region, key)
+
+
+def log_arn(caller: Caller, name: str) -> str:
+    """As rights name the caller's log of that name."""
+    return f"arn:aws:log:{caller.region}:{caller.account_id}:{name}"
+
+
+def known_log(engine: Engine, caller: Caller, right: str, name: str) -> Log | None:
+    """The caller's log of that name, if this process knows it. None also for whoever may not:
+    ``find_log`` refuses."""
+    log = engine.logs.cached(caller.account_id, caller.region, name)
+    if log is None or engine.authority is None or _may(engine, caller, right, log.arn):
+        return log
+    return None
+
+
+async def find_log(engine: Engine, caller: Caller, right: str, name: str) -> Log:
+    """The caller's log of that name. Raises AccessDenied and LogDoesNotExist."""
+    check_right(engine, caller, right, log_arn(caller, name))
+    if names.is_standard_queue_name(name):
+        log = await engine.logs.find(caller.account_id, caller.region, name)
+        if log is not None:
+            return log
+    raise LogDoesNotExist(name)

@@ -9,9 +9,11 @@ from gateway.operations.channels.consumers import Consumers
 from gateway.operations.channels.throughput import Throughput
 from gateway.operations.keys import Keys
 from gateway.operations.limits import LIMITS, Limits
+from gateway.operations.logs.log_cache import LogCache
 from gateway.operations.queues.receipt_handles import ReceiptHandles
 from gateway.operations.rates import Rates
 from storage.errors import Unavailable
+from storage.logs.records import AppendLane
 from storage.queues.kinds import FIFO, PRIORITISED, SERIAL, STANDARD, QueueKind
 from storage.queues.priority_lanes import PriorityLanes
 from storage.queues.serial_lanes import SerialLanes
@@ -114,6 +116,9 @@ class Engine:
     """Those by which callers say who they are."""
     rates: Rates = field(init=False)
     """How often callers may ask."""
+    logs: LogCache = field(init=False)
+    append: AppendLane = field(init=False)
+    """Of records to logs."""
     receipts: ReceiptHandles = field(default_factory=ReceiptHandles)
     throughput: Throughput = field(default_factory=Throughput)
     consumers: Consumers = field(default_factory=Consumers)
@@ -131,6 +136,8 @@ class Engine:
         self.rates = Rates(self.database, self.clock, self.series)
         self.prioritised = PriorityLanes(self.standard)
         self.serial = SerialLanes(self.database, self.clock.now)
+        self.logs = LogCache(self.database)
+        self.append = AppendLane(self.database, self.clock.now)
         self.lanes_of = {
             STANDARD: self.standard,
             PRIORITISED: self.prioritised,
@@ -143,7 +150,13 @@ class Engine:
         """All lanes, for observing them."""
         kinds = self.standard, self.prioritised, self.fifo, self.serial
         lanes = [lane for kind in kinds for lane in kind.lanes]
-        return *lanes, self.bounded.send, self.publish.lane, self.rates.lane
+        return (
+            *lanes,
+            self.bounded.send,
+            self.publish.lane,
+            self.append.lane,
+            self.rates.lane,
+        )
 
     async def close(self) -> None:
         """Finish what was handed in, and let go of all connections but those of the pool and the
@@ -152,6 +165,7 @@ class Engine:
             *self.lanes_of.values(),
             self.bounded,
             self.publish,
+            self.append,
             self.rates,
             self.keys,
             self.signer,
@@ -163,7 +177,7 @@ class Engine:
         """Refuse what adds messages from now on, and nothing else; empty: take it again."""
         self.refuses_sends = reason
         sends = [one.send for one in self.lanes_of.values()]
-        for lane in (*sends, self.bounded.send, self.publish.lane):
+        for lane in (*sends, self.bounded.send, self.publish.lane, self.append.lane):
             lane.refuse(reason)
 
     def check_room(self) -> None:

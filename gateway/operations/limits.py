@@ -77,6 +77,24 @@ class Limits:
     event_patterns: int = 2_000
     outbox_page_bytes: int = 8_388_608
 
+    # Logs
+    published_records: int = 1_000
+    """Of one request."""
+    record_key_length: int = 256
+    """Characters, as is the next one."""
+    record_id_length: int = 128
+    record_metadata: int = 100
+    """Texts of a record, for the reason of ``headers``."""
+    log_partitions: int = 100_000
+    shared_partitions: int = 10_000
+    """That are made at once, with a log whose keys share them."""
+    partitions_listed: int = 10_000
+    read_ranges: int = 1_000
+    """Of one request, as are the next ones."""
+    read_records: int = 10_000
+    read_bytes: int = 8_388_608
+    read_wait_seconds: int = 20
+
     # Schedules
     schedule_groups: int = 500
 

@@ -54,6 +54,8 @@ def connect(engine: Engine) -> None:
     engine.wakeups.look = look
     engine.wakeups.on_queue_changed = queue_changed
     engine.wakeups.on_clock_moved = clock_moved
+    engine.wakeups.on_log_changed = engine.logs.changed
+    engine.append.on_appended = engine.wakeups.appended
     engine.keys.on_read = engine.consumers.check_keys
     engine.wakeups.on_resumed = engine.consumers.resume
     engine.wakeups.on_finished = engine.consumers.finished

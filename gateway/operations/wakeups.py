@@ -1,4 +1,5 @@
-"""What ends a long poll early: messages that arrive or become visible, here or in another process.
+"""What ends a long poll early: messages that arrive or become visible, here or in another process,
+and records for logs.
 
     sends, deletes, moves of this process ──► arrived(queue_id) ──► parked receives of this process
                                                    │
@@ -21,7 +22,7 @@ import logging
 import os
 import secrets
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Protocol
 
 from gateway.operations.repeating import until_available
@@ -45,6 +46,13 @@ _EVERYBODY = 1 << 30
 _LOOKED_AT_ONCE = 1_000
 # Woken when a delay or a timeout ends: who takes all that it may wakes the next one.
 _WOKEN_AT_ONCE = 100
+
+
+def place_of_partition(partition_id: int) -> int:
+    """What stands for a partition of a log where the id of a queue would be: negative, as no id
+    is. Nobody looks at it meanwhile: who waits there has a timer for what it waits for."""
+    return -partition_id
+
 
 Looker = Callable[[list[int]], Awaitable[list[tuple[int, bool, int]]]]
 """Asks the database about queues: (queue_id, receivable now, milliseconds to the next)."""
@@ -92,6 +100,8 @@ class Wakeups:
         """Told that a clock was moved, and which of all moves that was."""
         self.on_key_changed: Callable[[int | None], None] = lambda _: None
         """Told which key was made or revoked; None: any may have, the connection was lost."""
+        self.on_log_changed: Callable[[int | None], None] = lambda _: None
+        """The same for logs and their groups."""
         self._unaware: dict[int, set[str]] = {}
         self._key_known = asyncio.Event()
         self._moves_known: dict[str, int] = {}
@@ -118,7 +128,7 @@ class Wakeups:
             if self._peers:
                 self._hint("W", queue_id, 1)
             loop = asyncio.get_running_loop()
-            if self._looked_at.get(queue_id, 0.0) < loop.time() - _LOOK_SECONDS:
+            if queue_id >= 0 and self._looked_at.get(queue_id, 0.0) < loop.time() - _LOOK_SECONDS:
                 loop.call_later(_FIRST_LOOK_SECONDS, self._first_look, queue_id)
         else:
             parked[waiter] = None
@@ -133,7 +143,7 @@ class Wakeups:
 
     def parked_count(self) -> int:
         """How many receives wait."""
-        return sum(len(parked) for parked in self._parked.values())
+        return sum(len(parked) for place, parked in self._parked.items() if place >= 0)
 
     def wake_all(self) -> None:
         """Wake everybody: the gateway is stopping, or the clock was moved."""
@@ -162,13 +172,26 @@ class Wakeups:
         self._arrivals[queue_id] = self._arrivals.get(queue_id, 0) + 1
         woken = self._wake(queue_id, count) if queue_id in self._parked else 0
         if self._peers and woken < count:
-            time = asyncio.get_running_loop().time()
-            if self._wanted_elsewhere.get(queue_id, 0.0) > time:
-                self._hint("A", queue_id, count - woken)
-            else:
-                self._recent[queue_id] = time + _RECENT_SECONDS
-                if len(self._recent) > 4096:
-                    self._recent = {q: end for q, end in self._recent.items() if end > time}
+            self._tell_arrival(queue_id, count - woken)
+
+    def _tell_arrival(self, place: int, count: int) -> None:
+        time = asyncio.get_running_loop().time()
+        if self._wanted_elsewhere.get(place, 0.0) > time:
+            self._hint("A", place, count)
+        else:
+            self._recent[place] = time + _RECENT_SECONDS
+            if len(self._recent) > 4096:
+                self._recent = {q: end for q, end in self._recent.items() if end > time}
+
+    def appended(self, partition_ids: Iterable[int]) -> None:
+        """Records were committed to these partitions: everybody who waits there looks, for each
+        group has them."""
+        for partition_id in partition_ids:
+            place = place_of_partition(partition_id)
+            if place in self._parked:
+                self._wake(place, _EVERYBODY)
+            if self._peers:
+                self._tell_arrival(place, 1)
 
     def queue_changed(self, queue_id: int) -> None:
         """We changed a queue: drop what is cached of it, without waiting for the notification.
@@ -301,7 +324,9 @@ class Wakeups:
             self._act(kind, int(number), int(count), time)
 
     def _act(self, kind: str, number: int, count: int, time: float) -> None:
-        if kind == "A":
+        if kind == "A" and number < 0:
+            self._wake(number, _EVERYBODY)
+        elif kind == "A":
             self._arrivals[number] = self._arrivals.get(number, 0) + 1
             self.on_arrival_elsewhere(number)
             self._wake(number, count)
@@ -329,6 +354,8 @@ class Wakeups:
             self.on_resumed(number, count)
         elif kind == "F":
             self.on_finished([number])
+        elif kind == "L":
+            self.on_log_changed(number)
 
     # Running
 
@@ -398,6 +425,7 @@ class Wakeups:
         self.on_queue_changed(None)
         self.on_topic_changed(None)
         self.on_key_changed(None)
+        self.on_log_changed(None)
         self.on_schedules()
         self.on_deliveries()
         self.wake_all()
@@ -432,11 +460,12 @@ class Wakeups:
 
     def _take_turns(self) -> list[int]:
         """The queues of the next look: all on which somebody waits, unless they are too many."""
-        if len(self._parked) <= _LOOKED_AT_ONCE:
+        queue_ids = [place for place in self._parked if place >= 0]
+        if len(queue_ids) <= _LOOKED_AT_ONCE:
             self._next_looks = []
-            return list(self._parked)
+            return queue_ids
         if not self._next_looks:
-            self._next_looks = list(self._parked)
+            self._next_looks = queue_ids
         turn = self._next_looks[-_LOOKED_AT_ONCE:]
         del self._next_looks[-_LOOKED_AT_ONCE:]
         return [queue_id for queue_id in turn if queue_id in self._parked]

@@ -54,6 +54,11 @@ def entrances(aws: AwsFace, settings: Settings, metrics: Metrics) -> tuple[Entra
 
         return channels_face(engine, callers)
 
+    def make_logs() -> Face:
+        from gateway.faces.logs.api import logs_face
+
+        return logs_face(engine, callers)
+
     def make_text() -> Face:
         from gateway.faces.text.face import TextFace
 
@@ -68,8 +73,9 @@ def entrances(aws: AwsFace, settings: Settings, metrics: Metrics) -> tuple[Entra
         is_operators=True,
     )
     faces = {
-        # They share `/v1`: what channels have there comes first.
+        # They share `/v1`: what channels and logs have there comes first.
         "channels": Entrance.below("/v1/channels", make_channels, roots=_CHANNELS),
+        "log": Entrance.below("/v1/logs", make_logs, roots=("/v1/logs",)),
         "rest": Entrance.below("/v1", make_rest),
         "simple": Entrance.below("/api", make_simple),
         # Below it are URLs of queues.

@@ -298,7 +298,7 @@ def test_what_is_no_rate(text: str) -> None:
 
 
 def test_faces() -> None:
-    assert Settings.from_env({}).faces == ("aws", "rest", "simple", "text", "channels")
+    assert Settings.from_env({}).faces == ("aws", "rest", "simple", "text", "channels", "log")
     settings = Settings.from_env({"QUEUEGATE_FACES": " Text,aws ,aws"})
     assert settings.faces == ("aws", "text")
     assert Settings.from_env(settings.to_env()).faces == settings.faces

@@ -15,6 +15,7 @@ import pytest
 
 from gateway.faces.channels import api as channels
 from gateway.faces.json.endpoints import Endpoint
+from gateway.faces.logs.api import ENDPOINTS as LOGS
 from gateway.faces.rest.api import ENDPOINTS
 from gateway.faces.simple.api import ENDPOINTS as SIMPLE
 from gateway.faces.text.messages import ENDPOINTS as TEXT
@@ -250,6 +251,7 @@ def _things(server: Denying, account: str) -> dict[str, str]:
     [kept] = ask("GET", "/api/queues?prefix=kept")["queues"]
     queue_id = kept["queue_id"]
     held = ask("POST", f"/api/queues/{queue_id}/messages", {"data": "3"})["message_id"]
+    ask("POST", "/v1/logs/kept/records", {"records": [{"key": "a", "payload": "1"}]})
     return {"archived": str(sent), "subscription": made["id"], "queue": queue_id, "held": held}
 
 
@@ -329,7 +331,7 @@ def test_no_action_of_the_scheduler_is_reached(world: World, action: str) -> Non
 
 @pytest.mark.parametrize(
     "endpoint",
-    [one for one in (*ENDPOINTS, *SIMPLE, *channels.ENDPOINTS) if one.name not in _NOBODYS],
+    [one for one in (*ENDPOINTS, *SIMPLE, *channels.ENDPOINTS, *LOGS) if one.name not in _NOBODYS],
     ids=lambda endpoint: f"{endpoint.path.split('/')[1]}-{endpoint.name}",
 )
 def test_no_endpoint_is_reached(world: World, endpoint: Endpoint) -> None:
@@ -341,6 +343,9 @@ def test_no_endpoint_is_reached(world: World, endpoint: Endpoint) -> None:
         "routing_key": "a.b",
         "queue_id": things["queue"],
         "message_id": things["held"],
+        "log": "kept",
+        "partition": 0,
+        "offset": 0,
     }
     body = endpoint.example
     if isinstance(body, dict) and "examples" in body:

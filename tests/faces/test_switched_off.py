@@ -83,4 +83,4 @@ def test_a_face_that_there_is_not_is_refused_at_start() -> None:
     refused = run("serve", "--faces", "aws,soap")
     assert refused.returncode == 2
     assert "'aws,soap'" in refused.stderr
-    assert "some of aws, rest, simple, text, channels" in refused.stderr
+    assert "some of aws, rest, simple, text, channels, log" in refused.stderr

@@ -21,6 +21,7 @@ _FINDS = {
         "by_url",
     },
     "topics": {"find", "by_arn", "event_audience"},
+    "logs": {"find", "cached"},
 }
 # Where nobody asks for a queue or topic by name: what has it is what the caller was asked about.
 WITHOUT_A_CALLER = {

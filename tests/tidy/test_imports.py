@@ -23,6 +23,7 @@ OURS = {
         "storage.model",
         "storage.errors",
         "storage.key_model",
+        "storage.log_model",
         "storage.priority_errors",
         "storage.schedule_errors",
     ),

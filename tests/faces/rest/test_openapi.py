@@ -12,6 +12,7 @@ import pytest
 from gateway.faces.channels import api as channels
 from gateway.faces.json.documenting import openapi_document
 from gateway.faces.json.endpoints import Endpoint
+from gateway.faces.logs.api import ENDPOINTS as LOGS
 from gateway.faces.rest.api import ABOUT, ENDPOINTS
 from gateway.faces.simple.api import ENDPOINTS as SIMPLE
 from gateway.faces.text.messages import ENDPOINTS as TEXT
@@ -23,6 +24,7 @@ DESCRIBED = {
     "/v1/channels": channels.ENDPOINTS,
     "/api": SIMPLE,
     "/queue": TEXT,
+    "/v1/logs": LOGS,
 }
 EACH_DOCUMENT = pytest.mark.parametrize("prefix", DESCRIBED)
 EACH = pytest.mark.parametrize(

@@ -1,0 +1,1 @@
+"""Logs over HTTP: publish, read, groups. Declared endpoints."""

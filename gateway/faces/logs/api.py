@@ -1,0 +1,47 @@
+"""The face of logs: its endpoints, below ``/v1/logs``, and its words."""
+
+from __future__ import annotations
+
+from gateway.faces.callers import Callers
+from gateway.faces.json.documenting import About
+from gateway.faces.json.endpoints import Endpoint
+from gateway.faces.json.face import JsonFace, Manner
+from gateway.faces.json.refusals import Error, status_of
+from gateway.faces.logs import publishing, reading, settings
+from gateway.operations.engine import Engine
+
+ENDPOINTS: tuple[Endpoint, ...] = (
+    *settings.ENDPOINTS,
+    *publishing.ENDPOINTS,
+    *reading.ENDPOINTS,
+)
+"""Every endpoint but the document that describes them."""
+
+ABOUT = About(
+    "Logs keep records, which never change, in partitions by their keys. Any number of groups read "
+    "them, each at its own place.\n\n"
+    'Every refusal is `{"error": "..."}` with a text that says what to change. Times are UTC, '
+    "durations seconds.",
+    {
+        "logs": "What they keep, what they hold.",
+        "records": "Publish them, read them by offset.",
+        "about": "This API.",
+    },
+    "Any value. A signature of AWS (version 4) names account and region by its credential scope; "
+    "without one they are the gateway's.",
+    Error,
+)
+
+
+def logs_face(engine: Engine, callers: Callers) -> JsonFace:
+    """The face."""
+    manner = Manner(
+        name="logs",
+        prefix="/v1/logs",
+        about=ABOUT,
+        refused=lambda refusal, _: (status_of(refusal), str(refusal)),
+        worded=lambda _, text: Error(text),
+        sign_in="Credentials are missing: send the header Authorization. Its signature is not "
+        "looked at; an access key of twelve digits in it names the account.",
+    )
+    return JsonFace(engine, callers, ENDPOINTS, manner)

@@ -1,0 +1,99 @@
+"""Logs and their partitions in this process; logs are dropped when a notification says that they
+changed, partitions only go with them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from storage.database import Database
+from storage.log_model import Log, Partition
+from storage.logs import logs
+
+_MOST_LOGS = 10_000
+_MOST_PARTITIONS = 500_000
+
+
+class LogCache:
+    """Logs by name, and partitions by key and by number.
+
+    A load that a notification overtakes is not kept: ``_epoch`` counts the notifications.
+    """
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._epoch = 0
+        self._by_name: dict[tuple[str, str, str], Log] = {}
+        self._by_id: dict[int, Log] = {}
+        self._by_key: dict[int, dict[str, Partition]] = {}
+        self._by_number: dict[int, dict[int, Partition]] = {}
+        self._partition_count = 0
+
+    def cached(self, account_id: str, region: str, name: str) -> Log | None:
+        """The log if this process knows it; None says nothing about whether it exists."""
+        return self._by_name.get((account_id, region, name))
+
+    async def find(self, account_id: str, region: str, name: str) -> Log | None:
+        """The log of that name; None: there is none."""
+        log = self._by_name.get((account_id, region, name))
+        if log is None:
+            epoch = self._epoch
+            async with self._database.transaction() as tx:
+                log = await logs.find(tx, account_id, region, name)
+            if log is not None and epoch == self._epoch:
+                self._keep(log)
+        return log
+
+    def _keep(self, log: Log) -> None:
+        if len(self._by_id) >= _MOST_LOGS:
+            self.clear()
+        self._by_name[log.account_id, log.region, log.name] = log
+        self._by_id[log.log_id] = log
+
+    def by_key(self, log: Log) -> Mapping[str, Partition]:
+        """The partitions of a log that this process knows, by their keys."""
+        return self._by_key.get(log.log_id, {})
+
+    def by_number(self, log: Log) -> Mapping[int, Partition]:
+        """The same by their numbers."""
+        return self._by_number.get(log.log_id, {})
+
+    def keep_partitions(self, log: Log, partitions: Iterable[Partition]) -> None:
+        """Know partitions of a log."""
+        if self._partition_count >= _MOST_PARTITIONS:
+            self._by_key.clear()
+            self._by_number.clear()
+            self._partition_count = 0
+        by_key = self._by_key.setdefault(log.log_id, {})
+        by_number = self._by_number.setdefault(log.log_id, {})
+        before = len(by_number)
+        for partition in partitions:
+            if partition.key is not None:
+                by_key[partition.key] = partition
+            by_number[partition.number] = partition
+        self._partition_count += len(by_number) - before
+
+    def changed(self, log_id: int | None) -> None:
+        """Drop a log, and let no load that is under way bring its old state back. None: drop all,
+        nobody knows what changed."""
+        if log_id is None:
+            self.clear()
+            return
+        self._epoch += 1
+        log = self._by_id.pop(log_id, None)
+        if log is not None:
+            self._by_name.pop((log.account_id, log.region, log.name), None)
+
+    def forget(self, log: Log) -> None:
+        """Drop a log that is gone, and its partitions."""
+        self.changed(log.log_id)
+        self._by_key.pop(log.log_id, None)
+        self._partition_count -= len(self._by_number.pop(log.log_id, ()))
+
+    def clear(self) -> None:
+        """Drop everything."""
+        self._epoch += 1
+        self._by_name.clear()
+        self._by_id.clear()
+        self._by_key.clear()
+        self._by_number.clear()
+        self._partition_count = 0

@@ -1,0 +1,219 @@
+"""Logs as a whole: make, find, list, look at, change, purge, delete; and their partitions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from gateway.operations.access import check_right, find_log, log_arn, own_arn
+from protocol import names
+from storage.errors import Unavailable
+from storage.log_errors import (
+    LogDoesNotExist,
+    LogExists,
+    LogNameInvalid,
+    PartitionDoesNotExist,
+    TooManyPartitions,
+)
+from storage.log_model import Log, LogCounts, LogSettings, Partition, PartitionState
+from storage.logs import logs
+from storage.notifications import tell_log_changed
+
+if TYPE_CHECKING:
+    from gateway.operations.caller import Caller
+    from gateway.operations.engine import Engine
+    from storage.database import Transaction
+
+CREATE = "log:CreateLog"
+"""What whoever publishes to a log first needs beside the right to do so."""
+LIST = "log:ListLogs"
+_ATTEMPTS = 5
+
+
+class Made(NamedTuple):
+    """``is_new`` False: the log was there."""
+
+    log: Log
+    is_new: bool
+
+
+async def create_log(
+    engine: Engine,
+    caller: Caller,
+    name: str,
+    partition_count: int | None,
+    settings: LogSettings,
+) -> Made:
+    """The new log, or the one that has the name and the same settings.
+
+    Raises LogNameInvalid, AccessDenied, and LogExists for one with others.
+    """
+    made = await _make(engine, caller, name, partition_count, settings)
+    if (made.log.partition_count, made.log.settings) != (partition_count, settings):
+        raise LogExists(name)
+    return made
+
+
+async def find_or_make_log(engine: Engine, caller: Caller, right: str, name: str) -> Log:
+    """The caller's log of that name; if there is none, one whose keys have partitions of their own
+    is made. Raises LogNameInvalid and AccessDenied."""
+    try:
+        return await find_log(engine, caller, right, name)
+    except LogDoesNotExist:
+        return (await _make(engine, caller, name, None, LogSettings())).log
+
+
+async def _make(
+    engine: Engine,
+    caller: Caller,
+    name: str,
+    partition_count: int | None,
+    settings: LogSettings,
+) -> Made:
+    if not names.is_standard_queue_name(name):
+        raise LogNameInvalid(name)
+    check_right(engine, caller, CREATE, log_arn(caller, name))
+    engine.check_room()
+    owner = caller.account_id, caller.region
+    now = engine.clock.of(caller.account_id).now()
+    # One that is deleted between a refused insert and the look at it is made after all.
+    for _ in range(_ATTEMPTS):
+        async with engine.database.transaction() as tx:
+            log = await logs.find(tx, *owner, name)
+            if log is not None:
+                return Made(log, False)
+            log = await logs.insert(tx, now, owner, name, partition_count, settings)
+            if log is not None:
+                return Made(log, True)
+    raise Unavailable("The log is being deleted and made again.")
+
+
+async def list_logs(
+    engine: Engine, caller: Caller, *, prefix: str, after: str, limit: int
+) -> tuple[list[Log], bool]:
+    """The caller's logs whose names begin so, by name, behind ``after``, and whether there are
+    more. Raises AccessDenied."""
+    check_right(engine, caller, LIST, own_arn(caller, LIST, "*"))
+    async with engine.database.transaction() as tx:
+        found = await logs.list_logs(
+            tx, caller.account_id, caller.region, prefix=prefix, after=after, limit=limit + 1
+        )
+    return found[:limit], len(found) > limit
+
+
+async def counts(engine: Engine, found: Sequence[Log]) -> list[LogCounts]:
+    """What each of these logs holds."""
+    async with engine.database.transaction() as tx:
+        return await logs.count(tx, [log.log_id for log in found])
+
+
+async def change_log(engine: Engine, log: Log, change: Callable[[LogSettings], LogSettings]) -> Log:
+    """The log with other settings, which ``change`` makes of what they are. Raises
+    LogDoesNotExist."""
+    async with engine.database.transaction() as tx:
+        current = await locked(tx, log)
+        settings = change(current.settings)
+        await logs.update(tx, log.log_id, settings)
+        await tell_log_changed(tx, log.log_id)
+    engine.logs.changed(log.log_id)
+    return Log(
+        log.log_id,
+        log.account_id,
+        log.region,
+        log.name,
+        log.created_at,
+        log.partition_count,
+        settings,
+    )
+
+
+async def locked(tx: Transaction, log: Log) -> Log:
+    """The log as it is now: nobody makes partitions of it, changes or deletes it, until the
+    transaction ends. Raises LogDoesNotExist, also when another took over its name."""
+    if await logs.lock(tx, log.log_id) is None:
+        raise LogDoesNotExist(log.name)
+    found = await logs.find(tx, log.account_id, log.region, log.name)
+    assert found is not None
+    return found
+
+
+async def delete_log(engine: Engine, log: Log) -> None:
+    """End a log with its records and groups. Raises LogDoesNotExist."""
+    now = engine.clock.of(log.account_id).now()
+    async with engine.database.transaction() as tx:
+        if not await logs.delete(tx, now, log.log_id):
+            raise LogDoesNotExist(log.name)
+        await tell_log_changed(tx, log.log_id)
+    engine.logs.forget(log)
+
+
+async def purge_log(engine: Engine, log: Log) -> int:
+    """Drop all records of a log; how many there were."""
+    async with engine.database.transaction() as tx:
+        return await logs.purge(tx, log.log_id)
+
+
+async def partition_states(
+    engine: Engine, log: Log, *, after: int, limit: int
+) -> tuple[list[PartitionState], bool]:
+    """What partitions of a log hold, by number, behind ``after``, and whether there are more."""
+    async with engine.database.transaction() as tx:
+        found = await logs.partition_states(tx, log.log_id, after=after, limit=limit + 1)
+    return found[:limit], len(found) > limit
+
+
+async def partitions_numbered(
+    engine: Engine, log: Log, numbers: Iterable[int]
+) -> dict[int, Partition]:
+    """The partitions of these numbers. Raises PartitionDoesNotExist."""
+    wanted = set(numbers)
+    known = engine.logs.by_number(log)
+    missing = wanted - known.keys()
+    if missing:
+        async with engine.database.transaction() as tx:
+            found = await logs.find_numbered(tx, log.log_id, sorted(missing))
+        engine.logs.keep_partitions(log, found)
+        absent = missing - {one.number for one in found}
+        if absent:
+            raise PartitionDoesNotExist(min(absent))
+        known = engine.logs.by_number(log)
+    return {number: known[number] for number in wanted}
+
+
+async def partitions_of_keys(
+    engine: Engine, log: Log, keys: Sequence[str]
+) -> dict[str, Partition] | None:
+    """The partitions of these keys, made where there are none; None: the log is gone.
+
+    Raises TooManyPartitions. It is for logs that have a partition for each key.
+    """
+    known = engine.logs.by_key(log)
+    missing = [key for key in keys if key not in known]
+    if missing:
+        async with engine.database.transaction() as tx:
+            found = await logs.find_partitions(tx, log.log_id, missing)
+            if len(found) < len(missing):
+                made = await _make_partitions(engine, tx, log, missing)
+                if made is None:
+                    return None
+                found = made
+        engine.logs.keep_partitions(log, found)
+        known = engine.logs.by_key(log)
+    return {key: known[key] for key in keys}
+
+
+async def _make_partitions(
+    engine: Engine, tx: Transaction, log: Log, keys: Sequence[str]
+) -> list[Partition] | None:
+    engine.check_room()
+    count = await logs.lock(tx, log.log_id)
+    if count is None:
+        return None
+    # Others may have made some before the lock.
+    found = await logs.find_partitions(tx, log.log_id, keys)
+    there = {one.key for one in found}
+    new = [key for key in keys if key not in there]
+    most = engine.limits.log_partitions
+    if count + len(new) > most:
+        raise TooManyPartitions(most)
+    return found + await logs.make_partitions(tx, log.log_id, new)

@@ -1,0 +1,114 @@
+"""Logs as a whole, and their partitions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from storage.log_model import Log, LogCounts, LogSettings, Partition, PartitionState
+from storage.queries import load
+
+if TYPE_CHECKING:
+    import asyncpg
+
+    from storage.database import Transaction
+
+_SQL = load("logs/logs")
+_FIND_LOG = _SQL["find_log"].text
+_LIST_LOGS = _SQL["list_logs"].text
+_INSERT_LOG = _SQL["insert_log"].text
+_UPDATE_LOG = _SQL["update_log"].text
+_LOCK_LOG = _SQL["lock_log"].text
+_FIND_PARTITIONS = _SQL["find_partitions"].text
+_MAKE_PARTITIONS = _SQL["make_partitions"].text
+_FIND_NUMBERED = _SQL["find_numbered"].text
+_PARTITION_STATES = _SQL["partition_states"].text
+_COUNT_LOGS = _SQL["count_logs"].text
+_DELETE_LOG = _SQL["delete_log"].text
+_PURGE_LOG = _SQL["purge_log"].text
+
+
+def _log(row: asyncpg.Record) -> Log:
+    log_id, account_id, region, name, created_at, partition_count, *settings = row
+    return Log(
+        log_id, account_id, region, name, created_at, partition_count, LogSettings(*settings)
+    )
+
+
+async def find(tx: Transaction, account_id: str, region: str, name: str) -> Log | None:
+    """The live log of that name."""
+    row = await tx.fetchrow(_FIND_LOG, account_id, region, name)
+    return None if row is None else _log(row)
+
+
+async def list_logs(
+    tx: Transaction, account_id: str, region: str, *, prefix: str, after: str, limit: int
+) -> list[Log]:
+    """Live logs by name in byte order, behind ``after``."""
+    rows = await tx.fetch(_LIST_LOGS, account_id, region, prefix, after, limit)
+    return [_log(row) for row in rows]
+
+
+async def insert(
+    tx: Transaction,
+    now: datetime | None,
+    owner: tuple[str, str],
+    name: str,
+    partition_count: int | None,
+    settings: LogSettings,
+) -> Log | None:
+    """A new log of that account and region; None: there is one of that name."""
+    row = await tx.fetchrow(_INSERT_LOG, now, *owner, name, partition_count, *settings)
+    return None if row is None else _log(row)
+
+
+async def update(tx: Transaction, log_id: int, settings: LogSettings) -> bool:
+    """Give a log other settings. False: it is gone."""
+    return await tx.fetchval(_UPDATE_LOG, log_id, *settings) is not None
+
+
+async def lock(tx: Transaction, log_id: int) -> int | None:
+    """Keep others from making partitions of the log, from changing and deleting it. How many
+    partitions there are; None: it is gone."""
+    count: int | None = await tx.fetchval(_LOCK_LOG, log_id)
+    return count
+
+
+async def find_partitions(tx: Transaction, log_id: int, keys: Sequence[str]) -> list[Partition]:
+    """The partitions of those of the keys that have one."""
+    return [Partition(*row) for row in await tx.fetch(_FIND_PARTITIONS, log_id, keys)]
+
+
+async def make_partitions(tx: Transaction, log_id: int, keys: Sequence[str]) -> list[Partition]:
+    """Partitions for keys that have none. The log is locked."""
+    return [Partition(*row) for row in await tx.fetch(_MAKE_PARTITIONS, log_id, keys)]
+
+
+async def find_numbered(tx: Transaction, log_id: int, numbers: Sequence[int]) -> list[Partition]:
+    """Those of the partitions that are there."""
+    return [Partition(*row) for row in await tx.fetch(_FIND_NUMBERED, log_id, numbers)]
+
+
+async def partition_states(
+    tx: Transaction, log_id: int, *, after: int, limit: int
+) -> list[PartitionState]:
+    """What the partitions behind that number hold."""
+    rows = await tx.fetch(_PARTITION_STATES, log_id, after, limit)
+    return [PartitionState(*row) for row in rows]
+
+
+async def count(tx: Transaction, log_ids: Sequence[int]) -> list[LogCounts]:
+    """What each of these logs holds."""
+    return [LogCounts(*row) for row in await tx.fetch(_COUNT_LOGS, log_ids)]
+
+
+async def delete(tx: Transaction, now: datetime | None, log_id: int) -> bool:
+    """End a log, with its groups; its records go later. False: it is gone."""
+    return await tx.fetchval(_DELETE_LOG, now, log_id) is not None
+
+
+async def purge(tx: Transaction, log_id: int) -> int:
+    """Drop all records of a log; how many there were."""
+    dropped: int = await tx.fetchval(_PURGE_LOG, log_id)
+    return dropped

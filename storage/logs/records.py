@@ -1,0 +1,243 @@
+"""Records: the lane that appends them, and reading.
+
+Offsets are dense and decided under the lock of their partition, which is kept until the commit: so
+nobody reads an offset while a lower one may still come.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, NamedTuple
+
+from storage.database import Database
+from storage.lanes import SEND_PLANNER, ClockNow, Entry, Lane, Reply
+from storage.log_model import Appended, NewRecord, ReadRange, Record
+from storage.queries import load
+
+if TYPE_CHECKING:
+    from storage.database import Connection, Transaction
+
+_SQL = load("logs/records")
+_APPEND = _SQL["append"].text
+_APPEND_KNOWN = _SQL["append_known"].text
+_READ_RANGES = _SQL["read_ranges"].text
+_OFFSETS_AT = _SQL["offsets_at"].text
+_DELETE_RECORD = _SQL["delete_record"].text
+
+
+class Append(Entry[Appended | None]):
+    """The records of one call, for one log: all are appended, or none. The reply is None when the
+    log is gone."""
+
+    __slots__ = ("is_plain", "log_arn", "records")
+
+    def __init__(
+        self,
+        log_arn: str,
+        records: list[NewRecord],
+        reply: Reply[Appended | None],
+        size_bytes: int,
+        *,
+        is_plain: bool,
+    ) -> None:
+        super().__init__(reply, size_bytes)
+        self.log_arn = log_arn
+        self.records = records
+        self.is_plain = is_plain
+        """Whether all that the records have is a payload, a key and metadata."""
+
+    def party(self) -> str:
+        """The log."""
+        return self.log_arn
+
+
+class AppendLane:
+    """One lane; it connects at its first entry."""
+
+    def __init__(self, database: Database, clock_now: ClockNow) -> None:
+        self._now = clock_now
+        self.on_appended: Callable[[Iterable[int]], None] = _nothing
+        """Called with the partitions that got something, when it is committed."""
+        self.lane: Lane[Append] = Lane("append", database, self._flush, settings=SEND_PLANNER)
+
+    async def close(self) -> None:
+        """Finish what was handed in and close the connection."""
+        await self.lane.close()
+
+    async def _flush(self, connection: Connection, batch: list[Append]) -> list[Append]:
+        now = self.lane.now_of(batch[0].log_arn, self._now)
+        if len(batch) == 1:
+            records = batch[0].records
+        else:
+            records = [record for entry in batch for record in entry.records]
+        if False in [entry.is_plain for entry in batch]:
+            appended = await append(connection, now, records)
+            self.on_appended({record.partition_id for record in records})
+        else:
+            appended = await _append_plain(connection, now, records, self.on_appended)
+        start = 0
+        for entry in batch:
+            end = start + len(entry.records)
+            entry.done(_part(appended, start, end))
+            start = end
+        return []
+
+
+class _Outcome(NamedTuple):
+    """``offsets`` are None where the partition is gone."""
+
+    offsets: list[int | None]
+    duplicates: list[bool] | None
+
+
+def _part(outcome: _Outcome, start: int, end: int) -> Appended | None:
+    offsets: list[int] = []
+    for offset in outcome.offsets[start:end]:
+        if offset is None:
+            return None
+        offsets.append(offset)
+    return Appended(offsets, outcome.duplicates and outcome.duplicates[start:end])
+
+
+async def _append_plain(
+    connection: Connection,
+    now: datetime | None,
+    records: list[NewRecord],
+    on_appended: Callable[[Iterable[int]], None],
+) -> _Outcome:
+    counts: dict[int, int] = {}
+    sizes: dict[int, int] = {}
+    places: list[int] = []
+    ids, payloads, keys, _, metadata, _, _ = zip(*records, strict=True)
+    for partition_id, payload, text in zip(ids, payloads, metadata, strict=True):
+        place = counts.get(partition_id, 0)
+        places.append(place)
+        counts[partition_id] = place + 1
+        size = len(payload) if text is None else len(payload) + len(text.encode())
+        sizes[partition_id] = sizes.get(partition_id, 0) + size
+    ordered = sorted(counts)
+    rows = await connection.fetch(
+        _APPEND,
+        now,
+        ordered,
+        [counts[one] for one in ordered],
+        [sizes[one] for one in ordered],
+        ids,
+        places,
+        payloads,
+        _or_none(keys),
+        _or_none(metadata),
+    )
+    firsts: dict[int, int] = dict(map(tuple, rows))
+    on_appended(firsts)
+    if len(firsts) == len(counts):
+        return _Outcome([firsts[one] + place for one, place in zip(ids, places, strict=True)], None)
+    offsets = [
+        firsts[one] + place if one in firsts else None
+        for one, place in zip(ids, places, strict=True)
+    ]
+    return _Outcome(offsets, None)
+
+
+async def append(tx: Transaction, now: datetime | None, records: Sequence[NewRecord]) -> _Outcome:
+    """Append records of any kind, as a part of this transaction. One that is there under its id,
+    with the same key, is not appended again; of those given the first counts.
+
+    The offsets are None where the log is gone: then nothing of what was for it is there.
+    """
+    chosen: list[NewRecord] = []
+    places: list[int] = []
+    repeats: list[bool] = []
+    known: dict[tuple[int, str | None, str], int] = {}
+    for record in records:
+        place = len(chosen)
+        if record.record_id is not None:
+            identity = (record.partition_id, record.key, record.record_id)
+            place = known.setdefault(identity, place)
+        places.append(place)
+        repeats.append(place < len(chosen))
+        if place == len(chosen):
+            chosen.append(record)
+    ids, payloads, keys, record_ids, metadata, failures, only = zip(*chosen, strict=True)
+    row = await tx.fetchrow(
+        _APPEND_KNOWN,
+        now,
+        sorted(set(ids)),
+        ids,
+        payloads,
+        keys,
+        record_ids,
+        metadata,
+        failures,
+        only,
+    )
+    assert row is not None
+    offsets, duplicates = row
+    return _Outcome(
+        [offsets[place] for place in places],
+        [is_repeat or duplicates[place] for place, is_repeat in zip(places, repeats, strict=True)],
+    )
+
+
+def _or_none(texts: Sequence[str | None]) -> Sequence[str | None] | None:
+    """None instead of an array of nothing else."""
+    return None if texts.count(None) == len(texts) else texts
+
+
+class Read(NamedTuple):
+    """What a range gave."""
+
+    start_offset: int
+    """Of what is kept of its partition: what was wanted below it is gone."""
+    next_offset: int
+    """To be given to the next record of its partition."""
+    records: list[Record]
+
+
+async def read(
+    tx: Transaction, ranges: Sequence[ReadRange], *, most_records: int, most_bytes: int
+) -> list[Read | None]:
+    """The records of each range, in the order of their offsets; None: the partition is gone.
+
+    As many as there are, and as have so many bytes, but one at least: of a range that is cut short,
+    and of all behind it, more may come. What is for one group alone is left out.
+    """
+    rows = await tx.fetch(
+        _READ_RANGES,
+        [one.partition_id for one in ranges],
+        [one.from_offset for one in ranges],
+        [one.to_offset for one in ranges],
+        most_records,
+        most_bytes,
+    )
+    found: list[Read | None] = [None] * len(ranges)
+    mine: list[Record] = []
+    last = 0
+    new, kind = tuple.__new__, Record
+    for place, offset, next_offset, *columns in rows:
+        if next_offset is not None:
+            found[place - 1] = Read(offset, next_offset, [])
+            continue
+        if place != last:
+            at = found[place - 1]
+            assert at is not None
+            last, mine = place, at.records
+        mine.append(new(kind, (offset, *columns)))
+    return found
+
+
+async def offsets_at(tx: Transaction, partition_ids: Sequence[int], at: datetime) -> dict[int, int]:
+    """The offset of the first record of each partition that was published at a time or later; what
+    comes next where there is none."""
+    rows = await tx.fetch(_OFFSETS_AT, partition_ids, at)
+    return dict(map(tuple, rows))
+
+
+async def delete(tx: Transaction, partition_id: int, offset: int) -> bool:
+    """Delete one record; others keep their offsets. False: there is none."""
+    return await tx.fetchval(_DELETE_RECORD, partition_id, offset) is not None
+
+
+def _nothing(_: Iterable[int]) -> None:
+    """Nobody wants to know."""

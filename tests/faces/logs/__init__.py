@@ -1,0 +1,1 @@
+"""The face of logs, over the wire."""
