@@ -7,7 +7,12 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import NoReturn
 
-from gateway.command import deliveries_arguments, keys_arguments, redrive_arguments
+from gateway.command import (
+    deliveries_arguments,
+    keys_arguments,
+    log_arguments,
+    redrive_arguments,
+)
 from gateway.configuration import settings as config
 from gateway.configuration import table as config_table
 
@@ -147,6 +152,13 @@ def _health(options: argparse.Namespace) -> int:
     return examine(options.url or default_url(_settings(options)) + "/readyz")
 
 
+def _log(options: argparse.Namespace) -> int:
+    settings = _settings(options)
+    from gateway.command.log import run
+
+    return run(settings, options)
+
+
 def _redrive(options: argparse.Namespace) -> int:
     settings = _settings(options)
     from gateway.command.redrive import run
@@ -255,6 +267,8 @@ def _parser() -> argparse.ArgumentParser:
     keys_arguments.add_actions(keys, _add_database)
     redrive = add("redrive", _redrive, redrive_arguments.SUMMARY, redrive_arguments.DESCRIPTION)
     redrive_arguments.add_arguments(redrive)
+    logs = add("log", _log, log_arguments.SUMMARY, log_arguments.DESCRIPTION)
+    log_arguments.add_actions(logs)
     health = add("health", _health, "ask a running gateway whether it is ready", _HEALTH)
     health.add_argument("--url", help="what to ask (default: /readyz of the configured port)")
     shown = add("config", _config, "print the settings in effect", _CONFIG)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 from collections.abc import Callable
 
 AddPlace = Callable[[argparse.ArgumentParser], None]
@@ -42,3 +43,19 @@ def whole_number(text: str) -> int:
     if not 0 < number < 1 << 63:
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 1")
     return number
+
+
+def assignment(text: str) -> tuple[str, str]:
+    """The type of an argument that gives something a value."""
+    name, equals, value = text.partition("=")
+    if not (name and equals and value):
+        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=VALUE")
+    return name, value
+
+
+def age(text: str) -> float:
+    """The type of an argument that is a time, such as 15m: seconds."""
+    match = re.fullmatch(r"(\d{1,9})([smhd]?)", text)
+    if match is None:
+        raise argparse.ArgumentTypeError(f"{text!r} is no age such as 90s, 15m, 6h or 2d")
+    return float(match[1]) * {"": 1, "s": 1, "m": 60, "h": 3_600, "d": 86_400}[match[2]]

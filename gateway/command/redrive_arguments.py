@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from uuid import UUID
 
-from gateway.command.actions import add_gateway
+from gateway.command.actions import add_gateway, age, assignment
 
 SUMMARY = "move dead letters back to where they came from, all or those that match"
 DESCRIPTION = """\
@@ -39,13 +39,13 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
         "--attribute",
         action="append",
         default=[],
-        type=_assignment,
+        type=assignment,
         metavar="NAME=VALUE",
         help="with this message attribute, where a * at the end is any rest; may be repeated",
     )
     which.add_argument("--text", metavar="TEXT", help="with this somewhere in the body")
     which.add_argument(
-        "--older-than", type=_age, metavar="AGE", help="here for so long: 90s, 15m, 6h, 2d"
+        "--older-than", type=age, metavar="AGE", help="here for so long: 90s, 15m, 6h, 2d"
     )
     which.add_argument(
         "--min-receives", type=_count, metavar="N", help="received so often, or more often"
@@ -63,21 +63,6 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
     add_gateway(command)
     command.add_argument("--json", action="store_true", help="the result as a JSON object")
     command.add_argument("--quiet", action="store_true", help="no progress on standard error")
-
-
-def _assignment(text: str) -> tuple[str, str]:
-    name, equals, value = text.partition("=")
-    if not (name and equals and value):
-        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=VALUE")
-    return name, value
-
-
-def _age(text: str) -> float:
-    """Seconds."""
-    match = re.fullmatch(r"(\d{1,9})([smhd]?)", text)
-    if match is None:
-        raise argparse.ArgumentTypeError(f"{text!r} is no age such as 90s, 15m, 6h or 2d")
-    return float(match[1]) * {"": 1, "s": 1, "m": 60, "h": 3_600, "d": 86_400}[match[2]]
 
 
 def _count(text: str) -> int:

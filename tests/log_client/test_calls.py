@@ -4,10 +4,8 @@ what would be done twice."""
 from __future__ import annotations
 
 import asyncio
-import json
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import Any
+from collections.abc import AsyncIterator
 
 import pytest
 from aiohttp import web
@@ -22,51 +20,15 @@ from queuegate.log import (
     Refused,
     Unavailable,
 )
+from tests.log_client.endpoints import Endpoint, hang_up, listening, saying
 
 ANSWER = {"records": [{"partition": 0, "offset": 0}]}
 
 
-class Endpoint:
-    """Answers as it is told to, one request after the other, and then with the last again."""
-
-    def __init__(self) -> None:
-        self.url = ""
-        self.requests: list[tuple[str, str, Any]] = []
-        self.answers: list[Callable[[web.Request], Awaitable[web.Response]]] = []
-
-    async def answer(self, request: web.Request) -> web.Response:
-        body = await request.read()
-        self.requests.append((request.method, request.path_qs, json.loads(body or b"null")))
-        self.headers = request.headers
-        answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
-        return await answer(request)
-
-
-def saying(body: object, status: int = 200, **headers: str) -> Any:
-    async def answer(_: web.Request) -> web.Response:
-        return web.json_response(body, status=status, headers=headers)
-
-    return answer
-
-
-async def hang_up(request: web.Request) -> web.Response:
-    assert request.transport is not None
-    request.transport.abort()
-    return web.Response()
-
-
 @pytest.fixture
 async def endpoint() -> AsyncIterator[Endpoint]:
-    found = Endpoint()
-    application = web.Application(client_max_size=16 << 20)
-    application.router.add_route("*", "/{rest:.*}", found.answer)
-    runner = web.AppRunner(application)
-    await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0)
-    await site.start()
-    found.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
-    yield found
-    await runner.cleanup()
+    async with listening() as found:
+        yield found
 
 
 async def test_a_lost_answer_is_asked_for_again_with_the_same_id(endpoint: Endpoint) -> None:
