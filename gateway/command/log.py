@@ -23,8 +23,7 @@ _PER_PAGE = 1_000
 _LOGS_PER_PAGE = 100
 _TAIL_SECONDS = 0.5
 _PROGRESS_SECONDS = 1.0
-_ABOUT = ["partition", "offset", "key", "id", "published_at"]
-_OF_DEAD = ["failed_at", "failure_count", "original_topic", "original_group", "last_error"]
+_ABOUT = ("partition", "offset", "key", "id", "published_at")
 
 Action = Callable[["_Asked"], None]
 
@@ -282,6 +281,8 @@ def _record(asked: _Asked) -> None:
     text = _text(found)
     facts = {name: value for name, value in found.items() if name not in ("payload", "encoding")}
     _print_facts({name: str(value) for name, value in facts.items() if value not in (None, {})})
+    if sys.stdout.isatty():
+        text = "\n".join(map(plain, text.split("\n")))
     print(f"\n{text}")
 
 
@@ -316,7 +317,8 @@ def _print_from(asked: _Asked, partition: int, start: int) -> int:
 
 def _publish(asked: _Asked) -> None:
     if asked.options.payload != "-":
-        [published] = _append(asked, [asked.options.payload], asked.options.id)
+        payload = asked.options.payload.encode("utf-8", "surrogateescape")
+        [published] = _append(asked, [payload], asked.options.id)
         text = f"Partition {published['partition']}, offset {published['offset']}"
         again = ", where it was already" if published.get("duplicate") else ""
         asked.done(f"{text}{again}.", **published)
@@ -324,14 +326,14 @@ def _publish(asked: _Asked) -> None:
     if asked.options.id:
         raise Refused("--id names one record, and not each line of standard input")
     count = 0
-    for part in _parts(line.rstrip("\n") for line in sys.stdin):
+    for part in _parts(line.rstrip(b"\n") for line in sys.stdin.buffer):
         count += len(_append(asked, part, None))
         asked.progress.tell(count, "published")
     asked.progress.end()
     asked.done(f"{_counted(count, 'record')} published.", published=count)
 
 
-def _append(asked: _Asked, payloads: list[str], own_id: str | None) -> list[dict[str, Any]]:
+def _append(asked: _Asked, payloads: list[bytes], own_id: str | None) -> list[dict[str, Any]]:
     """Publish them; ids of ours, so that a repeated request appends nothing."""
     options = asked.options
     metadata = {"metadata": dict(options.metadata)} if options.metadata else {}
@@ -340,7 +342,7 @@ def _append(asked: _Asked, payloads: list[str], own_id: str | None) -> list[dict
         {
             "key": options.partition_key,
             "id": own_id or f"{ours}-{place}",
-            "payload": payload,
+            **_as_text(payload),
             **metadata,
         }
         for place, payload in enumerate(payloads)
@@ -354,8 +356,16 @@ def _append(asked: _Asked, payloads: list[str], own_id: str | None) -> list[dict
     return found
 
 
-def _parts(lines: Iterable[str]) -> Iterator[list[str]]:
-    part: list[str] = []
+def _as_text(payload: bytes) -> dict[str, str]:
+    """As the wire has it; the other way round than `_text`."""
+    try:
+        return {"payload": payload.decode()}
+    except UnicodeDecodeError:
+        return {"payload": base64.b64encode(payload).decode(), "encoding": "base64"}
+
+
+def _parts(lines: Iterable[bytes]) -> Iterator[list[bytes]]:
+    part: list[bytes] = []
     size = 0
     for line in lines:
         if part and (len(part) == _AT_ONCE or size + len(line) > _BYTES_AT_ONCE):
@@ -420,8 +430,17 @@ def _dead_list(asked: _Asked) -> None:
     query = {"group": options.group, "max": options.limit}
     found = asked.call("GET", "dead-letters", **query)["records"]
     if not options.json:
-        found = [{**one, "payload": _text(one)} for one in found]
-    heads = ("partition", "offset", "key", "failed_at", "failure_count", "last_error", "payload")
+        found = [{**one, **one["failure"], "payload": _text(one)} for one in found]
+    heads = (
+        "partition",
+        "offset",
+        "key",
+        "original_group",
+        "failed_at",
+        "failure_count",
+        "last_error",
+        "payload",
+    )
     asked.show(found, heads, f"{asked.log} has no dead letters.")
 
 

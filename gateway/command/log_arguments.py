@@ -251,5 +251,5 @@ def _seek_place(text: str) -> tuple[int, int]:
     return _pair(text, "=", "PARTITION=OFFSET, such as 0=17")
 
 
-def _age_or_none(text: str) -> float | str:
-    return text if text == "none" else age(text)
+def _age_or_none(text: str) -> int | str:
+    return text if text == "none" else int(age(text))

@@ -19,6 +19,7 @@ from queuegate.log.errors import (
 )
 from queuegate.log.records import (
     Backoff,
+    Failure,
     Group,
     GroupSettings,
     Log,
@@ -40,6 +41,7 @@ __all__ = [
     "Closed",
     "Conflict",
     "Delivery",
+    "Failure",
     "Group",
     "GroupSettings",
     "LeaseLost",

@@ -24,9 +24,9 @@ class Backoff(TypedDict):
 class LogSettings(TypedDict, total=False):
     """Of a log, in seconds and bytes; None: no bound."""
 
-    retain_consumed: float | None
+    retain_consumed: int | None
     """For how long records stay that all groups are done with."""
-    max_age: float | None
+    max_age: int | None
     max_bytes: int | None
 
 
@@ -100,9 +100,22 @@ class Published(_Built):
     duplicate: bool = False
 
 
+@dataclass(frozen=True)
+class Failure(_Built):
+    """What became of a dead letter before."""
+
+    failed_at: datetime
+    failure_count: int
+    last_error: str | None = None
+    original_topic: str | None = None
+    original_group: str | None = None
+    original_partition: int | None = None
+    original_offset: int | None = None
+
+
 @dataclass
 class Record(_Built):
-    """A record of a log. The last four are a dead letter's."""
+    """A record of a log. ``failure`` is a dead letter's."""
 
     partition: int
     offset: int
@@ -111,10 +124,7 @@ class Record(_Built):
     id: str | None
     metadata: dict[str, str]
     published_at: datetime
-    failed_at: datetime | None = field(default=None, kw_only=True)
-    failure_count: int | None = field(default=None, kw_only=True)
-    last_error: str | None = field(default=None, kw_only=True)
-    original_topic: str | None = field(default=None, kw_only=True)
+    failure: Failure | None = field(default=None, kw_only=True)
 
     @property
     def text(self) -> str:
@@ -136,6 +146,7 @@ class Record(_Built):
             "key": members.get("key") or "",
             "id": members.get("id"),
             "metadata": members.get("metadata") or {},
+            "failure": Failure.of(members["failure"]) if members.get("failure") else None,
         }
         return super().of(members, **known, **more)
 
@@ -152,17 +163,18 @@ class Log(_Built):
     bytes: int
     groups: int
     oldest_at: datetime | None = None
-    retain_consumed: float | None = None
-    max_age: float | None = None
+    retain_consumed: int | None = None
+    max_age: int | None = None
     max_bytes: int | None = None
 
 
 @dataclass(frozen=True)
 class Partition(_Built):
-    """A partition: its records have offsets from ``start`` to before ``end``."""
+    """A partition: its records have offsets from ``start`` to before ``end``. ``key`` is None
+    where keys share it."""
 
     partition: int
-    key: str
+    key: str | None
     start: int
     end: int
     last_published_at: datetime | None = None
@@ -205,7 +217,7 @@ class Progress(_Built):
     """How far a group is with one partition: done up to and with offset ``watermark``."""
 
     partition: int
-    key: str
+    key: str | None
     watermark: int
     end: int
     lag: int

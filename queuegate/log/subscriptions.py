@@ -66,7 +66,7 @@ class Subscription:
         self.subscriber = options.subscriber or _own_name()
         self.share = 0
         """How many partitions are for each subscriber."""
-        self.partitions: Mapping[int, str] = {}
+        self.partitions: Mapping[int, str | None] = {}
         """What it holds: keys by number."""
         self._calls = calls
         self._options = options

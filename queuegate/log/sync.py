@@ -194,7 +194,7 @@ class Subscription:
         return self._subscription.subscriber
 
     @property
-    def partitions(self) -> dict[int, str]:
+    def partitions(self) -> dict[int, str | None]:
         """What it holds: keys by number."""
         return dict(self._subscription.partitions)
 
