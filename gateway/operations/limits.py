@@ -92,7 +92,7 @@ class Limits:
     read_ranges: int = 1_000
     """Of one request, as are the next ones."""
     read_records: int = 10_000
-    read_bytes: int = 8_388_608
+    read_bytes: int = 4_194_304
     read_wait_seconds: int = 20
 
     # Schedules

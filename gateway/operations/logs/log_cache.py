@@ -11,6 +11,7 @@ from storage.logs import logs
 
 _MOST_LOGS = 10_000
 _MOST_PARTITIONS = 500_000
+_FIRST_GUESS_BYTES = 500
 
 
 class LogCache:
@@ -27,6 +28,7 @@ class LogCache:
         self._by_key: dict[int, dict[str, Partition]] = {}
         self._by_number: dict[int, dict[int, Partition]] = {}
         self._partition_count = 0
+        self._record_bytes: dict[int, float] = {}
 
     def cached(self, account_id: str, region: str, name: str) -> Log | None:
         """The log if this process knows it; None says nothing about whether it exists."""
@@ -72,6 +74,16 @@ class LogCache:
             by_number[partition.number] = partition
         self._partition_count += len(by_number) - before
 
+    def records_within(self, log: Log, most_bytes: int) -> int:
+        """About how many records of a log have so many bytes, by what was read of it last: the
+        database looks at no more than that."""
+        return int(most_bytes / self._record_bytes.get(log.log_id, _FIRST_GUESS_BYTES) * 1.25) + 16
+
+    def note_read(self, log: Log, count: int, size: int) -> None:
+        """So many records had so many bytes."""
+        if count:
+            self._record_bytes[log.log_id] = max(size / count, 1.0)
+
     def changed(self, log_id: int | None) -> None:
         """Drop a log, and let no load that is under way bring its old state back. None: drop all,
         nobody knows what changed."""
@@ -87,6 +99,7 @@ class LogCache:
         """Drop a log that is gone, and its partitions."""
         self.changed(log.log_id)
         self._by_key.pop(log.log_id, None)
+        self._record_bytes.pop(log.log_id, None)
         self._partition_count -= len(self._by_number.pop(log.log_id, ()))
 
     def clear(self) -> None:
@@ -97,3 +110,4 @@ class LogCache:
         self._by_key.clear()
         self._by_number.clear()
         self._partition_count = 0
+        self._record_bytes.clear()

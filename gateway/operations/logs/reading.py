@@ -54,8 +54,11 @@ async def read_records(
     """
     partitions = await partitions_numbered(engine, log, {one.number for one in wanted})
     ranges = [ReadRange(partitions[one.number].partition_id, *one[1:]) for one in wanted]
+    most = Most(min(most.records, engine.logs.records_within(log, most.bytes)), most.bytes)
     reads = await _look(engine, ranges, most, wait_seconds)
-    is_cut_short = _is_full(reads, most)
+    count, size = _size_of(reads)
+    engine.logs.note_read(log, count, size)
+    is_cut_short = count >= most.records or size >= most.bytes
     found: list[Found] = []
     for one, read in zip(reversed(wanted), reversed(reads), strict=True):
         if read is None:
@@ -91,8 +94,8 @@ async def _look(
     return reads
 
 
-def _is_full(reads: Sequence[Read | None], most: Most) -> bool:
-    """Whether more may be there than was read."""
+def _size_of(reads: Sequence[Read | None]) -> tuple[int, int]:
+    """How many records were read, and their bytes as ``storage`` counts them."""
     count = size = 0
     for read in reads:
         if read is not None:
@@ -101,7 +104,7 @@ def _is_full(reads: Sequence[Read | None], most: Most) -> bool:
                 size += len(record.payload)
                 if record.metadata is not None:
                     size += len(record.metadata.encode())
-    return count >= most.records or size >= most.bytes
+    return count, size
 
 
 async def read_record(
