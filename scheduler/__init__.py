@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 from scheduler import collect
 from scheduler.clocks import ClockNow, Clocks, EachClock, WhoseNow
+from scheduler.collect_logs import REMOVE_RECORDS, RETIRE_RECORDS
 from scheduler.expire import EXPIRE, REMOVE_OVERDUE
 from scheduler.move import MoveMessages
 from scheduler.replay import Needs, ReplayArchives
@@ -59,6 +60,8 @@ def all_workers(
         collect.REMOVE_SCHEDULE_GROUPS,
         collect.TRIM_ARCHIVES,
         collect.COLLECT_ARCHIVES,
+        RETIRE_RECORDS,
+        REMOVE_RECORDS,
     )
     return [
         Worker(EachClock(database, clocks, "move tasks", moving), most_rows=500),

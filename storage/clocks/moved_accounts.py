@@ -14,13 +14,14 @@ if TYPE_CHECKING:
 
 _SQL = load("clocks/moved_accounts")
 
-Holding = Literal["queues", "topics", "move tasks", "replays", "outbox"]
+Holding = Literal["queues", "topics", "move tasks", "replays", "outbox", "logs"]
 _HOLDERS: dict[Holding, str] = {
     "queues": _SQL["with_queues"].text,
     "topics": _SQL["with_topics"].text,
     "move tasks": _SQL["with_move_tasks"].text,
     "replays": _SQL["with_replays"].text,
     "outbox": _SQL["with_outbox"].text,
+    "logs": _SQL["with_logs"].text,
 }
 
 

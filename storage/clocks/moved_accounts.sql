@@ -28,6 +28,11 @@ WHERE r.due_at IS NOT NULL AND t.account_id = ANY($1::text[])
 -- Those that have messages in the outbox.
 SELECT DISTINCT o.account_id FROM outbox AS o WHERE o.account_id = ANY($1::text[])
 
+-- name: with_logs
+-- params: account_ids
+-- Those that have logs.
+SELECT DISTINCT l.account_id FROM logs AS l WHERE l.account_id = ANY($1::text[])
+
 -- name: next_schedules
 -- params: account_ids, nows
 -- For those that have schedules, or invocations to repeat: whether something is due by the clock of

@@ -1,4 +1,4 @@
--- revision 1
+-- revision 2
 
 -- Appends records some of which have ids: one that is there under its id, in the same partition and
 -- with the same key, is not written again. What was there is looked for behind the locks, by a
@@ -105,3 +105,38 @@ BEGIN
     RETURN NEXT;
   END LOOP;
 END $$;
+
+-- What partitions need not keep at a moment: what was published until `age_cutoff`; until
+-- `consumed_cutoff`, if it lies before `consumed_to`, where the slowest group goes on; and the oldest
+-- `excess_bytes`, its share of what its log has too much of. NULL is no reason for anything. A group
+-- that never looked at a partition has read nothing of it. Groups can be behind the start.
+CREATE OR REPLACE FUNCTION log_cutoffs(p_now timestamptz, p_partition_ids bigint[])
+RETURNS TABLE (
+  partition_id bigint, start_offset bigint, age_cutoff timestamptz, consumed_cutoff timestamptz,
+  consumed_to bigint, excess_bytes bigint
+) LANGUAGE sql STABLE AS $$
+  WITH clock AS MATERIALIZED (
+    SELECT coalesce(p_now, present()) AS now
+  ), asked AS MATERIALIZED (
+    SELECT p.partition_id, p.log_id, p.start_offset, p.byte_count, l.max_age_seconds,
+      l.retain_consumed_seconds, l.max_bytes
+    FROM log_partitions AS p JOIN logs AS l ON l.log_id = p.log_id
+    WHERE p.partition_id = ANY(p_partition_ids) AND p.next_offset > p.start_offset
+      AND NOT p.is_removed
+  ), totals AS MATERIALIZED (
+    SELECT p.log_id, sum(p.byte_count) AS byte_count
+    FROM log_partitions AS p
+    WHERE p.log_id IN (SELECT a.log_id FROM asked AS a WHERE a.max_bytes IS NOT NULL)
+    GROUP BY p.log_id
+  )
+  SELECT a.partition_id, a.start_offset, clock.now - a.max_age_seconds * interval '1 second',
+    clock.now - a.retain_consumed_seconds * interval '1 second',
+    (SELECT min(coalesce(s.watermark + 1, 0))
+     FROM log_groups AS g
+     LEFT JOIN log_positions AS s
+       ON s.group_id = g.group_id AND s.partition_id = a.partition_id
+     WHERE g.log_id = a.log_id),
+    CASE WHEN t.byte_count > a.max_bytes
+      THEN ceil((t.byte_count - a.max_bytes) * a.byte_count / t.byte_count)::bigint END
+  FROM clock, asked AS a LEFT JOIN totals AS t ON t.log_id = a.log_id
+$$;

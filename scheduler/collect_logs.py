@@ -1,0 +1,64 @@
+"""Collects records that logs need not keep, and what is left of deleted logs."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from scheduler.sweeps import Job, Sweep
+from storage.logs import retention
+from storage.planning import probe_by_key
+
+if TYPE_CHECKING:
+    from storage.database import Transaction
+
+_PARTITIONS_PER_LOOK = 1_000
+_RETIRED_AT_ONCE = 16
+_RECORDS_OF_EACH = 1_000
+"""Whoever appends to them waits meanwhile: some milliseconds."""
+_UNSWEPT_PER_ROUND = 500
+_REMOVED_AT_ONCE = 1_000
+_LOGS_PER_ROUND = 100
+
+
+async def _look(job: Job, tx: Transaction, after: int) -> tuple[list[int], int | None]:
+    await probe_by_key(tx)
+    return await retention.find_retirable(tx, job.now(), after, _PARTITIONS_PER_LOOK, job.whose())
+
+
+async def _retire(job: Job, tx: Transaction, found: list[int], _: int) -> tuple[int, list[int]]:
+    await probe_by_key(tx)
+    some = found[:_RETIRED_AT_ONCE]
+    counts = await retention.retire(tx, job.now(), some, _RECORDS_OF_EACH)
+    # Of those that had so many there may be more.
+    more = some if any(count >= _RECORDS_OF_EACH for count in counts) else []
+    return sum(counts), more + found[_RETIRED_AT_ONCE:]
+
+
+async def _retire_records(job: Job, rows: int) -> int:
+    """Lets partitions begin behind what every group has read, is too old, or too much."""
+    return await job.go_through(rows, 0, partial(_look, job), partial(_retire, job))
+
+
+RETIRE_RECORDS = Sweep("retire records of logs", _retire_records, 15.0, 50_000, "logs")
+
+
+async def _remove_records(job: Job, rows: int) -> int:
+    """Removes records that are gone for everybody: retired, purged, or of deleted logs."""
+    removed = 0
+    async with job.transaction() as tx:
+        await probe_by_key(tx)
+        found = await retention.find_unswept(tx, _UNSWEPT_PER_ROUND)
+    for unswept in found:
+        if removed >= rows:
+            break
+        async with job.transaction() as tx:
+            await probe_by_key(tx)
+            removed += await retention.sweep(tx, unswept, _REMOVED_AT_ONCE)
+    async with job.transaction() as tx:
+        await retention.remove_logs(tx, _LOGS_PER_ROUND)
+    # Partitions without a record count, too: there are more of them.
+    return max(removed, rows if len(found) == _UNSWEPT_PER_ROUND else len(found))
+
+
+REMOVE_RECORDS = Sweep("remove records of logs", _remove_records, 5.0, 10_000)

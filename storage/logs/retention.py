@@ -1,0 +1,78 @@
+"""What logs need not keep any more: first it is gone for everybody, then it is removed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, NamedTuple
+
+from storage.clocks.whose import Whose
+from storage.queries import load
+
+if TYPE_CHECKING:
+    from storage.database import Transaction
+
+_SQL = load("logs/retention")
+_FIND_RETIRABLE = _SQL["find_retirable"].text
+_LOCK_PARTITIONS = _SQL["lock_partitions"].text
+_RETIRE = _SQL["retire"].text
+_FIND_UNSWEPT = _SQL["find_unswept"].text
+_REMOVE_RECORDS = _SQL["remove_records"].text
+_MARK_SWEPT = _SQL["mark_swept"].text
+_REMOVE_PARTITION = _SQL["remove_partition"].text
+_REMOVE_LOGS = _SQL["remove_logs"].text
+
+
+async def find_retirable(
+    tx: Transaction, now: datetime | None, after: int, limit: int, whose: Whose
+) -> tuple[list[int], int | None]:
+    """Those of the next partitions whose oldest record need not be kept, and the last partition
+    that was looked at; None: there are no more."""
+    row = await tx.fetchrow(_FIND_RETIRABLE, now, after, limit, *whose)
+    assert row is not None
+    return row["partition_ids"], row["last_partition_id"]
+
+
+async def retire(
+    tx: Transaction, now: datetime | None, partition_ids: Sequence[int], limit_each: int
+) -> list[int]:
+    """Let partitions begin behind what they need not keep, up to so many records of each. How many
+    of those that had some."""
+    await tx.execute(_LOCK_PARTITIONS, partition_ids)
+    rows = await tx.fetch(_RETIRE, now, partition_ids, limit_each)
+    return [count for (count,) in rows]
+
+
+class Unswept(NamedTuple):
+    """Records of a partition that are gone for everybody."""
+
+    partition_id: int
+    from_offset: int
+    to_offset: int
+
+
+async def find_unswept(tx: Transaction, limit: int) -> list[Unswept]:
+    """Partitions with records that can be removed."""
+    return [Unswept(*row) for row in await tx.fetch(_FIND_UNSWEPT, limit)]
+
+
+async def sweep(tx: Transaction, unswept: Unswept, limit: int) -> int:
+    """Remove up to so many records of a partition, and it with the last one if its log was deleted;
+    how many."""
+    partition_id, _, to_offset = unswept
+    count: int
+    row = await tx.fetchrow(_REMOVE_RECORDS, *unswept, limit)
+    assert row is not None
+    count, last = row
+    if count < limit:
+        await tx.execute(_MARK_SWEPT, partition_id, to_offset)
+        await tx.execute(_REMOVE_PARTITION, partition_id)
+    else:
+        await tx.execute(_MARK_SWEPT, partition_id, last + 1)
+    return count
+
+
+async def remove_logs(tx: Transaction, limit: int) -> int:
+    """Remove logs that were deleted and of which nothing is left; how many."""
+    count: int = await tx.fetchval(_REMOVE_LOGS, limit)
+    return count

@@ -1,0 +1,110 @@
+-- What logs need not keep any more, and what is left of those that were deleted.
+-- Every statement that needs the time takes `now`; NULL means the clock of the database.
+
+-- name: find_retirable
+-- params: now, after_partition_id, limit, account_ids, are_chosen
+-- Looks at the oldest record of each partition, from one to the next by index. Answers the last
+-- partition looked at, NULL for none, and those whose oldest record need not be kept: of the logs of
+-- these accounts, or of all others (storage.clocks.whose).
+WITH page AS MATERIALIZED (
+  SELECT p.partition_id, p.log_id FROM log_partitions AS p
+  WHERE p.partition_id > $2 ORDER BY p.partition_id LIMIT $3
+), retirable AS MATERIALIZED (
+  SELECT c.partition_id
+  FROM log_cutoffs($1::timestamptz, ARRAY(
+    SELECT page.partition_id FROM page JOIN logs AS l ON l.log_id = page.log_id
+    WHERE (l.account_id = ANY($4::text[])) = $5::boolean)) AS c
+  CROSS JOIN LATERAL (
+    SELECT r.record_offset, r.published_at FROM log_records AS r
+    WHERE r.partition_id = c.partition_id AND r.record_offset >= c.start_offset
+    ORDER BY r.record_offset LIMIT 1) AS oldest
+  WHERE oldest.published_at <= c.age_cutoff OR c.excess_bytes > 0
+    OR (oldest.published_at <= c.consumed_cutoff AND oldest.record_offset < c.consumed_to)
+)
+SELECT (SELECT max(page.partition_id) FROM page) AS last_partition_id,
+  ARRAY(SELECT retirable.partition_id FROM retirable ORDER BY retirable.partition_id)
+    AS partition_ids
+
+-- name: lock_partitions
+-- params: partition_ids
+-- Nobody appends to these partitions until the transaction ends.
+SELECT p.partition_id FROM log_partitions AS p
+WHERE p.partition_id = ANY($1::bigint[]) ORDER BY p.partition_id FOR NO KEY UPDATE
+
+-- name: retire
+-- params: now, partition_ids, limit_each
+-- Lets partitions, which are locked, begin behind what they need not keep, up to so many records of
+-- each; these are gone for everybody, and removed later. Answers how many of each.
+WITH retired AS MATERIALIZED (
+  SELECT c.partition_id, d.next_start, d.record_count, d.byte_count
+  FROM log_cutoffs($1::timestamptz, $2::bigint[]) AS c
+  CROSS JOIN LATERAL (
+    SELECT max(o.record_offset) + 1 AS next_start, count(*) AS record_count,
+      sum(o.size) AS byte_count
+    FROM (
+      SELECT r.record_offset, r.published_at, r.size,
+        sum(r.size) OVER (ORDER BY r.record_offset) AS total
+      FROM (
+        SELECT f.record_offset, f.published_at,
+          octet_length(f.payload) + coalesce(octet_length(f.metadata), 0) AS size
+        FROM log_records AS f
+        WHERE f.partition_id = c.partition_id AND f.record_offset >= c.start_offset
+        ORDER BY f.record_offset LIMIT $3) AS r) AS o
+    WHERE o.published_at <= c.age_cutoff OR o.total - o.size < c.excess_bytes
+      OR (o.published_at <= c.consumed_cutoff AND o.record_offset < c.consumed_to)) AS d
+  WHERE d.record_count > 0
+)
+UPDATE log_partitions AS p
+SET start_offset = retired.next_start, byte_count = p.byte_count - retired.byte_count,
+  gap_count = p.gap_count - (retired.next_start - p.start_offset - retired.record_count)
+FROM retired WHERE p.partition_id = retired.partition_id
+RETURNING retired.record_count
+
+-- name: find_unswept
+-- params: limit
+-- Partitions with records below their start, or whose log was deleted, by index; and from where to
+-- where.
+SELECT p.partition_id, p.swept_offset,
+  CASE WHEN p.is_removed THEN p.next_offset ELSE p.start_offset END AS to_offset
+FROM log_partitions AS p
+WHERE p.swept_offset < p.start_offset OR p.is_removed
+ORDER BY p.partition_id LIMIT $1
+
+-- name: remove_records
+-- params: partition_id, from_offset, to_offset, limit
+-- Removes records that are gone for everybody, the oldest first. How many, and the last of them.
+WITH doomed AS MATERIALIZED (
+  SELECT r.record_offset FROM log_records AS r
+  WHERE r.partition_id = $1 AND r.record_offset >= $2 AND r.record_offset < $3
+  ORDER BY r.record_offset LIMIT $4
+), removed AS (
+  DELETE FROM log_records AS r
+  WHERE r.partition_id = $1
+    AND r.record_offset = ANY(ARRAY(SELECT doomed.record_offset FROM doomed))
+)
+SELECT count(*)::int AS record_count, max(doomed.record_offset) AS last_offset FROM doomed
+
+-- name: mark_swept
+-- params: partition_id, swept_offset
+-- No record is left below that offset.
+UPDATE log_partitions AS p SET swept_offset = greatest(p.swept_offset, $2)
+WHERE p.partition_id = $1
+
+-- name: remove_partition
+-- params: partition_id
+-- Removes a partition whose log was deleted, when no record is left.
+DELETE FROM log_partitions WHERE partition_id = $1 AND is_removed AND swept_offset >= next_offset
+
+-- name: remove_logs
+-- params: limit
+-- Removes logs that were deleted and have no partition left. How many.
+WITH removed AS (
+  DELETE FROM logs AS l
+  WHERE l.log_id = ANY(ARRAY(
+    SELECT d.log_id FROM logs AS d
+    WHERE d.deleted_at IS NOT NULL AND NOT EXISTS (
+      SELECT 1 FROM log_partitions AS p WHERE p.log_id = d.log_id)
+    ORDER BY d.log_id LIMIT $1))
+  RETURNING l.log_id
+)
+SELECT count(*)::int FROM removed
