@@ -71,6 +71,14 @@ examples:
   queuegate log tail orders
   queuegate log tail orders --from-start --json
 """
+_CONSUME = """\
+Print records as a group gets them and acknowledge each, until Ctrl-C or --limit. It is one more
+subscriber of the group, which is made if it is not there.
+
+examples:
+  queuegate log consume orders billing
+  queuegate log consume orders billing --limit 1 --json
+"""
 _DELETE = "Delete a log with its records and groups for good. Its dead letters stay."
 _DELETE_RECORD = "Delete one record for all groups."
 _DELETE_GROUP = "Delete a group: nobody knows any more how far it was. The log stays as it is."
@@ -199,6 +207,9 @@ def _add_changing(add: AddAction) -> None:
         metavar="NAME=VALUE",
         help="may be repeated",
     )
+    consume = add("consume", "print records as a group gets them", _CONSUME)
+    consume.add_argument("group", metavar="GROUP")
+    consume.add_argument("--limit", type=whole_number, metavar="N", help="leave after so many")
     add("delete", "delete a log", _DELETE)
     _add_one(add("delete-record", "delete one record", _DELETE_RECORD))
     add("delete-group", "delete a group", _DELETE_GROUP).add_argument("group", metavar="GROUP")

@@ -246,6 +246,26 @@ class LogClient:
         answer = await self._calls.ask("GET", log, "dead-letters", params=params)
         return [Record.of(one) for one in answer.body["records"]]
 
+    async def requeue(self, log: str, places: Sequence[tuple[int, int]] | None = None) -> int:
+        """Publish dead letters again, for the group that gave them up: these (partition, offset),
+        or all; how many there were."""
+        body: dict[str, Any] = {"all": True}
+        if places is not None:
+            body = {"offsets": [{"partition": p, "offset": offset} for p, offset in places]}
+        count = 0
+        while True:
+            answer = await self._calls.ask("POST", log, "dead-letters", "requeue", body=body)
+            more: int = answer.body["requeued"]
+            count += more
+            if places is not None or not more:
+                return count
+
+    async def purge_dead_letters(self, log: str) -> int:
+        """Delete all dead letters of a log; how many there were."""
+        answer = await self._calls.ask("POST", log, "dead-letters", "purge")
+        count: int = answer.body["records"]
+        return count
+
     async def _pages(self, *parts: str) -> AsyncIterator[dict[str, Any]]:
         after: int | None = None
         while True:

@@ -123,9 +123,10 @@ class _Told:
     def know(self, result: str, *, is_repeated: bool, began: float) -> None:
         """What the gateway made of it."""
         do = self.members["do"]
-        # Given back it is over for us, whether by this request or by one whose answer was lost.
-        lost_before = is_repeated and do not in ("ack", "extend")
-        good = result in ("done", "dead_lettered") or lost_before
+        good = result in ("done", "dead_lettered")
+        if is_repeated and do != "extend":
+            # What a request did whose answer was lost; and what is given back is over in any case.
+            good = good or (result == "gone" if do in ("ack", "reject") else True)
         if good and do == "extend":
             self.hold.until = max(self.hold.until, began + self.members["delay"])
         else:
@@ -198,6 +199,7 @@ class Settler:
             for told in (*self._asked, *self._waiting):
                 told.fail(self._ended)
             self._waiting.clear()
+            self._asked = []
 
     async def _tell(self) -> None:
         some = [self._waiting.popleft() for _ in range(min(_AT_ONCE, len(self._waiting)))]

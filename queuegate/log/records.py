@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass, field, fields
 from datetime import datetime
+from functools import cache
 from typing import Any, Literal, Self, TypedDict, cast
 
 _INSTANTS = ("_at", "_until")
@@ -56,12 +57,20 @@ class _Built:
     @classmethod
     def of(cls, members: Mapping[str, Any], **more: Any) -> Self:
         """Of what a gateway answered."""
-        known = cast("Any", cls).__dataclass_fields__
+        known, instants = _members(cast("Hashable", cls))
         given = {name: members[name] for name in known if name in members} | more
-        for name, value in given.items():
-            if name.endswith(_INSTANTS) and isinstance(value, str):
+        for name in instants:
+            value = given.get(name)
+            if isinstance(value, str):
                 given[name] = datetime.fromisoformat(value)
         return cls(**given)
+
+
+@cache
+def _members(kind: Hashable) -> tuple[list[str], list[str]]:
+    """All members, and those that are instants."""
+    names = [one.name for one in fields(cast("Any", kind))]
+    return names, [name for name in names if name.endswith(_INSTANTS)]
 
 
 @dataclass(frozen=True)

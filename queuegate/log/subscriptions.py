@@ -215,7 +215,7 @@ class Subscription:
 
     async def _until(self, condition: Callable[[], bool], seconds: float) -> None:
         deadline = monotonic() + seconds
-        while self._failure is None and not condition():
+        while not condition():
             left = deadline - monotonic()
             if left <= 0:
                 return

@@ -147,6 +147,8 @@ class LogClient:
     delete_group = _blocking(of_loops.LogClient.delete_group)
     seek = _blocking(of_loops.LogClient.seek)
     dead_letters = _blocking(of_loops.LogClient.dead_letters)
+    requeue = _blocking(of_loops.LogClient.requeue)
+    purge_dead_letters = _blocking(of_loops.LogClient.purge_dead_letters)
 
 
 class Subscription:

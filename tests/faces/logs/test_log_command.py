@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from gateway.cli import main
-from gateway.command import log as command
 from tests.faces.logs.client import Logs, record
 
 Run = Callable[..., str]
@@ -123,6 +122,6 @@ def test_what_is_asked_wrong(run: Run, logs: Logs) -> None:
 
 def test_progress_is_for_terminals(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
-    monkeypatch.setattr(command, "_PROGRESS_SECONDS", 0)
+    monkeypatch.setattr("gateway.command.log_asking.PROGRESS_SECONDS", 0)
     given(monkeypatch, b"x\n" * 1_001)
     assert "\r1,001 published\n1,001 records published.\n" in run("publish", "lines", "-")
