@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator
-from typing import Any
+from collections.abc import AsyncIterator, Mapping
+from typing import TYPE_CHECKING, Any
 
 import asyncpg
 import pytest
@@ -16,6 +16,9 @@ from tests import clusters
 from tests import databases as databases_of_tests
 from tests.databases import Databases
 from tests.fuzz import drawing
+
+if TYPE_CHECKING:
+    from storage.database import Connection
 
 drawing.register()
 
@@ -104,10 +107,28 @@ async def own_database_dsn(databases: Databases) -> AsyncIterator[str]:
     await asyncio.to_thread(databases.drop, dsn)
 
 
+class _Remembering(Database):
+    """A database that ends, when it is closed, what lanes opened: tests make them by the dozen."""
+
+    def __init__(self, dsn: str) -> None:
+        super().__init__(dsn)
+        self._opened: list[Connection] = []
+
+    async def connect(self, settings: Mapping[str, str] | None = None) -> Connection:
+        connection = await super().connect(settings)
+        self._opened.append(connection)
+        return connection
+
+    async def close(self) -> None:
+        for connection in self._opened:
+            await connection.close()
+        await super().close()
+
+
 @pytest.fixture
 async def database(database_dsn: str) -> AsyncIterator[Database]:
     """An open pool on the shared database."""
-    database = Database(database_dsn)
+    database = _Remembering(database_dsn)
     await database.open()
     yield database
     await database.close()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -180,7 +179,8 @@ def _moved(standing: Standing, wanted: Move, real: float, base: float) -> Standi
         )
     if wanted.freezes is not None:
         is_frozen = wanted.freezes
-    if not math.isfinite(after):
+    # What is stored is rounded, and the same again may be just below.
+    if not _EARLIEST <= after < _LATEST:
         raise BadMove(_TOO_FAR)
     if is_frozen:
         return Standing(0.0, (real, after))
