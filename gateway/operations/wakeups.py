@@ -142,8 +142,8 @@ class Wakeups:
                 del self._parked[queue_id]
 
     def parked_count(self) -> int:
-        """How many receives wait."""
-        return sum(len(parked) for place, parked in self._parked.items() if place >= 0)
+        """How many receives and reads wait; one may do so at several places."""
+        return len({waiter for parked in self._parked.values() for waiter in parked})
 
     def wake_all(self) -> None:
         """Wake everybody: the gateway is stopping, or the clock was moved."""
