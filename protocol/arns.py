@@ -5,7 +5,7 @@ from typing import NamedTuple
 from uuid import UUID
 
 from protocol.errors import Malformed
-from protocol.names import is_topic_name
+from protocol.names import is_standard_queue_name, is_topic_name
 from protocol.routing_keys import is_pattern
 
 _ARN = re.compile(
@@ -48,6 +48,21 @@ def parse_queue(text: str) -> Arn:
 
 def queue_arn(region: str, account_id: str, name: str) -> str:
     return f"arn:aws:sqs:{region}:{account_id}:{name}"
+
+
+def log_arn(region: str, account_id: str, name: str) -> str:
+    return f"arn:aws:log:{region}:{account_id}:{name}"
+
+
+def parse_log(text: str) -> Arn:
+    """The ARN of a log: `resource` is its name, region and account are there. Else raises
+    Malformed.
+    """
+    arn = parse(text)
+    whole = arn.service == "log" and arn.region and arn.account_id
+    if not whole or not is_standard_queue_name(arn.resource):
+        raise Malformed("The ARN is not that of a log.", kind="arn")
+    return arn
 
 
 def missing_elements(text: str) -> str | None:

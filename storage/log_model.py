@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import NamedTuple
 
+from protocol import arns
+
 
 class LogSettings(NamedTuple):
     """What a log may be told to keep."""
@@ -34,7 +36,7 @@ class Log:
     @property
     def arn(self) -> str:
         """As rights name it; its account is in it."""
-        return f"arn:aws:log:{self.region}:{self.account_id}:{self.name}"
+        return arns.log_arn(self.region, self.account_id, self.name)
 
 
 class Partition(NamedTuple):

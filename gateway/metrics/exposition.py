@@ -247,17 +247,18 @@ def _topics(all_series: list[TopicSeries]) -> Iterator[Metric]:
 _BY_TOPIC = (
     (
         "copies",
-        "Copies committed for subscriptions: in queues, for web hooks, in the outbox.",
+        "Copies committed for subscriptions: in queues, for web hooks, in logs, in the outbox.",
         "kind",
         (
             ("queue", "queue_copies"),
             ("web_hook", "web_hook_copies"),
+            ("log", "log_copies"),
             ("outbox", "outbox_copies"),
         ),
     ),
     (
         "copies_refused",
-        "Copies that their queue could not take: kept in a dead-letter queue, or dropped.",
+        "Copies that their queue or log could not take: kept in a dead-letter queue, or dropped.",
         "outcome",
         (("kept", "copies_kept"), ("dropped", "copies_dropped")),
     ),

@@ -46,6 +46,8 @@ SEND = "sqs:SendMessage"
 """What whoever has something sent to a queue needs for it."""
 PUBLISH = "sns:Publish"
 """The same of a topic, and of events."""
+PUBLISH_RECORDS = "log:PublishRecords"
+"""The same of a log."""
 
 
 def _may(engine: Engine, caller: Caller, right: str, arn: str) -> bool:
@@ -176,7 +178,7 @@ async def find_event_audience(engine: Engine, caller: Caller, key: str) -> Audie
 
 def log_arn(caller: Caller, name: str) -> str:
     """As rights name the caller's log of that name."""
-    return f"arn:aws:log:{caller.region}:{caller.account_id}:{name}"
+    return arns.log_arn(caller.region, caller.account_id, name)
 
 
 def known_log(engine: Engine, caller: Caller, right: str, name: str) -> Log | None:

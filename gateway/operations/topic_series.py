@@ -21,6 +21,7 @@ class TopicSeries:
     published: int = 0
     queue_copies: int = 0
     web_hook_copies: int = 0
+    log_copies: int = 0
     outbox_copies: int = 0
     copies_kept: int = 0
     copies_dropped: int = 0

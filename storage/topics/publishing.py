@@ -2,8 +2,8 @@
 
 Copies for standard queues alone ride on the send lane (``FanOut`` of
 ``storage.queues.message_entries``): one statement, together with everybody's sends. Whatever also
-goes to FIFO queues, web hooks or the outbox, comes from a FIFO topic, or is too large for that,
-takes this lane.
+goes to FIFO queues, web hooks, logs or the outbox, comes from a FIFO topic, or is too large for
+that, takes this lane.
 """
 
 from __future__ import annotations
@@ -13,12 +13,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import chain
+from operator import itemgetter
 from typing import TYPE_CHECKING, NamedTuple
 
 from storage.chunks import chunked
 from storage.database import Database
 from storage.deliveries import deliveries
 from storage.lanes import SEND_PLANNER, ClockNow, Entry, Lane, Reply
+from storage.logs.records import append
 from storage.model import NewDelivery, NewOutboxMessage
 from storage.queries import load
 from storage.queues import waiting
@@ -30,6 +32,7 @@ from storage.topics import outbox
 
 if TYPE_CHECKING:
     from storage.database import Connection, Transaction
+    from storage.log_model import NewRecord
 
 _SQL = load("topics/publishing")
 _NUMBER = _SQL["number"].text
@@ -56,6 +59,13 @@ class Archived(NamedTuple):
     """The highest ``live_from`` among the subscriptions that the publisher knew."""
 
 
+class LogRecord(NamedTuple):
+    """A record for a partition of a log, made when it is written."""
+
+    partition_id: int
+    make: Callable[[], NewRecord]
+
+
 @dataclass(slots=True)
 class Copies:
     """Everything that one message becomes. Iterables are walked once, a part at a time: the copies
@@ -68,6 +78,8 @@ class Copies:
     archived: Archived | None = None
     bounded: Sequence[Copy] = ()
     """For queues that hold only so many. Their ids are in ``Message.bounded``."""
+    records: Sequence[LogRecord] = ()
+    """For logs."""
 
 
 class Numbering(NamedTuple):
@@ -120,6 +132,8 @@ class Outcome(NamedTuple):
     elsewhere: list[Counter[int]]
     """By queue id, how many copies of the message the queue got more than were meant for it: fewer
     where it was full, and more where it got those as dead letters."""
+    gone_partitions: frozenset[int]
+    """Of logs that are gone: their records were not written."""
 
 
 class Published(NamedTuple):
@@ -132,6 +146,8 @@ class Published(NamedTuple):
     """The copies in queues, for who wanted to know; others may get them, too."""
     elsewhere: list[Counter[int]]
     """As in ``Outcome``."""
+    gone_partitions: frozenset[int]
+    """Of logs that are gone: their records were not written."""
 
 
 class Publication(Entry[Published]):
@@ -207,6 +223,7 @@ class PublishLane:
                     outcome.gone,
                     outcome.places[start:end],
                     outcome.elsewhere[start:end],
+                    outcome.gone_partitions,
                 )
             )
             start = end
@@ -258,7 +275,15 @@ async def write(
     for part in chunked(kept, lambda row: len(row.body)):
         await outbox.insert(connection, now, part)
     await _archive(connection, numbered_at, copies)
-    return Outcome(written, frozenset(writing.gone), writing.places, writing.sent, elsewhere)
+    gone_partitions = await _append(connection, now, copies)
+    return Outcome(
+        written,
+        frozenset(writing.gone),
+        writing.places,
+        writing.sent,
+        elsewhere,
+        frozenset(gone_partitions),
+    )
 
 
 async def _find_room(
@@ -299,6 +324,30 @@ def _by_clock(
             for one in lists
         ]
         yield clock_now(), part
+
+
+async def _append(
+    connection: Transaction, now: datetime | None, copies: list[Copies]
+) -> Iterable[int]:
+    """Append records to logs; the partitions that are gone.
+
+    Partitions are locked in the order of their ids, and after all that a publish locks: rooms of
+    queues, topics, groups of FIFO queues. Whoever holds a partition takes none of these.
+    """
+    wanted = [record for one in copies for record in one.records]
+    if not wanted:
+        return ()
+    gone: set[int] = set()
+    wanted.sort(key=itemgetter(0))
+    made = (record.make() for record in wanted)
+    for some in chunked(made, lambda record: len(record.payload)):
+        appended = await append(connection, now, some)
+        gone |= {
+            record.partition_id
+            for record, offset in zip(some, appended.offsets, strict=True)
+            if offset is None
+        }
+    return gone
 
 
 class _Writing:

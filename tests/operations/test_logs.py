@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from gateway.operations.access import find_log
+from gateway.operations.access import PUBLISH_RECORDS, find_log
 from gateway.operations.caller import Caller
 from gateway.operations.engine import Engine
 from gateway.operations.logs.logs import (
@@ -19,7 +19,7 @@ from gateway.operations.logs.logs import (
     partitions_numbered,
     purge_log,
 )
-from gateway.operations.logs.publishing import PUBLISH_RECORDS, Publication, publish_records
+from gateway.operations.logs.publishing import Publication, publish_records
 from gateway.operations.logs.reading import (
     Most,
     Wanted,

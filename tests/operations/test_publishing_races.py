@@ -11,12 +11,16 @@ import pytest
 
 from gateway.operations.caller import Caller
 from gateway.operations.engine import Engine
+from gateway.operations.logs.logs import create_log
+from gateway.operations.logs.reading import Most, Wanted, read_records
 from gateway.operations.queues import receiving
 from gateway.operations.topics.publishing import Published, PublishMessage
 from gateway.operations.topics.signing import Signer
 from protocol import sns_signatures
 from storage.errors import Unavailable
 from storage.lanes import NOBODY
+from storage.log_model import LogSettings
+from storage.logs import logs
 from storage.model import Queue, Received, Topic
 from tests.operations.conftest import MakeQueue, ReceiveFrom
 from tests.operations.topics_and_subscriptions import Sns
@@ -298,3 +302,23 @@ async def test_a_fifo_topic_s_dead_letters(
         [kept] = await receive(queue)
         assert kept.body == "x"
         assert kept.attributes is None
+
+
+async def test_a_log_that_goes_away_unnoticed_is_looked_for_again(
+    engine: Engine, caller: Caller, sns: Sns, make_queue: MakeQueue, receive: ReceiveFrom
+) -> None:
+    """Its copy goes where it would have gone; what was for a log that is there is there once."""
+    topic, dead = await sns.topic("news.fifo"), await make_queue("dead.fifo")
+    made = []
+    for name, more in (("gone", redrive(dead)), ("stays", {})):
+        log = (await create_log(engine, caller, name, None, LogSettings())).log
+        await sns.subscribe(topic, log.arn, "log", **RAW, **more)
+        made.append(log)
+    gone, stays = made
+    await sns.publish_batch(topic, PublishMessage("1", group_id="g", deduplication_id="1"))
+    async with engine.database.transaction() as tx:
+        await logs.delete(tx, None, gone.log_id)
+    await sns.publish_batch(topic, PublishMessage("2", group_id="g", deduplication_id="2"))
+    assert [one.body for one in await receive(dead)] == ["2"]
+    [found] = await read_records(engine, stays, [Wanted(0, 0, 9)], Most(9, 99))
+    assert [one.payload for one in found.records] == [b"1", b"2"]

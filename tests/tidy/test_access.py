@@ -30,6 +30,7 @@ WITHOUT_A_CALLER = {
     "gateway/operations/queues/receiving.py": "the same queue again",
     "gateway/operations/schedules/dispatch.py": "schedules that fire",
     "gateway/operations/topics/confirmations.py": "deliveries of a topic",
+    "gateway/operations/topics/log_copies.py": "copies for the logs of a topic",
     "gateway/operations/topics/preparing.py": "copies for the queues of a topic",
     "gateway/operations/topics/publishing.py": "copies for the queues of a topic",
 }

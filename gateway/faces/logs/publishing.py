@@ -13,10 +13,9 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 
 from gateway.faces.json.endpoints import Answer, Answered, Begun, Call, Endpoint
 from gateway.faces.logs.words import Key, LogPath, Offset, PartitionNumber
-from gateway.operations.access import known_log
+from gateway.operations.access import PUBLISH_RECORDS, known_log
 from gateway.operations.limits import LIMITS
 from gateway.operations.logs.publishing import (
-    PUBLISH_RECORDS,
     Publication,
     Published,
     check,

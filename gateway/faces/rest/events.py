@@ -10,6 +10,7 @@ from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
 from gateway.faces.json.endpoints import PAGED, Answer, Answered, Call, Endpoint, next_page
 from gateway.faces.json.message_members import BIGGEST_ID, Delay, Headers, JsonMessage, MessageId
+from gateway.faces.logs.words import LogName
 from gateway.faces.rest.queues import QueuePath, queue_of
 from gateway.faces.rest.words import QueueName
 from gateway.operations.events import publishing, subscriptions
@@ -111,10 +112,11 @@ class PublishedEvent(Struct):
 
 
 class NewSubscription(Struct, forbid_unknown_fields=True, rename={"wants_envelope": "envelope"}):
-    """A queue, or a web hook, that wants events. Queues are named by `queue_name`, web hooks by
-    `endpoint`."""
+    """A queue, a log, or a web hook, that wants events. Queues are named by `queue_name`, logs by
+    `log_name`, web hooks by `endpoint`."""
 
     queue_name: QueueName | UnsetType = UNSET
+    log_name: LogName | UnsetType = UNSET
     protocol: Literal["http", "https"] | UnsetType = UNSET
     endpoint: (
         Annotated[
@@ -174,7 +176,11 @@ SubscriptionBody = Annotated[
     NewSubscription,
     Meta(
         extra_json_schema={
-            "oneOf": [{"required": ["queue_name"]}, {"required": ["endpoint"]}],
+            "oneOf": [
+                {"required": ["queue_name"]},
+                {"required": ["log_name"]},
+                {"required": ["endpoint"]},
+            ],
             "dependentRequired": {"protocol": ["endpoint"], "delivery_policy": ["endpoint"]},
         }
     ),
@@ -187,7 +193,7 @@ class SubscriptionShown(Struct):
     id: str
     pattern: str
     protocol: str
-    endpoint: Annotated[str, Meta(description="A URL, or the ARN of a queue.")]
+    endpoint: Annotated[str, Meta(description="A URL, or the ARN of a queue or a log.")]
     queue_name: Annotated[str | None, Meta(description="Null of what is no queue.")]
     envelope: bool
     raw: Annotated[bool, Meta(description="The opposite of `envelope`.")]
@@ -200,6 +206,7 @@ class SubscriptionShown(Struct):
     filter_policy: Annotated[Raw, Meta(extra_json_schema=_OBJECT)] | UnsetType = UNSET
     filter_policy_scope: str | UnsetType = UNSET
     dead_letter_queue: str | UnsetType = UNSET
+    log_name: Annotated[str, Meta(description="Only of what is a log.")] | UnsetType = UNSET
 
 
 def _shown(one: Subscription) -> SubscriptionShown:
@@ -223,6 +230,8 @@ def _shown(one: Subscription) -> SubscriptionShown:
         shown.filter_policy_scope = settings.filter_scope or "MessageAttributes"
     if settings.dead_letter_arn is not None:
         shown.dead_letter_queue = _queue_name(settings.dead_letter_arn) or settings.dead_letter_arn
+    if one.protocol == "log":
+        shown.log_name = arns.parse_log(one.endpoint).resource
     return shown
 
 
@@ -253,6 +262,7 @@ async def _subscribe(call: Call) -> Answer:
     request = SubscribeToEvents(
         call.path.pattern,
         _text(new.queue_name),
+        _text(new.log_name),
         _text(new.protocol),
         _text(new.endpoint),
         Settings(
@@ -339,9 +349,10 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         "/v1/events/{routing_key}",
         "publishEvent",
         "Publish an event",
-        "To every queue and web hook that subscribes to a pattern which the key matches, and to "
-        "the SNS topic of that name: once for each subscription. All copies and deliveries are "
-        "written in one transaction. When nobody subscribes, nothing happens.",
+        "To every queue, log and web hook that subscribes to a pattern which the key matches, and "
+        "to the SNS topic of that name: once for each subscription, but once in each log. All "
+        "copies and deliveries are written in one transaction. When nobody subscribes, nothing "
+        "happens.",
         _TAG,
         _publish,
         (Answered(201, PublishedEvent, "Where the event went.", _PUBLISHED),),
@@ -357,10 +368,10 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         "/v1/events/{pattern}/subscriptions",
         "subscribeToEvents",
         "Subscribe to events",
-        "A queue or a web hook, which gets events from now on; nobody has to confirm it. A pattern "
-        "that can be the name of an SNS topic is that topic, which is created when there is none. "
-        "To subscribe again with the same settings changes nothing and answers the same; 409 with "
-        "others.",
+        "A queue, a log or a web hook, which gets events from now on; nobody has to confirm it. A "
+        "pattern that can be the name of an SNS topic is that topic, which is created when there "
+        "is none. To subscribe again with the same settings changes nothing and answers the same; "
+        "409 with others.",
         _TAG,
         _subscribe,
         (
@@ -382,6 +393,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         example={
             "examples": {
                 "queue": {"queue_name": "jobs"},
+                "log": {"log_name": "orders"},
                 "web hook": {"endpoint": "https://example.com/hook", "envelope": True},
             }
         },

@@ -1,4 +1,4 @@
-"""Subscriptions to patterns of routing keys: of queues and web hooks, confirmed at once."""
+"""Subscriptions to patterns of routing keys: of queues, logs and web hooks, confirmed at once."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from uuid import UUID
 
 import orjson
 
-from gateway.operations.access import SEND, find_own_queue
+from gateway.operations.access import PUBLISH_RECORDS, SEND, find_log, find_own_queue
 from gateway.operations.events.names import checked_pattern, is_topic
 from gateway.operations.topics.live_subscriptions import missing_subscription
 from gateway.operations.topics.subscription_settings import Settings, checked
@@ -37,14 +37,16 @@ _ATTEMPTS = 10
 
 @dataclass(frozen=True, slots=True)
 class SubscribeToEvents:
-    """Either ``queue_name`` or ``endpoint``, a web hook's URL, whose ``protocol`` may be said.
+    """One of ``queue_name``, ``log_name`` and ``endpoint``, a web hook's URL, whose ``protocol``
+    may be said.
 
-    ``dead_letter_queue`` gets what a web hook does not take in all attempts, and what a queue
-    cannot take.
+    ``dead_letter_queue`` gets what a web hook does not take in all attempts, and what a queue or a
+    log cannot take.
     """
 
     pattern: str
     queue_name: str | None = None
+    log_name: str | None = None
     protocol: str | None = None
     endpoint: str | None = None
     settings: Settings = field(default_factory=lambda: Settings(is_raw=True))
@@ -56,8 +58,8 @@ async def subscribe(engine: Engine, caller: Caller, request: SubscribeToEvents) 
 
     To ask again for what is there changes nothing. A pattern that is a topic's name creates that
     topic when there is none. Raises InvalidParameterValue, SettingRefused, WebHookRefused,
-    AuthorizationError, QueueDoesNotExist, SubscriptionExists when the one that is there has other
-    settings, and the refusals of limits.
+    AuthorizationError, QueueDoesNotExist, LogDoesNotExist, SubscriptionExists when the one that is
+    there has other settings, and the refusals of limits.
     """
     pattern = checked_pattern(request.pattern)
     protocol, endpoint = await _endpoint(engine, caller, request)
@@ -98,6 +100,11 @@ def _forget(engine: Engine, topic: Topic, subscription: Subscription) -> None:
 
 async def _endpoint(engine: Engine, caller: Caller, request: SubscribeToEvents) -> tuple[str, str]:
     """(protocol, endpoint) as SNS has them."""
+    if request.log_name is not None:
+        if (request.queue_name, request.endpoint, request.protocol) != (None, None, None):
+            raise InvalidParameterValue("log_name is all that says where to.")
+        log = await find_log(engine, caller, PUBLISH_RECORDS, request.log_name)
+        return "log", log.arn
     if (request.queue_name is None) == (request.endpoint is None):
         raise InvalidParameterValue("Say either queue_name or endpoint.")
     if request.endpoint is not None:

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from gateway.operations.engine import Engine
     from storage.lanes import Reply
 
-PUBLISH_RECORDS = "log:PublishRecords"
 _ATTEMPTS = 5
 _RECORD_OVERHEAD_BYTES = 64
 
@@ -57,7 +56,7 @@ async def publish_records(
     check(engine, publications)
     for _ in range(_ATTEMPTS):
         log = await find_or_make_log(engine, caller, right, name)
-        partitions = await _partitions_of(engine, log, publications)
+        partitions = await partitions_of(engine, log, publications)
         if partitions is not None:
             appended: Appended | None = await answered(
                 start_publishing, engine, log, publications, partitions
@@ -86,9 +85,11 @@ def known_partitions(
     return found
 
 
-async def _partitions_of(
+async def partitions_of(
     engine: Engine, log: Log, publications: Sequence[Publication]
 ) -> list[Partition] | None:
+    """Where these records go; partitions for new keys are made. None: the log is gone. Raises
+    TooManyPartitions."""
     keys = [*dict.fromkeys(one.key for one in publications)]
     if log.partition_count is None:
         by_key = await partitions_of_keys(engine, log, keys)

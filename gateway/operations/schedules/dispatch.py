@@ -26,6 +26,7 @@ from gateway.operations.schedules.fired_messages import (
 )
 from gateway.operations.topics import publishing
 from gateway.operations.topics.fan_out import Outgoing, Queues
+from gateway.operations.topics.log_copies import forget_gone
 from gateway.operations.topics.preparing import Prepared, Publisher
 from gateway.operations.topics.publishing import PublishMessage
 from gateway.operations.turns import give_way
@@ -219,11 +220,13 @@ class Dispatcher:
                     wants_places=wants_places,
                     clock_of=self._clock_of if self._engine.clock.accounts else None,
                 )
-                if outcome.gone:
+                if outcome.gone or outcome.gone_partitions:
                     raise _Gone
         except _Gone:
             for queue_id in outcome.gone:
                 self._engine.queues.forget(queue_id)
+            chosen = [one.prepared.chosen for some in ready for one in some if one.prepared]
+            forget_gone(self._engine, chosen, outcome.gone_partitions)
             return None
         return Written(ready, outcome)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from datetime import datetime
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 import orjson
@@ -18,11 +19,12 @@ from protocol.attribute_values import MOST_OF_RAW_COPIES
 from protocol.digests import md5_of_bytes
 from protocol.endpoint_urls import WEB
 from protocol.envelopes import Notification, Published, Signing
+from storage.log_model import NewRecord
 from storage.model import UNSIGNED, NewDelivery, NewMessage, NewOutboxMessage, Queue, Topic
 from storage.queues.kinds import KINDS, QueueKind
 from storage.queues.rows import Row, row_of
 from storage.queues.waiting import Addressed, Copy
-from storage.topics.publishing import Archived, Copies
+from storage.topics.publishing import Archived, Copies, LogRecord
 
 if TYPE_CHECKING:
     from gateway.operations.queues.message_attributes import Values
@@ -31,6 +33,8 @@ if TYPE_CHECKING:
 # attributes.
 _MOST_ESCAPED = 6
 _ENVELOPE_BYTES = 8_192
+
+_HERE = WEB | {"log"}
 
 Queues = dict[QueueName, Queue | None]
 """What was found out about queues; None: it does not exist."""
@@ -75,13 +79,28 @@ class Outgoing(NamedTuple):
         return self.texts.get(key, self.texts["default"])
 
 
+class LogCopy(NamedTuple):
+    """The copy for a log."""
+
+    target: Target
+    partition_id: int
+    key: str | None
+    """None: it is that of the partition."""
+    metadata: str | None
+    signature: tuple[str, str] | None
+    """Of an envelope that has one: the signature, and the fingerprint of the certificate."""
+
+
 class Chosen(NamedTuple):
     """The subscriptions that get a message."""
 
     outgoing: Outgoing
     targets: Sequence[Target]
     failures: Sequence[Target] = ()
-    """Those whose queue cannot take its copy: the client's error, for the dead-letter queue."""
+    """Those whose queue or log cannot take its copy: the client's error, for the dead-letter
+    queue."""
+    logs: Sequence[LogCopy] = ()
+    """The copies for logs, whose subscriptions are among the targets."""
 
 
 class Origin(NamedTuple):
@@ -157,6 +176,16 @@ class CopyMaker:
         # Standard queues take a group id for a tenant's; those behind FIFO topics get none.
         self._tenant = None if origin.topic.is_fifo else outgoing.group_id
 
+    @property
+    def is_of_fifo(self) -> bool:
+        """Whether the topic is FIFO."""
+        return self._origin.topic.is_fifo
+
+    @property
+    def is_signed(self) -> bool:
+        """Whether envelopes that are not sent at once have signatures."""
+        return self._origin.queue_signing is not None
+
     def without_end(self) -> CopyMaker:
         """Makes copies that do not expire."""
         priority, ttl_seconds = self.outgoing.urgency
@@ -170,7 +199,7 @@ class CopyMaker:
         text = self.outgoing.text_for(target.text_key)
         if target.is_raw:
             return text
-        return self._envelope(text, target.queue is not None).to(target.arn)
+        return self._envelope(text, target.protocol not in WEB).to(target.arn)
 
     def size_for(self, target: Target) -> int:
         """The bytes that the copy counts in its queue. One of each kind is measured: ARNs of one
@@ -250,6 +279,16 @@ class CopyMaker:
             self.outgoing.stored_attributes if target.is_raw and target.dead_letter else None,
         )
 
+    def record(self, copy: LogCopy) -> NewRecord:
+        """The record in a log. Its id is the message's: whoever writes it again, or for another
+        subscription, adds nothing."""
+        body = self.body_for(copy.target)
+        if copy.signature is not None:
+            body = envelopes.with_signature(body, *copy.signature)
+        return NewRecord(
+            copy.partition_id, body.encode(), copy.key, self.outgoing.message_id, copy.metadata
+        )
+
     def outbox(self, target: Target) -> NewOutboxMessage:
         """What AWS would send elsewhere."""
         outgoing, topic = self.outgoing, self._origin.topic
@@ -289,7 +328,8 @@ def archived(origin: Origin, outgoing: Outgoing, sequence: int | None) -> Archiv
 
 
 def can_take(maker: CopyMaker, target: Target, queues: Queues) -> bool:
-    """False: the queue of the subscription is not there, or cannot take the message."""
+    """False: the queue of the subscription is not there, or cannot take the message. About logs
+    see ``log_copies``."""
     if target.protocol != "sqs":
         return True
     outgoing = maker.outgoing
@@ -309,7 +349,8 @@ def copies(origin: Origin, chosen: Chosen, queues: Queues, sequence: int | None 
         rows={kind: _rows(maker, chosen, queues, kind) for kind in KINDS},
         bounded=[*_bounded(maker, chosen, queues)],
         deliveries=(maker.delivery(target) for target in others if target.protocol in WEB),
-        outbox=(maker.outbox(target) for target in others if target.protocol not in WEB),
+        outbox=(maker.outbox(target) for target in others if target.protocol not in _HERE),
+        records=[LogRecord(copy.partition_id, partial(maker.record, copy)) for copy in chosen.logs],
     )
 
 

@@ -11,14 +11,17 @@ from gateway.operations.queues.queue_cache import QueueName
 from gateway.operations.topics.fan_out import (
     Chosen,
     CopyMaker,
+    LogCopy,
     Origin,
     Queues,
     archived,
     can_take,
     copies,
 )
+from gateway.operations.topics.log_copies import copy_for
 from gateway.operations.topics.topic_cache import Audience, Target
 from protocol import envelopes
+from protocol.endpoint_urls import WEB
 from protocol.envelopes import Signing
 from storage.model import Queue, Topic
 from storage.queues.rows import dedup_key
@@ -50,7 +53,7 @@ class Prepared(NamedTuple):
         """It was written and committed: wake who waits for it. Of a duplicate nothing was written.
         ``elsewhere`` as in ``storage.topics.publishing.Outcome``."""
         if not is_duplicate:
-            gone = frozenset[int]()
+            gone = Gone(frozenset(), frozenset())
             delivered(self.engine, self.topic, gone, [self.chosen], self.queues, elsewhere)
 
 
@@ -86,14 +89,22 @@ async def look_up(
     names = {target.queue for one in chosen for target in one.targets if target.queue}
     queues = await engine.queues.find_many(names)
     checked = []
-    for outgoing, targets, _ in chosen:
+    for outgoing, targets, *_ in chosen:
         # On a FIFO topic a number is part of the envelope; any will do to measure it.
         maker = CopyMaker(origin, outgoing, 0)
         left: list[Target] = []
         failures: list[Target] = []
+        log_copies: list[LogCopy] = []
         for target in targets:
-            (left if can_take(maker, target, queues) else failures).append(target)
-        checked.append(Chosen(outgoing, left, failures))
+            if target.log is None:
+                fits = can_take(maker, target, queues)
+            else:
+                log_copy = await copy_for(engine, maker, target)
+                fits = log_copy is not None
+                if log_copy is not None:
+                    log_copies.append(log_copy)
+            (left if fits else failures).append(target)
+        checked.append(Chosen(outgoing, left, failures, log_copies))
     failed = [target for one in checked for target in one.failures]
     buried = {target.dead_letter for target in failed if target.dead_letter}
     buried |= {
@@ -142,10 +153,17 @@ def may_be_full(queues: Queues, target: Target) -> bool:
     return queue is not None and queue.most_messages is not None
 
 
+class Gone(NamedTuple):
+    """What was not there any more when copies were written."""
+
+    queues: frozenset[int]
+    partitions: frozenset[int]
+
+
 def delivered(
     engine: Engine,
     topic: Topic,
-    gone: frozenset[int],
+    gone: Gone,
     chosen: list[Chosen],
     queues: Queues,
     changes: Counter[int],
@@ -154,17 +172,21 @@ def delivered(
     many more than were meant for it a queue got."""
     series = engine.series.topics.of(topic)
     elsewhere = [t.protocol for one in chosen for t in one.targets if t.queue is None]
-    web_hooks = sum([protocol in ("http", "https") for protocol in elsewhere])
+    web_hooks = sum([protocol in WEB for protocol in elsewhere])
     if web_hooks:
         engine.wakeups.deliveries_written()
     series.web_hook_copies += web_hooks
-    series.outbox_copies += len(elsewhere) - web_hooks
+    log_copies = [copy.partition_id for one in chosen for copy in one.logs]
+    series.outbox_copies += len(elsewhere) - web_hooks - len(log_copies)
+    if log_copies:
+        engine.wakeups.appended({*log_copies} - gone.partitions)
+        series.log_copies += sum([one not in gone.partitions for one in log_copies])
     counts = _copies_by_queue(chosen)
     for name, queue in queues.items():
         if queue is None:
             continue
         count = counts.get(name, 0) + changes[queue.queue_id]
-        if queue.queue_id in gone:
+        if queue.queue_id in gone.queues:
             engine.queues.forget(queue.queue_id)
         elif count > 0:
             engine.wakeups.arrived(queue.queue_id, count)
@@ -180,7 +202,7 @@ def named(places: Iterable[Place], queues: Queues) -> list[tuple[Queue, int]]:
 
 def _copies_by_queue(chosen: list[Chosen]) -> dict[QueueName, int]:
     counts: dict[QueueName, int] = {}
-    for _, targets, failures in chosen:
+    for _, targets, failures, _ in chosen:
         for target in targets:
             name = target.queue
             if name is not None:

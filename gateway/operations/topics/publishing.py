@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from typing import TYPE_CHECKING, NamedTuple
 
 from gateway.operations.identifiers import new_id
@@ -27,7 +27,9 @@ from gateway.operations.topics.fan_out import (
     choose,
     choose_gently,
 )
+from gateway.operations.topics.log_copies import forget_gone
 from gateway.operations.topics.preparing import (
+    Gone,
     Prepared,
     Publisher,
     delivered,
@@ -36,7 +38,7 @@ from gateway.operations.topics.preparing import (
     named,
     origin_of,
 )
-from gateway.operations.topics.topic_cache import Audience, Target
+from gateway.operations.topics.topic_cache import Audience, LogName, Target
 from protocol import names, sequence_numbers
 from protocol.digests import content_based_id
 from protocol.endpoint_urls import WEB
@@ -70,6 +72,8 @@ a long message for a thousand queues takes no room that others could have."""
 _MOST_TO_FILTER_BYTES = 1 << 20
 """Of messages, once for each subscription: what is filtered without giving way to others."""
 _TRIES = 3
+_LOOKED_UP = frozenset({"sqs", "log"})
+"""Protocols whose endpoints may be gone, or unable to take a copy."""
 
 
 class PublishMessage(NamedTuple):
@@ -332,12 +336,12 @@ class _Publishing:
         to take its copy, which then goes to another."""
         cached = self._engine.queues.cached
         queues: Queues = {}
-        for outgoing, targets, _ in chosen:
+        for outgoing, targets, *_ in chosen:
             most = outgoing.most_bytes
             for target in targets:
                 name = target.queue
                 if name is None:
-                    if target.protocol == "sqs":
+                    if target.protocol in _LOOKED_UP:
                         return None
                     continue
                 queue = queues[name] = cached(*name)
@@ -378,7 +382,7 @@ class _Publishing:
 
     def written(self, published: WrittenOut, chosen: list[Chosen], queues: Queues) -> None:
         """The publish lane is done with these messages."""
-        outcomes, gone, everywhere, elsewhere = published
+        outcomes, gone, everywhere, elsewhere, gone_partitions = published
         fresh = chosen
         if not self._outcomes:
             self._outcomes = outcomes
@@ -393,18 +397,22 @@ class _Publishing:
         changes = Counter[int]()
         for one in elsewhere:
             changes.update(one)
-        delivered(self._engine, self._audience.topic, gone, fresh, queues, changes)
-        if gone:
+        engine = self._engine
+        all_gone = Gone(gone, gone_partitions)
+        delivered(engine, self._audience.topic, all_gone, fresh, queues, changes)
+        if gone or gone_partitions:
             names = {name for name, queue in queues.items() if queue and queue.queue_id in gone}
-            self._look_again(names, fresh)
+            self._look_again(names, fresh, forget_gone(engine, fresh, gone_partitions))
         else:
             self._answer()
 
-    def _look_again(self, names: set[QueueName], chosen: list[Chosen]) -> None:
-        """Queues went away meanwhile: find out what is there now for their copies."""
+    def _look_again(
+        self, names: set[QueueName], chosen: list[Chosen], logs: Set[LogName] = frozenset()
+    ) -> None:
+        """Queues, or logs, went away meanwhile: find out what is there now for their copies."""
         left = [
-            Chosen(outgoing, [target for target in targets if target.queue in names])
-            for outgoing, targets, _ in chosen
+            Chosen(outgoing, [t for t in targets if t.queue in names or t.log in logs])
+            for outgoing, targets, *_ in chosen
         ]
         self._tries += 1
         if not any(one.targets for one in left):
@@ -415,7 +423,7 @@ class _Publishing:
                 self._outcomes = [Written(one.outgoing.message_id, None, False) for one in left]
             spawn(self._look_up(left))
         else:
-            _log.warning("%s: queues went away again and again", self._audience.topic.arn)
+            _log.warning("%s: queues or logs went away again and again", self._audience.topic.arn)
             self._answer()
 
     def _answer(self) -> None:

@@ -28,10 +28,12 @@ _MOST_HELD = 1_000_000
 """References to targets, of eight bytes: of all audiences, and of all combinations of patterns."""
 _AT_ONCE = 100
 """Patterns: a millisecond or two of work."""
-_ENVELOPES = frozenset({"sqs", "http", "https"})
+_ENVELOPES = frozenset({"sqs", "http", "https", "log"})
 
 Namespace = tuple[str, str]
 """(account, region)."""
+LogName = tuple[str, str, str]
+"""(account, region, name)."""
 _Result = TypeVar("_Result")
 
 
@@ -53,6 +55,8 @@ class Target(NamedTuple):
     dead_letter: QueueName | None
     has_few_attributes: bool
     """It is raw, and SNS made it: more than ten attributes are refused, as AWS does."""
+    log: LogName | None = None
+    """Of protocol log."""
 
 
 class Audience(NamedTuple):
@@ -78,6 +82,11 @@ def _queue_name(arn_text: str) -> QueueName | None:
     return arn.account_id, arn.region, arn.resource
 
 
+def _log_name(arn_text: str) -> LogName:
+    arn = arns.parse_log(arn_text)
+    return arn.account_id, arn.region, arn.resource
+
+
 def _text_key(protocol: str, endpoint: str) -> str:
     if protocol != "application":
         return protocol
@@ -100,6 +109,7 @@ def target_of(subscription: Subscription) -> Target:
         queue=_queue_name(subscription.endpoint) if subscription.protocol == "sqs" else None,
         dead_letter=_queue_name(dead_letter) if dead_letter else None,
         has_few_attributes=is_raw and not subscription.gets_events,
+        log=_log_name(subscription.endpoint) if subscription.protocol == "log" else None,
     )
 
 

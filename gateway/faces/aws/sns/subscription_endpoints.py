@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from gateway.faces.aws.sns.errors import (
     InvalidParameter,
 )
 from gateway.operations.limits import LIMITS
 from gateway.operations.topics.web_hooks import check_web_hook
-from protocol import arns
+from protocol import arns, names
 from protocol.endpoint_urls import WEB
 from protocol.errors import Malformed
 from storage.model import Topic
 
+if TYPE_CHECKING:
+    from gateway.operations.caller import Caller
+
 MAIL = frozenset({"email", "email-json"})
-RAW = frozenset({"http", "https", "sqs", "firehose"})
+RAW = frozenset({"http", "https", "sqs", "firehose", "log"})
 """The protocols that can have raw delivery."""
 
 _MAIL = re.compile(r"[^\s@\x00-\x1f\x7f]{1,64}@[^\s@\x00-\x1f\x7f]{1,255}")
@@ -54,6 +58,22 @@ def check_endpoint(
             "Invalid parameter: Endpoint Reason: FIFO SQS Queues can not be subscribed to "
             "standard SNS topics"
         )
+
+
+def log_endpoint(caller: Caller, topic: Topic, endpoint: str) -> str:
+    """The ARN that a subscription of protocol log, which is not AWS's, has as its endpoint: of a
+    log of the caller's, in the account and region of the topic. Raises InvalidParameter."""
+    arn = endpoint
+    if names.is_standard_queue_name(endpoint):
+        arn = arns.log_arn(topic.region, topic.account_id, endpoint)
+    try:
+        log = arns.parse_log(arn)
+    except Malformed:
+        raise InvalidParameter("Log endpoint ARN") from None
+    place = (topic.account_id, topic.region)
+    if (log.account_id, log.region) != place or caller.account_id != topic.account_id:
+        raise InvalidParameter("Endpoint Reason: a log must be of the topic's account and region")
+    return arns.log_arn(log.region, log.account_id, log.resource)
 
 
 def is_confirmed_at_once(account_id: str, protocol: str, endpoint: str) -> bool:

@@ -14,8 +14,13 @@ from gateway.faces.aws.sns.errors import (
 )
 from gateway.faces.aws.sns.pages import position_behind
 from gateway.faces.aws.sns.subscription_attributes import REPLAY, Subject
-from gateway.faces.aws.sns.subscription_endpoints import check_endpoint, is_confirmed_at_once
+from gateway.faces.aws.sns.subscription_endpoints import (
+    check_endpoint,
+    is_confirmed_at_once,
+    log_endpoint,
+)
 from gateway.faces.aws.sns.topic_arns import find_topic
+from gateway.operations.access import PUBLISH_RECORDS, check_right
 from gateway.operations.topics import (
     confirmations,
     push,
@@ -60,7 +65,11 @@ async def subscribe(call: Call) -> Members:
     protocol, endpoint = members.get("Protocol"), members.get("Endpoint") or ""
     if protocol is None:
         raise ValidationFailed("protocol")
-    check_endpoint(topic, protocol, endpoint, allow_private=engine.rules.private_webhooks)
+    if protocol == "log":
+        endpoint = log_endpoint(caller, topic, endpoint)
+        check_right(engine, caller, PUBLISH_RECORDS, endpoint)
+    else:
+        check_endpoint(topic, protocol, endpoint, allow_private=engine.rules.private_webhooks)
     if protocol == "application" and await push.find_missing(engine, [endpoint]):
         # AWS writes no blank behind "arn".
         raise InvalidParameter(f"Endpoint does not exist for endpoint arn{endpoint}", prefix="")
