@@ -290,9 +290,13 @@ class Collector:
             return 0
         options = self._options
         ahead = max(options.prefetch_batches, 1) * options.most_rows
+        rows = min(ahead - self.ahead_rows, self._in_flight_left) - self._asked_for
+        if rows <= 0 and self._asked_for:
+            # What is under way fills it: calls of ten beside it would cost as much as large ones.
+            return 0
         # What is under way may be as large as the largest that came.
         fitting = max(0, options.most_bytes - self._buffer_bytes) // self._largest
-        room = min(ahead - self.ahead_rows, fitting, self._in_flight_left) - self._asked_for
+        room = min(rows, fitting - self._asked_for)
         most = min(self._transport.most_per_call, max(room, MOST_PER_CALL))
         if self._budget is None:
             return most

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from spark_connectors.errors import Refused
 from spark_connectors.transport.aws import Connection, Transport, open_transport
-from spark_connectors.transport.aws.wire import Entry
-from tests.spark.queues import REGION, counts
+from spark_connectors.transport.aws.wire import Entry, Message
+from tests.spark.queues import REGION, counts, queue_with
+from tests.spark.readers import Run, reader_of
 from tests.spark.scripted_endpoint import ScriptedEndpoint, answer, refusal
 
 MakeQueue = Callable[..., str]
@@ -125,3 +129,28 @@ def test_one_that_is_away_is_asked_again_later() -> None:
         transport = opened(server.url)
         assert transport.most_per_call == 10
         assert transport.most_per_call == 1_000
+
+
+def test_a_reader_asks_for_no_more_than_it_has_room_for(
+    gateway: str, make_queue: MakeQueue, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = queue_with(300, gateway, make_queue)
+    run = Run(reader_of(gateway, url, tmp_path, maxOffsetsPerTrigger=50, receiveThreads=8))
+    transport, lock = run.reader._transport, threading.Lock()
+    under_way, most_under_way, receive = 0, 0, transport.receive
+
+    def counted(url: str, *, most: int, **how: Any) -> list[Message]:
+        nonlocal under_way, most_under_way
+        with lock:
+            under_way += most
+            most_under_way = max(most_under_way, under_way)
+        try:
+            return receive(url, most=most, **how)
+        finally:
+            with lock:
+                under_way -= most
+
+    monkeypatch.setattr(transport, "receive", counted)
+    run.all_rows(300)
+    # Calls of ten beside the large ones would be as dear as they are.
+    assert most_under_way <= 50

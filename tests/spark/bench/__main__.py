@@ -40,6 +40,13 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument(
         "--messages", type=int, default=240_000, help="of a rate (default: 240,000)"
     )
+    parser.add_argument(
+        "--warm",
+        type=int,
+        default=5_000,
+        help="messages before that, of which nothing is said (default: 5,000; the JVM's compilers "
+        "are at work for some hundred thousand)",
+    )
     parser.add_argument("--threads", type=int, help="receiveThreads (default: the option's own)")
     parser.add_argument(
         "--no-forks",
@@ -93,7 +100,7 @@ def main() -> None:
         session.conf.set(*FILE_MANAGER)
     with gateway() as served:
         # Classes of the JVM and of the workers are loaded once, not in the first figure.
-        streams.rate(session, served, "warm", 5_000)
+        streams.rate(session, served, "warm", arguments.warm)
         for name in arguments.scenarios:
             if name in RATES:
                 options = dict(RATES[name])
