@@ -91,11 +91,19 @@ def stored_batch(
         if batch_id is None:
             parts.append(_batch(queue_name, found, kept))
         else:
-            parts.append(found[0].content.take(pa.array([one.row for one in found], pa.int32())))
+            parts.append(_rows(found[0].content, [one.row for one in found]))
     if len(parts) == 1:
         return parts[0]
     whole = pa.Table.from_batches(parts, STORED_SCHEMA).combine_chunks()
     return whole.to_batches()[0] if messages else _batch(queue_name, (), kept)
+
+
+def _rows(batch: pa.RecordBatch, rows: list[int]) -> pa.RecordBatch:
+    """These rows of it; not a copy where they lie beside each other, as they came."""
+    first = rows[0]
+    if rows == [*range(first, first + len(rows))]:
+        return batch.slice(first, len(rows))
+    return batch.take(pa.array(rows, pa.int32()))
 
 
 def _batch(queue_name: str, messages: Sequence[Received], kept: Collection[str]) -> pa.RecordBatch:

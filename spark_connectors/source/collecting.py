@@ -11,13 +11,12 @@ from collections.abc import Sequence
 from itertools import islice
 from typing import NamedTuple
 
-import pyarrow as pa
-
 from spark_connectors.errors import NotNow
 from spark_connectors.rows.received import Received, packed, received_of, stored_batch
 from spark_connectors.rows.schema import kept_columns
 from spark_connectors.source.deleting import SAFE_UNTIL, Delete, Deleter, receipts_of, safe_from
 from spark_connectors.source.giving_back import give_back
+from spark_connectors.source.memory import keep_little
 from spark_connectors.source.options import StreamOptions
 from spark_connectors.source.tasks import note_of
 from spark_connectors.spool.known import KnownMessages
@@ -105,9 +104,7 @@ class Collector:
 
     def start(self, after: int) -> None:
         """Begin to receive, once, for segments behind ``after``."""
-        # Arrow's own keeps for itself what one thread allocates and another one gives back. The
-        # process is the source's, which Spark starts for it.
-        pa.set_memory_pool(pa.system_memory_pool())
+        self._release_memory = keep_little()
         self._next_seq = after + 1
         for number in range(self._options.receive_threads):
             threading.Thread(
@@ -465,6 +462,7 @@ class Collector:
         safe_until = safe_from(asked_at, options.visibility_seconds)
         description = {SAFE_UNTIL: str(safe_until), **note_of(options.shape)}
         data = encode(batches, options.spool_compression, description)
+        self._release_memory()
         if not self._spool.put(place, data):
             raise SpoolTaken(
                 f"segment {place} of the spool at {options.spool_path} was written by another "
