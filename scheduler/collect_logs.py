@@ -16,8 +16,8 @@ _PARTITIONS_PER_LOOK = 1_000
 _RETIRED_AT_ONCE = 16
 _RECORDS_OF_EACH = 1_000
 """Whoever appends to them waits meanwhile: some milliseconds."""
-_UNSWEPT_PER_ROUND = 500
-_REMOVED_AT_ONCE = 1_000
+_SWEPT_AT_ONCE = 100
+_REMOVED_OF_EACH = 100
 _LOGS_PER_ROUND = 100
 
 
@@ -45,20 +45,17 @@ RETIRE_RECORDS = Sweep("retire records of logs", _retire_records, 15.0, 50_000, 
 
 async def _remove_records(job: Job, rows: int) -> int:
     """Removes records that are gone for everybody: retired, purged, or of deleted logs."""
-    removed = 0
-    async with job.transaction() as tx:
-        await probe_by_key(tx)
-        found = await retention.find_unswept(tx, _UNSWEPT_PER_ROUND)
-    for unswept in found:
-        if removed >= rows:
-            break
+    handled = 0
+    while handled < rows:
         async with job.transaction() as tx:
             await probe_by_key(tx)
-            removed += await retention.sweep(tx, unswept, _REMOVED_AT_ONCE)
-    async with job.transaction() as tx:
-        await retention.remove_logs(tx, _LOGS_PER_ROUND)
-    # Partitions without a record count, too: there are more of them.
-    return max(removed, rows if len(found) == _UNSWEPT_PER_ROUND else len(found))
+            found = await retention.find_unswept(tx, _SWEPT_AT_ONCE)
+            if not found:
+                await retention.remove_logs(tx, _LOGS_PER_ROUND)
+                break
+            # Partitions without a record count, too.
+            handled += len(found) + await retention.sweep(tx, found, _REMOVED_OF_EACH)
+    return handled
 
 
 REMOVE_RECORDS = Sweep("remove records of logs", _remove_records, 5.0, 10_000)

@@ -18,8 +18,7 @@ _LOCK_PARTITIONS = _SQL["lock_partitions"].text
 _RETIRE = _SQL["retire"].text
 _FIND_UNSWEPT = _SQL["find_unswept"].text
 _REMOVE_RECORDS = _SQL["remove_records"].text
-_MARK_SWEPT = _SQL["mark_swept"].text
-_REMOVE_PARTITION = _SQL["remove_partition"].text
+_REMOVE_PARTITIONS = _SQL["remove_partitions"].text
 _REMOVE_LOGS = _SQL["remove_logs"].text
 
 
@@ -56,19 +55,14 @@ async def find_unswept(tx: Transaction, limit: int) -> list[Unswept]:
     return [Unswept(*row) for row in await tx.fetch(_FIND_UNSWEPT, limit)]
 
 
-async def sweep(tx: Transaction, unswept: Unswept, limit: int) -> int:
-    """Remove up to so many records of a partition, and it with the last one if its log was deleted;
-    how many."""
-    partition_id, _, to_offset = unswept
-    count: int
-    row = await tx.fetchrow(_REMOVE_RECORDS, *unswept, limit)
-    assert row is not None
-    count, last = row
-    if count < limit:
-        await tx.execute(_MARK_SWEPT, partition_id, to_offset)
-        await tx.execute(_REMOVE_PARTITION, partition_id)
-    else:
-        await tx.execute(_MARK_SWEPT, partition_id, last + 1)
+async def sweep(tx: Transaction, unswept: Sequence[Unswept], limit_each: int) -> int:
+    """Remove up to so many records of each of these partitions, which are in order of their ids,
+    and those of deleted logs with their last one. How many records."""
+    partition_ids, from_offsets, to_offsets = zip(*unswept, strict=True)
+    count: int = await tx.fetchval(
+        _REMOVE_RECORDS, partition_ids, from_offsets, to_offsets, limit_each
+    )
+    await tx.execute(_REMOVE_PARTITIONS, partition_ids)
     return count
 
 

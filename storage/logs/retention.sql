@@ -71,29 +71,41 @@ WHERE p.swept_offset < p.start_offset OR p.is_removed
 ORDER BY p.partition_id LIMIT $1
 
 -- name: remove_records
--- params: partition_id, from_offset, to_offset, limit
--- Removes records that are gone for everybody, the oldest first. How many, and the last of them.
-WITH doomed AS MATERIALIZED (
-  SELECT r.record_offset FROM log_records AS r
-  WHERE r.partition_id = $1 AND r.record_offset >= $2 AND r.record_offset < $3
-  ORDER BY r.record_offset LIMIT $4
+-- params: partition_ids, from_offsets, to_offsets, limit_each
+-- Removes records that are gone for everybody, the oldest of each partition first, and notes how far
+-- it came. How many records.
+WITH unswept AS MATERIALIZED (
+  SELECT u.partition_id, u.from_offset, u.to_offset
+  FROM unnest($1::bigint[], $2::bigint[], $3::bigint[]) AS u (partition_id, from_offset, to_offset)
+), doomed AS MATERIALIZED (
+  SELECT r.place, r.record_offset, u.partition_id
+  FROM unswept AS u
+  CROSS JOIN LATERAL (
+    SELECT o.ctid AS place, o.record_offset FROM log_records AS o
+    WHERE o.partition_id = u.partition_id AND o.record_offset >= u.from_offset
+      AND o.record_offset < u.to_offset
+    ORDER BY o.record_offset LIMIT $4) AS r
 ), removed AS (
-  DELETE FROM log_records AS r
-  WHERE r.partition_id = $1
-    AND r.record_offset = ANY(ARRAY(SELECT doomed.record_offset FROM doomed))
+  DELETE FROM log_records WHERE ctid = ANY(ARRAY(SELECT doomed.place FROM doomed))
+), marked AS (
+  UPDATE log_partitions AS p
+  SET swept_offset = greatest(p.swept_offset, f.swept_offset)
+  FROM (
+    SELECT u.partition_id,
+      CASE WHEN count(d.place) < $4 THEN u.to_offset ELSE max(d.record_offset) + 1 END
+        AS swept_offset
+    FROM unswept AS u LEFT JOIN doomed AS d ON d.partition_id = u.partition_id
+    GROUP BY u.partition_id, u.to_offset
+    ORDER BY u.partition_id) AS f
+  WHERE p.partition_id = f.partition_id
 )
-SELECT count(*)::int AS record_count, max(doomed.record_offset) AS last_offset FROM doomed
+SELECT count(*)::int FROM doomed
 
--- name: mark_swept
--- params: partition_id, swept_offset
--- No record is left below that offset.
-UPDATE log_partitions AS p SET swept_offset = greatest(p.swept_offset, $2)
-WHERE p.partition_id = $1
-
--- name: remove_partition
--- params: partition_id
--- Removes a partition whose log was deleted, when no record is left.
-DELETE FROM log_partitions WHERE partition_id = $1 AND is_removed AND swept_offset >= next_offset
+-- name: remove_partitions
+-- params: partition_ids
+-- Removes those of the partitions whose log was deleted and that have no record left.
+DELETE FROM log_partitions
+WHERE partition_id = ANY($1::bigint[]) AND is_removed AND swept_offset >= next_offset
 
 -- name: remove_logs
 -- params: limit

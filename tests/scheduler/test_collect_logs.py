@@ -150,8 +150,8 @@ async def test_many_records_go_in_steps(log: Records, monkeypatch: pytest.Monkey
     monkeypatch.setattr(collect_logs, "_RECORDS_OF_EACH", 3)
     monkeypatch.setattr(collect_logs, "_RETIRED_AT_ONCE", 2)
     monkeypatch.setattr(collect_logs, "_PARTITIONS_PER_LOOK", 3)
-    monkeypatch.setattr(collect_logs, "_REMOVED_AT_ONCE", 4)
-    monkeypatch.setattr(collect_logs, "_UNSWEPT_PER_ROUND", 2)
+    monkeypatch.setattr(collect_logs, "_REMOVED_OF_EACH", 4)
+    monkeypatch.setattr(collect_logs, "_SWEPT_AT_ONCE", 3)
     await log.make(LogSettings(max_age_seconds=HOUR), "abcdefgh")
     for number in range(8):
         await log.publish(number + 1, hours_ago=2, number=number)
