@@ -366,9 +366,19 @@ def _requeue(asked: Asked) -> None:
     if not asked.options.all:
         places = asked.options.which
         body = {"offsets": [{"partition": number, "offset": offset} for number, offset in places]}
-    answer = asked.call("POST", "dead-letters", "requeue", body=body)
-    count = answer["requeued"]
-    asked.done(f"{counted(count, 'dead letter')} requeued.", **answer)
+    count = stay = 0
+    has_more = True
+    while has_more:
+        answer = asked.call("POST", "dead-letters", "requeue", body=body)
+        count += answer["requeued"]
+        stay = answer["orphans"]
+        has_more = answer["has_more"] and answer["requeued"]
+        asked.progress.tell(count, "requeued")
+    asked.progress.end()
+    text = f"{counted(count, 'dead letter')} requeued."
+    if stay:
+        text += f" {stay:,} stay: their log or group is gone, or they are no dead letters."
+    asked.done(text, requeued=count, orphans=stay)
 
 
 def _dead_purge(asked: Asked) -> None:

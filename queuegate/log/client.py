@@ -255,9 +255,9 @@ class LogClient:
         count = 0
         while True:
             answer = await self._calls.ask("POST", log, "dead-letters", "requeue", body=body)
-            more: int = answer.body["requeued"]
-            count += more
-            if places is not None or not more:
+            requeued: int = answer.body["requeued"]
+            count += requeued
+            if not answer.body["has_more"] or not requeued:
                 return count
 
     async def purge_dead_letters(self, log: str) -> int:

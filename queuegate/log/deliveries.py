@@ -33,6 +33,8 @@ class Hold:
     is_shown: bool = False
     """Whether a consumer has it."""
     is_over: bool = False
+    is_decided: bool = False
+    """Whether its consumer has decided, in whatever thread."""
     done: tuple[str, asyncio.Future[None]] | None = None
     """What its consumer decided, and whether the gateway knows."""
 
@@ -64,24 +66,28 @@ class Delivery(Record, Generic[Outcome]):
     @property
     def is_settled(self) -> bool:
         """Whether it was acknowledged or given back."""
-        return self._hold.done is not None
+        return self._hold.is_decided
+
+    def _decide(self, do: str, **members: object) -> Outcome:
+        self._hold.is_decided = True
+        return self._settle(self._hold, do, members)
 
     def ack(self) -> Outcome:
         """It is done: the group does not get it again."""
-        return self._settle(self._hold, "ack", {})
+        return self._decide("ack")
 
     def nack(self, delay: float | None = None, error: str | None = None) -> Outcome:
         """It failed: it comes again in ``delay`` seconds, or as the group's back-off says, and is
         a dead letter after the group's last attempt. Later records do not wait for it."""
-        return self._settle(self._hold, "nack", {"delay": delay, "error": error})
+        return self._decide("nack", delay=delay, error=error)
 
     def postpone(self, delay: float) -> Outcome:
         """Not yet: its partition rests for so many seconds, and its attempts are forgotten."""
-        return self._settle(self._hold, "postpone", {"delay": delay})
+        return self._decide("postpone", delay=delay)
 
     def reject(self, error: str | None = None) -> Outcome:
         """It will never do: a dead letter now."""
-        return self._settle(self._hold, "reject", {"error": error})
+        return self._decide("reject", error=error)
 
     def extend(self, seconds: float) -> Outcome:
         """Hide it from others for so many seconds from now."""

@@ -148,6 +148,8 @@ class Record(_Built):
     def of(cls, members: Mapping[str, Any], **more: Any) -> Self:
         """Of what a gateway answered."""
         payload = members["payload"]
+        # A delivery has these among the others.
+        failure = members.get("failure") or ("failed_at" in members and members)
         known = {
             "payload": base64.b64decode(payload)
             if members.get("encoding") == "base64"
@@ -155,7 +157,7 @@ class Record(_Built):
             "key": members.get("key") or "",
             "id": members.get("id"),
             "metadata": members.get("metadata") or {},
-            "failure": Failure.of(members["failure"]) if members.get("failure") else None,
+            "failure": Failure.of(failure) if failure else None,
         }
         return super().of(members, **known, **more)
 

@@ -24,7 +24,7 @@ from typing import Any, Self
 
 from queuegate.log.calls import Calls
 from queuegate.log.deliveries import Delivery, Hold, Settler
-from queuegate.log.errors import Closed, Conflict, LogError, Replaced
+from queuegate.log.errors import Closed, Conflict, LogError, NotFound, Replaced
 from queuegate.log.records import NewGroup
 from queuegate.log.signals import Signal
 
@@ -98,9 +98,7 @@ class Subscription:
 
     async def _join(self) -> None:
         if self._options.settings:
-            await self._calls.ask(
-                "PUT", self.log, "groups", self.group, body=wire(self._options.settings)
-            )
+            await self._make_group()
         await self._beat(None)
         if self._closed:
             await self._leave()
@@ -110,6 +108,14 @@ class Subscription:
             self._begun(task)
             for task in (self._heartbeats(), self._extensions(), self._settler.run())
         ]
+
+    async def _make_group(self) -> None:
+        settings = wire(self._options.settings)
+        try:
+            await self._calls.ask("PUT", self.log, "groups", self.group, body=settings)
+        except NotFound:
+            await self._calls.ask("POST", body={"log": self.log})
+            await self._calls.ask("PUT", self.log, "groups", self.group, body=settings)
 
     def _begun(self, running: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.create_task(running, name=f"{self.log}/{self.group}/{self.subscriber}")
@@ -144,15 +150,32 @@ class Subscription:
                 raise self._failure
             if self._stopped:
                 raise StopAsyncIteration
-            while self._buffer:
-                delivery = self._buffer.popleft()
-                if not self._buffer:
-                    # A fetch may wait for this.
-                    self._changed.tell()
-                if delivery.is_mine:
-                    delivery._hold.is_shown = True
-                    return delivery
+            delivery = self.take()
+            if delivery is not None:
+                self.look_again()
+                return delivery
             await self._changed.wait()
+
+    def take(self) -> AsyncDelivery | None:
+        """The next delivery, if one is here. In any thread."""
+        while True:
+            try:
+                delivery = self._buffer.popleft()
+            except IndexError:
+                return None
+            if delivery.is_mine:
+                delivery._hold.is_shown = True
+                return delivery
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether none is here that could be taken."""
+        return not self._buffer
+
+    def look_again(self) -> None:
+        """Whether to fetch, after something was taken."""
+        if self.is_empty:
+            self._changed.tell()
 
     async def run(self, handler: Handler, *, concurrency: int = 1) -> None:
         """Hand each delivery to a function, as many at once as said, until the subscription ends:
@@ -262,13 +285,17 @@ class Subscription:
 
     def _give_back(self, which: Callable[[AsyncDelivery], bool]) -> None:
         """Of those that no consumer has seen."""
-        kept: deque[AsyncDelivery] = deque()
-        for delivery in self._buffer:
+        kept = []
+        # One by one: threads may take some meanwhile.
+        while (delivery := self.take()) is not None:
             if which(delivery):
                 self._settler.settle(delivery._hold, "release", {})
             else:
+                delivery._hold.is_shown = False
                 kept.append(delivery)
-        self._buffer = kept
+        self._buffer.extendleft(reversed(kept))
+        if kept:
+            self._changed.tell()
 
     async def _fetches(self) -> None:
         while True:

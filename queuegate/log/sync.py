@@ -7,16 +7,18 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
-from functools import wraps
+from functools import partial, wraps
 from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar, Unpack
 
 from queuegate.log import client as of_loops
 from queuegate.log import subscriptions
 from queuegate.log.deliveries import Delivery, Hold
+from queuegate.log.errors import Closed
 from queuegate.log.records import NewGroup
 
 P = ParamSpec("P")
@@ -35,12 +37,18 @@ class _Loop:
         )
         self._thread.start()
 
-    def begin(self, task: Coroutine[Any, Any, R]) -> Future[R]:
-        return asyncio.run_coroutine_threadsafe(task, self._loop)
+    def soon(self, act: Callable[[], object]) -> None:
+        """Do it in the loop, and do not wait for that."""
+        if self._loop.is_closed():
+            raise Closed("the client is closed")
+        self._loop.call_soon_threadsafe(act)
 
     def call(self, task: Coroutine[Any, Any, R]) -> R:
         """What it returns; cancelled when whoever waits is interrupted."""
-        begun = self.begin(task)
+        if self._loop.is_closed():
+            task.close()
+            raise Closed("the client is closed")
+        begun = asyncio.run_coroutine_threadsafe(task, self._loop)
         try:
             return begun.result()
         except BaseException:
@@ -157,6 +165,7 @@ class Subscription:
     def __init__(self, loop: _Loop, subscription: subscriptions.Subscription) -> None:
         self._loop = loop
         self._subscription = subscription
+        self._told: deque[tuple[Hold, str, dict[str, Any], Future[None]]] = deque()
 
     def __enter__(self) -> Self:
         self._loop.call(self._subscription.start())
@@ -174,21 +183,33 @@ class Subscription:
         return self
 
     def __next__(self) -> SyncDelivery:
-        delivery = self._loop.call(self._next())
+        delivery = self._subscription.take()
+        if delivery is None:
+            delivery = self._loop.call(self._next())
+        elif self._subscription.is_empty:
+            self._loop.soon(self._subscription.look_again)
         if delivery is None:
             raise StopIteration
-        return delivery
+        return delivery.settled_by(self._settle)
 
-    async def _next(self) -> SyncDelivery | None:
+    async def _next(self) -> subscriptions.AsyncDelivery | None:
         with suppress(StopAsyncIteration):
-            return (await anext(self._subscription)).settled_by(self._settle)
+            return await anext(self._subscription)
         return None
 
     def _settle(self, hold: Hold, do: str, members: dict[str, Any]) -> Future[None]:
-        async def settled() -> None:
-            await self._subscription.settle(hold, do, members)
+        known: Future[None] = Future()
+        self._told.append((hold, do, members, known))
+        # With others before it they are on their way.
+        if len(self._told) == 1:
+            self._loop.soon(self._tell)
+        return known
 
-        return self._loop.begin(settled())
+    def _tell(self) -> None:
+        while self._told:
+            hold, do, members, known = self._told.popleft()
+            outcome = self._subscription.settle(hold, do, members)
+            outcome.add_done_callback(partial(_pass_on, known))
 
     @property
     def subscriber(self) -> str:
@@ -202,12 +223,18 @@ class Subscription:
 
     def stop(self) -> None:
         """As `queuegate.log.Subscription.stop`, from any thread."""
-
-        async def stopped() -> None:
-            self._subscription.stop()
-
-        self._loop.begin(stopped())
+        self._loop.soon(self._subscription.stop)
 
     def close(self, seconds: float | None = None) -> None:
         """As `queuegate.log.Subscription.close`."""
         self._loop.call(self._subscription.close(seconds))
+
+
+def _pass_on(known: Future[None], outcome: asyncio.Future[None]) -> None:
+    if not known.set_running_or_notify_cancel():
+        return
+    error = None if outcome.cancelled() else outcome.exception()
+    if error is not None:
+        known.set_exception(error)
+    else:
+        known.set_result(None)

@@ -20,7 +20,7 @@ from queuegate.log import (
     Superseded,
     sync,
 )
-from tests.log_client.endpoints import Endpoint, listening
+from tests.log_client.endpoints import Endpoint, hang_up, listening
 from tests.waiting import take_turns, until_so
 
 VISIBLE_SECONDS = 30
@@ -38,6 +38,8 @@ class Group:
         self.asked: list[tuple[str, Any]] = []
         self.refusals: dict[str, int] = {}
         self.results: dict[str, str] = {}
+        self.lost: list[str] = []
+        """What is asked and not answered, once for each."""
         self.rebalance = False
         self.may_know = asyncio.Event()
         self.may_know.set()
@@ -47,6 +49,9 @@ class Group:
         what = request.method if what == "one" else what
         body = json.loads(await request.read() or b"null")
         self.asked.append((what, request.query_string if what == "DELETE" else body))
+        if what in self.lost:
+            self.lost.remove(what)
+            return await hang_up(request)
         if status := self.refusals.get(what):
             return web.json_response({"error": f"{what}: no"}, status=status)
         return web.json_response(await getattr(self, what)(body))
@@ -169,6 +174,25 @@ async def test_who_asks_hears_that_it_was_too_late(client: LogClient, group: Gro
         await third.ack()
     [told] = [body["deliveries"] for what, body in group.asked if what == "deliveries"][-1]
     assert told == {"receipt": "r2", "do": "nack", "delay": 5, "error": "x" * 1_000}
+
+
+async def test_what_a_request_did_whose_answer_was_lost(client: LogClient, group: Group) -> None:
+    first, second, third = await taken(subscribe(client), 3)
+    group.results = {"r0": "gone", "r1": "superseded", "r2": "superseded"}
+    group.lost = ["deliveries"]
+    await asyncio.gather(first.ack(), second.nack())
+    group.lost = ["deliveries"]
+    with pytest.raises(Superseded):
+        await third.ack()
+
+
+async def test_a_gateway_that_is_away_is_asked_again(client: LogClient, group: Group) -> None:
+    group.lost = ["PUT", "fetch", "fetch", "fetch", "deliveries"]
+    async with subscribe(client, 1) as subscription:
+        [first] = await taken(subscription, 1)
+        await first.ack()
+    assert not group.lost
+    assert first.offset == 0
 
 
 async def test_a_block_that_raises_gives_back(client: LogClient, group: Group) -> None:
