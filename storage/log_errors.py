@@ -70,3 +70,46 @@ class TooManyPartitions(Rejected):
             f"A log has at most {most} partitions, and each key one of its own. Make a log with "
             "`partitions`, which keys share."
         )
+
+
+class GroupDoesNotExist(Rejected):
+    """The log has no group of that name."""
+
+    kind = Kind.ABSENT
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"The log has no group '{name[:_MOST_SHOWN]}'.")
+
+
+class GroupExists(Rejected):
+    """The log has a group of that name, with other settings."""
+
+    kind = Kind.EXISTS
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"The log has a group '{name}' with other settings.")
+
+
+class GroupInvalid(Rejected):
+    """A group that cannot be as it is asked for."""
+
+
+class SubscriberFenced(Rejected):
+    """Another session of this subscriber is live, or it left, or was dead for long enough."""
+
+    kind = Kind.EXISTS
+
+    def __init__(self, name: str) -> None:
+        super().__init__(
+            f"The subscriber '{name[:_MOST_SHOWN]}' has another session, or none: send a heartbeat "
+            "without one to begin anew, which ends any other."
+        )
+
+
+class PartitionHeld(Rejected):
+    """A live subscriber holds a partition that somebody else wants to move."""
+
+    kind = Kind.EXISTS
+
+    def __init__(self, number: int) -> None:
+        super().__init__(f"A live subscriber of the group holds partition {number}.")

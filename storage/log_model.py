@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import NamedTuple
 
 from protocol import arns
+from storage.logs.positions import Do as Do
+from storage.logs.positions import Outcome as Outcome
+from storage.logs.positions import Policy
 
 
 class LogSettings(NamedTuple):
@@ -114,3 +117,88 @@ class ReadRange(NamedTuple):
     partition_id: int
     from_offset: int
     to_offset: int
+
+
+class GroupSettings(NamedTuple):
+    """What a group may be told."""
+
+    start: str | None = None
+    """Where it began: `latest`, or a time; None: with the first record that was kept."""
+    batch_size: int = 10
+    visibility_timeout_seconds: float = 30
+    max_attempts: int = 5
+    backoff_seconds: float = 1
+    backoff_factor: float = 2
+    most_backoff_seconds: float = 300
+    lease_seconds: float = 30
+    dead_letter_log: str | None = None
+    """None: it is called after the log."""
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """A group of a log, as every process caches it."""
+
+    group_id: int
+    log_id: int
+    name: str
+    created_at: datetime
+    settings: GroupSettings
+    policy: Policy = field(init=False, compare=False)
+    """What its deliveries go by."""
+
+    def __post_init__(self) -> None:
+        settings = self.settings
+        policy = Policy(
+            settings.batch_size,
+            round(settings.visibility_timeout_seconds * 1000),
+            settings.max_attempts,
+            round(settings.backoff_seconds * 1000),
+            settings.backoff_factor,
+            round(settings.most_backoff_seconds * 1000),
+        )
+        object.__setattr__(self, "policy", policy)
+
+
+class Subscriber(NamedTuple):
+    """A live subscriber of a group."""
+
+    name: str
+    live_until: datetime
+    partition_count: int
+
+
+class GroupProgress(NamedTuple):
+    """Where a group is in its log as a whole."""
+
+    lag: int
+    """How many offsets there are beyond its watermarks."""
+    in_flight: int
+    oldest_at: datetime | None
+    """When the oldest record beyond a watermark was published; None: there is none."""
+    now_ms: int
+
+
+class PositionState(NamedTuple):
+    """Where a group is in a partition."""
+
+    number: int
+    key: str | None
+    watermark: int
+    next_offset: int
+    in_flight: int
+    held_by: str | None
+    barrier_until: datetime | None
+
+
+class Delivered(NamedTuple):
+    """A record that a fetch got."""
+
+    partition_id: int
+    number: int
+    """Of the partition."""
+    key: str | None
+    record: Record
+    attempt: int
+    delivery: int
+    visible_until_ms: int

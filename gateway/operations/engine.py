@@ -10,9 +10,11 @@ from gateway.operations.channels.throughput import Throughput
 from gateway.operations.keys import Keys
 from gateway.operations.limits import LIMITS, Limits
 from gateway.operations.logs.log_cache import LogCache
+from gateway.operations.logs.readers import Readers
 from gateway.operations.queues.receipt_handles import ReceiptHandles
 from gateway.operations.rates import Rates
 from storage.errors import Unavailable
+from storage.logs.deliveries import DeliveryLane
 from storage.logs.records import AppendLane
 from storage.queues.kinds import FIFO, PRIORITISED, SERIAL, STANDARD, QueueKind
 from storage.queues.priority_lanes import PriorityLanes
@@ -119,6 +121,10 @@ class Engine:
     logs: LogCache = field(init=False)
     append: AppendLane = field(init=False)
     """Of records to logs."""
+    deliver: DeliveryLane = field(init=False)
+    """Of records to groups, and what becomes of them."""
+    readers: Readers = field(init=False)
+    """Subscribers of groups that fetch here."""
     receipts: ReceiptHandles = field(default_factory=ReceiptHandles)
     throughput: Throughput = field(default_factory=Throughput)
     consumers: Consumers = field(default_factory=Consumers)
@@ -138,6 +144,8 @@ class Engine:
         self.serial = SerialLanes(self.database, self.clock.now)
         self.logs = LogCache(self.database)
         self.append = AppendLane(self.database, self.clock.now)
+        self.deliver = DeliveryLane(self.database, self.clock.now)
+        self.readers = Readers(self.wakeups)
         self.lanes_of = {
             STANDARD: self.standard,
             PRIORITISED: self.prioritised,
@@ -155,6 +163,7 @@ class Engine:
             self.bounded.send,
             self.publish.lane,
             self.append.lane,
+            self.deliver.lane,
             self.rates.lane,
         )
 
@@ -166,6 +175,7 @@ class Engine:
             self.bounded,
             self.publish,
             self.append,
+            self.deliver,
             self.rates,
             self.keys,
             self.signer,

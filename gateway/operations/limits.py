@@ -94,6 +94,10 @@ class Limits:
     read_records: int = 10_000
     read_bytes: int = 4_194_304
     read_wait_seconds: int = 20
+    fetched_records: int = 1_000
+    """Of one request, and out of one partition at once."""
+    error_length: int = 4_000
+    """Characters that a dead letter says of its failure."""
 
     # Schedules
     schedule_groups: int = 500

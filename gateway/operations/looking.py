@@ -48,6 +48,11 @@ def connect(engine: Engine) -> None:
         else:
             engine.wakeups.clock_known(moves)
 
+    def buried(log_ids: dict[int, int]) -> None:
+        engine.wakeups.appended(log_ids)
+        for log_id in {*log_ids.values()}:
+            engine.readers.partitions_made(log_id)
+
     kinds = engine.standard, engine.prioritised, engine.fifo, engine.serial
     for lanes in (*kinds, engine.bounded):
         lanes.on_gone = queue_gone
@@ -56,6 +61,8 @@ def connect(engine: Engine) -> None:
     engine.wakeups.on_clock_moved = clock_moved
     engine.wakeups.on_log_changed = engine.logs.changed
     engine.append.on_appended = engine.wakeups.appended
+    engine.deliver.on_due = engine.readers.due
+    engine.deliver.on_buried = buried
     engine.keys.on_read = engine.consumers.check_keys
     engine.wakeups.on_resumed = engine.consumers.resume
     engine.wakeups.on_finished = engine.consumers.finished

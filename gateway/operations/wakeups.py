@@ -1,5 +1,4 @@
-"""What ends a long poll early: messages that arrive or become visible, here or in another process,
-and records for logs.
+"""What ends a long poll early: messages and records that arrive, here or in another process.
 
     sends, deletes, moves of this process ──► arrived(queue_id) ──► parked receives of this process
                                                    │
@@ -49,9 +48,19 @@ _WOKEN_AT_ONCE = 100
 
 
 def place_of_partition(partition_id: int) -> int:
-    """What stands for a partition of a log where the id of a queue would be: negative, as no id
-    is. Nobody looks at it meanwhile: who waits there has a timer for what it waits for."""
+    """Stands for a partition where the id of a queue would be: negative, as no id is. Nobody looks
+    at it meanwhile: who waits there has a timer for what it waits for."""
     return -partition_id
+
+
+def place_of_group(group_id: int) -> int:
+    """The same for a group of a log."""
+    return -(1 << 50) - group_id
+
+
+def place_of_log(log_id: int) -> int:
+    """The same for a log, where groups hear of further partitions."""
+    return -(1 << 51) - log_id
 
 
 Looker = Callable[[list[int]], Awaitable[list[tuple[int, bool, int]]]]
@@ -184,10 +193,12 @@ class Wakeups:
                 self._recent = {q: end for q, end in self._recent.items() if end > time}
 
     def appended(self, partition_ids: Iterable[int]) -> None:
-        """Records were committed to these partitions: everybody who waits there looks, for each
-        group has them."""
-        for partition_id in partition_ids:
-            place = place_of_partition(partition_id)
+        """Records were committed to these partitions: each group has them."""
+        self.look_again([place_of_partition(one) for one in partition_ids])
+
+    def look_again(self, places: Iterable[int]) -> None:
+        """Something has changed: all who wait there look, in other processes, too."""
+        for place in places:
             if place in self._parked:
                 self._wake(place, _EVERYBODY)
             if self._peers:

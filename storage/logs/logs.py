@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING
+from zlib import crc32
 
+from storage.log_errors import LogDoesNotExist
 from storage.log_model import Log, LogCounts, LogSettings, Partition, PartitionState
 from storage.queries import load
 
@@ -88,6 +90,30 @@ async def make_partitions(tx: Transaction, log_id: int, keys: Sequence[str]) -> 
 async def find_numbered(tx: Transaction, log_id: int, numbers: Sequence[int]) -> list[Partition]:
     """Those of the partitions that are there."""
     return [Partition(*row) for row in await tx.fetch(_FIND_NUMBERED, log_id, numbers)]
+
+
+def number_of(partition_count: int, key: str) -> int:
+    """The partition of a key, of those that keys share."""
+    return crc32(key.encode()) % partition_count
+
+
+async def partitions_for(tx: Transaction, log: Log, keys: Iterable[str]) -> dict[str, Partition]:
+    """The partitions of these keys, made where there are none, however many there are. It is for
+    what is moved: ``TooManyPartitions`` is for publishers. Raises LogDoesNotExist."""
+    if log.partition_count is not None:
+        numbers = {key: number_of(log.partition_count, key) for key in keys}
+        numbered = await find_numbered(tx, log.log_id, sorted({*numbers.values()}))
+        by_number = {one.number: one for one in numbered}
+        return {key: by_number[number] for key, number in numbers.items()}
+    wanted = sorted({*keys})
+    found = await find_partitions(tx, log.log_id, wanted)
+    if len(found) < len(wanted):
+        if await lock(tx, log.log_id) is None:
+            raise LogDoesNotExist(log.name)
+        found = await find_partitions(tx, log.log_id, wanted)
+        there = {one.key for one in found}
+        found += await make_partitions(tx, log.log_id, [one for one in wanted if one not in there])
+    return {one.key: one for one in found if one.key is not None}
 
 
 async def partition_states(

@@ -55,6 +55,8 @@ class Do(Enum):
     POSTPONE = "postpone"
     EXTEND = "extend"
     REJECT = "reject"
+    RELEASE = "release"
+    """Nobody has seen the record: it is there at once, and the attempt does not count."""
 
 
 class Outcome(Enum):
@@ -148,15 +150,15 @@ class Position:
             if span.number > _WAITING and span.visible_at > now
         )
 
-    def visible_from(self, end: int) -> int | None:
-        """From when on something is due: 0 if it has been for long, None if nothing ever is.
-
-        Whether the batch is full is not asked: what fills it may be finished at any time.
-        """
-        if self.head + 1 < min(end, self.watermark + 1 + WINDOW):
+    def next_due(self, now: int, policy: Policy, *, end: int) -> int | None:
+        """When something will be due if nothing happens until then: ``now``, or later. None: never,
+        all waits for records, or for what is out."""
+        if now < self.barrier_until:
             return self.barrier_until
-        times = [span.visible_at for span in self.spans if not span.is_done]
-        return max(min(times), self.barrier_until) if times else None
+        if self.due(now, policy, end=end, most=1):
+            return now
+        times = [one.visible_at for one in self.spans if not one.is_done and one.visible_at > now]
+        return min(times, default=None)
 
     def due(self, now: int, policy: Policy, *, end: int, most: int) -> list[Due]:
         """What a fetch of at most so many records may be given, by offset.
@@ -239,6 +241,8 @@ class Position:
         elif do is Do.POSTPONE:
             self.barrier_until = max(self.barrier_until, now + delay)
             self._put(Span(offset, offset, now + delay, 0, _WAITING))
+        elif do is Do.RELEASE:
+            self._put(Span(offset, offset, now, span.attempts - 1, _WAITING))
         elif do is Do.NACK and span.attempts < policy.max_attempts:
             if delay_ms is None:
                 delay = policy.delay_ms(span.attempts)

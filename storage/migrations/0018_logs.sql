@@ -79,6 +79,7 @@ CREATE TABLE log_groups (
   settings jsonb NOT NULL DEFAULT '{}', -- defaults left out
   generation bigint NOT NULL DEFAULT 0, -- how often subscribers came or went
   live_subscribers int NOT NULL DEFAULT 0,
+  position_count int NOT NULL DEFAULT 0, -- it has a position in all partitions of lower numbers
   CONSTRAINT log_groups_key PRIMARY KEY (group_id),
   CONSTRAINT log_groups_group_name UNIQUE (log_id, group_name)
 ) WITH (
@@ -95,6 +96,7 @@ CREATE TABLE log_subscribers (
   live_until timestamptz NOT NULL,
   balanced_generation bigint NOT NULL DEFAULT -1, -- what its partitions were chosen for
   balanced_partitions int NOT NULL DEFAULT 0,
+  is_short boolean NOT NULL DEFAULT false, -- it lacks some of its share: no more were free
   CONSTRAINT log_subscribers_key PRIMARY KEY (group_id, subscriber_name)
 ) WITH (
   fillfactor = 40,
@@ -116,7 +118,7 @@ CREATE TABLE log_positions (
   barrier_until timestamptz,
   spans bigint[] NOT NULL DEFAULT '{}', -- between the two
   held_by text COLLATE "C", -- a subscriber; NULL: it is free
-  epoch bigint NOT NULL DEFAULT 0, -- how often it was moved to other hands or another place
+  held_since bigint NOT NULL DEFAULT 0, -- after how many deliveries whoever holds it got it
   CONSTRAINT log_positions_key PRIMARY KEY (group_id, partition_id)
 ) WITH (
   fillfactor = 40,

@@ -344,6 +344,8 @@ def test_no_endpoint_is_reached(world: World, endpoint: Endpoint) -> None:
         "queue_id": things["queue"],
         "message_id": things["held"],
         "log": "kept",
+        "group": "readers",
+        "subscriber": "one",
         "partition": 0,
         "offset": 0,
     }
@@ -351,7 +353,7 @@ def test_no_endpoint_is_reached(world: World, endpoint: Endpoint) -> None:
     if isinstance(body, dict) and "examples" in body:
         body = next(iter(body["examples"].values()))
     with Refused(world, endpoint.right):
-        target = endpoint.path.format(**named) + ("?channel=kept" if _asks_for(endpoint) else "")
+        target = endpoint.path.format(**named) + _query_of(endpoint)
         status, told = _ask(world.server.url, DENIED, endpoint.method, target, body)
     assert (status, "error" in told) == (403, True)
 
@@ -366,6 +368,13 @@ def test_no_method_of_the_text_face_is_reached(world: World, endpoint: Endpoint)
         given["visibility_timeout"] = 5
     with Text(world.server.url, DENIED) as text, Refused(world, endpoint.right):
         assert text.text(method, "x", **given).status == 403
+
+
+def _query_of(endpoint: Endpoint) -> str:
+    """What it cannot be asked without."""
+    if endpoint.name == "leaveGroup":
+        return "?session=1"
+    return "?channel=kept" if _asks_for(endpoint) else ""
 
 
 def _asks_for(endpoint: Endpoint) -> bool:

@@ -259,15 +259,24 @@ def test_the_head_stays_within_the_window() -> None:
 
 
 def test_something_is_due_when_records_or_times_come() -> None:
-    reader = Reader(end=0)
-    assert reader.position.visible_from(0) is None
-    assert reader.position.visible_from(1) == 0
+    reader = Reader(end=0, batch_size=1)
+
+    def due_in() -> int | None:
+        due = reader.position.next_due(reader.now, reader.policy, end=reader.end)
+        return None if due is None else due - reader.now
+
+    assert due_in() is None
     reader.end = 2
-    reader.fetch(1)
-    assert reader.position.visible_from(2) == 0
-    assert reader.position.visible_from(1) == reader.now + 30_000
-    reader.settle(0, Do.POSTPONE, delay=70_000)
-    assert reader.position.visible_from(2) == reader.now + 70_000
+    assert due_in() == 0
+    reader.fetch()
+    # Its place in the batch comes free when it is acked, or when its visibility ends.
+    assert due_in() == 30_000
+    reader.settle(0, Do.NACK, delay=10_000)
+    assert due_in() == 0
+    reader.fetch()
+    assert due_in() == 10_000
+    reader.settle(1, Do.POSTPONE, delay=70_000)
+    assert due_in() == 70_000
 
 
 @dataclass(slots=True)
@@ -342,6 +351,8 @@ class Model:
         elif do is Do.POSTPONE:
             self.barrier_until = max(self.barrier_until, now + (delay or 0))
             self.records[offset] = One("waiting", now + (delay or 0))
+        elif do is Do.RELEASE:
+            self.records[offset] = One("waiting", now, one.attempts - 1)
         elif do is Do.NACK and one.attempts < policy.max_attempts:
             wait = policy.delay_ms(one.attempts) if delay is None else delay
             self.records[offset] = One("waiting", now + wait, one.attempts)
@@ -447,6 +458,10 @@ class Histories(RuleBasedStateMachine):
         assert not position.spans or not position.spans[0].is_done
         joined = zip(position.spans, position.spans[1:], strict=False)
         assert all(one[2:] != other[2:] for one, other in joined)
+        due = position.next_due(self.now, self.policy, end=len(model.records))
+        is_due = bool(position.due(self.now, self.policy, end=len(model.records), most=1))
+        assert is_due == (due == self.now)
+        assert due is None or due >= self.now
         flying = [one for one in model.records if one.state == "out" and one.visible_at > self.now]
         assert position.in_flight(self.now) == len(flying)
 

@@ -7,13 +7,16 @@ from gateway.faces.json.documenting import About
 from gateway.faces.json.endpoints import Endpoint
 from gateway.faces.json.face import JsonFace, Manner
 from gateway.faces.json.refusals import Error, status_of
-from gateway.faces.logs import publishing, reading, settings
+from gateway.faces.logs import consuming, dead_letters, groups, publishing, reading, settings
 from gateway.operations.engine import Engine
 
 ENDPOINTS: tuple[Endpoint, ...] = (
     *settings.ENDPOINTS,
     *publishing.ENDPOINTS,
     *reading.ENDPOINTS,
+    *groups.ENDPOINTS,
+    *consuming.ENDPOINTS,
+    *dead_letters.ENDPOINTS,
 )
 """Every endpoint but the document that describes them."""
 
@@ -25,6 +28,9 @@ ABOUT = About(
     {
         "logs": "What they keep, what they hold.",
         "records": "Publish them, read them by offset.",
+        "groups": "Readers that share records out, where they are, where they go on.",
+        "subscribers": "Join a group, fetch records, acknowledge them or give them back.",
+        "dead letters": "What groups have given up.",
         "about": "This API.",
     },
     "Any value. A signature of AWS (version 4) names account and region by its credential scope; "

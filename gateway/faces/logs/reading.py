@@ -112,6 +112,7 @@ class Failure(Struct, omit_defaults=True):
     original_group: str | None = None
     original_partition: int | None = None
     original_offset: int | None = None
+    original_id: str | None = None
 
 
 class Ranges(Struct):
@@ -244,7 +245,8 @@ def failure_of(text: str) -> Failure:
     return msgspec.json.decode(text, type=Failure)
 
 
-def _shown(partition: Partition, record: StoredRecord) -> Record:
+def shown_record(partition: Partition, record: StoredRecord) -> Record:
+    """A record as an object."""
     payload, encoding = payload_of(record.payload)
     return Record(
         partition.number,
@@ -264,7 +266,7 @@ async def _list(call: Call) -> Answer:
     wanted = Wanted(query.partition, query.from_offset, BIGGEST_ID)
     most = Most(query.max, LIMITS.read_bytes)
     [found] = await read_records(call.engine, await log_of(call), [wanted], most)
-    shown = [_shown(found.partition, record) for record in found.records]
+    shown = [shown_record(found.partition, record) for record in found.records]
     return Answer(200, Records(shown, found.next_offset))
 
 
@@ -272,7 +274,7 @@ async def _look(call: Call) -> Answer:
     partition, record = await read_record(
         call.engine, await log_of(call), call.path.partition, call.path.offset
     )
-    return Answer(200, _shown(partition, record))
+    return Answer(200, shown_record(partition, record))
 
 
 async def _delete(call: Call) -> Answer:

@@ -1,13 +1,13 @@
-"""Logs and their partitions in this process; logs are dropped when a notification says that they
-changed, partitions only go with them."""
+"""Logs, their groups and their partitions in this process; logs and groups are dropped when a
+notification says that they changed, partitions only go with them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
 from storage.database import Database
-from storage.log_model import Log, Partition
-from storage.logs import logs
+from storage.log_model import Group, Log, Partition
+from storage.logs import groups, logs
 
 _MOST_LOGS = 10_000
 _MOST_PARTITIONS = 500_000
@@ -25,6 +25,7 @@ class LogCache:
         self._epoch = 0
         self._by_name: dict[tuple[str, str, str], Log] = {}
         self._by_id: dict[int, Log] = {}
+        self._groups: dict[int, dict[str, Group]] = {}
         self._by_key: dict[int, dict[str, Partition]] = {}
         self._by_number: dict[int, dict[int, Partition]] = {}
         self._partition_count = 0
@@ -59,6 +60,21 @@ class LogCache:
         """The same by their numbers."""
         return self._by_number.get(log.log_id, {})
 
+    async def find_group(self, log: Log, name: str) -> Group | None:
+        """The group of a log; None: there is none."""
+        group = self.cached_group(log, name)
+        if group is None:
+            epoch = self._epoch
+            async with self._database.transaction() as tx:
+                group = await groups.find(tx, log.log_id, name)
+            if group is not None and epoch == self._epoch:
+                self._groups.setdefault(log.log_id, {})[name] = group
+        return group
+
+    def cached_group(self, log: Log, name: str) -> Group | None:
+        """The group if this process knows it; None says nothing about whether it exists."""
+        return self._groups.get(log.log_id, {}).get(name)
+
     def keep_partitions(self, log: Log, partitions: Iterable[Partition]) -> None:
         """Know partitions of a log."""
         if self._partition_count >= _MOST_PARTITIONS:
@@ -91,6 +107,7 @@ class LogCache:
             self.clear()
             return
         self._epoch += 1
+        self._groups.pop(log_id, None)
         log = self._by_id.pop(log_id, None)
         if log is not None:
             self._by_name.pop((log.account_id, log.region, log.name), None)
@@ -105,6 +122,7 @@ class LogCache:
     def clear(self) -> None:
         """Drop everything."""
         self._epoch += 1
+        self._groups.clear()
         self._by_name.clear()
         self._by_id.clear()
         self._by_key.clear()

@@ -190,6 +190,7 @@ async def partitions_of_keys(
     known = engine.logs.by_key(log)
     missing = [key for key in keys if key not in known]
     if missing:
+        is_new = False
         async with engine.database.transaction() as tx:
             found = await logs.find_partitions(tx, log.log_id, missing)
             if len(found) < len(missing):
@@ -197,7 +198,10 @@ async def partitions_of_keys(
                 if made is None:
                     return None
                 found = made
+                is_new = True
         engine.logs.keep_partitions(log, found)
+        if is_new:
+            engine.readers.partitions_made(log.log_id)
         known = engine.logs.by_key(log)
     return {key: known[key] for key in keys}
 

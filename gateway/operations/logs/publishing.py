@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
-from zlib import crc32
 
 from gateway.operations.logs.logs import (
     find_or_make_log,
@@ -15,6 +14,7 @@ from gateway.operations.replies import answered
 from storage.errors import Unavailable
 from storage.log_errors import RecordInvalid
 from storage.log_model import Appended, Log, NewRecord, Partition
+from storage.logs.logs import number_of
 from storage.logs.records import Append
 
 if TYPE_CHECKING:
@@ -97,11 +97,6 @@ async def partitions_of(
     numbers = {key: number_of(log.partition_count, key) for key in keys}
     by_number = await partitions_numbered(engine, log, numbers.values())
     return [by_number[numbers[one.key]] for one in publications]
-
-
-def number_of(partition_count: int, key: str) -> int:
-    """The partition of a key, of those that keys share."""
-    return crc32(key.encode()) % partition_count
 
 
 def start_publishing(

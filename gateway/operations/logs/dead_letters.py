@@ -1,0 +1,80 @@
+"""Dead letters of a log: look at them, publish them again for the group that gave them up, drop
+them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from gateway.operations.logs.logs import partitions_numbered
+from storage.logs import dead_letters
+
+if TYPE_CHECKING:
+    from gateway.operations.engine import Engine
+    from storage.log_model import Log, Partition, Record
+
+_STEP = 100
+"""Records of one transaction, which may be large."""
+
+
+class Requeued(NamedTuple):
+    """What became of dead letters."""
+
+    requeued: int
+    """Were published again."""
+    orphans: int
+    """Stay: they are no dead letters, or their log or group is gone."""
+
+
+async def requeue(
+    engine: Engine,
+    log: Log,
+    places: Sequence[tuple[int, int]] | None,
+    *,
+    source: str,
+    group: str | None,
+    most: int,
+) -> Requeued:
+    """Publish dead letters again, each for the group that gave it up, and delete them in ``log``:
+    those of these places (partition, offset); or, None, those that come from the log ``source``,
+    and one group of it, or any, so many at most, the oldest of each partition first. One that
+    another requeue, or a delete, takes first is not counted.
+
+    Raises PartitionDoesNotExist.
+    """
+    engine.check_room()
+    if places is None:
+        async with engine.database.transaction() as tx:
+            found = await dead_letters.first(tx, log.log_id, source, group, most)
+    else:
+        partitions = await partitions_numbered(engine, log, {number for number, _ in places})
+        found = [(partitions[number].partition_id, offset) for number, offset in places]
+    now = engine.clock.of(log.account_id).now()
+    count = orphans = 0
+    for start in range(0, len(found), _STEP):
+        async with engine.database.transaction() as tx:
+            done = await dead_letters.requeue(tx, now, log, found[start : start + _STEP])
+        engine.wakeups.appended(done.partition_ids)
+        count += done.requeued
+        orphans += done.orphans
+    return Requeued(count, orphans)
+
+
+async def list_dead_letters(
+    engine: Engine, log: Log, *, source: str, group: str | None, most: int
+) -> list[tuple[Partition, Record]]:
+    """Dead letters in ``log`` that come from another one, and from one of its groups, or any: so
+    many at most, the oldest of each partition first."""
+    async with engine.database.transaction() as tx:
+        return await dead_letters.list_records(tx, log.log_id, source, group, most)
+
+
+async def purge(engine: Engine, log: Log, *, source: str, group: str | None) -> int:
+    """Delete the same dead letters, all of them; how many there were."""
+    count = 0
+    while True:
+        async with engine.database.transaction() as tx:
+            places = await dead_letters.first(tx, log.log_id, source, group, _STEP)
+            if not places:
+                return count
+            count += await dead_letters.delete(tx, places)

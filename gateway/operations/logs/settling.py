@@ -1,0 +1,78 @@
+"""What subscribers do with the records that they were given: by receipts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from gateway.operations.replies import answered
+from storage.errors import MalformedInput
+from storage.logs.delivery_entries import Change, Settle
+from storage.logs.positions import Do, Outcome
+
+if TYPE_CHECKING:
+    from gateway.operations.engine import Engine
+    from storage.lanes import Reply
+    from storage.log_model import Delivered, Group, Log
+
+_BIGGEST = 2**63 - 1
+_NO_PARTITION = -1
+
+
+class Settlement(NamedTuple):
+    """What to do with a record."""
+
+    receipt: str
+    do: Do
+    delay_seconds: float | None = None
+    """Of a nack (None: as the group's back-off has it), a postponement or an extension."""
+    error: str = ""
+
+
+def receipt_of(group: Group, delivered: Delivered) -> str:
+    """Which delivery of which record to which group it was."""
+    offset = delivered.record.offset
+    return f"{group.group_id}.{delivered.partition_id}.{offset}.{delivered.delivery}"
+
+
+async def settle(
+    engine: Engine, log: Log, group: Group, settlements: Sequence[Settlement]
+) -> list[Outcome]:
+    """Do all of this or nothing; what came of each, in order. It is on disk when this returns.
+
+    Raises MalformedInput for what is no receipt.
+    """
+    outcomes: list[Outcome] = await answered(start_settling, engine, log, group, settlements)
+    return outcomes
+
+
+def start_settling(
+    engine: Engine,
+    log: Log,
+    group: Group,
+    settlements: Sequence[Settlement],
+    reply: Reply[list[Outcome]],
+) -> None:
+    """The same with a reply."""
+    changes = [_change(group, one) for one in settlements]
+    engine.deliver.lane.submit(Settle(log, group, changes, reply))
+
+
+def _change(group: Group, settlement: Settlement) -> Change:
+    numbers = _numbers(settlement.receipt)
+    group_id, partition_id, offset, delivery = numbers
+    if group_id != group.group_id:
+        # Of a group that is gone, or of another one.
+        partition_id = _NO_PARTITION
+    delay = settlement.delay_seconds
+    delay_ms = None if delay is None else round(delay * 1000)
+    return Change(partition_id, (offset, delivery), settlement.do, delay_ms, settlement.error)
+
+
+def _numbers(receipt: str) -> tuple[int, int, int, int]:
+    words = receipt.split(".")
+    if len(words) == 4 and all(word.isascii() and word.isdecimal() for word in words):
+        group_id, partition_id, offset, delivery = (int(word[:20]) for word in words)
+        if max(partition_id, offset, delivery) <= _BIGGEST:
+            return group_id, partition_id, offset, delivery
+    raise MalformedInput("A `receipt` is none that was given out here.")

@@ -1,0 +1,104 @@
+"""Subscribers of groups: heartbeats, by which they come and stay, and leaving."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import TYPE_CHECKING, NamedTuple
+
+from protocol import names
+from storage.log_errors import GroupDoesNotExist, GroupInvalid, SubscriberFenced
+from storage.log_model import Group, Log, Partition
+from storage.logs import deliveries, subscribers
+
+if TYPE_CHECKING:
+    from gateway.operations.engine import Engine
+    from storage.database import Transaction
+    from storage.logs.subscribers import Beat
+
+
+class Standing(NamedTuple):
+    """How a subscriber stands after a heartbeat."""
+
+    session: int
+    live_until: datetime
+    share: int
+    """How many partitions it should hold at most."""
+    partitions: list[Partition]
+    """What it holds."""
+
+
+async def heartbeat(
+    engine: Engine, log: Log, group: Group, name: str, session: int | None
+) -> Standing:
+    """Stay in a group, or join it: without a session, or with one that was dead for long enough to
+    be removed, a new one begins. A subscriber's partitions are chosen anew when somebody came, went
+    or died, or when there are more of them.
+
+    Raises SubscriberFenced when the subscriber is live in a later session, GroupDoesNotExist and
+    GroupInvalid.
+    """
+    if not names.is_standard_queue_name(name):
+        raise GroupInvalid(
+            f"A subscriber cannot be called '{name[:100]}'. Allowed are 1 to 80 letters, digits, "
+            "hyphens and underscores."
+        )
+    now = engine.clock.of(log.account_id).now()
+    lease = group.settings.lease_seconds
+    beat = None
+    is_joining = session is None
+    if session is not None:
+        async with engine.database.transaction() as tx:
+            beat = await subscribers.beat(
+                tx, now, group.group_id, name, session, lease_seconds=lease
+            )
+        is_joining = beat is None
+    gave_away = False
+    async with engine.database.transaction() as tx:
+        if beat is None:
+            session, beat = await _join(tx, now, group, name, session)
+        assert session is not None
+        share = beat.share
+        if not beat.is_settled:
+            balanced = await subscribers.balance(tx, now, group.group_id, name, session)
+            if balanced is None:
+                raise SubscriberFenced(name)
+            share = balanced.share
+            gave_away = bool(balanced.released or balanced.removed)
+        held = await subscribers.held(tx, group.group_id, name)
+    engine.readers.holds(group, name, session, held)
+    if is_joining or gave_away:
+        engine.readers.group_changed(group)
+    return Standing(session, beat.live_until, share, held)
+
+
+async def _join(
+    tx: Transaction, now: datetime | None, group: Group, name: str, session: int | None
+) -> tuple[int, Beat]:
+    lease = group.settings.lease_seconds
+    joined = await subscribers.join(tx, now, group.group_id, name, session, lease_seconds=lease)
+    if joined is None:
+        raise SubscriberFenced(name)
+    if not joined:
+        raise GroupDoesNotExist(group.name)
+    beat = await subscribers.beat(tx, now, group.group_id, name, joined, lease_seconds=lease)
+    assert beat is not None
+    return joined, beat
+
+
+async def leave(
+    engine: Engine, log: Log, group: Group, name: str, session: int, *, releases: bool
+) -> None:
+    """Leave a group: what the subscriber holds is free at once. What it was given and has not
+    finished stays hidden until its time is over; ``releases``: it is there for others at once, as
+    if it had not been delivered.
+
+    Who is not in it, or with another session, has left already.
+    """
+    now = engine.clock.of(log.account_id).now()
+    async with engine.database.transaction() as tx:
+        if releases:
+            await deliveries.give_back(tx, now, group, name, session)
+        has_left = await subscribers.leave(tx, group.group_id, name, session)
+    if has_left:
+        engine.readers.left(group, name, session)
+        engine.readers.group_changed(group)

@@ -1,0 +1,214 @@
+"""Dead letters: records that a group has given up, written to another log in the transaction that
+gives them up, and taken back from there.
+
+A dead letter has no id of its own: another group may have given up the same record. The record's id
+is in what is known of its failure, and stays there when it is published again for its group, which
+must not be taken for a repeat of the first time.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from storage.log_model import Group, Log, LogSettings, NewRecord, Partition, Record
+from storage.logs import groups, logs, records
+from storage.queries import load
+
+if TYPE_CHECKING:
+    from storage.database import Transaction
+
+_SQL = load("logs/dead_letters")
+_READ_RECORDS = _SQL["read_records"].text
+_FIRST_RECORDS = _SQL["first_records"].text
+_LIST_RECORDS = _SQL["list_records"].text
+_TAKE_RECORDS = _SQL["take_records"].text
+
+_SUFFIX = "_dlq"
+_MOST_NAME = 80
+
+
+class DeadLetter(NamedTuple):
+    """A record that a group gives up."""
+
+    log: Log
+    group: Group
+    partition_id: int
+    number: int
+    """Of the partition."""
+    key: str | None
+    offset: int
+    attempts: int
+    error: str
+
+
+class Requeued(NamedTuple):
+    """What became of dead letters."""
+
+    partition_ids: set[int]
+    """To which they went."""
+    requeued: int
+    orphans: int
+    """Whose log or group is gone: they stay."""
+
+
+class _Letter(NamedTuple):
+    """A record on its way between logs."""
+
+    key: str
+    payload: bytes
+    metadata: str | None
+    failure: str
+    only_group_id: int | None = None
+
+
+def log_name(log: Log, group: Group | None = None) -> str:
+    """Where the dead letters of a group go, or of those that say nothing about it."""
+    named = group and group.settings.dead_letter_log
+    return named or log.name[: _MOST_NAME - len(_SUFFIX)] + _SUFFIX
+
+
+async def write(
+    tx: Transaction, now: datetime | None, now_ms: int, dead: Sequence[DeadLetter]
+) -> dict[int, int]:
+    """Write dead letters, into logs that are made if they are not there. To which partitions, and
+    of which logs these are.
+
+    What is not kept any more is left out.
+    """
+    rows = await tx.fetch(
+        _READ_RECORDS, [one.partition_id for one in dead], [one.offset for one in dead]
+    )
+    letters: dict[tuple[str, str, str], list[_Letter]] = {}
+    failed_at = datetime.fromtimestamp(now_ms / 1000, UTC).isoformat(timespec="milliseconds")
+    for place, record_key, record_id, metadata, failure, payload in rows:
+        one = dead[place]
+        told: dict[str, Any] = {
+            "failed_at": failed_at,
+            "failure_count": one.attempts,
+            "last_error": one.error.replace("\x00", "\ufffd"),
+            "original_topic": one.log.name,
+            "original_group": one.group.name,
+            "original_partition": one.number,
+            "original_offset": one.offset,
+        }
+        original_id = record_id or id_in(failure)
+        if original_id is not None:
+            told["original_id"] = original_id
+        key = record_key if one.key is None else one.key
+        owner = one.log.account_id, one.log.region
+        letters.setdefault((*owner, log_name(one.log, one.group)), []).append(
+            _Letter(key or "", payload, metadata, json.dumps(told))
+        )
+    appended: dict[int, int] = {}
+    for (account_id, region, name), some in sorted(letters.items()):
+        log = await _find_or_make(tx, now, account_id, region, name)
+        appended |= dict.fromkeys(await _append(tx, now, log, some), log.log_id)
+    return appended
+
+
+def id_in(failure: str | None) -> str | None:
+    """The id that a record had before it failed."""
+    if failure is None:
+        return None
+    found: str | None = json.loads(failure).get("original_id")
+    return found
+
+
+async def _find_or_make(
+    tx: Transaction, now: datetime | None, account_id: str, region: str, name: str
+) -> Log:
+    log = None
+    while log is None:
+        log = await logs.find(tx, account_id, region, name)
+        if log is None:
+            log = await logs.insert(tx, now, (account_id, region), name, None, LogSettings())
+    return log
+
+
+async def _append(
+    tx: Transaction, now: datetime | None, log: Log, letters: Sequence[_Letter]
+) -> set[int]:
+    if not letters:
+        return set()
+    partitions = await logs.partitions_for(tx, log, {one.key for one in letters})
+    is_shared = log.partition_count is not None
+    appended = [
+        NewRecord(
+            partitions[one.key].partition_id,
+            one.payload,
+            one.key if is_shared else None,
+            None,
+            one.metadata,
+            one.failure,
+            one.only_group_id,
+        )
+        for one in letters
+    ]
+    await records.append(tx, now, appended)
+    return {one.partition_id for one in appended}
+
+
+async def first(
+    tx: Transaction, log_id: int, source: str, group: str | None, limit: int
+) -> list[tuple[int, int]]:
+    """The places, partition and offset, of the oldest dead letters in a log that come from another
+    one, and were given up by a group, or by any."""
+    return [tuple(row) for row in await tx.fetch(_FIRST_RECORDS, log_id, source, group, limit)]
+
+
+async def list_records(
+    tx: Transaction, log_id: int, source: str, group: str | None, limit: int
+) -> list[tuple[Partition, Record]]:
+    """The same dead letters, with all that is known of them."""
+    rows = await tx.fetch(_LIST_RECORDS, log_id, source, group, limit)
+    return [(Partition(*row[:3]), Record(*row[3:])) for row in map(tuple, rows)]
+
+
+async def delete(tx: Transaction, places: Sequence[tuple[int, int]]) -> int:
+    """Delete records; how many were there."""
+    partition_ids, offsets = zip(*places, strict=True)
+    return len(await tx.fetch(_TAKE_RECORDS, partition_ids, offsets))
+
+
+async def requeue(
+    tx: Transaction, now: datetime | None, log: Log, places: Sequence[tuple[int, int]]
+) -> Requeued:
+    """Publish dead letters again, each to the log and for the group in which it failed, and delete
+    them here. What is no dead letter, or has no group any more, stays."""
+    partition_ids, offsets = zip(*places, strict=True)
+    targets: dict[tuple[str, str], tuple[Log, Group] | None] = {}
+    wanted: dict[tuple[int, int], tuple[Log, Group]] = {}
+    rows = await tx.fetch(_READ_RECORDS, partition_ids, offsets)
+    for place, *_, failure, _ in rows:
+        told = json.loads(failure or "{}")
+        names = told.get("original_topic", ""), told.get("original_group", "")
+        if names not in targets:
+            targets[names] = await _target(tx, log, *names)
+        target = targets[names]
+        if target is not None:
+            wanted[places[place]] = target
+    letters: dict[int, list[_Letter]] = {}
+    taken = await tx.fetch(
+        _TAKE_RECORDS, [place[0] for place in wanted], [place[1] for place in wanted]
+    )
+    for partition_id, offset, key, metadata, failure, payload in taken:
+        source, group = wanted[partition_id, offset]
+        letter = _Letter(key or "", payload, metadata, failure, group.group_id)
+        letters.setdefault(source.log_id, []).append(letter)
+    appended: set[int] = set()
+    for source in sorted({one[0] for one in wanted.values()}, key=lambda one: one.log_id):
+        appended |= await _append(tx, now, source, letters.get(source.log_id, ()))
+    return Requeued(appended, len(taken), len(rows) - len(wanted))
+
+
+async def _target(
+    tx: Transaction, log: Log, log_name: str, group_name: str
+) -> tuple[Log, Group] | None:
+    source = await logs.find(tx, log.account_id, log.region, log_name)
+    if source is None:
+        return None
+    group = await groups.find(tx, source.log_id, group_name)
+    return None if group is None else (source, group)

@@ -1,0 +1,435 @@
+"""The lane of deliveries: fetches, and what is done with receipts, of all groups together.
+
+A flush loads positions, lets ``storage.logs.positions`` decide, reads what is to be delivered and
+stores what changed, in that order. It takes no locks, and stores nothing if somebody else changed
+one of the positions meanwhile; then, and when there are dead letters to write, it is repeated with
+locks in one transaction.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import TYPE_CHECKING, Final
+
+from storage.database import Database
+from storage.lanes import RECEIVE_PLANNER, ClockNow, Lane
+from storage.log_model import Delivered, Group, Record
+from storage.logs import dead_letters
+from storage.logs.dead_letters import DeadLetter
+from storage.logs.delivery_entries import Fetch, Fetched, Settle
+from storage.logs.positions import Due, Outcome, Position
+from storage.queries import load
+
+if TYPE_CHECKING:
+    from storage.database import Connection, Transaction
+
+_SQL = load("logs/deliveries")
+_LOOK = _SQL["look"].text
+_LOCK = _SQL["lock"].text
+_LOAD = _SQL["load"].text
+_READ = _SQL["read"].text
+_STORE = _SQL["store"].text
+_LOCK_HELD = _SQL["lock_held"].text
+
+_UNKNOWN, _DEAD, _UNSETTLED = 0, 1, 2
+"""How a subscriber stands: ``subscriber_standing`` in functions/log_groups.sql."""
+_READ_BYTES: Final = 4 << 20
+"""Of a flush. What does not come with it comes with the next fetch."""
+_LOOKED_AT: Final = 1_000
+"""Partitions of a subscriber that a look finds."""
+_LOCK_SECONDS = 1.0
+"""For how long flushes begin with locks after one that had to be repeated."""
+_EXPIRED = "The visibility timeout of the last attempt ended."
+
+Key = tuple[int, int]
+"""A group and a partition."""
+
+
+@dataclass(slots=True)
+class _Loaded:
+    """A position with the bounds of its partition, as they were at one moment."""
+
+    held_by: str | None
+    number: int
+    key: str | None
+    start_offset: int
+    next_offset: int
+    version: int
+    position: Position
+    group: Group
+    is_changed: bool = False
+    is_given: bool = False
+    """Whether a fetch of this flush has it."""
+
+
+@dataclass(slots=True)
+class _Given:
+    """What a fetch may get of a partition."""
+
+    fetch: Fetch
+    partition_id: int
+    loaded: _Loaded
+    dues: list[Due]
+    records: list[Record] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class _Look:
+    """What is known of the partitions of a fetch."""
+
+    partition_ids: Sequence[int]
+    standing: int | None = None
+    """None: nobody asked."""
+    next_at: int | None = None
+    held: Sequence[int] | None = None
+
+
+class _Again(Exception):
+    """Nothing was stored: the flush is to be repeated, with locks."""
+
+
+class DeliveryLane:
+    """One lane; it connects at its first entry.
+
+    ``on_due`` is told of partitions that changed: when a group has something there, in milliseconds
+    from now.
+    """
+
+    def __init__(self, database: Database, clock_now: ClockNow) -> None:
+        self._now = clock_now
+        self._locks_until = 0.0
+        self.on_due: Callable[[int, int, int], None] = lambda *_: None
+        self.on_buried: Callable[[dict[int, int]], None] = lambda _: None
+        """Told which partitions got dead letters, and of which logs they are."""
+        self.lane: Lane[Fetch | Settle] = Lane(
+            "deliver", database, self._flush, settings=RECEIVE_PLANNER
+        )
+
+    async def close(self) -> None:
+        """Finish what was handed in and close the connection."""
+        await self.lane.close()
+
+    async def _flush(
+        self, connection: Connection, batch: list[Fetch | Settle]
+    ) -> list[Fetch | Settle]:
+        now = self.lane.now_of(batch[0].party(), self._now)
+        time = asyncio.get_running_loop().time
+        flush = _Flush(batch, now)
+        try:
+            if time() < self._locks_until:
+                raise _Again
+            await flush.run(connection, is_locked=False)
+        except _Again:
+            flush = _Flush(batch, now)
+            async with connection.transaction():
+                await flush.run(connection, is_locked=True)
+            if not flush.dead:
+                self._locks_until = time() + _LOCK_SECONDS
+        self._tell(flush)
+        return []
+
+    def _tell(self, flush: _Flush) -> None:
+        if flush.appended_to:
+            self.on_buried(flush.appended_to)
+        for (group_id, partition_id), loaded in flush.loaded.items():
+            due_at = loaded.position.next_due(
+                flush.now_ms, loaded.group.policy, end=loaded.next_offset
+            )
+            if due_at is not None:
+                self.on_due(group_id, partition_id, due_at - flush.now_ms)
+        for settle, outcomes in flush.settled:
+            settle.done(outcomes)
+        for fetch, fetched in flush.fetched:
+            fetch.done(fetched)
+
+
+class _Flush:
+    """One attempt at a flush: nobody is answered before it is over."""
+
+    def __init__(self, batch: Sequence[Fetch | Settle], now: datetime | None) -> None:
+        self._now = now
+        self._fetches = [entry for entry in batch if isinstance(entry, Fetch)]
+        self._settles = [entry for entry in batch if isinstance(entry, Settle)]
+        self.now_ms = 0
+        self.loaded: dict[Key, _Loaded] = {}
+        self.dead: list[DeadLetter] = []
+        self.appended_to: dict[int, int] = {}
+        self.settled: list[tuple[Settle, list[Outcome]]] = []
+        self.fetched: list[tuple[Fetch, Fetched]] = []
+
+    async def run(self, tx: Transaction, *, is_locked: bool) -> None:
+        """Do all that was asked for. Raises ``_Again`` when it needs locks and has none."""
+        looks = await self._look(tx)
+        await self._load(tx, looks, is_locked=is_locked)
+        for settle in self._settles:
+            self.settled.append((settle, self._settle(settle)))
+        given = self._choose(looks)
+        await self._read(tx, given)
+        delivered = self._deliver(given)
+        if self.dead and not is_locked:
+            raise _Again
+        if self.dead:
+            self.appended_to = await dead_letters.write(tx, self._now, self.now_ms, self.dead)
+        await self._store(tx)
+        self._answer(looks, delivered)
+
+    async def _look(self, tx: Transaction) -> list[_Look]:
+        looks = [_Look(fetch.partition_ids or ()) for fetch in self._fetches]
+        asking = [place for place, one in enumerate(self._fetches) if one.partition_ids is None]
+        if asking:
+            fetches = [self._fetches[place] for place in asking]
+            rows = await tx.fetch(
+                _LOOK,
+                self._now,
+                [fetch.group.group_id for fetch in fetches],
+                [fetch.name for fetch in fetches],
+                [fetch.session for fetch in fetches],
+                [min(fetch.most + 1, _LOOKED_AT) for fetch in fetches],
+            )
+            for place, standing, partition_ids, next_at, held_ids, now_ms in rows:
+                self.now_ms = now_ms
+                looks[asking[place]] = _Look(partition_ids or (), standing, next_at, held_ids or ())
+        return looks
+
+    async def _load(self, tx: Transaction, looks: list[_Look], *, is_locked: bool) -> None:
+        groups: dict[Key, Group] = {}
+        readers: dict[Key, int] = {}
+        for settle in self._settles:
+            for change in settle.changes:
+                groups[settle.group.group_id, change.partition_id] = settle.group
+        for place, (fetch, look) in enumerate(zip(self._fetches, looks, strict=True), 1):
+            for partition_id in look.partition_ids:
+                key = fetch.group.group_id, partition_id
+                groups[key] = fetch.group
+                readers.setdefault(key, place)
+        if not groups:
+            return
+        keys = sorted(groups)
+        group_ids, partition_ids = zip(*keys, strict=True)
+        if is_locked:
+            await tx.execute(_LOCK, group_ids, partition_ids)
+        rows = await tx.fetch(
+            _LOAD,
+            self._now,
+            group_ids,
+            partition_ids,
+            [readers.get(key, 0) for key in keys],
+            [fetch.group.group_id for fetch in self._fetches],
+            [fetch.name for fetch in self._fetches],
+            [fetch.session for fetch in self._fetches],
+        )
+        for place, standing, now_ms, held_by, number, partition_key, *rest in rows:
+            key = keys[place]
+            self.now_ms = now_ms
+            if standing is not None:
+                looks[readers[key] - 1].standing = standing
+            if number is not None:
+                start, end, version, *columns = rest
+                self.loaded[key] = _Loaded(
+                    held_by,
+                    number,
+                    partition_key,
+                    start,
+                    end,
+                    version,
+                    Position(*columns),
+                    groups[key],
+                )
+
+    def _settle(self, settle: Settle) -> list[Outcome]:
+        outcomes = []
+        policy = settle.group.policy
+        for change in settle.changes:
+            loaded = self.loaded.get((settle.group.group_id, change.partition_id))
+            if loaded is None:
+                outcomes.append(Outcome.GONE)
+                continue
+            offset, _ = change.receipt
+            attempts = loaded.position.attempts(offset)
+            outcome = loaded.position.settle(
+                self.now_ms, policy, change.receipt, change.do, change.delay_ms
+            )
+            if outcome is Outcome.DEAD:
+                self._bury(settle, loaded, change.partition_id, offset, attempts, change.error)
+            loaded.is_changed |= outcome in (Outcome.DONE, Outcome.DEAD)
+            outcomes.append(outcome)
+        return outcomes
+
+    def _bury(
+        self,
+        entry: Fetch | Settle,
+        loaded: _Loaded,
+        partition_id: int,
+        offset: int,
+        attempts: int,
+        error: str,
+    ) -> None:
+        self.dead.append(
+            DeadLetter(
+                entry.log,
+                entry.group,
+                partition_id,
+                loaded.number,
+                loaded.key,
+                offset,
+                attempts,
+                error,
+            )
+        )
+
+    def _choose(self, looks: list[_Look]) -> list[_Given]:
+        """What each fetch may get, in the order of its partitions."""
+        given: list[_Given] = []
+        for fetch, look in zip(self._fetches, looks, strict=True):
+            room = fetch.most
+            if look.standing in (None, _UNKNOWN, _DEAD):
+                continue
+            for partition_id in look.partition_ids:
+                loaded = self.loaded.get((fetch.group.group_id, partition_id))
+                if loaded is None or loaded.held_by != fetch.name or loaded.is_given or room <= 0:
+                    continue
+                loaded.position.pass_over(loaded.start_offset)
+                dues = loaded.position.due(
+                    self.now_ms, fetch.group.policy, end=loaded.next_offset, most=room
+                )
+                if dues:
+                    loaded.is_given = True
+                    room -= sum(due.length for due in dues if not due.is_spent)
+                    given.append(_Given(fetch, partition_id, loaded, dues))
+        return given
+
+    async def _read(self, tx: Transaction, given: list[_Given]) -> None:
+        """Read the records of what may be delivered, and drop what is beyond the bytes of a
+        flush."""
+        ranges = [(one, due) for one in given for due in one.dues]
+        if not ranges:
+            return
+        rows = await tx.fetch(
+            _READ,
+            [one.fetch.group.group_id for one, _ in ranges],
+            [one.partition_id for one, _ in ranges],
+            [due.first for _, due in ranges],
+            [due.last for _, due in ranges],
+            _READ_BYTES,
+        )
+        total = 0
+        for row in rows:
+            place, *columns, total = row
+            ranges[place][0].records.append(Record(*columns))
+        if total < _READ_BYTES:
+            return
+        last_place, last_offset = rows[-1][0], rows[-1][1]
+        for place, (one, due) in enumerate(ranges):
+            if place == last_place:
+                one.dues[one.dues.index(due)] = due._replace(last=last_offset)
+            elif place > last_place:
+                one.dues.remove(due)
+
+    def _deliver(self, given: list[_Given]) -> dict[int, list[Delivered]]:
+        """What each fetch gets, by its identity."""
+        delivered: dict[int, list[Delivered]] = {}
+        for one in given:
+            if not one.dues:
+                continue
+            policy, loaded = one.fetch.group.policy, one.loaded
+            attempts = {
+                offset: due.attempts
+                for due in one.dues
+                if due.attempts
+                for offset in range(due.first, due.last + 1)
+            }
+            loaded.is_changed = True
+            present = {record.offset for record in one.records}
+            spent = loaded.position.deliver(self.now_ms, policy, one.dues, present)
+            gone = {offset for offset, _ in spent}
+            for offset, count in spent:
+                self._bury(one.fetch, loaded, one.partition_id, offset, count, _EXPIRED)
+            number = loaded.position.deliveries
+            until = self.now_ms + policy.visibility_ms
+            delivered.setdefault(id(one.fetch), []).extend(
+                Delivered(
+                    one.partition_id,
+                    loaded.number,
+                    loaded.key if record.key is None else record.key,
+                    record,
+                    attempts.get(record.offset, 0) + 1,
+                    number,
+                    until,
+                )
+                for record in one.records
+                if record.offset not in gone
+            )
+        return delivered
+
+    async def _store(self, tx: Transaction) -> None:
+        changed = [
+            (*key, one.version, one.position) for key, one in self.loaded.items() if one.is_changed
+        ]
+        if changed and not await _store(tx, changed):
+            raise _Again
+
+    def _answer(self, looks: list[_Look], delivered: Mapping[int, list[Delivered]]) -> None:
+        for fetch, look in zip(self._fetches, looks, strict=True):
+            lost, left = [], []
+            for partition_id in look.partition_ids:
+                loaded = self.loaded.get((fetch.group.group_id, partition_id))
+                if loaded is None or loaded.held_by != fetch.name:
+                    lost.append(partition_id)
+                elif loaded.position.due(
+                    self.now_ms, fetch.group.policy, end=loaded.next_offset, most=1
+                ):
+                    left.append(partition_id)
+            due_in_ms = None if look.next_at is None else max(look.next_at - self.now_ms, 0)
+            fetched = Fetched(
+                delivered.get(id(fetch), []),
+                look.standing != _UNKNOWN,
+                look.standing not in (_UNKNOWN, _DEAD, _UNSETTLED),
+                left,
+                due_in_ms,
+                look.held,
+                lost,
+            )
+            self.fetched.append((fetch, fetched))
+
+
+async def _store(tx: Transaction, changed: Sequence[tuple[int, int, int, Position]]) -> bool:
+    """Store positions of (group, partition, version). False: one was changed meanwhile, nothing was
+    stored."""
+    spans: list[int] = []
+    lows, highs = [], []
+    group_ids, partition_ids, versions, positions = zip(*changed, strict=True)
+    for position in positions:
+        lows.append(len(spans) + 1)
+        spans += position.stored()
+        highs.append(len(spans))
+    stored: int = await tx.fetchval(
+        _STORE,
+        group_ids,
+        partition_ids,
+        versions,
+        [position.watermark for position in positions],
+        [position.head for position in positions],
+        [position.deliveries for position in positions],
+        [position.barrier_until for position in positions],
+        lows,
+        highs,
+        spans,
+    )
+    return stored == len(changed)
+
+
+async def give_back(
+    tx: Transaction, now: datetime | None, group: Group, name: str, session: int
+) -> None:
+    """Make visible what a subscriber was given and has not finished, in what it holds."""
+    changed = []
+    rows = await tx.fetch(_LOCK_HELD, now, group.group_id, name, session)
+    for partition_id, version, held_since, now_ms, *columns in rows:
+        position = Position(*columns)
+        if position.give_back(now_ms, held_since):
+            changed.append((group.group_id, partition_id, version, position))
+    if changed:
+        await _store(tx, changed)

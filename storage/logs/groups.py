@@ -1,0 +1,148 @@
+"""Groups of logs: their settings, and where they are."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from storage.log_model import Group, GroupProgress, GroupSettings, PositionState
+from storage.logs.positions import Position
+from storage.queries import load
+
+if TYPE_CHECKING:
+    import asyncpg
+
+    from storage.database import Transaction
+
+_SQL = load("logs/groups")
+_FIND = _SQL["find_group"].text
+_LIST = _SQL["list_groups"].text
+_INSERT = _SQL["insert_group"].text
+_UPDATE = _SQL["update_group"].text
+_DELETE = _SQL["delete_group"].text
+_LOCK = _SQL["lock_group"].text
+_MAKE_POSITIONS = _SQL["make_positions"].text
+_SEEK_END = _SQL["seek_end"].text
+_SEEK_START = _SQL["seek_start"].text
+_SEEK_OFFSETS = _SQL["seek_offsets"].text
+_OFFSETS_AT = _SQL["offsets_at"].text
+_FIND_HELD = _SQL["find_held"].text
+_PROGRESS = _SQL["progress"].text
+_SPANS = _SQL["spans"].text
+_POSITION_STATES = _SQL["position_states"].text
+
+BEGINNING = datetime.min  # noqa: DTZ901 - asyncpg writes it as -infinity
+"""Before any record."""
+
+
+def _group(row: asyncpg.Record) -> Group:
+    group_id, log_id, name, created_at, settings = row
+    return Group(group_id, log_id, name, created_at, GroupSettings(**json.loads(settings)))
+
+
+def _stored(settings: GroupSettings) -> str:
+    """As JSON, without what is as it would be anyway."""
+    defaults = GroupSettings()._asdict()
+    return json.dumps({k: v for k, v in settings._asdict().items() if v != defaults[k]})
+
+
+async def find(tx: Transaction, log_id: int, name: str) -> Group | None:
+    """The group of that name."""
+    row = await tx.fetchrow(_FIND, log_id, name)
+    return None if row is None else _group(row)
+
+
+async def list_groups(tx: Transaction, log_id: int) -> list[Group]:
+    """All groups of a log, by name."""
+    return [_group(row) for row in await tx.fetch(_LIST, log_id)]
+
+
+async def insert(
+    tx: Transaction,
+    now: datetime | None,
+    log_id: int,
+    name: str,
+    settings: GroupSettings,
+    start_at: datetime | None,
+) -> Group | None:
+    """A new group; None: there is one of that name. ``start_at`` None is the present. The log is
+    locked."""
+    row = await tx.fetchrow(_INSERT, now, log_id, name, start_at, _stored(settings))
+    return None if row is None else _group(row)
+
+
+async def update(tx: Transaction, group_id: int, settings: GroupSettings) -> bool:
+    """Give a group other settings. False: it is gone."""
+    return await tx.fetchval(_UPDATE, group_id, _stored(settings)) is not None
+
+
+async def delete(tx: Transaction, group_id: int) -> bool:
+    """Delete a group with all that it knows. False: it is gone."""
+    return await tx.fetchval(_DELETE, group_id) is not None
+
+
+async def lock(tx: Transaction, group_id: int) -> bool:
+    """Keep others from changing who holds what, and give the group a position in every partition.
+    False: it is gone."""
+    if await tx.fetchval(_LOCK, group_id) is None:
+        return False
+    await tx.execute(_MAKE_POSITIONS, group_id)
+    return True
+
+
+async def seek_end(tx: Transaction, group_id: int) -> None:
+    """Go on behind the last record everywhere. The group is locked, as for the next ones."""
+    await tx.execute(_SEEK_END, group_id)
+
+
+async def seek_start(tx: Transaction, group_id: int) -> None:
+    """Go on with the first record everywhere."""
+    await tx.execute(_SEEK_START, group_id)
+
+
+async def seek_time(tx: Transaction, group_id: int, at: datetime) -> None:
+    """Go on everywhere with the first record that was published then or later."""
+    rows = await tx.fetch(_OFFSETS_AT, group_id, at)
+    await seek_offsets(tx, group_id, {row["partition_id"]: row["record_offset"] for row in rows})
+
+
+async def seek_offsets(tx: Transaction, group_id: int, offsets: Mapping[int, int]) -> None:
+    """Go on at these offsets, by partition, or at what is next to them of what is kept."""
+    await tx.execute(_SEEK_OFFSETS, group_id, [*offsets], [*offsets.values()])
+
+
+async def find_held(
+    tx: Transaction, now: datetime | None, group_id: int, partition_ids: Sequence[int]
+) -> int | None:
+    """The number of one of these partitions that a live subscriber holds. The group is locked."""
+    number: int | None = await tx.fetchval(_FIND_HELD, now, group_id, partition_ids)
+    return number
+
+
+async def progress(tx: Transaction, now: datetime | None, group_id: int) -> GroupProgress:
+    """Where a group is in its log as a whole."""
+    row = await tx.fetchrow(_PROGRESS, now, group_id)
+    assert row is not None
+    lag, oldest_at, now_ms = row
+    in_flight = 0
+    for watermark, head, spans in await tx.fetch(_SPANS, group_id):
+        in_flight += Position(watermark, head, stored=spans).in_flight(now_ms)
+    return GroupProgress(lag, in_flight, oldest_at, now_ms)
+
+
+async def position_states(
+    tx: Transaction, now: datetime | None, group_id: int, *, after: int, limit: int
+) -> list[PositionState]:
+    """Where a group is in the partitions behind that number."""
+    states = []
+    for row in await tx.fetch(_POSITION_STATES, now, group_id, after, limit):
+        number, key, watermark, end, head, spans, base, held_by, barrier_until, now_ms = row
+        in_flight = 0
+        if spans:
+            position = Position(base, head, stored=spans)
+            position.pass_over(watermark + 1)
+            in_flight = position.in_flight(now_ms)
+        states.append(PositionState(number, key, watermark, end, in_flight, held_by, barrier_until))
+    return states

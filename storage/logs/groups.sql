@@ -1,0 +1,153 @@
+-- Groups of logs, and where they are.
+-- Every statement that needs the time takes `now`; NULL means the clock of the database.
+
+-- name: find_group
+-- params: log_id, group_name
+-- The group of that name.
+SELECT g.group_id, g.log_id, g.group_name, g.created_at, g.settings
+FROM log_groups AS g WHERE g.log_id = $1 AND g.group_name = $2
+
+-- name: list_groups
+-- params: log_id
+-- All groups of a log, by name.
+SELECT g.group_id, g.log_id, g.group_name, g.created_at, g.settings
+FROM log_groups AS g WHERE g.log_id = $1 ORDER BY g.group_name
+
+-- name: insert_group
+-- params: now, log_id, group_name, start_at, settings
+-- A new group; nothing comes back where there is one of that name. start_at is NULL for the present.
+-- The log is locked.
+INSERT INTO log_groups (log_id, group_name, created_at, start_at, settings)
+SELECT $2, $3, clock.now, coalesce($4::timestamptz, clock.now), $5::jsonb
+FROM (SELECT coalesce($1::timestamptz, present()) AS now) AS clock
+ON CONFLICT (log_id, group_name) DO NOTHING
+RETURNING group_id, log_id, group_name, created_at, settings
+
+-- name: update_group
+-- params: group_id, settings
+-- Gives a group other settings; nothing comes back where it is gone.
+UPDATE log_groups SET settings = $2::jsonb WHERE group_id = $1 RETURNING group_id
+
+-- name: delete_group
+-- params: group_id
+-- A group with all that it knows. Positions are locked in the order in which they are stored.
+WITH gone AS (
+  DELETE FROM log_groups WHERE group_id = $1 RETURNING group_id
+), locked AS MATERIALIZED (
+  SELECT p.partition_id FROM log_positions AS p, gone WHERE p.group_id = gone.group_id
+  ORDER BY p.partition_id FOR UPDATE OF p
+), positions AS (
+  DELETE FROM log_positions
+  WHERE group_id = $1 AND partition_id = ANY(ARRAY(SELECT locked.partition_id FROM locked))
+), subscribers AS (
+  DELETE FROM log_subscribers WHERE group_id = $1
+)
+SELECT gone.group_id FROM gone
+
+-- name: lock_group
+-- params: group_id
+-- Nobody comes, goes or gets other partitions until the transaction ends.
+SELECT g.log_id FROM log_groups AS g WHERE g.group_id = $1 FOR NO KEY UPDATE
+
+-- name: make_positions
+-- params: group_id
+-- A position in every partition of the log (functions/log_groups.sql). How many there are.
+SELECT make_positions($1::int)
+
+-- name: seek_end
+-- params: group_id
+-- All positions go behind the last record. The group is locked, and has all its positions; they are
+-- locked in the order in which they are stored.
+WITH ends AS MATERIALIZED (
+  SELECT p.partition_id, q.next_offset - 1 AS last_offset
+  FROM log_positions AS p JOIN log_partitions AS q ON q.partition_id = p.partition_id
+  WHERE p.group_id = $1 ORDER BY p.partition_id FOR NO KEY UPDATE OF p
+)
+UPDATE log_positions AS p
+SET watermark = e.last_offset, head = e.last_offset, spans = '{}', barrier_until = NULL
+FROM ends AS e WHERE p.group_id = $1 AND p.partition_id = e.partition_id
+
+-- name: seek_start
+-- params: group_id
+-- All positions go in front of the first record, as above.
+WITH starts AS MATERIALIZED (
+  SELECT p.partition_id, q.start_offset - 1 AS last_offset
+  FROM log_positions AS p JOIN log_partitions AS q ON q.partition_id = p.partition_id
+  WHERE p.group_id = $1 ORDER BY p.partition_id FOR NO KEY UPDATE OF p
+)
+UPDATE log_positions AS p
+SET watermark = s.last_offset, head = s.last_offset, spans = '{}', barrier_until = NULL
+FROM starts AS s WHERE p.group_id = $1 AND p.partition_id = s.partition_id
+
+-- name: seek_offsets
+-- params: group_id, partition_ids, offsets
+-- These positions go on at these offsets, as above, within what their partitions keep. Answers which
+-- partitions there are.
+WITH places AS MATERIALIZED (
+  SELECT p.partition_id,
+    greatest(least(i.next_offset, q.next_offset), q.start_offset) - 1 AS last_offset
+  FROM unnest($2::bigint[], $3::bigint[]) AS i (partition_id, next_offset)
+  JOIN log_positions AS p ON p.group_id = $1 AND p.partition_id = i.partition_id
+  JOIN log_partitions AS q ON q.partition_id = p.partition_id
+  ORDER BY p.partition_id FOR NO KEY UPDATE OF p
+)
+UPDATE log_positions AS p
+SET watermark = i.last_offset, head = i.last_offset, spans = '{}', barrier_until = NULL
+FROM places AS i WHERE p.group_id = $1 AND p.partition_id = i.partition_id
+RETURNING p.partition_id
+
+-- name: offsets_at
+-- params: group_id, at
+-- For each position, the offset of the first record that was published then or later.
+SELECT a.partition_id, a.record_offset
+FROM log_offsets_at(
+  ARRAY(SELECT p.partition_id FROM log_positions AS p WHERE p.group_id = $1), $2::timestamptz) AS a
+
+-- name: find_held
+-- params: now, group_id, partition_ids
+-- The number of one of these partitions that a live subscriber holds.
+SELECT p.number FROM log_positions AS p
+JOIN log_subscribers AS s ON s.group_id = p.group_id AND s.subscriber_name = p.held_by
+WHERE p.group_id = $2 AND p.partition_id = ANY($3::bigint[])
+  AND s.live_until > coalesce($1::timestamptz, present())
+ORDER BY p.number LIMIT 1
+
+-- name: progress
+-- params: now, group_id
+-- Where a group is in its log as a whole: how many offsets there are beyond its watermarks, and when
+-- the oldest record there was published. Where it has no position yet, all that is kept counts.
+SELECT coalesce(sum(q.next_offset - 1 - w.watermark), 0)::bigint AS lag,
+  min(oldest.published_at) AS oldest_at,
+  (extract(epoch FROM coalesce($1::timestamptz, present())) * 1000)::bigint AS now_ms
+FROM log_groups AS g
+JOIN log_partitions AS q ON q.log_id = g.log_id AND NOT q.is_removed
+LEFT JOIN log_positions AS p ON p.group_id = g.group_id AND p.partition_id = q.partition_id
+CROSS JOIN LATERAL (
+  SELECT greatest(p.watermark, q.start_offset - 1) AS watermark) AS w
+LEFT JOIN LATERAL (
+  SELECT r.published_at FROM log_records AS r
+  WHERE r.partition_id = q.partition_id AND r.record_offset > w.watermark
+  ORDER BY r.record_offset LIMIT 1) AS oldest ON q.next_offset - 1 > w.watermark
+WHERE g.group_id = $2
+
+-- name: spans
+-- params: group_id
+-- The positions with something between watermark and head.
+SELECT p.watermark, p.head, p.spans FROM log_positions AS p
+WHERE p.group_id = $1 AND p.spans <> '{}'
+
+-- name: position_states
+-- params: now, group_id, after, limit
+-- Where a group is in each partition, by number.
+SELECT q.number, q.partition_key, greatest(p.watermark, q.start_offset - 1) AS watermark,
+  q.next_offset, coalesce(p.head, -1) AS head, coalesce(p.spans, '{}') AS spans, p.watermark AS base,
+  s.subscriber_name AS held_by, p.barrier_until,
+  (extract(epoch FROM clock.now) * 1000)::bigint AS now_ms
+FROM (SELECT coalesce($1::timestamptz, present()) AS now) AS clock
+CROSS JOIN log_groups AS g
+JOIN log_partitions AS q ON q.log_id = g.log_id AND NOT q.is_removed
+LEFT JOIN log_positions AS p ON p.group_id = g.group_id AND p.partition_id = q.partition_id
+LEFT JOIN log_subscribers AS s
+  ON s.group_id = g.group_id AND s.subscriber_name = p.held_by AND s.live_until > clock.now
+WHERE g.group_id = $2 AND q.number > $3
+ORDER BY q.number LIMIT $4
