@@ -68,10 +68,10 @@ class Rates:
             self._series.throttled(caller.account_id, caller.producer.name)
             raise
 
-    def take_at_once(self, caller: Caller) -> bool:
-        """Count one request, if nobody has to be asked for that. False: nothing was counted."""
+    def take_at_once(self, caller: Caller, count: int = 1) -> bool:
+        """Count so many requests, if nobody has to be asked for it. False: nothing was counted."""
         found = self._limited(caller)
-        return found is None or found.spend(1)
+        return found is None or found.spend(count)
 
     def _limited(self, caller: Caller) -> _Producer | None:
         """What is known of the caller's producer; None: it has no limit."""

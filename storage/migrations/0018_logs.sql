@@ -35,7 +35,8 @@ CREATE TABLE log_partitions (
   is_removed boolean NOT NULL DEFAULT false, -- with its log; its records go later
   CONSTRAINT log_partitions_key PRIMARY KEY (partition_id),
   CONSTRAINT log_partitions_number UNIQUE (log_id, number),
-  CONSTRAINT log_partitions_partition_key UNIQUE (log_id, partition_key)
+  -- By the key first: who asks for numbers on an empty table would be planned to go by it else.
+  CONSTRAINT log_partitions_partition_key UNIQUE (partition_key, log_id)
 ) WITH (
   fillfactor = 40,
   autovacuum_vacuum_scale_factor = 0.01,

@@ -115,7 +115,9 @@ def _publications(call: Call) -> list[Publication]:
 
 
 async def _publish(call: Call) -> Answer:
-    return await _publish_anyway(call, _publications(call))
+    publications = _publications(call)
+    await call.engine.rates.take(call.caller, len(publications))
+    return await _publish_anyway(call, publications)
 
 
 async def _publish_anyway(call: Call, publications: list[Publication]) -> Answer:
@@ -135,6 +137,8 @@ def _begin_publishing(call: Call) -> Begun | None:
     if partitions is None:
         return None
     check(engine, publications)
+    if not engine.rates.take_at_once(call.caller, len(publications)):
+        return None
 
     def answer(appended: Appended | None) -> Answer | Awaitable[Answer]:
         if appended is None:
@@ -185,7 +189,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         _publish,
         (Answered(201, PublishedRecords, "Where they are.", _PUBLISHED),),
         begin=_begin_publishing,
-        refusals=(404, 409),
+        refusals=(404, 409, 429),
         carries_messages=True,
         path_params=LogPath,
         body=NewRecords,

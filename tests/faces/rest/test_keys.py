@@ -130,6 +130,7 @@ SENDS = {
     "simple": ("/api/queues/{queue}/messages", b'{"data": "x"}'),
     "text": ("/queue?group-id=x", b"x"),
     "channels": ("/v1/messages", b'{"channel": "jobs", "payload": 1}'),
+    "logs": ("/v1/logs/jobs/records", b'{"records": [{"key": "a", "payload": "x"}]}'),
 }
 
 
