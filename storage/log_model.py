@@ -133,6 +133,8 @@ class GroupSettings(NamedTuple):
     lease_seconds: float = 30
     dead_letter_log: str | None = None
     """None: it is called after the log."""
+    queue: str | None = None
+    """Whose messages its records become, instead of being fetched."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,6 +160,13 @@ class Group:
             round(settings.most_backoff_seconds * 1000),
         )
         object.__setattr__(self, "policy", policy)
+
+
+class Feed(NamedTuple):
+    """A group that feeds a queue."""
+
+    log: Log
+    group: Group
 
 
 class Subscriber(NamedTuple):

@@ -194,6 +194,7 @@ class Series:
         self.tries: dict[tuple[int, str, str], int] = {}
         """(number of a queue, operation, outcome) -> requests of the simple queue."""
         self.active_requests = 0
+        self.feeds_waiting = 0
         self.traffic = Traffic()
         self._used_before: dict[int, int] = {}
 
@@ -295,6 +296,10 @@ class Series:
         if histogram is None:
             histogram = self.request_seconds[name] = Histogram(HTTP_SECONDS)
         histogram.observe(perf_counter() - started)
+
+    def feeds_wait(self, count: int) -> None:
+        """So many groups of logs feed queues that are not there."""
+        self.feeds_waiting = count
 
     def throttled(self, account_id: str, key_name: str) -> None:
         """A request was more than the limit of its key, or of those without one, allowed."""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 from gateway.faces.aws.scheduler import failures
 from gateway.faces.aws.sns import publish_checks
 from gateway.http.listening import links_url
+from gateway.operations.logs import feeding
 from gateway.operations.schedules.dispatch import Dispatcher
 from gateway.operations.topics import replaying
 from gateway.process.assembly import open_engine
@@ -19,6 +20,8 @@ from scheduler import all_workers
 from scheduler.bury import bury_dead
 from scheduler.delivery.attempts import DeliveryOptions, Sign
 from scheduler.delivery.deliver import Deliver
+from scheduler.feed_queues import FeedQueues
+from scheduler.feed_queues import Needs as FeedNeeds
 from scheduler.fire import FireOptions, FireSchedules
 from scheduler.keep_time import KeepTime
 from scheduler.replay import Needs
@@ -61,6 +64,7 @@ def workers_for(
             outbox_days=engine.rules.outbox_days,
         ),
     ]
+    workers.append(feeding_queues(engine))
     workers.append(bury_dead(engine.database, engine.clock, partial(_buried, engine)))
     if settings.delivery_enabled:
         deliver = Deliver(
@@ -81,6 +85,30 @@ def workers_for(
 def _buried(engine: Engine, queue: Queue, target_id: int, count: int) -> None:
     engine.series.buried(queue, count)
     engine.wakeups.arrived(target_id, count)
+
+
+def feeding_queues(engine: Engine) -> FeedQueues:
+    """The worker that moves records of logs into queues."""
+    feed = FeedQueues(
+        engine.database,
+        FeedNeeds(
+            feeding.FeedHints(engine),
+            partial(feeding.find_queue, engine),
+            feeding.make_row,
+            now_of=lambda account_id: engine.clock.of(account_id).now(),
+            has_room=lambda: not engine.refuses_sends,
+            on_moved=partial(feeding.moved, engine),
+            on_queue_gone=engine.queues.forget,
+            on_waiting=engine.series.feeds_wait,
+        ),
+    )
+
+    def log_changed(log_id: int | None) -> None:
+        engine.logs.changed(log_id)
+        feed.changed()
+
+    engine.wakeups.on_log_changed = log_changed
+    return feed
 
 
 def _firing(engine: Engine, settings: Settings, tracing: Tracing | None) -> FireSchedules:

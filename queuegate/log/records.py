@@ -43,6 +43,8 @@ class GroupSettings(TypedDict, total=False):
     lease: float
     """Seconds after the last sign of life until a subscriber's partitions go to others."""
     dead_letter_log: str
+    queue: str | None
+    """A queue that gets the records of the group, as messages, instead of subscribers."""
 
 
 class NewGroup(GroupSettings, total=False):
@@ -213,6 +215,7 @@ class Group(_Built):
     backoff: Backoff
     lease: float
     dead_letter_log: str | None = None
+    queue: str | None = None
     watermark_age_seconds: float | None = None
     subscribers: tuple[Subscriber, ...] = ()
 

@@ -258,6 +258,11 @@ class Position:
         span = self._at(offset)
         return 0 if span is None else span.attempts
 
+    def is_done(self, offset: int) -> bool:
+        """Whether the group is through with it."""
+        span = self._at(offset)
+        return offset <= self.watermark or (span is not None and span.is_done)
+
     def seek(self, offset: int) -> None:
         """Go on at this offset, whatever is out: its receipts are void."""
         self.watermark = self.head = offset - 1

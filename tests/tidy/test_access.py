@@ -25,6 +25,7 @@ _FINDS = {
 }
 # Where nobody asks for a queue or topic by name: what has it is what the caller was asked about.
 WITHOUT_A_CALLER = {
+    "gateway/operations/logs/feeding.py": "the queue of a group, whose maker was asked about it",
     "gateway/operations/queues/dead_letters.py": "the dead-letter queue of a queue",
     "gateway/operations/queues/queues.py": "lists, whose right is another's",
     "gateway/operations/queues/receiving.py": "the same queue again",

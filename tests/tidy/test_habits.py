@@ -31,7 +31,8 @@ CATCHES_EVERYTHING = {
     # An attempt to deliver, and the loop around them.
     "scheduler/delivery/attempts.py",
     "scheduler/delivery/deliver.py",
-    # The loop that fires schedules, and one schedule among many that are fired together.
+    # Loops that feed queues and fire schedules; one schedule among many that are fired together.
+    "scheduler/feed_queues.py",
     "scheduler/fire.py",
     "scheduler/firing/rounds.py",
     "scheduler/worker.py",

@@ -22,6 +22,8 @@ from gateway.faces.logs.words import (
     group_of,
     log_of,
 )
+from gateway.faces.rest.words import QueueName
+from gateway.operations.access import SEND, find_own_queue
 from gateway.operations.limits import LIMITS
 from gateway.operations.logs.groups import (
     EARLIEST,
@@ -97,6 +99,13 @@ class GroupSettingsGiven(Struct, forbid_unknown_fields=True):
         LogName | UnsetType | None,
         Meta(description="Null: that of the log's name with `_dlq`. It is made when needed."),
     ] = UNSET
+    queue: Annotated[
+        QueueName | UnsetType | None,
+        Meta(
+            description="A queue of yours, into which the records of the group are moved, in order "
+            "and each once. Nobody fetches them, then. Null: none."
+        ),
+    ] = UNSET
 
     def after(self, before: GroupSettings) -> GroupSettings:
         """What these settings make of others."""
@@ -106,6 +115,7 @@ class GroupSettingsGiven(Struct, forbid_unknown_fields=True):
             "max_attempts": self.max_attempts,
             "lease_seconds": self.lease,
             "dead_letter_log": self.dead_letter_log,
+            "queue": self.queue,
         }
         if self.backoff is not UNSET:
             given["backoff_seconds"] = self.backoff.initial
@@ -141,6 +151,7 @@ class Group(Struct):
     backoff: Backoff
     lease: Lease
     dead_letter_log: LogName | None
+    queue: QueueName | None
     lag: Annotated[
         int, Meta(ge=0, description="Offsets beyond the watermarks of all partitions together.")
     ]
@@ -238,6 +249,7 @@ async def _show(call: Call, log: Log, group: StoredGroup) -> Group:
         Backoff(settings.backoff_seconds, settings.backoff_factor, settings.most_backoff_seconds),
         settings.lease_seconds,
         settings.dead_letter_log,
+        settings.queue,
         progress.lag,
         progress.in_flight,
         age,
@@ -245,9 +257,17 @@ async def _show(call: Call, log: Log, group: StoredGroup) -> Group:
     )
 
 
+async def _find_queue(call: Call, settings: GroupSettingsGiven) -> None:
+    """Say the queue by its whole name, to whoever may send to it."""
+    if isinstance(settings.queue, str):
+        found = await find_own_queue(call.engine, call.caller, SEND, settings.queue)
+        settings.queue = found.name
+
+
 async def _make(call: Call) -> Answer:
     log = await log_of(call)
     new: NewGroup = call.body or NewGroup()
+    await _find_queue(call, new)
     settings = new.after(_DEFAULTS)._replace(start=_start_of(new.start))
     group, is_new = await make_group(call.engine, log, call.path.group, settings)
     return Answer(201 if is_new else 200, await _show(call, log, group))
@@ -266,6 +286,7 @@ async def _look(call: Call) -> Answer:
 
 async def _change(call: Call) -> Answer:
     log = await log_of(call)
+    await _find_queue(call, call.body)
     group = await change_group(call.engine, log, call.path.group, call.body.after)
     return Answer(200, await _show(call, log, group))
 
@@ -335,6 +356,7 @@ _GROUP = {
     "backoff": {"initial": 1, "factor": 2, "most": 300},
     "lease": 30,
     "dead_letter_log": None,
+    "queue": None,
     "lag": 12,
     "in_flight": 2,
     "watermark_age_seconds": 1.5,
@@ -360,7 +382,8 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         "createGroup",
         "Make a group",
         "One that is there with the same settings is as good. A subscriber that joins a group that "
-        "is not there makes it, too, as by default.",
+        "is not there makes it, too, as by default. With `queue` it has no subscribers: its "
+        "records become messages of that queue.",
         _TAG,
         _make,
         (

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from gateway.operations.logs.readers import Reader
+from gateway.operations.logs.subscribing import check_has_subscribers
 from gateway.operations.queues.receiving import spawn
 from gateway.operations.replies import answered
 from storage.errors import Unavailable
@@ -163,7 +164,8 @@ async def fetch(engine: Engine, log: Log, group: Group, request: FetchRequest) -
     before what is new. Waits until there is one, but not when its partitions are to be chosen anew.
     Cancelling it gives back what was delivered.
 
-    Raises SubscriberFenced for who is not in the group with this session.
+    Raises SubscriberFenced for who is not in the group with this session, and GroupInvalid where it
+    has none, as it feeds a queue.
     """
     outcome: FetchOutcome = await answered(start_fetching, engine, log, group, request)
     return outcome
@@ -173,6 +175,7 @@ def start_fetching(
     engine: Engine, log: Log, group: Group, request: FetchRequest, reply: Reply[FetchOutcome]
 ) -> Fetching:
     """The same with a reply."""
+    check_has_subscribers(group)
     return Fetching(engine, log, group, request, reply)
 
 

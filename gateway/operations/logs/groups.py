@@ -81,6 +81,9 @@ async def _make(engine: Engine, log: Log, name: str, settings: GroupSettings) ->
             await groups.lock(tx, group.group_id)
         if settings.start == LATEST:
             await groups.seek_end(tx, group.group_id)
+        if settings.queue is not None:
+            # Whoever feeds it hears of it.
+            await tell_log_changed(tx, log.log_id)
     return MadeGroup(group, True)
 
 

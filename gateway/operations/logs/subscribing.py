@@ -27,6 +27,14 @@ class Standing(NamedTuple):
     """What it holds."""
 
 
+def check_has_subscribers(group: Group) -> None:
+    """Raise GroupInvalid for a group that feeds a queue instead."""
+    if group.settings.queue is not None:
+        raise GroupInvalid(
+            f"The group '{group.name}' feeds the queue '{group.settings.queue}': receive from that."
+        )
+
+
 async def heartbeat(
     engine: Engine, log: Log, group: Group, name: str, session: int | None
 ) -> Standing:
@@ -42,6 +50,7 @@ async def heartbeat(
             f"A subscriber cannot be called '{name[:100]}'. Allowed are 1 to 80 letters, digits, "
             "hyphens and underscores."
         )
+    check_has_subscribers(group)
     now = engine.clock.of(log.account_id).now()
     lease = group.settings.lease_seconds
     beat = None

@@ -122,6 +122,23 @@ def test_a_group_keeps_its_settings(logs: Logs) -> None:
     logs.refusal("GET", GROUP, status=404)
 
 
+def test_a_group_feeds_a_queue(logs: Logs) -> None:
+    """It has no subscribers then; without the queue it goes on where that has ended."""
+    logs.publish(record("1", id="x"))
+    logs.refusal("PUT", GROUP, {"queue": "jobs"}, status=404)
+    logs.create("jobs")
+    logs.call("PUT", GROUP, {"queue": "jobs"}, status=201)
+    assert logs.messages("jobs", wait=20) == [1]
+    logs.publish(record("2", key="b"))
+    assert logs.messages("jobs", wait=20) == [2]
+    assert logs.call("PUT", GROUP, {"queue": "jobs"})["queue"] == "jobs"
+    assert "feeds the queue 'jobs'" in logs.refusal("PUT", ONE, {})
+    changed = logs.call("PATCH", GROUP, {"queue": None})
+    assert (changed["queue"], changed["lag"]) == (None, 0)
+    logs.publish(record("3"))
+    assert [one["payload"] for one in fetch(logs, join(logs)["session"])["records"]] == ["3"]
+
+
 def test_a_group_goes_on_elsewhere(logs: Logs) -> None:
     logs.publish(record("1"), record("2"))
     logs.call("PUT", GROUP, status=201)

@@ -1,0 +1,139 @@
+"""What a group that feeds a queue needs of its gateway: messages of records, and where to wait."""
+
+from __future__ import annotations
+
+import binascii
+from hashlib import sha256
+from typing import TYPE_CHECKING
+
+import orjson
+
+from gateway.operations.identifiers import new_id
+from gateway.operations.queues import message_attributes
+from gateway.operations.topics.log_copies import PARTITION_KEY
+from gateway.operations.wakeups import (
+    Waiter,
+    place_of_group,
+    place_of_log,
+    place_of_partition,
+)
+from protocol import names
+from protocol.attribute_values import MOST_OF_RAW_COPIES, counted_bytes
+from storage.model import NewMessage
+from storage.queues.rows import row_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from gateway.operations.engine import Engine
+    from storage.log_model import Feed, Log
+    from storage.logs.feeds import Moved, Place
+    from storage.model import Queue
+    from storage.queues.rows import Row
+
+RECORD_ID = "Queuegate.RecordId"
+ENCODING = "Queuegate.Encoding"
+_OURS = "Queuegate."
+
+
+def make_row(place: Place, queue: Queue) -> Row | str:
+    """The message that a record becomes in a queue, or why the queue cannot take it.
+
+    The payload is the body, in base64 where a message could not carry it. Key and id are message
+    attributes, and so is metadata as far as names, values and their number are SQS's. In queues
+    with groups the key is the group, and a record is a duplicate of itself only.
+    """
+    record, feed = place.record, place.feed
+    if not record.payload:
+        return "Messages are not empty."
+    attributes = {PARTITION_KEY: place.key} if place.key else {}
+    if record.record_id is not None:
+        attributes[RECORD_ID] = record.record_id
+    try:
+        body = record.payload.decode()
+    except UnicodeDecodeError:
+        body = ""
+    if not body or names.invalid_characters(body):
+        body = binascii.b2a_base64(record.payload, newline=False).decode()
+        attributes[ENCODING] = "base64"
+    attributes |= _carried(record.metadata, MOST_OF_RAW_COPIES - len(attributes))
+    values = {
+        name: {"DataType": "String", "StringValue": text}
+        for name, text in attributes.items()
+        if not names.invalid_characters(text)
+    }
+    size = len(body.encode()) + counted_bytes(values)
+    if size > queue.maximum_message_size_bytes:
+        return f"It has {size} bytes; {queue.maximum_message_size_bytes} are the most."
+    group_id = deduplication_id = None
+    if queue.kind.has_groups:
+        group_id = group_of(place.key)
+        # A log that is made anew under its name has another number.
+        log = feed.log
+        deduplication_id = f"{log.name}.{log.log_id}.{place.number}.{record.offset}"
+    message = NewMessage(
+        body,
+        message_attributes.stored(values) if values else None,
+        group_id=group_id,
+        deduplication_id=deduplication_id,
+    )
+    return row_of(queue, message, new_id(), feed.log.account_id)
+
+
+def group_of(key: str) -> str:
+    """The message group of a key: the key itself, or its SHA-256 where it is no id of a group."""
+    return key if names.is_fifo_id(key) else sha256(key.encode()).hexdigest()
+
+
+def _carried(metadata: str | None, most: int) -> dict[str, str]:
+    """The metadata that message attributes can have."""
+    given: dict[str, str] = orjson.loads(metadata) if metadata else {}
+    fit = [
+        (name, text)
+        for name, text in given.items()
+        if text and names.attribute_name_fault(name) is None and not name.startswith(_OURS)
+    ]
+    return dict(fit[:most])
+
+
+class FeedHints:
+    """Waiting for what happens to logs, here and in other processes."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._wakeups = engine.wakeups
+
+    def park(self, waiter: Waiter, feed: Feed, partition_id: int | None) -> None:
+        """Wait for records in a partition; with None for anything that concerns the group: further
+        partitions, and that it goes on elsewhere."""
+        for place in _places(feed, partition_id):
+            self._wakeups.park(place, waiter)
+
+    def leave(self, waiter: Waiter, feed: Feed, partition_id: int | None) -> None:
+        """Wait no longer."""
+        for place in _places(feed, partition_id):
+            self._wakeups.leave(place, waiter)
+
+
+def _places(feed: Feed, partition_id: int | None) -> Iterable[int]:
+    if partition_id is not None:
+        return (place_of_partition(partition_id),)
+    return place_of_group(feed.group.group_id), place_of_log(feed.log.log_id)
+
+
+async def find_queue(engine: Engine, log: Log, name: str) -> Queue | None:
+    """The queue of that name beside a log; None: there is none."""
+    key = log.account_id, log.region, name
+    return (await engine.queues.find_many([key]))[key]
+
+
+def moved(engine: Engine, queue: Queue, brought: Moved) -> None:
+    """Messages of a feed were committed: wake who waits for them, and count."""
+    if brought.count:
+        if brought.sent_at is not None:
+            engine.standard.lower_marks((queue.queue_id,), brought.sent_at)
+        engine.wakeups.arrived(queue.queue_id, brought.count)
+        engine.series.copied(queue, brought.count)
+    if brought.buried:
+        engine.wakeups.appended(brought.buried)
+        for log_id in {*brought.buried.values()}:
+            engine.readers.partitions_made(log_id)

@@ -1,0 +1,298 @@
+"""Moves the records of logs into queues, for groups that feed one.
+
+It is told where something may be, and asks for nothing else: a publish wakes it, in whatever
+process, and where no group feeds a queue it does nothing at all. All processes hear of everything,
+and pass over what another one is moving; what that leaves is looked at again after a moment.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from datetime import datetime
+from itertools import islice
+from typing import TYPE_CHECKING, Protocol
+
+from storage.errors import Unavailable
+from storage.logs import feeds
+from storage.logs.feeds import MakeRow, Moved, QueueGone
+
+if TYPE_CHECKING:
+    from storage.database import Database
+    from storage.log_model import Feed, Log
+    from storage.model import Queue
+
+_log = logging.getLogger("queuegate.feed")
+
+_PARTITIONS_AT_ONCE = 50
+_AGAIN_SECONDS = 0.5
+"""After what somebody else moved, or a queue had no room for."""
+_GONE_SECONDS = 2.0
+_UNAVAILABLE_PAUSE_SECONDS = 2.0
+_FAILED_SECONDS = 5.0
+_STOP_SECONDS = 5.0
+
+
+class Waiter(Protocol):
+    """Who waits somewhere."""
+
+    def wake(self) -> None:
+        """Something may be there; it does not wait there any more."""
+
+
+class Hints(Protocol):
+    """Where one waits for what happens to logs, here and in other processes."""
+
+    def park(self, waiter: Waiter, feed: Feed, partition_id: int | None) -> None:
+        """Wait for records in a partition; with None for anything that concerns a group: further
+        partitions, and that it goes on elsewhere."""
+
+    def leave(self, waiter: Waiter, feed: Feed, partition_id: int | None) -> None:
+        """Wait no longer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Needs:
+    """What a feed needs of its gateway."""
+
+    hints: Hints
+    find_queue: Callable[[Log, str], Awaitable[Queue | None]]
+    make_row: MakeRow
+    now_of: Callable[[str], datetime | None]
+    """The present of an account."""
+    has_room: Callable[[], bool]
+    """Whether the disk has any: else nothing is moved."""
+    on_moved: Callable[[Queue, Moved], None]
+    """Called after the commit."""
+    on_queue_gone: Callable[[int], None]
+    """Told its number: the database has no such queue any more."""
+    on_waiting: Callable[[int], None]
+    """Told how many feeds wait for a queue that is not there."""
+
+
+class _Watch:
+    """Parked in one place for one feed."""
+
+    __slots__ = ("_partition_id", "_under_way")
+
+    def __init__(self, under_way: _UnderWay, partition_id: int | None) -> None:
+        self._under_way = under_way
+        self._partition_id = partition_id
+
+    def wake(self) -> None:
+        self._under_way.hint(self._partition_id)
+
+
+@dataclass(slots=True, eq=False)
+class _UnderWay:
+    """One feed in this process."""
+
+    feed: Feed
+    wake: Callable[[], None]
+    hot: dict[int, None] = field(default_factory=dict)
+    """Partitions that may have something, in the order of the hints."""
+    looks_at_all: bool = True
+    not_before: float = 0.0
+    """In seconds of the event loop: until then nothing is tried."""
+    is_gone: bool = False
+    """Its queue was not there at the last attempt."""
+    watches: dict[int | None, _Watch] = field(default_factory=dict)
+
+    def hint(self, partition_id: int | None) -> None:
+        """Something may be in a partition; None: in any."""
+        if partition_id is None:
+            self.looks_at_all = True
+        else:
+            self.hot[partition_id] = None
+        self.wake()
+
+    @property
+    def has_work(self) -> bool:
+        """Whether somebody said that there may be something."""
+        return self.looks_at_all or bool(self.hot)
+
+
+class FeedQueues:
+    """Runs beside the other workers. ``changed`` is to be called when groups were made, changed
+    or deleted, here or elsewhere."""
+
+    name = "feed"
+
+    def __init__(self, database: Database, needs: Needs) -> None:
+        self._database = database
+        self._needs = needs
+        self._feeds: dict[int, _UnderWay] = {}
+        self._are_known = False
+        self._woken = asyncio.Event()
+        self._stopping = False
+        self._task: asyncio.Task[None] | None = None
+
+    def changed(self) -> None:
+        """Groups may feed other queues than they did."""
+        self._are_known = False
+        self._woken.set()
+
+    def start(self, *, after_seconds: float = 0.0) -> None:
+        """Begin the loop."""
+        self._stopping = False
+        work = self._run(after_seconds)
+        self._task = asyncio.get_running_loop().create_task(work, name=self.name)
+
+    async def stop(self) -> None:
+        """Finish the part that is under way, within five seconds, and end the loop."""
+        self._stopping = True
+        self._woken.set()
+        task, self._task = self._task, None
+        if task is not None:
+            await asyncio.wait([task], timeout=_STOP_SECONDS)
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
+        for one in self._feeds.values():
+            self._leave(one)
+        self._feeds.clear()
+
+    async def _run(self, after_seconds: float) -> None:
+        pause: float | None = after_seconds
+        while not self._stopping:
+            if pause is None or pause > 0:
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(self._woken.wait(), pause)
+            self._woken.clear()
+            try:
+                await self.run_once()
+                pause = self.pause()
+            except Unavailable as error:
+                _log.log(error.log_level, "%s: %s", self.name, error)
+                pause = await self._rest()
+            except Exception:  # noqa: BLE001 - a bug must not end the loop
+                _log.exception("%s failed", self.name)
+                pause = await self._rest()
+
+    async def _rest(self) -> float:
+        """After a failure nobody's wake makes it any better."""
+        if not self._stopping:
+            await asyncio.sleep(_UNAVAILABLE_PAUSE_SECONDS)
+        return 0.0
+
+    def pause(self) -> float | None:
+        """Until something is to be tried again; None: until somebody wakes it."""
+        times = [one.not_before for one in self._feeds.values() if one.has_work]
+        if not times:
+            return None if self._are_known else 0.0
+        return max(0.0, min(times) - asyncio.get_running_loop().time())
+
+    async def run_once(self) -> int:
+        """One part of each feed that may have something: how many messages were sent."""
+        if not self._are_known:
+            await self._load()
+        count = 0
+        time = asyncio.get_running_loop().time()
+        for one in list(self._feeds.values()):
+            if one.has_work and one.not_before <= time and not self._stopping:
+                count += await self._move(one)
+        return count
+
+    async def _load(self) -> None:
+        self._are_known = True
+        try:
+            async with self._database.transaction() as tx:
+                found = {one.group.group_id: one for one in await feeds.find_all(tx)}
+        except BaseException:
+            self._are_known = False
+            raise
+        for group_id in self._feeds.keys() - found.keys():
+            ended = self._feeds.pop(group_id)
+            self._leave(ended)
+            self._stands(ended, is_gone=False)
+        for group_id, feed in found.items():
+            known = self._feeds.get(group_id)
+            if known is None:
+                self._feeds[group_id] = _UnderWay(feed, self._woken.set)
+            elif known.feed != feed:
+                known.feed = feed
+                known.not_before = 0.0
+                known.looks_at_all = True
+
+    def _leave(self, one: _UnderWay) -> None:
+        for partition_id, watch in one.watches.items():
+            self._needs.hints.leave(watch, one.feed, partition_id)
+        one.watches.clear()
+
+    def _park(self, one: _UnderWay, partition_id: int | None) -> None:
+        watch = one.watches.get(partition_id)
+        if watch is None:
+            watch = one.watches[partition_id] = _Watch(one, partition_id)
+        self._needs.hints.park(watch, one.feed, partition_id)
+
+    async def _move(self, one: _UnderWay) -> int:
+        feed, needs = one.feed, self._needs
+        if one.looks_at_all:
+            await self._look_at_all(one)
+        some = [*islice(one.hot, _PARTITIONS_AT_ONCE)]
+        if not some:
+            return 0
+        queue = None
+        if needs.has_room():
+            assert feed.group.settings.queue is not None
+            queue = await needs.find_queue(feed.log, feed.group.settings.queue)
+            self._stands(one, is_gone=queue is None)
+        if queue is None:
+            self._again(one, _GONE_SECONDS)
+            return 0
+        # What comes from now on is a hint again.
+        for partition_id in some:
+            del one.hot[partition_id]
+            self._park(one, partition_id)
+        try:
+            async with self._database.transaction() as tx:
+                now = needs.now_of(feed.log.account_id)
+                moved = await feeds.move(tx, now, feed, queue, some, needs.make_row)
+        except QueueGone:
+            one.hot |= dict.fromkeys(some)
+            needs.on_queue_gone(queue.queue_id)
+            return 0
+        except BaseException as error:
+            one.hot |= dict.fromkeys(some)
+            if not isinstance(error, Unavailable):
+                # Others have their turn meanwhile.
+                self._again(one, _FAILED_SECONDS)
+            raise
+        one.hot |= dict.fromkeys([*moved.left, *moved.held])
+        if moved.is_full or (moved.held and len(one.hot) == len(moved.held)):
+            self._again(one, _AGAIN_SECONDS)
+        needs.on_moved(queue, moved)
+        return moved.count
+
+    async def _look_at_all(self, one: _UnderWay) -> None:
+        one.looks_at_all = False
+        try:
+            self._park(one, None)
+            async with self._database.transaction() as tx:
+                found = await feeds.find_behind(tx, one.feed)
+            for partition_id in found:
+                if partition_id not in one.watches:
+                    # What came before it waits there is found by the next look.
+                    self._park(one, partition_id)
+                    one.looks_at_all = True
+        except BaseException:
+            one.looks_at_all = True
+            raise
+        one.hot |= {partition_id: None for partition_id, is_behind in found.items() if is_behind}
+
+    def _again(self, one: _UnderWay, seconds: float) -> None:
+        one.not_before = asyncio.get_running_loop().time() + seconds
+
+    def _stands(self, one: _UnderWay, *, is_gone: bool) -> None:
+        if is_gone is one.is_gone:
+            return
+        one.is_gone = is_gone
+        self._needs.on_waiting(sum([other.is_gone for other in self._feeds.values()]))
+        name, queue = f"{one.feed.log.name}/{one.feed.group.name}", one.feed.group.settings.queue
+        if is_gone:
+            _log.warning("%s feeds %s, which is not there: it waits", name, queue)
+        else:
+            _log.info("%s feeds %s again", name, queue)

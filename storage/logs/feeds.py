@@ -1,0 +1,248 @@
+"""Groups that feed queues: moves what they have not moved yet, a part at a time.
+
+A part is one transaction: records are read, messages inserted and the group's positions moved on.
+So whatever ends it in between, nothing is lost, and nothing comes twice.
+
+Positions are locked first, then rooms of queues, groups of FIFO queues, and partitions of logs for
+dead letters.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import TYPE_CHECKING, NamedTuple
+
+from storage.log_model import Feed, Group, GroupSettings, Log, LogSettings, Record
+from storage.logs import dead_letters, groups
+from storage.logs.dead_letters import DeadLetter
+from storage.logs.positions import Position
+from storage.queries import load
+from storage.queues.rooms import rooms
+
+if TYPE_CHECKING:
+    from storage.database import Transaction
+    from storage.model import Queue
+    from storage.queues.rows import Row
+
+_SQL = load("logs/feeds")
+_FIND_FEEDS = _SQL["find_feeds"].text
+_LACKS_POSITIONS = _SQL["lacks_positions"].text
+_FIND_BEHIND = _SQL["find_behind"].text
+_CLAIM = _SQL["claim"].text
+_READ = _SQL["read_feed"].text
+_PASS_OVER = _SQL["pass_over"].text
+
+_MOST_PARTITIONS = 500_000
+_MOST_RECORDS = 500
+"""Of a part. Each may take the lock of its group, and those live in shared memory."""
+_MOST_BYTES = 4 << 20
+
+
+class QueueGone(Exception):
+    """The queue is not there: nothing was moved, and the transaction is to be given up."""
+
+
+class Place(NamedTuple):
+    """Where a record is."""
+
+    feed: Feed
+    number: int
+    """Of the partition."""
+    key: str
+    record: Record
+
+
+MakeRow = Callable[[Place, "Queue"], "Row | str"]
+"""The message that a record becomes in a queue, or why there is none."""
+
+
+@dataclass(slots=True)
+class _Claimed:
+    """A partition whose position nobody else changes."""
+
+    partition_id: int
+    number: int
+    key: str | None
+    end: int
+    position: Position
+    records: list[Record] = field(default_factory=list)
+    is_whole: bool = True
+    """Whether all that is there was read."""
+
+    def cut(self, count: int) -> None:
+        """Leave all but the first records for later."""
+        if count < len(self.records):
+            del self.records[count:]
+            self.is_whole = False
+
+    @property
+    def passed_to(self) -> int:
+        """The last offset that the group has moved, or that has nothing for it."""
+        if self.is_whole:
+            return self.end - 1
+        return self.records[-1].offset if self.records else self.position.watermark
+
+
+@dataclass(slots=True)
+class Moved:
+    """What a part brought."""
+
+    count: int = 0
+    """Messages that were sent."""
+    sent_at: datetime | None = None
+    """When they were, on a queue without groups."""
+    left: list[int] = field(default_factory=list)
+    """Partitions that have more."""
+    held: list[int] = field(default_factory=list)
+    """Those that have, where somebody else is at work."""
+    is_full: bool = False
+    """The queue has no room for what is left."""
+    now_ms: int = 0
+    buried: dict[int, int] = field(default_factory=dict)
+    """Partitions that got dead letters, and of which logs they are."""
+
+
+async def find_all(tx: Transaction) -> list[Feed]:
+    """Every group that feeds a queue."""
+    found = []
+    for row in await tx.fetch(_FIND_FEEDS):
+        log_id, account_id, region, name, created_at, count, *settings = tuple(row)[:9]
+        log = Log(log_id, account_id, region, name, created_at, count, LogSettings(*settings))
+        group_id, group_name, made_at, texts = tuple(row)[9:]
+        settings_of_group = GroupSettings(**json.loads(texts))
+        found.append(Feed(log, Group(group_id, log_id, group_name, made_at, settings_of_group)))
+    return found
+
+
+async def find_behind(tx: Transaction, feed: Feed) -> dict[int, bool]:
+    """The partitions of a log, and whether the group has something to move there. It has a position
+    in each of them from now on."""
+    group_id = feed.group.group_id
+    if await tx.fetchval(_LACKS_POSITIONS, group_id):
+        await groups.lock(tx, group_id)
+    return dict(map(tuple, await tx.fetch(_FIND_BEHIND, group_id, _MOST_PARTITIONS)))
+
+
+async def move(
+    tx: Transaction,
+    now: datetime | None,
+    feed: Feed,
+    queue: Queue,
+    partition_ids: Sequence[int],
+    make_row: MakeRow,
+) -> Moved:
+    """Move some of what is in these partitions into the queue. Raises QueueGone."""
+    moved = Moved()
+    claimed = await _claim(tx, now, feed, partition_ids, moved)
+    if not claimed:
+        return moved
+    await _read(tx, feed, claimed)
+    room = (await rooms(tx, (queue.queue_id,), now)).get(queue.queue_id)
+    rows, dead = _messages(feed, queue, claimed, make_row, room)
+    if rows:
+        sent = await queue.kind.send(tx, now, rows)
+        if sent.gone:
+            raise QueueGone
+        moved.count, moved.sent_at = len(rows), sent.sent_at.get(queue.queue_id)
+    if dead:
+        moved.buried = await dead_letters.write(tx, now, moved.now_ms, dead)
+    await _pass_over(tx, feed, claimed)
+    moved.left = [one.partition_id for one in claimed if not one.is_whole]
+    moved.is_full = room is not None and len(rows) >= room
+    return moved
+
+
+async def _claim(
+    tx: Transaction, now: datetime | None, feed: Feed, partition_ids: Sequence[int], moved: Moved
+) -> list[_Claimed]:
+    claimed = []
+    group = feed.group
+    rows = await tx.fetch(_CLAIM, now, group.group_id, partition_ids, group.settings.queue)
+    for row in rows:
+        moved.now_ms, partition_id, number, key, start, end, watermark, head, spans = row
+        if watermark is None:
+            moved.held.append(partition_id)
+            continue
+        position = Position(watermark, head, stored=spans)
+        position.pass_over(start)
+        claimed.append(_Claimed(partition_id, number, key, end, position))
+    return claimed
+
+
+async def _read(tx: Transaction, feed: Feed, claimed: Sequence[_Claimed]) -> None:
+    most = -(-_MOST_RECORDS // len(claimed))
+    rows = await tx.fetch(
+        _READ,
+        feed.group.group_id,
+        [one.partition_id for one in claimed],
+        [one.position.watermark + 1 for one in claimed],
+        [one.end for one in claimed],
+        most,
+        _MOST_BYTES,
+    )
+    size = 0
+    for place, *columns in rows:
+        record = Record(*columns)
+        claimed[place].records.append(record)
+        size += len(record.payload) + len((record.metadata or "").encode()) + 64
+    for one in claimed:
+        one.is_whole = len(one.records) < most
+    if size >= _MOST_BYTES:
+        for one in claimed[rows[-1][0] :]:
+            one.is_whole = False
+
+
+def _messages(
+    feed: Feed, queue: Queue, claimed: Sequence[_Claimed], make_row: MakeRow, room: int | None
+) -> tuple[list[Row], list[DeadLetter]]:
+    """What fits into the queue, and what it cannot take at all."""
+    rows: list[Row] = []
+    dead: list[DeadLetter] = []
+    for one in claimed:
+        for place, record in enumerate(one.records):
+            if one.position.is_done(record.offset):
+                continue
+            key = one.key if record.key is None else record.key
+            made = make_row(Place(feed, one.number, key or "", record), queue)
+            if isinstance(made, str):
+                dead.append(
+                    DeadLetter(
+                        feed.log,
+                        feed.group,
+                        one.partition_id,
+                        one.number,
+                        one.key,
+                        record.offset,
+                        1,
+                        made,
+                    )
+                )
+            elif room is not None and len(rows) >= room:
+                one.cut(place)
+                break
+            else:
+                rows.append(made)
+    return rows, dead
+
+
+async def _pass_over(tx: Transaction, feed: Feed, claimed: Sequence[_Claimed]) -> None:
+    spans: list[int] = []
+    lows, highs = [], []
+    for one in claimed:
+        one.position.pass_over(one.passed_to + 1)
+        lows.append(len(spans) + 1)
+        spans += one.position.stored()
+        highs.append(len(spans))
+    await tx.execute(
+        _PASS_OVER,
+        feed.group.group_id,
+        [one.partition_id for one in claimed],
+        [one.position.watermark for one in claimed],
+        [one.position.head for one in claimed],
+        lows,
+        highs,
+        spans,
+    )
