@@ -94,10 +94,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if sys.platform == "win32":
         _leave("Windows is not supported: use WSL, or a container")
     given = sys.argv[1:] if arguments is None else list(arguments)
-    if given[:1] == ["_worker"]:
-        from gateway.command.starting import run_worker_process
-
-        return run_worker_process(given[1:])
     options = _parser().parse_args(given)
     command: Callable[[argparse.Namespace], int] = options.command
     return command(options)

@@ -14,7 +14,7 @@ import tempfile
 import threading
 from collections.abc import Coroutine, Iterator
 from dataclasses import replace
-from importlib.resources import files
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -22,7 +22,7 @@ from gateway import log_lines
 from gateway.command.banner import banner
 from gateway.command.privileges import give_up_root, remaining_risk
 from gateway.command.supervisor import Supervisor
-from gateway.configuration.settings import Settings, child_environment, process_environment
+from gateway.configuration.settings import Settings
 from gateway.configuration.values import is_loopback
 from gateway.http.listening import CannotListen, Sockets, bind, closing, links_url, port_of, reserve
 from storage.embedded import CannotStart, EmbeddedPostgres
@@ -95,12 +95,8 @@ def work(settings: Settings) -> int:
     return 0
 
 
-def run_worker_process(arguments: list[str]) -> int:
-    """One gateway process of several: `_worker NUMBER FD`, with its settings in the environment."""
-    number, descriptor = int(arguments[0]), int(arguments[1])
-    settings = Settings.from_env(process_environment())
-    assert settings.database_url is not None
-    parent = socket.socket(fileno=descriptor)
+def _serve_as_worker(settings: Settings, number: int, parent: socket.socket) -> int:
+    """Serve in one gateway process of several; the exit code."""
 
     def stop_when_parent_dies() -> None:
         with contextlib.suppress(OSError):
@@ -110,15 +106,16 @@ def run_worker_process(arguments: list[str]) -> int:
     # Death of the supervisor closes its end of the pair, whatever it died of, on every system.
     threading.Thread(target=stop_when_parent_dies, daemon=True).start()
     sockets = bind(settings.hosts, settings.port, shared=True, quiet=True)
-    log_lines.configure(settings)
     from gateway.process import server
 
     def tell_parent() -> None:
         parent.sendall(b"1")
 
-    dsn = settings.database_url
+    assert settings.database_url is not None
     with contextlib.suppress(_Stopped):
-        _run(server.run(settings, dsn, sockets, tell_parent, worker_number=number))
+        _run(
+            server.run(settings, settings.database_url, sockets, tell_parent, worker_number=number)
+        )
     return 0
 
 
@@ -142,6 +139,12 @@ def _serve_here(settings: Settings, database: _Database, sockets: Sockets) -> in
 
 
 def _supervise(settings: Settings, database: _Database, sockets: Sockets) -> int:
+    gc.disable()
+    from gateway.process import server  # noqa: F401 - the children have it then
+    from gateway.process.faces import import_all
+
+    import_all()
+    gc.enable()
     dsn = database.wait_ready()
     _run(_prepared(dsn))
     database.wait_durable()
@@ -156,10 +159,8 @@ def _supervise(settings: Settings, database: _Database, sockets: Sockets) -> int
         watched_dir=_watched_dir(settings),
     )
     supervisor = Supervisor(
-        # By path, not by name: of the same installation, wherever it is started.
-        command=[sys.executable, str(files("queuegate") / "__main__.py"), "_worker"],
+        work=partial(_serve_as_worker, own),
         count=settings.workers,
-        environment=child_environment(own, process_environment()),
         drain_seconds=settings.shutdown_deadline_seconds + 5.0,
     )
     try:

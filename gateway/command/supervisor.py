@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import logging
+import multiprocessing
+import os
 import selectors
 import signal
 import socket
-import subprocess
+import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from multiprocessing.context import ForkProcess
 
 _log = logging.getLogger("queuegate.supervisor")
 
@@ -19,12 +23,13 @@ _LONGEST_PAUSE_SECONDS = 10.0
 # A process that lived this long has recovered from whatever killed the one before it.
 _STEADY_SECONDS = 60.0
 _FAILED_STARTS = 5
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGCHLD)
 
 
 @dataclass
 class _Child:
     number: int
-    process: subprocess.Popen[bytes] | None = None
+    process: ForkProcess | None = None
     channel: socket.socket | None = None
     ready: bool = False
     started_at: float = 0.0
@@ -35,15 +40,16 @@ class _Child:
 
 @dataclass
 class Supervisor:
-    """Runs `command NUMBER FD` `count` times and keeps it so.
+    """Runs `work(number, channel)` in `count` children of this process and keeps it so.
 
-    A child writes one byte to FD when it serves. The other end of FD closes when the supervisor
-    dies, whatever the cause; a child takes that as SIGTERM.
+    They are forked, so what was imported before is there at once, in memory that all share. A child
+    has nothing else open than its channel and the standard streams. It writes one byte to the
+    channel when it serves. The other end closes when the supervisor dies, whatever the cause; a
+    child takes that as SIGTERM. What `work` returns is the exit code.
     """
 
-    command: Sequence[str]
+    work: Callable[[int, socket.socket], int]
     count: int
-    environment: Mapping[str, str]
     drain_seconds: float
     _children: list[_Child] = field(default_factory=list)
     _signals: list[int] = field(default_factory=list)
@@ -51,6 +57,8 @@ class Supervisor:
     def run(self, on_ready: Callable[[], None]) -> int:
         """Serve until SIGINT or SIGTERM; the exit code. `on_ready` runs once all children serve."""
         announced = False
+        # Whoever looks through shared memory for garbage writes to it, and has a copy then.
+        gc.freeze()
         with selectors.DefaultSelector() as selector, self._wakeups(selector):
             self._children = [_Child(number) for number in range(self.count)]
             try:
@@ -77,15 +85,14 @@ class Supervisor:
 
     def _start(self, child: _Child, selector: selectors.BaseSelector) -> None:
         ours, theirs = socket.socketpair()
+        child.process = multiprocessing.get_context("fork").Process(
+            target=_become, args=(self.work, child.number, theirs)
+        )
+        # None reaches a child before its own handlers are there.
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
         with theirs:
-            child.process = subprocess.Popen(
-                [*self.command, str(child.number), str(theirs.fileno())],
-                env=dict(self.environment),
-                stdin=subprocess.DEVNULL,
-                pass_fds=(theirs.fileno(),),
-                # A Ctrl-C at the terminal reaches the supervisor only, which passes it on once.
-                process_group=0,
-            )
+            child.process.start()
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
         child.channel, child.ready, child.started_at = ours, False, time.monotonic()
         selector.register(ours, selectors.EVENT_READ, child)
 
@@ -108,13 +115,13 @@ class Supervisor:
                 # The child closed its end: it is ending. SIGCHLD says when it has.
                 selector.unregister(key.fileobj)
         for child in self._children:
-            if child.process is not None and child.process.poll() is not None:
+            if child.process is not None and child.process.exitcode is not None:
                 self._bury(child, selector)
 
     def _bury(self, child: _Child, selector: selectors.BaseSelector) -> None:
         assert child.process is not None
         assert child.channel is not None
-        status, lived = child.process.returncode, time.monotonic() - child.started_at
+        status, lived = child.process.exitcode, time.monotonic() - child.started_at
         with contextlib.suppress(KeyError):
             selector.unregister(child.channel)
         child.channel.close()
@@ -133,7 +140,7 @@ class Supervisor:
         self._signals.append(signal.SIGTERM)
         for child in self._children:
             if child.process is not None:
-                child.process.send_signal(signal.SIGTERM)
+                child.process.terminate()
         limit = time.monotonic() + self.drain_seconds
         while any(child.process is not None for child in self._children):
             left = limit - time.monotonic()
@@ -144,7 +151,7 @@ class Supervisor:
             if child.process is not None:
                 _log.error("worker %s did not finish in time; ending it", child.number)
                 child.process.kill()
-                child.process.wait()
+                child.process.join()
                 self._bury(child, selector)
 
     @contextlib.contextmanager
@@ -153,8 +160,7 @@ class Supervisor:
         ours, theirs = socket.socketpair()
         ours.setblocking(False)
         theirs.setblocking(False)
-        numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGCHLD)
-        before = {number: signal.signal(number, lambda *_: None) for number in numbers}
+        before = {number: signal.signal(number, lambda *_: None) for number in _SIGNALS}
         previous = signal.set_wakeup_fd(theirs.fileno(), warn_on_full_buffer=False)
         selector.register(ours, selectors.EVENT_READ, None)
         try:
@@ -165,3 +171,20 @@ class Supervisor:
                 signal.signal(number, handler)
             ours.close()
             theirs.close()
+
+
+def _become(work: Callable[[int, socket.socket], int], number: int, channel: socket.socket) -> None:
+    """Let go of what is the supervisor's, and work."""
+    signal.set_wakeup_fd(-1)
+    for one in _SIGNALS:
+        signal.signal(one, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
+    # A Ctrl-C at the terminal reaches the supervisor only, which passes it on once.
+    os.setpgid(0, 0)
+    # Among it are the ends by which the other children, and PostgreSQL, see that it died.
+    for descriptor in map(int, os.listdir("/dev/fd")):
+        if descriptor > 2 and descriptor != channel.fileno():
+            # That of the directory is not open any more.
+            with contextlib.suppress(OSError):
+                os.close(descriptor)
+    sys.exit(work(number, channel))

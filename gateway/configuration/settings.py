@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from gateway.configuration import values as texts
-from gateway.configuration.database_parts import NAMES, PARTS, database_in_parts, url_of
+from gateway.configuration.database_parts import PARTS, database_in_parts, url_of
 from gateway.configuration.fields import (
     BASE_URL,
     DIRECTORY,
@@ -431,15 +431,6 @@ class Settings:
             return self.private_webhooks
         return self.ephemeral or self.is_local
 
-    def to_env(self) -> dict[str, str]:
-        """Variables from which `from_env` gives these settings again, for our own children."""
-        values: dict[str, str] = {}
-        for item in fields(self):
-            value = getattr(self, item.name)
-            if value not in (None, {}, ()):
-                values[variable_of(item).names[0]] = variable_of(item).kind.write(value)
-        return values
-
 
 def process_environment() -> Mapping[str, str]:
     """The environment of this process; others take it as an argument."""
@@ -449,14 +440,6 @@ def process_environment() -> Mapping[str, str]:
 def use_home(directory: str) -> None:
     """Look for files of the user here from now on: this process has become another user."""
     os.environ["HOME"] = directory
-
-
-def child_environment(settings: Settings, environ: Mapping[str, str]) -> dict[str, str]:
-    """The environment for a process of ours that is to have exactly these settings."""
-    ours = {name for item in fields(Settings) for name in variable_of(item).names}
-    ours.update(ADDRESS.names, NAMES)
-    kept = {name: value for name, value in environ.items() if name not in ours}
-    return kept | settings.to_env()
 
 
 def default_data_dir(environ: Mapping[str, str]) -> Path:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import importlib
 import logging
 from collections.abc import AsyncIterator, Iterable
 from typing import TYPE_CHECKING
@@ -24,6 +25,14 @@ if TYPE_CHECKING:
 _log = logging.getLogger("queuegate.server")
 
 _OPENED_AFTER_SECONDS = 2.0
+_IMPORTED_LATER = (
+    "gateway.pages.routes",
+    "gateway.faces.rest.api",
+    "gateway.faces.simple.api",
+    "gateway.faces.channels.api",
+    "gateway.faces.logs.api",
+    "gateway.faces.text.face",
+)
 _CHANNELS = ("/v1/channels", "/v1/messages", "/v1/dead-letter", "/v1/metrics")
 
 
@@ -86,6 +95,12 @@ def entrances(aws: AwsFace, settings: Settings, metrics: Metrics) -> tuple[Entra
         if name not in settings.faces:
             entrance.face = SwitchedOff(name, aws)
     return page_entrance, *faces.values()
+
+
+def import_all() -> None:
+    """Import what else is imported when somebody first asks for it."""
+    for name in _IMPORTED_LATER:
+        importlib.import_module(name)
 
 
 @contextlib.asynccontextmanager

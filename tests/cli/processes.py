@@ -125,13 +125,14 @@ def postmaster(data: Path) -> int:
 
 
 def children(process_id: int) -> list[int]:
-    """The children of a process whose command line names one of our workers."""
+    """The workers of a gateway, which have its command line."""
+    command = _facts(Path(f"/proc/{process_id}")).get("command")
     found = []
     for entry in Path("/proc").iterdir():
         if not entry.name.isdigit():
             continue
         facts = _facts(entry)
-        if facts.get("PPid") == str(process_id) and "_worker" in facts["command"]:
+        if facts.get("PPid") == str(process_id) and facts["command"] == command:
             found.append(int(entry.name))
     return sorted(found)
 

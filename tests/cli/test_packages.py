@@ -176,11 +176,7 @@ def test_it_serves_among_packages_of_the_same_names(
         assert gateway.get(f"{queue}?Action=SendMessage&MessageBody=m")[0] == 200
         answer = gateway.get(f"{queue}?Action=ReceiveMessage&WaitTimeSeconds=20")
         assert "<Body>m</Body>" in answer[1]
-        processes = children(gateway.process.pid)
-        assert len(processes) == (workers if workers > 1 else 0)
-        for process in processes:
-            _, entry, *_ = Path(f"/proc/{process}/cmdline").read_text().split("\0")
-            assert entry == str(site_packages(environment) / "queuegate" / "__main__.py")
+        assert len(children(gateway.process.pid)) == (workers if workers > 1 else 0)
         collector.until(lambda it: any("SendMessage" in span.name for span in it.spans))
 
 
