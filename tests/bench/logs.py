@@ -14,7 +14,7 @@ from tests.bench.stage import Bench, Scenario, Stage, plain, say
 _BODY_BYTES = 1024
 _RECORD_BYTES = 500
 _CONNECTIONS = 64
-_PARTITIONS = (1, 16, 1_000)
+PARTITIONS = (1, 16, 1_000)
 _BATCH = 100
 _READ_RECORDS = 100_000
 _REQUESTS = 2_400
@@ -63,7 +63,7 @@ def scenarios() -> list[Scenario]:
 def _publishing(batch: int) -> Callable[[Bench], Awaitable[None]]:
     async def run(bench: Bench) -> None:
         stage = bench.queuegate
-        kinds = [Publishing(partitions, batch) for partitions in _PARTITIONS]
+        kinds = [Publishing(partitions, batch) for partitions in PARTITIONS]
         kinds.append(Publishing(16, batch, has_ids=True))
         pool = await stage.pool(_CONNECTIONS)
         try:
