@@ -264,24 +264,31 @@ class Subscription:
     async def _beat(self, patience: float | None) -> None:
         """Say that it is alive, and hear what it holds. Raises Replaced and NotFound."""
         async with self._beating:
-            body = {} if self._session is None else {"session": self._session}
             try:
-                answer = await self._calls.ask(
-                    "PUT",
-                    *self._own(),
-                    body=body,
-                    patience=patience,
-                    read_seconds=self._interval_seconds or _READ_SECONDS,
-                )
+                said = await self._standing(patience)
             except Conflict as error:
-                raise Replaced(str(error)) from None
-            said = answer.body
+                if self._options.subscriber is not None:
+                    raise Replaced(str(error)) from None
+                # Nobody else has this name: it joined, and the answer was lost.
+                self._session = None
+                said = await self._standing(patience)
             self._session = said["session"]
             self._interval_seconds = said["heartbeat_seconds"]
             self._visibility_seconds = said["visibility_timeout"]
             self.share = said["share"]
             self.partitions = {one["partition"]: one["key"] for one in said["partitions"]}
         self._give_back(lambda delivery: delivery.partition not in self.partitions)
+
+    async def _standing(self, patience: float | None) -> Any:
+        body = {} if self._session is None else {"session": self._session}
+        answer = await self._calls.ask(
+            "PUT",
+            *self._own(),
+            body=body,
+            patience=patience,
+            read_seconds=self._interval_seconds or _READ_SECONDS,
+        )
+        return answer.body
 
     def _give_back(self, which: Callable[[AsyncDelivery], bool]) -> None:
         """Of those that no consumer has seen."""

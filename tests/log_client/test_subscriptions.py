@@ -41,18 +41,21 @@ class Group:
         self.lost: list[str] = []
         """What is asked and not answered, once for each."""
         self.rebalance = False
+        self.fenced = 0
+        """A session that is over."""
         self.may_know = asyncio.Event()
         self.may_know.set()
 
     async def answer(self, request: web.Request) -> web.Response:
         what = request.path.rpartition("/")[2]
-        what = request.method if what == "one" else what
+        what = request.method if "/subscribers/" + what in request.path else what
         body = json.loads(await request.read() or b"null")
         self.asked.append((what, request.query_string if what == "DELETE" else body))
         if what in self.lost:
             self.lost.remove(what)
             return await hang_up(request)
-        if status := self.refusals.get(what):
+        refusal = 409 if what == "PUT" and body.get("session") == self.fenced else None
+        if status := self.refusals.get(what, refusal):
             return web.json_response({"error": f"{what}: no"}, status=status)
         return web.json_response(await getattr(self, what)(body))
 
@@ -302,6 +305,18 @@ async def test_another_of_the_same_name_ends_it(client: LogClient, group: Group)
     await second.ack()
     await subscription.close()
     assert not group.count("DELETE")
+
+
+async def test_one_that_named_itself_joins_again(client: LogClient, group: Group) -> None:
+    """The answer of its last heartbeat was lost, which had given it another session."""
+    subscription = client.subscribe("orders", "billing", most_in_hand=1)
+    [first] = await taken(subscription, 1)
+    group.fenced, group.session = 7, 8
+    group.refusals = {"fetch": 409}
+    await first.ack()
+    await until_so(lambda: [body for what, body in group.asked if body == {}][1:])
+    group.refusals = {}
+    assert (await anext(subscription)).offset == 1
 
 
 async def test_who_was_silent_for_too_long_joins_again(client: LogClient, group: Group) -> None:
