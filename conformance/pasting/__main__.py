@@ -29,6 +29,7 @@ PAGES = (
     "docs/simple-queue.md",
     "docs/channels.md",
     "docs/text-queue.md",
+    "docs/log.md",
     "docs/keys.md",
     "docs/production.md",
     "docs/configuration.md",
