@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import threading
 import time
 import urllib.request
 from pathlib import Path
@@ -16,6 +17,8 @@ from pathlib import Path
 # Names the file that says how far the clock is ahead, in seconds.
 VARIABLE = "QUEUEGATE_TESTS_CLOCK"
 _time_of_day = time.time
+# Threads of one test may move it at once, and what each adds counts.
+_moving = threading.Lock()
 
 
 class Clock:
@@ -32,10 +35,11 @@ class Clock:
 
     def advance(self, seconds: float) -> None:
         """Let that much time pass."""
-        ahead = float(self._file.read_text()) + seconds
-        # The gateway last: who thinks that it is later than it is trusts no receipt too long.
-        self._say(ahead)
-        self._tell(ahead)
+        with _moving:
+            ahead = float(self._file.read_text()) + seconds
+            # The gateway last: who thinks that it is later than it is trusts no receipt too long.
+            self._say(ahead)
+            self._tell(ahead)
 
     def reset(self) -> None:
         """Back to the time of day, when nothing of the test runs any more."""
