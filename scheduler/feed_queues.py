@@ -65,12 +65,10 @@ class Needs:
     """The present of an account."""
     has_room: Callable[[], bool]
     """Whether the disk has any: else nothing is moved."""
-    on_moved: Callable[[Queue, Moved], None]
+    on_moved: Callable[[Feed, Queue, Moved], None]
     """Called after the commit."""
     on_queue_gone: Callable[[int], None]
     """Told its number: the database has no such queue any more."""
-    on_waiting: Callable[[int], None]
-    """Told how many feeds wait for a queue that is not there."""
 
 
 class _Watch:
@@ -205,9 +203,7 @@ class FeedQueues:
             self._are_known = False
             raise
         for group_id in self._feeds.keys() - found.keys():
-            ended = self._feeds.pop(group_id)
-            self._leave(ended)
-            self._stands(ended, is_gone=False)
+            self._leave(self._feeds.pop(group_id))
         for group_id, feed in found.items():
             known = self._feeds.get(group_id)
             if known is None:
@@ -264,7 +260,7 @@ class FeedQueues:
         one.hot |= dict.fromkeys([*moved.left, *moved.held])
         if moved.is_full or (moved.held and len(one.hot) == len(moved.held)):
             self._again(one, _AGAIN_SECONDS)
-        needs.on_moved(queue, moved)
+        needs.on_moved(feed, queue, moved)
         return moved.count
 
     async def _look_at_all(self, one: _UnderWay) -> None:
@@ -290,7 +286,6 @@ class FeedQueues:
         if is_gone is one.is_gone:
             return
         one.is_gone = is_gone
-        self._needs.on_waiting(sum([other.is_gone for other in self._feeds.values()]))
         name, queue = f"{one.feed.log.name}/{one.feed.group.name}", one.feed.group.settings.queue
         if is_gone:
             _log.warning("%s feeds %s, which is not there: it waits", name, queue)

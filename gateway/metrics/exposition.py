@@ -17,7 +17,8 @@ from prometheus_client.core import (
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.registry import Collector
 
-from gateway.metrics.families import OF_QUEUES, Labels, counter_of, histogram_of
+from gateway.metrics.families import OF_QUEUES, Labels, by_labels, counter_of, histogram_of
+from gateway.metrics.logs import GroupsOfLogs, log_counters
 from gateway.metrics.simple_queues import SimpleQueueDepths, simple_queue_counters
 from gateway.operations.series import (
     DeliverySeries,
@@ -70,6 +71,7 @@ class _ProcessNumbers(Collector):
         )
         yield from _queues(series.shown_queues(), self._wants)
         yield from simple_queue_counters(series)
+        yield from log_counters(series.groups.shown())
         yield histogram_of(
             "queue_coalescer_flush_batch_size",
             "Entries per flush of a lane.",
@@ -194,18 +196,18 @@ def _queues(all_series: list[QueueSeries], wants: Wants) -> Iterator[Metric]:
         name = f"queue_messages_{attribute}"
         # What is not asked for is not added up either: there may be a thousand queues.
         if wants(name):
-            yield counter_of(name, text, OF_QUEUES, _by_labels(all_series, attribute))
+            yield counter_of(name, text, OF_QUEUES, by_labels(all_series, attribute))
     yield counter_of(
         "queuegate_queue_full",
         "Messages that were refused because the queue holds as many as it may.",
         OF_QUEUES,
-        [(labels, number) for labels, number in _by_labels(all_series, "was_full") if number],
+        [(labels, number) for labels, number in by_labels(all_series, "was_full") if number],
     )
     yield counter_of(
         "queuegate_dead_letters",
         "Messages moved to the dead-letter queue of this queue.",
         OF_QUEUES,
-        [(labels, number) for labels, number in _by_labels(all_series, "buried") if number],
+        [(labels, number) for labels, number in by_labels(all_series, "buried") if number],
     )
     for attribute, name, text in (
         ("send_seconds", "queue_message_send_duration_seconds", "Time to commit a send."),
@@ -311,15 +313,6 @@ def _schedules(series: ScheduleSeries) -> Iterator[Metric]:
     yield CounterMetricFamily(
         "queue_schedules_paused", "Schedules paused after too many failures.", series.paused_count
     )
-
-
-def _by_labels(all_series: list[QueueSeries], attribute: str) -> list[tuple[Labels, float]]:
-    """One value per account, region and name: a queue may have been deleted and created again."""
-    values: dict[tuple[str, str, str], float] = {}
-    for series in all_series:
-        key = series.labels()
-        values[key] = values.get(key, 0.0) + getattr(series, attribute)
-    return [(list(key), value) for key, value in values.items()]
 
 
 def _merged(
@@ -470,7 +463,8 @@ def depth_page(stored: Stored, wants: Wants) -> bytes:
     """The gauges of what the database holds."""
     pending = () if stored.deliveries is None else (_pending(stored.deliveries),)
     depths = _Depths(stored.depths), _PriorityAges(stored.priorities)
-    return _page(wants, *depths, SimpleQueueDepths(stored.titled), *pending)
+    more = SimpleQueueDepths(stored.titled), GroupsOfLogs(stored.groups)
+    return _page(wants, *depths, *more, *pending)
 
 
 def disk_page(room: Room | None, wants: Wants, *, refuses: bool) -> bytes:

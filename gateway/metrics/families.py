@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from itertools import accumulate
+from typing import Protocol
 
 from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily, Metric
 
@@ -16,6 +17,21 @@ OF_QUEUES = ["account", "region", "queue"]
 def _buckets(histogram: Histogram) -> list[tuple[str, float]]:
     bounds = [str(bound) for bound in histogram.bounds] + ["+Inf"]
     return list(zip(bounds, map(float, accumulate(histogram.counts)), strict=True))
+
+
+class _Named(Protocol):
+    def labels(self) -> tuple[str, ...]:
+        """The values of its labels."""
+
+
+def by_labels(all_series: Iterable[_Named], attribute: str) -> list[tuple[Labels, float]]:
+    """One value for all that have the same labels: something may have been deleted and made again
+    under its name."""
+    values: dict[tuple[str, ...], float] = {}
+    for series in all_series:
+        key = series.labels()
+        values[key] = values.get(key, 0.0) + getattr(series, attribute)
+    return [(list(key), value) for key, value in values.items()]
 
 
 def histogram_of(

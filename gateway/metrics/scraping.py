@@ -14,10 +14,11 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from gateway.operations.series import MOST_QUEUES, Series
+from gateway.operations.series import MOST_GROUPS, MOST_QUEUES, Series
 from storage.deliveries import delivery_inspection
 from storage.deliveries.delivery_inspection import Gauges
 from storage.errors import Unavailable
+from storage.logs import gauges
 from storage.queues import depths
 
 if TYPE_CHECKING:
@@ -61,9 +62,10 @@ class Stored(NamedTuple):
     titled: list[depths.TitledDepth]
     priorities: list[depths.PriorityAge]
     deliveries: Gauges | None
+    groups: list[gauges.GroupGauges]
 
 
-_UNKNOWN = Stored([], [], [], None)
+_UNKNOWN = Stored([], [], [], None, [])
 
 
 class Metrics:
@@ -140,6 +142,7 @@ class Metrics:
                     await depths.titled_depths(tx, now, MOST_QUEUES),
                     await depths.oldest_by_priority(tx, now, _MOST_PRIORITISED),
                     await delivery_inspection.gauges(tx, now),
+                    await gauges.of_groups(tx, now, MOST_GROUPS),
                 )
         except Unavailable as error:
             _log.log(error.log_level, "depths are not known: %s", error)
@@ -148,28 +151,33 @@ class Metrics:
             self._refreshing = None
 
     async def _tidy(self) -> None:
-        """Forget deleted queues and topics, at most every ten seconds, once nothing is counted for
-        them."""
+        """Forget deleted queues, topics and groups for which nothing is counted any more, at most
+        every ten seconds."""
         time = asyncio.get_running_loop().time()
         if time - self._tidied_at <= _REFRESH_SECONDS:
             return
         self._tidied_at = time
         series = self._engine.series
         queue_ids, topics = series.unused_queues(), series.topics.unused()
-        if not (queue_ids or topics):
+        groups = series.groups.unused()
+        if not (queue_ids or topics or groups):
             return
         try:
             async with self._engine.database.transaction() as tx:
                 live = await depths.live(tx, queue_ids)
-                live_topics = await depths.live_topics(tx, [one.labels() for one in topics])
+                names = [one.labels() for one in topics.values()]
+                live_topics = await depths.live_topics(tx, names)
+                live_groups = await gauges.live_groups(tx, groups)
         except Unavailable as error:
             _log.log(error.log_level, "which queues were deleted is not known: %s", error)
             return
         for queue_id in set(queue_ids) - live:
             series.forget(queue_id)
-        for topic in topics:
+        for arn, topic in topics.items():
             if topic.labels() not in live_topics:
-                series.topics.forget(topic)
+                series.topics.forget(arn)
+        for group_id in groups.keys() - live_groups:
+            series.groups.forget(group_id)
 
     def _socket(self) -> Path | None:
         return self._runtime_dir / f"metrics-{self._worker_number}" if self._runtime_dir else None

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
+from functools import partial
 from typing import TYPE_CHECKING
 
+from gateway.operations.logs.dead_letters import tell_buried
 from gateway.operations.queues import receiving
 from storage.clocks import stored_clocks as settings
 from storage.errors import Unavailable
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
     from gateway.operations.clock import Clock
     from gateway.operations.engine import Engine
     from storage.database import Transaction
+    from storage.logs.delivery_entries import Fetch, Fetched
 
 
 def connect(engine: Engine) -> None:
@@ -48,10 +51,10 @@ def connect(engine: Engine) -> None:
         else:
             engine.wakeups.clock_known(moves)
 
-    def buried(log_ids: dict[int, int]) -> None:
-        engine.wakeups.appended(log_ids)
-        for log_id in {*log_ids.values()}:
-            engine.readers.partitions_made(log_id)
+    def delivered(fetch: Fetch, fetched: Fetched) -> None:
+        series = engine.series.groups.of(fetch.log, fetch.group)
+        series.delivered += len(fetched.records)
+        series.redelivered += fetched.again
 
     kinds = engine.standard, engine.prioritised, engine.fifo, engine.serial
     for lanes in (*kinds, engine.bounded):
@@ -62,7 +65,8 @@ def connect(engine: Engine) -> None:
     engine.wakeups.on_log_changed = engine.logs.changed
     engine.append.on_appended = engine.wakeups.appended
     engine.deliver.on_due = engine.readers.due
-    engine.deliver.on_buried = buried
+    engine.deliver.on_buried = partial(tell_buried, engine)
+    engine.deliver.on_delivered = delivered
     engine.keys.on_read = engine.consumers.check_keys
     engine.wakeups.on_resumed = engine.consumers.resume
     engine.wakeups.on_finished = engine.consumers.finished

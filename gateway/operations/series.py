@@ -14,6 +14,8 @@ from dataclasses import dataclass, field
 from time import perf_counter
 from typing import TYPE_CHECKING
 
+from gateway.operations.bounded_series import BoundedSeries
+from gateway.operations.group_series import GroupNumbers
 from gateway.operations.topic_series import TopicNumbers
 from gateway.operations.traffic import Traffic
 
@@ -34,6 +36,8 @@ NO_QUEUE, OTHER_QUEUES = 0, -1
 """In place of the number of a queue: there is none, or it is one of those."""
 MOST_TOPICS = 1_000
 """The same for topics."""
+MOST_GROUPS = 1_000
+"""The same for groups of logs."""
 MOST_KEYS = 1_000
 """The same for keys."""
 
@@ -182,6 +186,7 @@ class Series:
         self.other = QueueSeries("_other", "_other", "_other")
         self.flushes: dict[str, Histogram] = {}
         self.topics = TopicNumbers(MOST_TOPICS)
+        self.groups = GroupNumbers(MOST_GROUPS)
         self.deliveries = DeliverySeries(self.topics)
         self.schedules = ScheduleSeries()
         self.clock = ClockSeries()
@@ -194,7 +199,6 @@ class Series:
         self.tries: dict[tuple[int, str, str], int] = {}
         """(number of a queue, operation, outcome) -> requests of the simple queue."""
         self.active_requests = 0
-        self.feeds_waiting = 0
         self.traffic = Traffic()
         self._used_before: dict[int, int] = {}
 
@@ -212,7 +216,7 @@ class Series:
         """The same numbers, for a thread to walk through while new names are added here."""
         same = copy(self)
         for name, value in vars(self).items():
-            if isinstance(value, dict | TopicNumbers):
+            if isinstance(value, dict | BoundedSeries):
                 setattr(same, name, value.copy())
         return same
 
@@ -296,10 +300,6 @@ class Series:
         if histogram is None:
             histogram = self.request_seconds[name] = Histogram(HTTP_SECONDS)
         histogram.observe(perf_counter() - started)
-
-    def feeds_wait(self, count: int) -> None:
-        """So many groups of logs feed queues that are not there."""
-        self.feeds_waiting = count
 
     def throttled(self, account_id: str, key_name: str) -> None:
         """A request was more than the limit of its key, or of those without one, allowed."""

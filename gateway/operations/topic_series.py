@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING
 
+from gateway.operations.bounded_series import BoundedSeries
 from protocol import arns
 
 if TYPE_CHECKING:
@@ -38,17 +39,14 @@ class TopicSeries:
         return sum([getattr(self, counter.name) for counter in fields(self)[3:]])
 
 
-class TopicNumbers:
+class TopicNumbers(BoundedSeries[str, TopicSeries]):
     """The series of topics by their ARN, ``most`` of them; what comes after them is counted under
     the labels _other. Events whose keys are no topics are counted together, under _events: there
     may be any number of keys."""
 
     def __init__(self, most: int) -> None:
-        self._most = most
-        self._series: dict[str, TopicSeries] = {}
-        self._other = TopicSeries("_other", "_other", "_other")
+        super().__init__(most, TopicSeries("_other", "_other", "_other"))
         self._events = TopicSeries("_events", "_events", "_events")
-        self._used_before: dict[str, int] = {}
 
     def of(self, topic: Topic) -> TopicSeries:
         """Those of a topic."""
@@ -69,7 +67,7 @@ class TopicNumbers:
         return self._begin(account_id, region, topic_name)
 
     def _begin(self, account_id: str, region: str, name: str) -> TopicSeries:
-        if len(self._series) >= self._most:
+        if self.is_full:
             return self._other
         series = TopicSeries(account_id, region, name)
         self._series[arns.topic_arn(region, account_id, name)] = series
@@ -77,23 +75,4 @@ class TopicNumbers:
 
     def shown(self) -> list[TopicSeries]:
         """Every topic with series of its own, and what is counted together if there is any."""
-        together = [series for series in (self._events, self._other) if series.uses()]
-        return [*self._series.values(), *together]
-
-    def copy(self) -> TopicNumbers:
-        """The same numbers, for a thread to walk through while topics are added here."""
-        same = TopicNumbers(self._most)
-        same._series = self._series.copy()
-        same._other, same._events = self._other, self._events
-        return same
-
-    def unused(self) -> list[TopicSeries]:
-        """Topics for which nothing was counted since the last call of this: some may be deleted."""
-        uses = {arn: series.uses() for arn, series in self._series.items()}
-        before, self._used_before = self._used_before, uses
-        return [self._series[arn] for arn, number in uses.items() if before.get(arn) == number]
-
-    def forget(self, series: TopicSeries) -> None:
-        """The topic was deleted: its series disappear."""
-        arn = arns.topic_arn(series.region, series.account_id, series.name)
-        self._series.pop(arn, None)
+        return [*super().shown(), *([self._events] if self._events.uses() else [])]

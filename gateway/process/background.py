@@ -99,7 +99,6 @@ def feeding_queues(engine: Engine) -> FeedQueues:
             has_room=lambda: not engine.refuses_sends,
             on_moved=partial(feeding.moved, engine),
             on_queue_gone=engine.queues.forget,
-            on_waiting=engine.series.feeds_wait,
         ),
     )
 

@@ -9,6 +9,7 @@ locks in one transaction.
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -102,8 +103,10 @@ class DeliveryLane:
         self._now = clock_now
         self._locks_until = 0.0
         self.on_due: Callable[[int, int, int], None] = lambda *_: None
-        self.on_buried: Callable[[dict[int, int]], None] = lambda _: None
-        """Told which partitions got dead letters, and of which logs they are."""
+        self.on_buried: Callable[[list[DeadLetter], dict[int, int]], None] = lambda *_: None
+        """Told of dead letters; which partitions got them, and of which logs these are."""
+        self.on_delivered: Callable[[Fetch, Fetched], None] = lambda *_: None
+        """Told of a fetch that got records."""
         self.lane: Lane[Fetch | Settle] = Lane(
             "deliver", database, self._flush, settings=RECEIVE_PLANNER
         )
@@ -132,8 +135,8 @@ class DeliveryLane:
         return []
 
     def _tell(self, flush: _Flush) -> None:
-        if flush.appended_to:
-            self.on_buried(flush.appended_to)
+        if flush.dead:
+            self.on_buried(flush.dead, flush.appended_to)
         for (group_id, partition_id), loaded in flush.loaded.items():
             due_at = loaded.position.next_due(
                 flush.now_ms, loaded.group.policy, end=loaded.next_offset
@@ -143,6 +146,8 @@ class DeliveryLane:
         for settle, outcomes in flush.settled:
             settle.done(outcomes)
         for fetch, fetched in flush.fetched:
+            if fetched.records:
+                self.on_delivered(fetch, fetched)
             fetch.done(fetched)
 
 
@@ -159,6 +164,8 @@ class _Flush:
         self.appended_to: dict[int, int] = {}
         self.settled: list[tuple[Settle, list[Outcome]]] = []
         self.fetched: list[tuple[Fetch, Fetched]] = []
+        self._again: Counter[int] = Counter()
+        """Records that were delivered before, by the identity of their fetch."""
 
     async def run(self, tx: Transaction, *, is_locked: bool) -> None:
         """Do all that was asked for. Raises ``_Again`` when it needs locks and has none."""
@@ -347,6 +354,8 @@ class _Flush:
             gone = {offset for offset, _ in spent}
             for offset, count in spent:
                 self._bury(one.fetch, loaded, one.partition_id, offset, count, _EXPIRED)
+            if attempts:
+                self._again[id(one.fetch)] += len((present - gone) & attempts.keys())
             number = loaded.position.deliveries
             until = self.now_ms + policy.visibility_ms
             delivered.setdefault(id(one.fetch), []).extend(
@@ -391,6 +400,7 @@ class _Flush:
                 due_in_ms,
                 look.held,
                 lost,
+                self._again[id(fetch)],
             )
             self.fetched.append((fetch, fetched))
 

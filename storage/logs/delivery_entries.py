@@ -38,6 +38,8 @@ class Fetched(NamedTuple):
     """What the subscriber holds; None: not all was looked at."""
     lost: list[int]
     """Partitions that it does not hold."""
+    again: int
+    """How many of the records were delivered before."""
 
 
 class Fetch(Entry[Fetched]):

@@ -101,6 +101,8 @@ class Moved:
     is_full: bool = False
     """The queue has no room for what is left."""
     now_ms: int = 0
+    dead: list[DeadLetter] = field(default_factory=list)
+    """What the queue cannot take at all."""
     buried: dict[int, int] = field(default_factory=dict)
     """Partitions that got dead letters, and of which logs they are."""
 
@@ -141,14 +143,14 @@ async def move(
         return moved
     await _read(tx, feed, claimed)
     room = (await rooms(tx, (queue.queue_id,), now)).get(queue.queue_id)
-    rows, dead = _messages(feed, queue, claimed, make_row, room)
+    rows, moved.dead = _messages(feed, queue, claimed, make_row, room)
     if rows:
         sent = await queue.kind.send(tx, now, rows)
         if sent.gone:
             raise QueueGone
         moved.count, moved.sent_at = len(rows), sent.sent_at.get(queue.queue_id)
-    if dead:
-        moved.buried = await dead_letters.write(tx, now, moved.now_ms, dead)
+    if moved.dead:
+        moved.buried = await dead_letters.write(tx, now, moved.now_ms, moved.dead)
     await _pass_over(tx, feed, claimed)
     moved.left = [one.partition_id for one in claimed if not one.is_whole]
     moved.is_full = room is not None and len(rows) >= room

@@ -19,7 +19,7 @@ from scheduler.feed_queues import FeedQueues
 from storage.errors import Unavailable
 from storage.log_errors import GroupInvalid
 from storage.log_model import Feed, Group
-from storage.logs import feeds
+from storage.logs import feeds, gauges
 from storage.model import Queue
 from tests.operations.bounded import bounded, held
 from tests.operations.conftest import World
@@ -161,7 +161,6 @@ async def test_a_queue_that_is_gone_stops_the_feed_until_it_is_back(
     world: World, orders: Orders, feed: FeedQueues, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO", "queuegate.feed")
-    series = world.engine.series
     queue = await world.make_queue("jobs")
     await orders.log()
     group = await orders.group(queue="jobs")
@@ -172,15 +171,21 @@ async def test_a_queue_that_is_gone_stops_the_feed_until_it_is_back(
         await tx.execute("UPDATE queues SET deleted_at = now() WHERE queue_id = $1", queue.queue_id)
     await orders.publish("2")
     assert (await feed.run_once(), await feed.run_once()) == (0, 0)
-    assert (await lag(orders, group), series.feeds_waiting) == (1, 1)
+    assert (await lag(orders, group), await waits(world)) == (1, [True])
     assert caplog.messages == ["orders/billing feeds jobs, which is not there: it waits"]
     again = await world.make_queue("jobs")
     feed.start()
-    await until_so(lambda: series.feeds_waiting == 0)
     await until_async(lambda: lag(orders, group), lambda left: left == 0)
     found = await world.receive(again)
     assert [one.body for one in found] == ["2"]
     assert caplog.messages[-1] == "orders/billing feeds jobs again"
+    assert await waits(world) == [False]
+
+
+async def waits(world: World) -> list[bool | None]:
+    """Whether the queues of groups are not there, as /metrics has it."""
+    async with world.engine.database.transaction() as tx:
+        return [one.waits_for_queue for one in await gauges.of_groups(tx, None, 10)]
 
 
 @pytest.mark.parametrize("step", ["before messages", "between", "after positions"])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -16,14 +16,18 @@ from gateway.metrics.scraping import Metrics
 from gateway.operations import series as counters
 from gateway.operations.caller import Caller
 from gateway.operations.engine import Engine
+from gateway.operations.group_series import GroupNumbers
+from gateway.operations.logs.groups import delete_group
 from gateway.operations.queues.titled_queues import TitledQueue, create_titled
 from gateway.operations.series import Series
 from gateway.operations.topic_series import TopicNumbers
 from gateway.pages import routes as pages
 from storage.errors import Unavailable
+from storage.log_model import Group, GroupSettings, Log, LogSettings
 from storage.model import Queue
 from storage.topics import topics
 from tests.operations.conftest import ACCOUNT, REGION, MakeQueue, SendTo, World
+from tests.operations.log_groups import Orders
 from tests.operations.sqs import DeleteQueue, delete_queue
 from tests.operations.topics_and_subscriptions import Sns
 
@@ -230,9 +234,39 @@ async def test_topics_above_the_most_are_counted_together(engine: Engine, caller
         (ACCOUNT, REGION, "first"),
         ("_other", "_other", "_other"),
     ]
-    numbers.forget(numbers.of(first))
+    numbers.forget(first.arn)
     numbers.of(second).published += 1
     assert {one.name: one.uses() for one in numbers.shown()} == {"second": 1, "_other": 2}
+
+
+async def test_groups_above_the_most_are_counted_together() -> None:
+    log = Log(1, ACCOUNT, REGION, "orders", datetime.now(UTC), None, LogSettings())
+    first, second = [Group(n, 1, f"g{n}", log.created_at, GroupSettings()) for n in range(2)]
+    numbers = GroupNumbers(1)
+    numbers.of(log, first).fed += 1
+    numbers.of(log, second).buried += 1
+    assert [one.labels() for one in numbers.shown()] == [
+        (ACCOUNT, REGION, "orders", "g0"),
+        ("_other", "_other", "_other", "_other"),
+    ]
+
+
+async def test_the_series_of_a_deleted_group_end_when_they_rest(
+    engine: Engine, caller: Caller, metrics: Metrics
+) -> None:
+    orders = Orders(engine, caller)
+    await orders.publish("1")
+    for name in ("kept", "gone"):
+        consumer = await orders.consumer(group=name)
+        assert await consumer.fetch()
+    await delete_group(engine, consumer.log, "gone")
+
+    async def shown() -> set[str]:
+        page = (await metrics.render()).decode()
+        return set(re.findall('^queuegate_log_records_delivered.*group="([^"]+)"', page, re.M))
+
+    assert await shown() == {"kept", "gone"}
+    assert await shown() == {"kept"}
 
 
 async def test_routing_keys_have_no_series_of_their_own() -> None:

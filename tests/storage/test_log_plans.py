@@ -28,6 +28,11 @@ CASES: dict[str, tuple[str, Mapping[str, str], set[str]]] = {
         {},
         {"log_partitions_key", "log_records_key"},
     ),
+    "feeds.read_feed": (
+        f"1, {_RANGES}, 100, 1000",
+        {},
+        {"log_records_key"},
+    ),
     "records.delete_record": ("1, 5", {}, {"log_partitions_key", "log_records_key"}),
     "logs.find_partitions": ("1, '{5,6}'", {}, {"log_partitions_partition_key"}),
     "logs.find_numbered": ("1, '{5,6}'", {}, {"log_partitions_number"}),

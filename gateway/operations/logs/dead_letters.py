@@ -3,7 +3,7 @@ them."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from gateway.operations.logs.logs import partitions_numbered
@@ -12,6 +12,7 @@ from storage.logs import dead_letters
 if TYPE_CHECKING:
     from gateway.operations.engine import Engine
     from storage.log_model import Log, Partition, Record
+    from storage.logs.dead_letters import DeadLetter
 
 _STEP = 100
 """Records of one transaction, which may be large."""
@@ -24,6 +25,16 @@ class Requeued(NamedTuple):
     """Were published again."""
     orphans: int
     """Stay: they are no dead letters, or their log or group is gone."""
+
+
+def tell_buried(engine: Engine, dead: Sequence[DeadLetter], appended: Mapping[int, int]) -> None:
+    """Dead letters were committed, to these partitions of these logs: count them, and wake who
+    waits there."""
+    for one in dead:
+        engine.series.groups.of(one.log, one.group).buried += 1
+    engine.wakeups.appended(appended)
+    for log_id in {*appended.values()}:
+        engine.readers.partitions_made(log_id)
 
 
 async def requeue(

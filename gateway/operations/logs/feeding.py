@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import orjson
 
 from gateway.operations.identifiers import new_id
+from gateway.operations.logs.dead_letters import tell_buried
 from gateway.operations.queues import message_attributes
 from gateway.operations.topics.log_copies import PARTITION_KEY
 from gateway.operations.wakeups import (
@@ -126,14 +127,13 @@ async def find_queue(engine: Engine, log: Log, name: str) -> Queue | None:
     return (await engine.queues.find_many([key]))[key]
 
 
-def moved(engine: Engine, queue: Queue, brought: Moved) -> None:
+def moved(engine: Engine, feed: Feed, queue: Queue, brought: Moved) -> None:
     """Messages of a feed were committed: wake who waits for them, and count."""
     if brought.count:
         if brought.sent_at is not None:
             engine.standard.lower_marks((queue.queue_id,), brought.sent_at)
         engine.wakeups.arrived(queue.queue_id, brought.count)
         engine.series.copied(queue, brought.count)
-    if brought.buried:
-        engine.wakeups.appended(brought.buried)
-        for log_id in {*brought.buried.values()}:
-            engine.readers.partitions_made(log_id)
+        engine.series.groups.of(feed.log, feed.group).fed += brought.count
+    if brought.dead:
+        tell_buried(engine, brought.dead, brought.buried)

@@ -1,0 +1,50 @@
+-- What /metrics asks about groups of logs.
+
+-- name: of_groups
+-- params: now, most_groups, most_partitions
+-- The oldest groups: how far each is in its log, and who holds what. The next group is left out when
+-- those before it have so many partitions together. Where a group has no position yet, all that is
+-- kept counts. One probe for each partition in which it is behind.
+WITH clock AS MATERIALIZED (
+  SELECT coalesce($1::timestamptz, present()) AS now
+), counted AS (
+  SELECT g.group_id, g.group_name, g.generation, g.settings ->> 'queue' AS queue_name, l.log_id,
+    l.account_id, l.region, l.log_name,
+    sum(l.next_partition) OVER (ORDER BY g.group_id) - l.next_partition AS before
+  FROM log_groups AS g JOIN logs AS l ON l.log_id = g.log_id
+  WHERE l.deleted_at IS NULL ORDER BY g.group_id LIMIT $2
+), chosen AS MATERIALIZED (
+  SELECT c.* FROM counted AS c WHERE c.before < $3
+)
+SELECT c.account_id, c.region, c.log_name, c.group_name, c.generation, s.lag,
+  coalesce(greatest(date_part('epoch', clock.now - s.oldest_at), 0), 0) AS watermark_age_seconds,
+  (SELECT count(*) FROM log_subscribers AS o
+   WHERE o.group_id = c.group_id AND o.live_until > clock.now) AS subscribers,
+  s.held, s.partitions - s.held AS free,
+  CASE WHEN c.queue_name IS NOT NULL THEN NOT EXISTS (
+    SELECT 1 FROM queues AS u
+    WHERE u.account_id = c.account_id AND u.region = c.region AND u.queue_name = c.queue_name
+      AND u.deleted_at IS NULL)
+  END AS waits_for_queue
+FROM clock, chosen AS c,
+LATERAL (
+  SELECT coalesce(sum(q.next_offset - 1 - w.watermark), 0)::bigint AS lag,
+    min(oldest.published_at) AS oldest_at, count(*) AS partitions,
+    count(h.subscriber_name) AS held
+  FROM log_partitions AS q
+  LEFT JOIN log_positions AS p ON p.group_id = c.group_id AND p.partition_id = q.partition_id
+  LEFT JOIN log_subscribers AS h ON h.group_id = c.group_id AND h.subscriber_name = p.held_by
+    AND h.live_until > clock.now
+  CROSS JOIN LATERAL (
+    SELECT greatest(p.watermark, q.start_offset - 1) AS watermark) AS w
+  LEFT JOIN LATERAL (
+    SELECT r.published_at FROM log_records AS r
+    WHERE r.partition_id = q.partition_id AND r.record_offset > w.watermark
+    ORDER BY r.record_offset LIMIT 1) AS oldest ON q.next_offset - 1 > w.watermark
+  WHERE q.log_id = c.log_id AND NOT q.is_removed) AS s
+ORDER BY c.group_id
+
+-- name: live_groups
+-- params: group_ids
+-- Which of these groups are there.
+SELECT g.group_id FROM log_groups AS g WHERE g.group_id = ANY($1::int[])
