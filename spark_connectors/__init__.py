@@ -1,4 +1,4 @@
-"""Queues and topics of SQS and SNS as tables and streams of Spark, exactly once.
+"""Queues, topics and logs as tables and streams of Spark, exactly once.
 
 Importing this package imports nothing of Spark; ``register`` and ``read_queue`` do.
 """
@@ -18,10 +18,11 @@ _registered: weakref.WeakSet[SparkSession] = weakref.WeakSet()
 
 
 def register(spark: SparkSession) -> None:
-    """Make the formats ``sqs`` and ``sns`` known to a session, and ``queuegate-sqs`` and
-    ``queuegate-sns``, which are the same and clash with no other connector.
+    """Make the formats ``sqs``, ``sns`` and ``queuegate-log`` known to a session, and
+    ``queuegate-sqs`` and ``queuegate-sns``, which are the first two and clash with no other
+    connector.
 
-    Where this package was installed with pip, Spark finds ``sqs`` and ``sns`` without it; where it
+    Where this package was installed with pip, Spark finds them without it; where it
     came by ``--py-files``, not. May be called again.
 
     In local mode Spark's processes are made to use this Python, unless PYSPARK_PYTHON names one.
@@ -41,9 +42,10 @@ def register(spark: SparkSession) -> None:
     check_spark()
     settle_python(spark)
     for one in FORMATS:
-        if not is_discovered(spark, one.name):
+        if not is_discovered(spark, one):
             spark.dataSource.register(one.data_source())
-        spark.dataSource.register(one.aliased())
+        if (aliased := one.aliased()) is not None:
+            spark.dataSource.register(aliased)
     let_streams_find_files(spark)
     _registered.add(spark)
 

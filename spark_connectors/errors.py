@@ -22,6 +22,10 @@ class Refused(ConnectorError):
         self.message = message
 
 
+class DataLost(ConnectorError):
+    """What Spark planned a batch with is no longer there to be read."""
+
+
 class NotNow(ConnectorError):
     """The service did not answer, or asked to come again, more often than the transport retries."""
 

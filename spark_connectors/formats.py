@@ -15,23 +15,30 @@ if TYPE_CHECKING:
 class Format(NamedTuple):
     """One format of Spark. Nothing of it is imported before it is asked for.
 
-    ``alias`` is the same under a name that no other connector has; ``options`` are the tables of
-    the guide, by the names that `python -m spark_connectors options` has for them. Spark finds
-    ``name`` by itself in the package `discovery/pyspark_NAME`.
+    ``alias`` is the same under a name that no other connector has, where ``name`` is none;
+    ``options`` are the tables of the guide, by the names that `python -m spark_connectors options`
+    has for them. Spark finds ``name`` by itself in `discovery/`, in the package ``package``.
     """
 
     name: str
-    alias: str
+    alias: str | None
     source: str
     options: Mapping[str, str]
+
+    @property
+    def package(self) -> str:
+        """The package that Spark finds it in."""
+        return f"pyspark_{self.name.replace('-', '_')}"
 
     def data_source(self) -> type[DataSource]:
         """The class that Spark makes readers and writers with."""
         found: type[DataSource] = resolve_name(self.source)
         return found
 
-    def aliased(self) -> type[DataSource]:
-        """The same class under the alias."""
+    def aliased(self) -> type[DataSource] | None:
+        """The same class under the alias; None: there is none."""
+        if self.alias is None:
+            return None
         source = self.data_source()
         return type(source.__name__, (source,), {"name": classmethod(lambda _: self.alias)})
 
@@ -52,7 +59,16 @@ SNS = Format(
     "spark_connectors.sink.data_source:SnsDataSource",
     {"sns-sink": "spark_connectors.sink.options:TOPIC_SINK_OPTIONS"},
 )
-FORMATS = (SQS, SNS)
+LOG = Format(
+    "queuegate-log",
+    None,
+    "spark_connectors.log.data_source:LogDataSource",
+    {
+        "log-stream": "spark_connectors.log.options:STREAM_OPTIONS",
+        "log-batch": "spark_connectors.log.options:BATCH_OPTIONS",
+    },
+)
+FORMATS = (SQS, SNS, LOG)
 _CONNECTION = "connection"
 TABLES = {_CONNECTION: "spark_connectors.options.aws:CONNECTING"} | {
     name: where for one in FORMATS for name, where in one.options.items()
@@ -68,6 +84,8 @@ _COMMON = {
     "batch": ("mode", "limit"),
     "sqs-sink": ("deduplicationColumns", "orderBy", "deadLetterQueueUrl", "maxSendPerSecond"),
     "sns-sink": ("topicArn",),
+    "log-stream": ("subscribe", "startingOffsets", "groupId", "includeHeaders"),
+    "log-batch": ("endingOffsets",),
 }
 COMMON = "common"
 

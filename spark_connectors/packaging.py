@@ -15,6 +15,8 @@ from spark_connectors.errors import ConnectorError
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from spark_connectors.formats import Format
+
 # The process of a streaming source looks for the job's files below this name, beside which they
 # lie (Spark 4.0 to 4.3), and so finds none of them.
 _WHERE_STREAMS_LOOK = "streaming_job"
@@ -41,7 +43,7 @@ def check_spark() -> None:
     version = tuple(int(part) for part in pyspark.__version__.split(".")[:2])
     if version < _OLDEST:
         raise TooOld(
-            f"the formats sqs and sns need PySpark 4.2 or newer, and this is {pyspark.__version__}"
+            f"these formats need PySpark 4.2 or newer, and this is {pyspark.__version__}"
             ": before 4.2 a source in Python is not told what Spark has committed, without which "
             "nothing is exactly once. There, jobs read queues with the AWS SDK: see 'JVM jobs' in "
             "the guide of spark_connectors"
@@ -100,17 +102,17 @@ def _why_not(python: str | None) -> str | None:
     return f"has no {' and no '.join(missing.split())}" if missing.split() else None
 
 
-def is_discovered(spark: SparkSession, name: str) -> bool:
+def is_discovered(spark: SparkSession, of: Format) -> bool:
     """Whether Spark has found this format by itself, in the package that is named after it.
 
     With Spark Connect it is not known: packages are found on the server.
     """
     from pyspark.sql import SparkSession
 
-    if not isinstance(spark, SparkSession) or find_spec(f"pyspark_{name}") is None:
+    if not isinstance(spark, SparkSession) or find_spec(of.package) is None:
         return False
     manager = spark._jsparkSession.sessionState().dataSourceManager()
-    return bool(manager.dataSourceExists(name))
+    return bool(manager.dataSourceExists(of.name))
 
 
 def let_streams_find_files(spark: SparkSession) -> None:

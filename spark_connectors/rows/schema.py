@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 TEXT = pa.string()
 BINARY = pa.binary()
 INTEGER = pa.int32()
+LONG = pa.int64()
 # What Spark makes of TimestampType, whatever the session's time zone is.
 INSTANT = pa.timestamp("us", tz="UTC")
 ATTRIBUTE = pa.struct([("data_type", TEXT), ("string_value", TEXT), ("binary_value", BINARY)])
@@ -130,9 +131,14 @@ def system_names(shape: Shape) -> tuple[str, ...]:
 
 def spark_schema(shape: Shape) -> StructType:
     """The same schema for Spark."""
+    return spark_schema_of(arrow_schema(shape))
+
+
+def spark_schema_of(schema: pa.Schema) -> StructType:
+    """A schema for Spark."""
     from pyspark.sql.types import StructField, StructType
 
-    return StructType([StructField(f.name, _spark_type(f.type)) for f in arrow_schema(shape)])
+    return StructType([StructField(f.name, _spark_type(f.type)) for f in schema])
 
 
 def _spark_type(of: pa.DataType) -> DataType:
@@ -148,6 +154,7 @@ def _spark_type(of: pa.DataType) -> DataType:
         TEXT: types.StringType(),
         BINARY: types.BinaryType(),
         INTEGER: types.IntegerType(),
+        LONG: types.LongType(),
         INSTANT: types.TimestampType(),
     }
     return plain[of]

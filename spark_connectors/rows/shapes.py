@@ -87,14 +87,15 @@ def _headers(columns: dict[str, pa.Array], extras: Sequence[str]) -> pa.Array:
         row = [(a.name, _value(a)) for a in sorted(attributes, key=attrgetter("name"))]
         row += [(name, values[number]) for name, values in further if values[number] is not None]
         rows.append(row or None)
-    return _lists(rows)
+    return header_lists(rows)
 
 
 def _value(attribute: Attribute) -> bytes | None:
     return attribute.binary if attribute.text is None else attribute.text.encode()
 
 
-def _lists(rows: Sequence[Sequence[tuple[str, bytes | None]] | None]) -> pa.Array:
+def header_lists(rows: Sequence[Sequence[tuple[str, bytes | None]] | None]) -> pa.Array:
+    """A column of headers: names and values; None: null."""
     offsets = [0]
     for row in rows:
         offsets.append(offsets[-1] + len(row or ()))

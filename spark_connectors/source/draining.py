@@ -9,10 +9,10 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from pyspark.sql.datasource import InputPartition
 
-from spark_connectors.errors import ConnectorError
+from spark_connectors.errors import ConnectorError, DataLost
 from spark_connectors.source.driver_reader import DriverStreamReader
 from spark_connectors.source.options import StreamOptions
-from spark_connectors.source.tasks import DataLost, SlotTask, store_of
+from spark_connectors.source.tasks import SlotTask, store_of
 from spark_connectors.spool.places import segment_name
 from spark_connectors.spool.segments import Damaged
 from spark_connectors.spool.spool import Contents, Spool

@@ -18,13 +18,13 @@ import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit
 
-from spark_connectors.errors import NotNow
+from spark_connectors.errors import DataLost, NotNow
 from spark_connectors.rows.shapes import shaped
 from spark_connectors.source.offsets import Offset
 from spark_connectors.source.queue_reader import QueueStreamReader
 from spark_connectors.source.scouting import Scout
 from spark_connectors.source.slot_filling import Filling, Slot, TooLate, filled_slot
-from spark_connectors.source.tasks import DataLost, SlotTask, complete, spool_of, without
+from spark_connectors.source.tasks import SlotTask, complete, spool_of, without
 from spark_connectors.spool.places import Place
 from spark_connectors.spool.segments import Segment
 from spark_connectors.spool.spool import Contents, Spool, SpoolTaken

@@ -7,10 +7,10 @@ import logging
 import time
 from datetime import UTC, datetime
 
+from spark_connectors.errors import DataLost
 from spark_connectors.rows.received import stored_batch
 from spark_connectors.source.offsets import Offset
 from spark_connectors.source.options import StreamOptions
-from spark_connectors.source.tasks import DataLost
 from spark_connectors.spool.places import Kept, Place
 from spark_connectors.spool.segments import encode
 from spark_connectors.spool.spool import Contents, Spool, SpoolMismatch, SpoolTaken

@@ -18,13 +18,14 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
+from spark_connectors.errors import DataLost
 from spark_connectors.plainly import end_plainly
 from spark_connectors.source.deleting import Deleter, ForgetRule
 from spark_connectors.source.gauge import Gauge
 from spark_connectors.source.mending import let_the_other_mode_end, put_aside
 from spark_connectors.source.offsets import Offset
 from spark_connectors.source.options import StreamOptions
-from spark_connectors.source.tasks import DataLost, store_of
+from spark_connectors.source.tasks import store_of
 from spark_connectors.spool.known import KnownMessages
 from spark_connectors.spool.places import Kept, segment_name
 from spark_connectors.spool.spool import Contents, Spool, SpoolMismatch

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql.datasource import InputPartition
 
-from spark_connectors.errors import ConnectorError
+from spark_connectors.errors import ConnectorError, DataLost
 from spark_connectors.rows.schema import Shape, kept_columns
 from spark_connectors.rows.shapes import shaped
 from spark_connectors.source.options import StreamOptions
@@ -20,10 +20,6 @@ from spark_connectors.spool.spool import Spool, SpoolMismatch
 from spark_connectors.spool.stores import Missing, Store, StoreAccess
 
 _COLUMNS = "columns"
-
-
-class DataLost(ConnectorError):
-    """A batch that Spark has planned is not in the spool."""
 
 
 class SlotTask(InputPartition):

@@ -12,12 +12,12 @@ from typing import Any, cast
 
 import pytest
 
+from spark_connectors.errors import DataLost
 from spark_connectors.source.collecting import Collector
 from spark_connectors.source.driver_reader import DriverStreamReader
 from spark_connectors.source.executor_reader import ExecutorStreamReader
 from spark_connectors.source.options import stream_options
 from spark_connectors.source.queue_reader import QueueStreamReader
-from spark_connectors.source.tasks import DataLost
 from spark_connectors.spool.local_store import LocalStore
 from spark_connectors.spool.places import Kept
 from spark_connectors.spool.spool import Spool, SpoolMismatch, SpoolTaken

@@ -10,11 +10,11 @@ from typing import NoReturn
 
 import pytest
 
-from spark_connectors.errors import Refused
+from spark_connectors.errors import DataLost, Refused
 from spark_connectors.options.declaring import BadOption
 from spark_connectors.source.deleting import Delete, safe_from
 from spark_connectors.source.driver_reader import DriverStreamReader
-from spark_connectors.source.tasks import DataLost, SlotTask
+from spark_connectors.source.tasks import SlotTask
 from spark_connectors.spool.opening import open_store
 from spark_connectors.spool.places import Place
 from spark_connectors.spool.spool import Spool, SpoolMismatch, SpoolTaken

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
+from spark_connectors.errors import DataLost
 from spark_connectors.source.batch import batch_reader
 from spark_connectors.source.executor_reader import ExecutorStreamReader, FillTask
 from spark_connectors.source.offsets import Offset
 from spark_connectors.source.queue_reader import QueueStreamReader
-from spark_connectors.source.tasks import DataLost
 from spark_connectors.spool.memory_store import MemoryStore
 from spark_connectors.spool.places import Kept, Place, segment_name
 from spark_connectors.spool.spool import Spool, SpoolMismatch

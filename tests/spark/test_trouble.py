@@ -17,6 +17,7 @@ import pyspark
 import pytest
 
 import spark_connectors
+import tests.spark.log_plays  # noqa: F401
 from spark_connectors.errors import ConnectorError
 from spark_connectors.options.declaring import read_options
 from spark_connectors.options.queues import QUEUE, QueuePlace
@@ -67,7 +68,7 @@ def _(stage: Stage) -> None:
     check_python(sys.executable)
 
 
-@play("TooOld: the formats sqs and sns need PySpark 4.2 or newer, and this is …: …")
+@play("TooOld: these formats need PySpark 4.2 or newer, and this is …: …")
 def _(stage: Stage) -> None:
     with pytest.MonkeyPatch.context() as older, stage.says():
         older.setattr(pyspark, "__version__", "3.5.8")

@@ -10,7 +10,7 @@ from spark_connectors.errors import Refused
 from spark_connectors.transport.aws.refusals import SKEWED, code_of, is_passing, without_secrets
 from spark_connectors.transport.aws.sessions import Keys, KeySource, Session
 from spark_connectors.transport.aws.signing import Signer
-from spark_connectors.transport.http.answers import OK, Answer
+from spark_connectors.transport.http.answers import NO_CONTENT, OK, Answer
 from spark_connectors.transport.http.endpoints import Endpoint
 from spark_connectors.transport.http.links import Links
 from spark_connectors.transport.http.retries import Passing
@@ -18,7 +18,8 @@ from spark_connectors.transport.http.retries import Passing
 _TOLERATED_SKEW_SECONDS = 240
 _MOST_QUOTED = 300
 
-# An error's code and message from the body of a refusal; None where it is none.
+# An error's code, empty where the status is all there is, and its message, from the body of a
+# refusal; None where it is none.
 ErrorReader = Callable[[bytes], tuple[str, str] | None]
 
 
@@ -63,7 +64,7 @@ class Service:
         target = self.endpoint.path.rstrip("/") + path if path else self.endpoint.path
         lines = self._signed(keys, method, target, headers, body)
         answer = self._links.ask(method, target, lines, body, timeout_seconds=timeout_seconds)
-        if answer.status == OK:
+        if OK <= answer.status <= NO_CONTENT:
             return answer.body
         raise self._verdict(answer, keys, reader)
 
@@ -104,7 +105,8 @@ class Service:
         if found is None:
             text = answer.body[:_MOST_QUOTED].decode("utf-8", "replace")
             found = str(answer.status), f"HTTP {answer.status}: {text}"
-        code, message = code_of(found[0]), without_secrets(found[1], keys)
+        code = code_of(found[0]) or str(answer.status)
+        message = without_secrets(found[1], keys)
         if is_passing(code, answer.status):
             return Passing(f"{code}: {message}")
         if code in SKEWED and self._follows_clock(answer.headers.get("date")):

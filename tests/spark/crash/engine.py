@@ -19,12 +19,14 @@ from typing import Any, cast
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
+from spark_connectors.log.stream_reader import LogStreamReader
 from spark_connectors.source.queue_reader import QueueStreamReader
 from tests.spark.clocks import Clock
 from tests.spark.crash.jobs import Job
-from tests.spark.crash.sources import DyingSqs
+from tests.spark.crash.sources import dying
 
 Row = tuple[str, str | None, str | None]
+Reader = QueueStreamReader | LogStreamReader
 # Of the time that a slow sink takes.
 _STEPS = 10
 
@@ -60,10 +62,11 @@ class Engine:
     """One query, from its checkpoint on."""
 
     def __init__(self, job: Job) -> None:
-        source = DyingSqs(job.options)
+        source = dying(job.options)
+        self._columns = source.row_columns
         schema = source.schema()
-        self._planner = cast("QueueStreamReader", source.streamReader(schema))
-        self._executed = pickle.dumps(cast("QueueStreamReader", source.streamReader(schema)))
+        self._planner = cast("Reader", source.streamReader(schema))
+        self._executed = pickle.dumps(cast("Reader", source.streamReader(schema)))
         self._offsets = Log(Path(job.checkpoint) / "offsets")
         self._commits = Log(Path(job.checkpoint) / "commits")
         self._table = Log(Path(job.table))
@@ -116,12 +119,12 @@ class Engine:
             self._idle.wait(0.02)
 
     def _task(self, pickled: bytes) -> list[Row]:
-        reader: QueueStreamReader = pickle.loads(self._executed)
+        reader: Reader = pickle.loads(self._executed)
         task: InputPartition = pickle.loads(pickled)
         rows: list[Row] = []
         for batch in cast("Iterator[pa.RecordBatch]", reader.read(task)):
-            columns = ("body", "message_group_id", "sequence_number")
-            rows += zip(*(batch.column(name).to_pylist() for name in columns), strict=True)
+            texts = (batch.column(name).cast(pa.string()) for name in self._columns)
+            rows += zip(*(column.to_pylist() for column in texts), strict=True)
         return rows
 
 

@@ -13,6 +13,9 @@ from pyspark.sql.streaming.datasource import ReadLimit
 from pyspark.sql.types import StructType
 
 from spark_connectors.errors import Fault
+from spark_connectors.log.data_source import LogDataSource
+from spark_connectors.log.options import stream_options as log_options
+from spark_connectors.log.stream_reader import LogStreamReader
 from spark_connectors.source.data_source import SqsDataSource
 from spark_connectors.source.driver_reader import DriverStreamReader
 from spark_connectors.source.executor_reader import ExecutorStreamReader
@@ -134,6 +137,8 @@ class DyingExecutorReader(DyingReader, ExecutorStreamReader):
 class DyingSqs(SqsDataSource):
     """Format ``dying``."""
 
+    row_columns = ("body", "message_group_id", "sequence_number")
+
     @classmethod
     def name(cls) -> str:
         return "dying"
@@ -143,3 +148,38 @@ class DyingSqs(SqsDataSource):
         if options.receive_mode == "executor":
             return DyingExecutorReader(options)
         return DyingDriverReader(options)
+
+
+class DyingLogReader(LogStreamReader):
+    """Points of a log's reader: ``planned``, ``read`` and ``committed``, as above."""
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        Points().reach("planned")
+        return super().partitions(start, end)
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
+        if start:
+            Points().reach("committed")
+        return super().latestOffset(start, limit)
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        yield from super().read(partition)
+        Points().reach("read")
+
+
+class DyingLog(LogDataSource):
+    """The same of a log."""
+
+    row_columns = ("value", "key", "offset")
+
+    @classmethod
+    def name(cls) -> str:
+        return "dying"
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
+        return DyingLogReader(log_options(self.options))
+
+
+def dying(options: dict[str, str]) -> DyingSqs | DyingLog:
+    """The source that these options are for."""
+    return DyingLog(options) if "subscribe" in options else DyingSqs(options)

@@ -11,7 +11,7 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from tests.spark.crash.jobs import ROOT, Job
-from tests.spark.crash.sources import DyingSqs
+from tests.spark.crash.sources import DyingSqs, dying
 
 DELTA = "io.delta:delta-spark_2.13:4.4.0"
 _DELTA_SETTINGS = {
@@ -43,9 +43,11 @@ def run(job: Job) -> None:
     """Run the query until it is idle, or until somebody kills it."""
     spark = session(job)
     spark.sparkContext.setLogLevel("ERROR")
-    spark.dataSource.register(DyingSqs)
+    source = type(dying(job.options))
+    spark.dataSource.register(source)
     frame = spark.readStream.format("dying").options(**job.options).load()
-    rows = frame.select("body", "message_group_id", "sequence_number")
+    names = zip(source.row_columns, DyingSqs.row_columns, strict=True)
+    rows = frame.select(*(frame[ours].cast("string").alias(name) for ours, name in names))
     writer = rows.writeStream.format(job.sink).option("checkpointLocation", job.checkpoint)
     if job.is_available_now:
         writer = writer.trigger(availableNow=True)

@@ -1,0 +1,160 @@
+"""Records as the log's API gives them, in columns -> batches in the columns of Kafka's source."""
+
+from __future__ import annotations
+
+import base64
+from array import array
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import pyarrow as pa
+
+from spark_connectors.rows.columns import texts
+from spark_connectors.rows.schema import (
+    BINARY,
+    HEADERS,
+    INSTANT,
+    INTEGER,
+    LONG,
+    TEXT,
+    spark_schema_of,
+)
+from spark_connectors.rows.shapes import header_lists
+from spark_connectors.transport.http import json_text
+from spark_connectors.transport.http.retries import Passing
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+# Kafka's LogAppendTime: the log itself says when a record was published.
+_LOG_APPEND_TIME = 1
+_SCHEMA = pa.schema(
+    [
+        ("key", BINARY),
+        ("value", BINARY),
+        ("topic", TEXT),
+        ("partition", INTEGER),
+        ("offset", LONG),
+        ("timestamp", INSTANT),
+        ("timestampType", INTEGER),
+    ]
+)
+
+
+class Part(NamedTuple):
+    """What an answer has of one range: records as far as ``next``, in columns. The partition keeps
+    what is at ``start`` or later."""
+
+    partition: int
+    start: int
+    next: int
+    offsets: list[int]
+    published_at: list[int]
+    payloads: list[str]
+    columns: Mapping[str, Any]
+
+    @property
+    def size(self) -> int:
+        """How many records."""
+        return len(self.offsets)
+
+
+def arrow_schema(*, has_headers: bool) -> pa.Schema:
+    """The columns of the source."""
+    return _SCHEMA.append(pa.field("headers", HEADERS)) if has_headers else _SCHEMA
+
+
+def spark_schema(*, has_headers: bool) -> StructType:
+    """The same for Spark."""
+    return spark_schema_of(arrow_schema(has_headers=has_headers))
+
+
+def parts_of(body: bytes) -> list[Part]:
+    """An answer of the API. Raises Passing for one that is not whole."""
+    try:
+        return [
+            Part(
+                one["partition"],
+                one["start"],
+                one["next"],
+                one["offsets"],
+                one["published_at_us"],
+                one["payloads"],
+                one,
+            )
+            for one in json_text.loads(body)["ranges"]
+        ]
+    except (ValueError, KeyError, TypeError):
+        raise Passing("the answer has no records") from None
+
+
+def batch_of(log: str, parts: Sequence[Part], *, has_headers: bool) -> pa.RecordBatch:
+    """All records of these parts, in their order."""
+    parts = [part for part in parts if part.size]
+    count = sum(part.size for part in parts)
+    partitions = array("i")
+    for part in parts:
+        partitions.extend([part.partition] * part.size)
+    arrays = [
+        _keys(parts),
+        _joined([_values(part) for part in parts]),
+        pa.repeat(pa.scalar(log, TEXT), count),
+        pa.array(partitions, INTEGER),
+        _longs(part.offsets for part in parts),
+        _longs(part.published_at for part in parts).cast(INSTANT),
+        pa.repeat(pa.scalar(_LOG_APPEND_TIME, INTEGER), count),
+    ]
+    if has_headers:
+        arrays.append(_headers(parts, count))
+    return pa.RecordBatch.from_arrays(arrays, schema=arrow_schema(has_headers=has_headers))
+
+
+def _joined(arrays: Sequence[pa.Array]) -> pa.Array:
+    return arrays[0] if len(arrays) == 1 else pa.concat_arrays(arrays)
+
+
+def _longs(lists: Iterable[list[int]]) -> pa.Array:
+    return pa.array(array("q", list(chain.from_iterable(lists))), LONG)
+
+
+def _values(part: Part) -> pa.Array:
+    encodings = part.columns.get("encodings")
+    if encodings is None:
+        return texts(part.payloads).cast(BINARY)
+    pairs = zip(part.payloads, encodings, strict=True)
+    return pa.array(
+        [text.encode() if how is None else base64.b64decode(text) for text, how in pairs], BINARY
+    )
+
+
+def _keys(parts: Sequence[Part]) -> pa.Array:
+    """An empty key is none, as in Kafka."""
+    found = []
+    for part in parts:
+        key = part.columns.get("key")
+        if key is None:
+            found.append(texts([one or None for one in part.columns["keys"]]).cast(BINARY))
+        else:
+            found.append(pa.repeat(pa.scalar(key.encode() if key else None, BINARY), part.size))
+    return _joined(found)
+
+
+def _headers(parts: Sequence[Part], count: int) -> pa.Array:
+    if all("metadata" not in part.columns for part in parts):
+        return pa.nulls(count, HEADERS)
+    nothing: list[None] = []
+    return header_lists(
+        [
+            _header(metadata)
+            for part in parts
+            for metadata in part.columns.get("metadata", nothing) or [None] * part.size
+        ]
+    )
+
+
+def _header(metadata: Mapping[str, str] | None) -> list[tuple[str, bytes | None]] | None:
+    """By name; null for a record without any, as in Kafka's source."""
+    if not metadata:
+        return None
+    return [(name, text.encode()) for name, text in sorted(metadata.items())]

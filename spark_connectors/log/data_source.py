@@ -1,0 +1,81 @@
+"""Format ``queuegate-log``: logs to read, as stream or batch."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import DataSource
+
+from spark_connectors.log.columns import spark_schema
+from spark_connectors.log.options import (
+    STREAM_OPTIONS,
+    batch_options,
+    stream_options,
+)
+from spark_connectors.options.declaring import NO_TABLES, TRUTH, BadOption, unknown_names
+from spark_connectors.plainly import plainly
+
+if TYPE_CHECKING:
+    from pyspark.sql.datasource import (
+        DataSourceReader,
+        DataSourceStreamReader,
+    )
+    from pyspark.sql.types import StructType
+
+
+class LogDataSource(DataSource):
+    """Logs of a Queuegate."""
+
+    @classmethod
+    def name(cls) -> str:
+        """As in ``spark.readStream.format("queuegate-log")``."""
+        return "queuegate-log"
+
+    def schema(self) -> StructType:
+        """The columns of Kafka's source. Raises BadOption for options that neither a stream nor a
+        batch has."""
+        with plainly():
+            self._check()
+            return self._columns()
+
+    def _check(self) -> None:
+        try:
+            stream_options(self.options)
+        except BadOption as of_stream:
+            try:
+                batch_options(self.options)
+            except BadOption as of_batch:
+                is_batch = unknown_names(STREAM_OPTIONS, self.options)
+                raise (of_batch if is_batch else of_stream) from None
+
+    def _columns(self) -> StructType:
+        given = {name.lower(): text for name, text in self.options.items()}
+        return spark_schema(has_headers=TRUTH.read(given.get("includeheaders", "false")))
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
+        """The reader of a stream. Raises BadOption, and TooOld."""
+        from spark_connectors.log.stream_reader import LogStreamReader
+        from spark_connectors.packaging import check_spark
+
+        with plainly():
+            check_spark()
+            self._agree(schema)
+            return LogStreamReader(stream_options(self.options))
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """The reader of a batch. Raises BadOption."""
+        from spark_connectors.log.batch_reader import batch_reader
+
+        with plainly():
+            if not self.options:
+                # A table that was made with columns: until now Spark has asked us nothing.
+                raise BadOption(NO_TABLES)
+            self._agree(schema)
+            return batch_reader(batch_options(self.options))
+
+    def _agree(self, schema: StructType) -> None:
+        if schema.fieldNames() != self._columns().fieldNames():
+            raise BadOption(
+                "the columns of format queuegate-log are given (includeHeaders adds one): leave "
+                ".schema(...) out"
+            )
