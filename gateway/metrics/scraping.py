@@ -51,7 +51,7 @@ class Numbers(NamedTuple):
             size,
             idle,
             engine.database.acquire_timeouts,
-            engine.wakeups.parked_count(),
+            engine.wakeups.parked_count() + engine.readers.waiting_count(),
         )
 
 

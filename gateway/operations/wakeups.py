@@ -24,6 +24,7 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Protocol
 
+from gateway.operations.logs.places import place_of_partition
 from gateway.operations.repeating import until_available
 from storage.database import Database
 from storage.errors import Unavailable
@@ -46,23 +47,6 @@ _LOOKED_AT_ONCE = 1_000
 # Woken when a delay or a timeout ends: who takes all that it may wakes the next one.
 _WOKEN_AT_ONCE = 100
 
-
-def place_of_partition(partition_id: int) -> int:
-    """Stands for a partition where the id of a queue would be: negative, as no id is. Nobody looks
-    at it meanwhile: who waits there has a timer for what it waits for."""
-    return -partition_id
-
-
-def place_of_group(group_id: int) -> int:
-    """The same for a group of a log."""
-    return -(1 << 50) - group_id
-
-
-def place_of_log(log_id: int) -> int:
-    """The same for a log, where groups hear of further partitions."""
-    return -(1 << 51) - log_id
-
-
 Looker = Callable[[list[int]], Awaitable[list[tuple[int, bool, int]]]]
 """Asks the database about queues: (queue_id, receivable now, milliseconds to the next)."""
 
@@ -72,6 +56,12 @@ class Waiter(Protocol):
 
     def wake(self) -> None:
         """Something may be there; the waiter is no longer parked."""
+
+
+class Listener:
+    """A waiter that is parked whether or not a caller waits."""
+
+    __slots__ = ()
 
 
 class Wakeups:
@@ -152,7 +142,8 @@ class Wakeups:
 
     def parked_count(self) -> int:
         """How many receives and reads wait; one may do so at several places."""
-        return len({waiter for parked in self._parked.values() for waiter in parked})
+        waiters = {waiter for parked in self._parked.values() for waiter in parked}
+        return sum(not isinstance(waiter, Listener) for waiter in waiters)
 
     def wake_all(self) -> None:
         """Wake everybody: the gateway is stopping, or the clock was moved."""

@@ -10,14 +10,10 @@ import orjson
 
 from gateway.operations.identifiers import new_id
 from gateway.operations.logs.dead_letters import tell_buried
+from gateway.operations.logs.places import place_of_group, place_of_log, place_of_partition
 from gateway.operations.queues import message_attributes
 from gateway.operations.topics.log_copies import PARTITION_KEY
-from gateway.operations.wakeups import (
-    Waiter,
-    place_of_group,
-    place_of_log,
-    place_of_partition,
-)
+from gateway.operations.wakeups import Waiter
 from protocol import names
 from protocol.attribute_values import MOST_OF_RAW_COPIES, counted_bytes
 from storage.model import NewMessage

@@ -17,7 +17,8 @@ from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from typing import Protocol
 
-from gateway.operations.wakeups import Wakeups, place_of_group, place_of_log, place_of_partition
+from gateway.operations.logs.places import place_of_group, place_of_log, place_of_partition
+from gateway.operations.wakeups import Listener, Wakeups
 from storage.log_model import Group, Partition
 
 _FEW = 256
@@ -37,7 +38,7 @@ class Waiting(Protocol):
         """Something may be there; it does not wait any more."""
 
 
-class _Watch:
+class _Watch(Listener):
     """Parked where a reader wants to hear of something; ``partition_id`` None: of everything."""
 
     __slots__ = ("_partition_id", "_reader")
@@ -170,6 +171,11 @@ class Reader:
             self._waiting.popitem(last=False)[0].wake()
 
     @property
+    def waiting_count(self) -> int:
+        """How many fetches wait."""
+        return len(self._waiting)
+
+    @property
     def is_idle(self) -> bool:
         """Whether nobody has fetched for a while."""
         return not self._waiting and self.used_at < self._readers.time() - _IDLE_SECONDS
@@ -234,6 +240,10 @@ class Readers:
         self._by_name: dict[tuple[int, str], Reader] = {}
         self._by_partition: dict[tuple[int, int], Reader] = {}
         self._next_sweep = 0.0
+
+    def waiting_count(self) -> int:
+        """How many fetches wait."""
+        return sum(reader.waiting_count for reader in self._by_name.values())
 
     def time(self) -> float:
         """Of the event loop."""

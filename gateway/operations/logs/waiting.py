@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-from gateway.operations.wakeups import place_of_partition
+from gateway.operations.logs.places import place_of_partition
 
 if TYPE_CHECKING:
     from gateway.operations.engine import Engine

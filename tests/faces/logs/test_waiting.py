@@ -47,3 +47,19 @@ def test_what_is_there_is_not_waited_for(logs: Logs) -> None:
     [found] = logs.read({"partition": 0}, wait=_WAIT_SECONDS)
     assert found["payloads"] == ["1"]
     assert monotonic() - began < _WAIT_SECONDS / 2
+
+
+def test_only_who_waits_is_a_long_poll(two: tuple[Server, Server]) -> None:
+    """A subscriber hears of its partitions between its fetches, too."""
+    server = two[0]
+    with Logs(server.url) as logs:
+        logs.publish(record("1"))
+        place = "/v1/logs/orders/groups/billing/subscribers/one"
+        session = {"session": logs.call("PUT", place, {})["session"]}
+        logs.call("POST", f"{place}/fetch", session)
+        server.until_parked(0)
+        waiting = Background(logs.call, "POST", f"{place}/fetch", session | {"wait": _WAIT_SECONDS})
+        server.until_parked(1)
+        logs.publish(record("2"))
+        assert [one["payload"] for one in waiting.result()["records"]] == ["2"]
+        server.until_parked(0)
