@@ -8,6 +8,8 @@ import pytest
 
 from tests.cli.conftest import data as data
 from tests.databases import Databases
+from tests.faces.logs.conftest import logs as logs
+from tests.faces.logs.conftest import run as run
 from tests.faces.rest.client import Rest
 from tests.faces.web_hooks import WebHook
 from tests.seed.exhaustion import Exhausted, exhaust

@@ -58,12 +58,13 @@ def rows(dsn: str, statement: str, *arguments: object) -> list[asyncpg.Record]:
 
 
 @contextlib.contextmanager
-def locked(dsn: str, table: str) -> Iterator[None]:
-    """Whoever reads or writes the table waits until the end of the block."""
+def locked(dsn: str, table: str, mode: str = "ACCESS EXCLUSIVE") -> Iterator[None]:
+    """Whoever reads or writes the table waits until the end of the block; in another mode, who
+    does what that excludes."""
     with asyncio.Runner() as runner:
         connection = runner.run(_connect(dsn))
         try:
-            lock = f"BEGIN; LOCK TABLE {table} IN ACCESS EXCLUSIVE MODE"
+            lock = f"BEGIN; LOCK TABLE {table} IN {mode} MODE"
             runner.run(connection.execute(lock))
             yield
         finally:

@@ -1,8 +1,12 @@
-"""Which rows a table of docs/seeds.md 1.2 or 1.5 has, and which of them tests show."""
+"""Which rows a table of docs/seeds.md has, and which of them tests show."""
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
+
+_PAGE = Path(__file__).parents[2] / "docs" / "seeds.md"
 
 
 class Table:
@@ -27,3 +31,10 @@ class Table:
     def missing(self) -> list[str]:
         """Rows that no test shows."""
         return [row for row in self.rows if row not in self._shown]
+
+
+def rows_between(first: str, end: str) -> list[str]:
+    """The rows that the page has from one heading to another."""
+    tables = _PAGE.read_text("utf-8").partition(f"\n{first}")[2].partition(f"\n{end}")[0]
+    found = [line.split("|")[1].strip(" `") for line in tables.splitlines() if line[:2] == "| "]
+    return [row for row in found if row not in ("Row", "---")]

@@ -5,28 +5,13 @@ from __future__ import annotations
 import io
 import json
 import sys
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from gateway.cli import main
 from tests.faces.logs.client import Logs, record
-
-Run = Callable[..., str]
-
-
-@pytest.fixture
-def run(logs: Logs, capsys: pytest.CaptureFixture[str]) -> Run:
-    """Runs the command as somebody of an account; what it printed."""
-
-    def run(*arguments: str, code: int = 0) -> str:
-        place = ("--url", logs.url, "--account", logs.account)
-        assert main(["log", *arguments, *place]) == code
-        captured = capsys.readouterr()
-        return captured.err + captured.out
-
-    return run
+from tests.faces.logs.conftest import Run
 
 
 def lines(text: str) -> list[Any]:
