@@ -127,8 +127,10 @@ async def progress(tx: Transaction, now: datetime | None, group_id: int) -> Grou
     assert row is not None
     lag, oldest_at, now_ms = row
     in_flight = 0
-    for watermark, head, spans in await tx.fetch(_SPANS, group_id):
-        in_flight += Position(watermark, head, stored=spans).in_flight(now_ms)
+    for watermark, head, spans, start_offset in await tx.fetch(_SPANS, group_id):
+        position = Position(watermark, head, stored=spans)
+        position.pass_over(start_offset)
+        in_flight += position.in_flight(now_ms)
     return GroupProgress(lag, in_flight, oldest_at, now_ms)
 
 

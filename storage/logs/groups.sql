@@ -132,8 +132,9 @@ WHERE g.group_id = $2
 
 -- name: spans
 -- params: group_id
--- The positions with something between watermark and head.
-SELECT p.watermark, p.head, p.spans FROM log_positions AS p
+-- The positions with something between watermark and head, and where their partitions begin.
+SELECT p.watermark, p.head, p.spans, q.start_offset
+FROM log_positions AS p JOIN log_partitions AS q ON q.partition_id = p.partition_id
 WHERE p.group_id = $1 AND p.spans <> '{}'
 
 -- name: position_states

@@ -197,6 +197,15 @@ async def test_a_fetch_brings_no_more_than_it_asks_for(orders: Orders) -> None:
     assert [len(await consumer.fetch(4)), len(await consumer.fetch(4))] == [4, 2]
 
 
+async def test_what_is_purged_is_not_in_flight(orders: Orders) -> None:
+    await orders.publish("1", "2", "3")
+    consumer = await orders.consumer()
+    await consumer.fetch(2)
+    await purge_log(orders.engine, consumer.log)
+    progress, _ = await progress_of(orders.engine, consumer.log, consumer.group)
+    assert (progress.lag, progress.in_flight) == (0, 0)
+
+
 async def test_large_records_come_in_parts(orders: Orders) -> None:
     await orders.publish(*["x" * 900_000] * 7)
     consumer = await orders.consumer()
