@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 from tests import databases
 from tests.databases import Databases
-from tests.simulation.running import Failed, simulate
+from tests.simulation.running import SIMULATIONS, Failed, simulate
 
 
 def main() -> int:
@@ -19,9 +19,10 @@ def main() -> int:
     parser.add_argument("--seed", default="", help="the run to repeat; without it, random ones")
     parser.add_argument("--steps", type=int, default=2_000, help="steps of a run")
     parser.add_argument("--runs", type=int, default=0, help="random runs; 0: until stopped")
+    parser.add_argument("--of", choices=SIMULATIONS, help="queues or logs; without it, in turn")
     arguments = parser.parse_args()
     try:
-        return _run(databases.of_this_process(), _seeds(arguments), arguments.steps)
+        return _run(databases.of_this_process(), arguments)
     except KeyboardInterrupt:
         return 130
     finally:
@@ -35,15 +36,19 @@ def _seeds(arguments: argparse.Namespace) -> Iterator[int]:
     return (random.randrange(1 << 31) for _ in runs)
 
 
-def _run(databases: Databases, seeds: Iterator[int], steps: int) -> int:
-    for seed in seeds:
+def _run(databases: Databases, arguments: argparse.Namespace) -> int:
+    chosen = [arguments.of] if arguments.of else [*SIMULATIONS]
+    for seed, of in ((seed, of) for seed in _seeds(arguments) for of in chosen):
         databases.empty()
+        run = simulate(databases.shared, seed, arguments.steps, make=SIMULATIONS[of])
         try:
-            simulation = asyncio.run(simulate(databases.shared, seed, steps))
+            simulation = asyncio.run(run)
         except Failed as failure:
             print(failure, file=sys.stderr)
             return 1
-        print(f"seed {seed}: {steps} steps, {simulation.sent} messages: nothing impossible")
+        print(
+            f"{of}, seed {seed}: {arguments.steps} steps, {simulation.sent} messages, all possible"
+        )
     return 0
 
 

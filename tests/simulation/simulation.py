@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from typing import Any
@@ -30,6 +29,7 @@ from tests.operations.sqs import (
     start_message_move_task,
 )
 from tests.simulation.model import Handle, Impossible, Message, ModelQueue
+from tests.simulation.stepping import Stepping
 from tests.simulation.topics import Topics
 from tests.simulation.world import CALLER, World
 from tests.sqs_calls import (
@@ -44,27 +44,6 @@ from tests.sqs_calls import (
 )
 from tests.waiting import until_async
 
-_STEPS: list[tuple[int, str]] = [
-    (24, "send"),
-    (24, "receive"),
-    (18, "delete"),
-    (4, "finish_last"),
-    (4, "finish_by_number"),
-    (8, "change_visibility"),
-    (8, "count"),
-    (6, "jump"),
-    (3, "set_attributes"),
-    (3, "move_back"),
-    (14, "publish"),
-    (6, "subscribe"),
-    (2, "unsubscribe"),
-    (1, "purge"),
-    (2, "crash"),
-    (2, "crash_during_send"),
-    (2, "crash_during_delete"),
-    (2, "crash_during_receive"),
-    (2, "crash_during_publish"),
-]
 _SMALL = 3
 """How many messages the small queue holds."""
 _COUNTERS = [f"ApproximateNumberOfMessages{name}" for name in ("", "NotVisible", "Delayed")]
@@ -86,25 +65,43 @@ class Noting:
         self._reply.failed(error)
 
 
-class Simulation:
-    """One run. The same seed makes the same steps."""
+class Simulation(Stepping):
+    """Of queues and topics."""
+
+    steps = (
+        (24, "send"),
+        (24, "receive"),
+        (18, "delete"),
+        (4, "finish_last"),
+        (4, "finish_by_number"),
+        (8, "change_visibility"),
+        (8, "count"),
+        (6, "jump"),
+        (3, "set_attributes"),
+        (3, "move_back"),
+        (14, "publish"),
+        (6, "subscribe"),
+        (2, "unsubscribe"),
+        (1, "purge"),
+        (2, "crash"),
+        (2, "crash_during_send"),
+        (2, "crash_during_delete"),
+        (2, "crash_during_receive"),
+        (2, "crash_during_publish"),
+    )
 
     def __init__(self, world: World, seed: int) -> None:
-        self.world = world
-        self.random = random.Random(seed)
-        self.log: list[str] = []
+        super().__init__(world, seed)
         self.queues: list[ModelQueue] = []
         self.topics = Topics(world, self.random)
-        self.sent = 0
 
     async def run(self, steps: int) -> None:
         """Raises Impossible, or whatever else should not happen."""
         await self._make_queues()
         await self.topics.make([queue for queue in self.queues if queue.hears_topics])
-        weights = [weight for weight, _ in _STEPS]
         busy = [queue for queue in self.queues if self.world.busy in (None, queue.name)]
         for number in range(steps):
-            [(_, name)] = self.random.choices(_STEPS, weights)
+            name = self.choose_step()
             queue = self.random.choice(busy)
             step: Callable[[Engine, Queue, ModelQueue], Awaitable[None]] = getattr(self, "_" + name)
             self.log.append(f"{number} {name} {queue.name}")
@@ -118,9 +115,6 @@ class Simulation:
     def _expire(self) -> None:
         for queue in self.queues:
             queue.expire(self.world.clock.instant_now)
-
-    def _note(self, text: str) -> None:
-        self.log[-1] += f": {text}"
 
     async def _make_queues(self) -> None:
         engine = self.world.engines[0]
@@ -145,7 +139,7 @@ class Simulation:
     # Steps
 
     def _new_message(self, queue: ModelQueue) -> tuple[SendMessage, Message, str | None]:
-        body = self._new_body()
+        body = self.new_body()
         now = self.world.clock.instant_now
         delay = queue.delay_seconds
         if not queue.is_fifo:
@@ -188,12 +182,12 @@ class Simulation:
         except Rejected:
             if not model.is_full:
                 raise
-            self._note(f"{request} has no room")
+            self.note(f"{request} has no room")
             return
         if model.is_full:
             raise Impossible(f"{model.name} holds more than it may")
         message.message_id = sent.message_id
-        self._note(f"{request}")
+        self.note(f"{request}")
         if message.priority and not queue.has_priorities:
             self.world.tell_others()
         self._sent(model, message, deduplication)
@@ -211,7 +205,7 @@ class Simulation:
         now = self.world.clock.instant_now
         limit, seconds = request.max_messages or 1, request.visibility_timeout_seconds
         got = [(message.body, message.receive_count) for message in received]
-        self._note(f"{limit} for {seconds} s -> {got}")
+        self.note(f"{limit} for {seconds} s -> {got}")
         moved: set[str] = set()
         if model.dead_letters is not None:
             left = await self.world.bodies(queue)
@@ -244,7 +238,7 @@ class Simulation:
             return
         expected = model.accepts(handle, self.world.clock.instant_now, to_delete=True)
         accepted = await _accepted(delete_message, engine, CALLER, queue, handle.text)
-        self._note(f"{handle.message.body} {accepted}")
+        self.note(f"{handle.message.body} {accepted}")
         if accepted != expected:
             raise Impossible(f"delete of {handle.message.body}: {accepted}")
         if accepted and model.find(handle):
@@ -268,7 +262,7 @@ class Simulation:
         self._finished(handle, bool(deleted), model.is_numbered(handle, now))
 
     def _finished(self, handle: Handle, was_deleted: bool, expected: bool) -> None:
-        self._note(f"{handle.message.body} {was_deleted}")
+        self.note(f"{handle.message.body} {was_deleted}")
         if was_deleted != expected:
             raise Impossible(f"finish of {handle.message.body}: {was_deleted}")
         if was_deleted:
@@ -285,7 +279,7 @@ class Simulation:
         accepted = await _accepted(
             change_message_visibility, engine, CALLER, queue, handle.text, seconds
         )
-        self._note(f"{handle.message.body} {seconds} s {accepted}")
+        self.note(f"{handle.message.body} {seconds} s {accepted}")
         if accepted != expected:
             raise Impossible(f"change of {handle.message.body}: {accepted}")
         if accepted:
@@ -301,7 +295,7 @@ class Simulation:
 
     async def _jump(self, engine: Engine, queue: Queue, model: ModelQueue) -> None:
         seconds = self.random.choice((3.3, 31.7, 65.2, 301.4))
-        self._note(f"{seconds} s")
+        self.note(f"{seconds} s")
         self.world.clock.pass_seconds(seconds)
         self.world.tell_of_jump()
 
@@ -312,7 +306,7 @@ class Simulation:
         if model.is_serial:
             # What was received keeps the delay that it had, and its place by that.
             delay = 0
-        self._note(f"delay {delay}, visibility {visibility}")
+        self.note(f"delay {delay}, visibility {visibility}")
         attributes = {"DelaySeconds": str(delay), "VisibilityTimeout": str(visibility)}
         await set_queue_attributes(engine, CALLER, SetQueueAttributes(queue, attributes))
         self.world.tell_others()
@@ -351,41 +345,36 @@ class Simulation:
 
     # Topics
 
-    def _new_body(self) -> str:
-        self.sent += 1
-        return str(self.sent)
-
     async def _subscribe(self, engine: Engine, queue: Queue, model: ModelQueue) -> None:
         if model.hears_topics:
-            self._note(await self.topics.subscribe(engine, model))
+            self.note(await self.topics.subscribe(engine, model))
 
     async def _unsubscribe(self, engine: Engine, queue: Queue, model: ModelQueue) -> None:
-        self._note(await self.topics.unsubscribe(engine))
+        self.note(await self.topics.unsubscribe(engine))
 
     async def _publish(self, engine: Engine, queue: Queue, model: ModelQueue) -> None:
-        self._note(await self.topics.publish(engine, self._new_body()))
+        self.note(await self.topics.publish(engine, self.new_body()))
 
     async def _crash_during_publish(self, engine: Engine, queue: Queue, model: ModelQueue) -> None:
-        turns = self._turns()
-        self._note(await self.topics.publish_and_crash(engine, self._new_body(), turns))
+        turns = self.turns()
+        self.note(await self.topics.publish_and_crash(engine, self.new_body(), turns))
 
     # Crashes
 
     async def _crash(self, engine: Engine, queue: Queue, model: ModelQueue) -> None:
         await self.world.crash()
 
-    def _turns(self) -> int:
-        return self.random.choice((0, 1, 2, 3, 5, 8, 13, 40, 100))
-
     async def _crash_during_send(self, engine: Engine, queue: Queue, model: ModelQueue) -> None:
         if not model.takes_messages:
             return
         request, message, deduplication = self._new_message(model)
         original = model.repeated_by(message, deduplication)
-        turns = self._turns()
-        answer = await self.world.crash_during(turns, send_message, engine, CALLER, queue, request)
+        turns = self.turns()
+        answer = await self.world.crash_during(
+            turns, answered(send_message, engine, CALLER, queue, request)
+        )
         there = await self.world.bodies(queue)
-        self._note(f"{request} after {turns}: {answer}, {message.body in there}")
+        self.note(f"{request} after {turns}: {answer}, {message.body in there}")
         if isinstance(answer, Sent) and original is None and message.body not in there:
             raise Impossible(f"{message.body} was acknowledged and is lost")
         if message.body in there:
@@ -404,9 +393,9 @@ class Simulation:
         def delete(reply: Reply[None]) -> None:
             delete_message(engine, CALLER, queue, handle.text, Noting(done, reply))
 
-        await self.world.crash_during(self._turns(), delete)
+        await self.world.crash_during(self.turns(), answered(delete))
         is_there = handle.message.body in await self.world.bodies(queue)
-        self._note(f"{handle.message.body} {done}: {is_there}")
+        self.note(f"{handle.message.body} {done}: {is_there}")
         if done == [None] and is_there:
             raise Impossible(f"{handle.message.body} was deleted and is there")
         if not is_there:
@@ -421,7 +410,7 @@ class Simulation:
         now = self.world.clock.instant_now
         request = ReceiveMessage(5, 20, 0)
         await self.world.crash_during(
-            self._turns(), receive_message, engine, CALLER, queue, request
+            self.turns(), answered(receive_message, engine, CALLER, queue, request)
         )
         leases = await self.world.leases(queue.queue_id)
         for message in model.messages:

@@ -93,7 +93,7 @@ class Topics:
         """Afterwards all copies are there, or none."""
         one = _Publish(self, body)
         original = one.topic.original(one.deduplication, self.world.clock.instant_now)
-        answer = await self.world.crash_during(turns, *await one.call(engine))
+        answer = await self.world.crash_during(turns, answered(*await one.call(engine)))
         message_id = await one.message_id_there(original)
         if isinstance(answer, list) and original is None and message_id is None:
             raise Impossible(f"{body} was acknowledged and is lost")

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
 from gateway.operations.caller import Caller
 from gateway.operations.clock import Clock
@@ -15,7 +14,6 @@ from gateway.operations.queues.receipt_handles import ReceiptHandles
 from storage.database import Database
 from storage.model import Queue
 from tests.engines import engine_on
-from tests.sqs_calls import answered
 from tests.waiting import take_turns
 
 CALLER = Caller("111122223333", "eu-west-1", "AIDASIMULATED")
@@ -85,6 +83,7 @@ class World:
         for engine in self.engines:
             engine.queues.clear()
             engine.topics.clear()
+            engine.logs.clear()
 
     def tell_of_jump(self) -> None:
         """What a notification of a moved clock does."""
@@ -109,11 +108,9 @@ class World:
             await engine.database.close()
             self.engines.append(await self._open_engine())
 
-    async def crash_during(
-        self, turns: int, call: Callable[..., Any], *arguments: Any
-    ) -> object | None:
+    async def crash_during(self, turns: int, call: Awaitable[object]) -> object | None:
         """Begin a call and crash after so many turns of the loop; its answer if it had one."""
-        task: asyncio.Future[object] = asyncio.ensure_future(_guarded(call, *arguments))
+        task: asyncio.Future[object] = asyncio.ensure_future(_guarded(call))
         await take_turns(turns)
         was_done = task.done()
         await self.crash()
@@ -151,8 +148,8 @@ class World:
         return {row["body"]: (row["receive_count"], row["visible_at"]) for row in rows}
 
 
-async def _guarded(call: Callable[..., Any], *arguments: Any) -> object:
+async def _guarded(call: Awaitable[object]) -> object:
     try:
-        return await answered(call, *arguments)
+        return await call
     except Exception as error:  # noqa: BLE001 - the crash ends it with whatever it ends it with
         return error
