@@ -1,8 +1,10 @@
--- revision 1
+-- revision 2
 
 -- Who of a group holds which partitions. Whoever changes that has the row of the group first, so one
 -- at a time does; then the rows of positions in the order of their partitions, as whoever stores
 -- them. A heartbeat that only renews locks the row of its subscriber and nothing else.
+-- Whatever is called from outside has the planner's settings of a lane: a plan that was made while
+-- the tables were empty is kept.
 
 -- Gives partitions to a subscriber, or to nobody. The group is locked.
 CREATE OR REPLACE FUNCTION hand_over_partitions(
@@ -18,7 +20,10 @@ END $$;
 
 -- Lets a group have a position in every partition of its log, where its start says. The group is
 -- locked. How many partitions there are.
-CREATE OR REPLACE FUNCTION make_positions(p_group_id int) RETURNS int LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION make_positions(p_group_id int) RETURNS int LANGUAGE plpgsql
+SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off
+SET enable_bitmapscan = off SET plan_cache_mode = force_generic_plan
+AS $$
 DECLARE
   v_group log_groups;
   v_count int;
@@ -72,7 +77,10 @@ END $$;
 -- than p_session, which may be NULL.
 CREATE OR REPLACE FUNCTION join_group(
   p_now timestamptz, p_group_id int, p_subscriber text, p_session bigint, p_lease_seconds float
-) RETURNS bigint LANGUAGE plpgsql AS $$
+) RETURNS bigint LANGUAGE plpgsql
+SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off
+SET enable_bitmapscan = off SET plan_cache_mode = force_generic_plan
+AS $$
 DECLARE
   v_now timestamptz := coalesce(p_now, present());
   v_session bigint;
@@ -115,7 +123,10 @@ END $$;
 CREATE OR REPLACE FUNCTION balance_subscriber(
   p_now timestamptz, p_group_id int, p_subscriber text, p_session bigint,
   OUT share int, OUT taken int, OUT released int, OUT removed int
-) LANGUAGE plpgsql AS $$
+) LANGUAGE plpgsql
+SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off
+SET enable_bitmapscan = off SET plan_cache_mode = force_generic_plan
+AS $$
 #variable_conflict use_column
 DECLARE
   v_group log_groups;
@@ -165,7 +176,10 @@ END $$;
 
 -- Leaves a group. What it held is free. False: it was not in the group, or with another session.
 CREATE OR REPLACE FUNCTION leave_group(p_group_id int, p_subscriber text, p_session bigint)
-RETURNS boolean LANGUAGE plpgsql AS $$
+RETURNS boolean LANGUAGE plpgsql
+SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off
+SET enable_bitmapscan = off SET plan_cache_mode = force_generic_plan
+AS $$
 BEGIN
   PERFORM 1 FROM log_groups AS g WHERE g.group_id = p_group_id FOR NO KEY UPDATE;
   DELETE FROM log_subscribers AS s

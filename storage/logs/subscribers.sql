@@ -41,8 +41,11 @@ SELECT leave_group($1::int, $2::text, $3::bigint)
 -- name: held
 -- params: group_id, subscriber_name
 -- The partitions of a subscriber.
-SELECT p.partition_id, q.number, q.partition_key
-FROM log_positions AS p JOIN log_partitions AS q ON q.partition_id = p.partition_id
+SELECT p.partition_id, p.number, q.partition_key
+FROM log_positions AS p
+JOIN LATERAL (
+  SELECT f.partition_key FROM log_partitions AS f WHERE f.partition_id = p.partition_id OFFSET 0) AS q
+  ON true
 WHERE p.group_id = $1 AND p.held_by = $2
 ORDER BY p.number
 

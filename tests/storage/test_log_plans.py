@@ -8,13 +8,15 @@ from collections.abc import Mapping
 import pytest
 
 from storage.database import Database
-from storage.lanes import SEND_PLANNER
+from storage.lanes import RECEIVE_PLANNER, SEND_PLANNER
 from storage.queries import load
 from tests.storage.test_queries import PROBING
 
 _PARTITIONS = 300
 _RECORDS = 50
-_TABLES = "log_partitions|log_records"
+_GROUPS = 20
+_SUBSCRIBERS = 10
+_TABLES = "log_partitions|log_records|log_positions|log_subscribers"
 _RANGES = "'{1,2}', '{0,10}', '{50,20}'"
 
 CASES: dict[str, tuple[str, Mapping[str, str], set[str]]] = {
@@ -39,7 +41,52 @@ CASES: dict[str, tuple[str, Mapping[str, str], set[str]]] = {
     "retention.retire": ("NULL, '{1,2}', 10", PROBING, {"log_records_key"}),
     "retention.find_unswept": ("10", PROBING, {"log_partitions_unswept"}),
     "retention.remove_records": (f"{_RANGES}, 10", PROBING, {"log_records_key"}),
+    "deliveries.look": (
+        "NULL, '{1,2}', '{s1,s2}', '{1,1}', 1000",
+        RECEIVE_PLANNER,
+        {"log_positions_held_by", "log_partitions_key"},
+    ),
+    "deliveries.lock": ("'{1,2}', '{1,2}'", RECEIVE_PLANNER, {"log_positions_key"}),
+    "deliveries.load": (
+        "NULL, '{1,2}', '{1,2}', '{0,1}', '{1}', '{s1}', '{1}'",
+        RECEIVE_PLANNER,
+        {"log_positions_key", "log_partitions_key"},
+    ),
+    "deliveries.read": (
+        "'{1,1}', '{1,2}', '{0,10}', '{50,20}', 1000",
+        RECEIVE_PLANNER,
+        {"log_records_key"},
+    ),
+    "deliveries.store": (
+        "'{1}', '{1}', '{1}', '{1}', '{1}', '{1}', '{0}', '{1}', '{0}', '{}'",
+        RECEIVE_PLANNER,
+        {"log_positions_key"},
+    ),
+    "deliveries.lock_held": (
+        "NULL, 1, 's1', 1",
+        {},
+        {"log_subscribers_key"},
+    ),
+    "subscribers.beat": ("NULL, 1, 's1', 1, 30", {}, {"log_subscribers_key"}),
+    "subscribers.held": ("1, 's1'", {}, {"log_positions_held_by", "log_partitions_key"}),
+    "subscribers.list_subscribers": ("NULL, 1", {}, {"log_positions_held_by"}),
+    "dead_letters.read_records": ("'{1,2}', '{1,2}'", {}, {"log_records_key"}),
+    "dead_letters.take_records": ("'{1,2}', '{1,2}'", {}, {"log_records_key"}),
+    "dead_letters.first_records": ("1, 'a', NULL, 10", PROBING, {"log_records_key"}),
+    "dead_letters.list_records": ("1, 'a', NULL, 10", PROBING, {"log_records_key"}),
 }
+
+FUNCTIONS = (
+    "SELECT make_positions(1)",
+    "SELECT join_group(NULL, 1, 's1', NULL, 30)",
+    "SELECT share FROM log_groups, balance_subscriber(NULL, 1, 's1', generation)"
+    " WHERE group_id = 1",
+    "SELECT leave_group(1, 's1', generation) FROM log_groups WHERE group_id = 1",
+)
+"""In this order: a subscriber comes, gets its share, and goes."""
+_SCANS = (
+    "SELECT relname FROM pg_stat_xact_user_tables WHERE seq_scan > 0 AND relname = ANY($1::text[])"
+)
 
 
 @pytest.fixture
@@ -47,15 +94,7 @@ def database_dsn(own_database_dsn: str) -> str:
     return own_database_dsn
 
 
-@pytest.mark.parametrize("planned", ["force_generic_plan", "auto"])
-async def test_statements_go_by_index(database: Database, planned: str) -> None:
-    connections = []
-    for name, (arguments, settings, _) in CASES.items():
-        connection = await database.connect({"plan_cache_mode": planned} | dict(settings))
-        file, _, statement = name.partition(".")
-        await connection.execute(f"PREPARE asked AS {load(f'logs/{file}')[statement].text}")
-        await connection.execute(f"EXECUTE asked ({arguments})")
-        connections.append(connection)
+async def fill(database: Database) -> None:
     async with database.transaction() as tx:
         await tx.execute(
             "INSERT INTO log_partitions (log_id, number, partition_key, next_offset)"
@@ -69,6 +108,35 @@ async def test_statements_go_by_index(database: Database, planned: str) -> None:
             " generate_series(0, $1::int - 1) AS n",
             _RECORDS,
         )
+        await tx.execute(
+            "INSERT INTO log_groups (log_id, group_name, created_at, start_at)"
+            " SELECT 1, n::text, now(), '-infinity' FROM generate_series(1, $1::int) AS n",
+            _GROUPS,
+        )
+        await tx.execute(
+            "INSERT INTO log_positions (group_id, partition_id, number, held_by)"
+            " SELECT g.group_id, p.partition_id, p.number, 's' || p.number % $1"
+            " FROM log_groups AS g, log_partitions AS p",
+            _SUBSCRIBERS,
+        )
+        await tx.execute(
+            "INSERT INTO log_subscribers (group_id, subscriber_name, session, live_until)"
+            " SELECT g.group_id, 's' || n, 1, now() + interval '1 hour'"
+            " FROM log_groups AS g, generate_series(0, $1::int - 1) AS n",
+            _SUBSCRIBERS,
+        )
+
+
+@pytest.mark.parametrize("planned", ["force_generic_plan", "auto"])
+async def test_statements_go_by_index(database: Database, planned: str) -> None:
+    connections = []
+    for name, (arguments, settings, _) in CASES.items():
+        connection = await database.connect({"plan_cache_mode": planned} | dict(settings))
+        file, _, statement = name.partition(".")
+        await connection.execute(f"PREPARE asked AS {load(f'logs/{file}')[statement].text}")
+        await connection.execute(f"EXECUTE asked ({arguments})")
+        connections.append(connection)
+    await fill(database)
     for _ in range(2):
         for connection, (name, (arguments, _, indexes)) in zip(
             connections, CASES.items(), strict=True
@@ -78,6 +146,34 @@ async def test_statements_go_by_index(database: Database, planned: str) -> None:
             assert not re.search(rf"Seq Scan on ({_TABLES})\b", plan), (name, plan)
             assert all(re.search(rf"\b{index}\b", plan) for index in indexes), (name, plan)
         async with database.transaction() as tx:
-            await tx.execute("ANALYZE log_partitions, log_records")
+            await tx.execute("ANALYZE log_partitions, log_records, log_positions, log_subscribers")
     for connection in connections:
         await connection.close()
+
+
+async def test_functions_go_by_index(database: Database) -> None:
+    connection = await database.connect()
+    async with database.transaction() as tx:
+        await tx.execute(
+            "INSERT INTO logs (account_id, region, log_name, created_at)"
+            " VALUES ('1', 'r', 'a', now())"
+        )
+        await tx.execute(
+            "INSERT INTO log_groups (log_id, group_name, created_at, start_at)"
+            " VALUES (1, 'first', now(), '-infinity')"
+        )
+    for _ in range(7):
+        for statement in FUNCTIONS:
+            await connection.fetch(statement)
+    async with database.transaction() as tx:
+        await tx.execute("DELETE FROM log_groups")
+        await tx.execute("ALTER TABLE log_groups ALTER group_id RESTART")
+    await fill(database)
+    async with database.transaction() as tx:
+        await tx.execute("UPDATE logs SET next_partition = $1", _PARTITIONS)
+        await tx.execute("UPDATE log_groups SET live_subscribers = $1", _SUBSCRIBERS)
+    async with connection.transaction():
+        for statement in FUNCTIONS:
+            await connection.fetch(statement)
+        assert await connection.fetch(_SCANS, _TABLES.split("|")) == []
+    await connection.close()

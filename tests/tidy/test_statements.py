@@ -111,7 +111,7 @@ def test_functions_that_were_changed_have_a_new_revision() -> None:
         ("priorities", 1): "6dbd401b5e16f626",
         ("rates", 2): "d62464c228e7d197",
         ("rooms", 3): "b5cf4f994b702305",
-        ("log_groups", 1): "d74978b95dcb7cf1",
+        ("log_groups", 2): "824a2e6931efe932",
         ("logs", 2): "3d7b4f8b56424bfd",
         ("serial", 2): "5664d6ebd1ff4977",
         ("topics", 1): "41063f082efac65a",

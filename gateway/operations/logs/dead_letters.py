@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from gateway.operations.logs.logs import partitions_numbered
 from storage.logs import dead_letters
+from storage.planning import probe_by_key
 
 if TYPE_CHECKING:
     from gateway.operations.engine import Engine
@@ -56,6 +57,7 @@ async def requeue(
     engine.check_room()
     if places is None:
         async with engine.database.transaction() as tx:
+            await probe_by_key(tx)
             found = await dead_letters.first(tx, log.log_id, source, group, most)
     else:
         partitions = await partitions_numbered(engine, log, {number for number, _ in places})
@@ -77,6 +79,7 @@ async def list_dead_letters(
     """Dead letters in ``log`` that come from another one, and from one of its groups, or any: so
     many at most, the oldest of each partition first."""
     async with engine.database.transaction() as tx:
+        await probe_by_key(tx)
         return await dead_letters.list_records(tx, log.log_id, source, group, most)
 
 
@@ -85,6 +88,7 @@ async def purge(engine: Engine, log: Log, *, source: str, group: str | None) -> 
     count = 0
     while True:
         async with engine.database.transaction() as tx:
+            await probe_by_key(tx)
             places = await dead_letters.first(tx, log.log_id, source, group, _STEP)
             if not places:
                 return count
