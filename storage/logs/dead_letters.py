@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from storage.log_model import Group, Log, LogSettings, NewRecord, Partition, Record
-from storage.logs import groups, logs, records
+from storage.logs import groups, logs, records, retention
 from storage.queries import load
 
 if TYPE_CHECKING:
@@ -38,7 +38,6 @@ class DeadLetter(NamedTuple):
     partition_id: int
     number: int
     """Of the partition."""
-    key: str | None
     offset: int
     attempts: int
     error: str
@@ -83,7 +82,7 @@ async def write(
     )
     letters: dict[tuple[str, str, str], list[_Letter]] = {}
     failed_at = datetime.fromtimestamp(now_ms / 1000, UTC).isoformat(timespec="milliseconds")
-    for place, record_key, record_id, metadata, failure, payload in rows:
+    for place, key, record_id, metadata, failure, payload in rows:
         one = dead[place]
         told: dict[str, Any] = {
             "failed_at": failed_at,
@@ -97,16 +96,23 @@ async def write(
         original_id = record_id or id_in(failure)
         if original_id is not None:
             told["original_id"] = original_id
-        key = record_key if one.key is None else one.key
         owner = one.log.account_id, one.log.region
         letters.setdefault((*owner, log_name(one.log, one.group)), []).append(
             _Letter(key or "", payload, metadata, json.dumps(told))
         )
-    appended: dict[int, int] = {}
+    made: list[NewRecord] = []
+    log_ids: dict[int, int] = {}
     for (account_id, region, name), some in sorted(letters.items()):
         log = await _find_or_make(tx, now, account_id, region, name)
-        appended |= dict.fromkeys(await _append(tx, now, log, some), log.log_id)
-    return appended
+        partitions = await logs.partitions_for(tx, log, {one.key for one in some})
+        for letter in some:
+            partition_id = partitions[letter.key].partition_id
+            made.append(_record(log, partition_id, letter))
+            log_ids[partition_id] = log.log_id
+    if made:
+        # All at once: partitions are locked in the order of their ids, whosever they are.
+        await records.append(tx, now, made)
+    return log_ids
 
 
 def id_in(failure: str | None) -> str | None:
@@ -120,35 +126,25 @@ def id_in(failure: str | None) -> str | None:
 async def _find_or_make(
     tx: Transaction, now: datetime | None, account_id: str, region: str, name: str
 ) -> Log:
-    log = None
-    while log is None:
+    """A log that nobody deletes until the transaction ends."""
+    while True:
         log = await logs.find(tx, account_id, region, name)
         if log is None:
             log = await logs.insert(tx, now, (account_id, region), name, None, LogSettings())
-    return log
+        if log is not None and await logs.lock(tx, log.log_id) is not None:
+            return log
 
 
-async def _append(
-    tx: Transaction, now: datetime | None, log: Log, letters: Sequence[_Letter]
-) -> set[int]:
-    if not letters:
-        return set()
-    partitions = await logs.partitions_for(tx, log, {one.key for one in letters})
-    is_shared = log.partition_count is not None
-    appended = [
-        NewRecord(
-            partitions[one.key].partition_id,
-            one.payload,
-            one.key if is_shared else None,
-            None,
-            one.metadata,
-            one.failure,
-            one.only_group_id,
-        )
-        for one in letters
-    ]
-    await records.append(tx, now, appended)
-    return {one.partition_id for one in appended}
+def _record(log: Log, partition_id: int, letter: _Letter) -> NewRecord:
+    return NewRecord(
+        partition_id,
+        letter.payload,
+        letter.key if log.partition_count is not None else None,
+        None,
+        letter.metadata,
+        letter.failure,
+        letter.only_group_id,
+    )
 
 
 async def first(
@@ -177,38 +173,48 @@ async def requeue(
     tx: Transaction, now: datetime | None, log: Log, places: Sequence[tuple[int, int]]
 ) -> Requeued:
     """Publish dead letters again, each to the log and for the group in which it failed, and delete
-    them here. What is no dead letter, or has no group any more, stays."""
-    partition_ids, offsets = zip(*places, strict=True)
-    targets: dict[tuple[str, str], tuple[Log, Group] | None] = {}
-    wanted: dict[tuple[int, int], tuple[Log, Group]] = {}
-    rows = await tx.fetch(_READ_RECORDS, partition_ids, offsets)
-    for place, *_, failure, _ in rows:
+    them here. What is no dead letter, or has no group any more, stays.
+
+    Logs and groups are locked by name, then partitions by id, here and there together: as by all
+    who lock several.
+    """
+    rows = await tx.fetch(
+        _READ_RECORDS, [place[0] for place in places], [place[1] for place in places]
+    )
+    keys: dict[tuple[str, str], dict[tuple[int, int], str]] = {}
+    for place, key, *_, failure, _ in rows:
         told = json.loads(failure or "{}")
         names = told.get("original_topic", ""), told.get("original_group", "")
-        if names not in targets:
-            targets[names] = await _target(tx, log, *names)
-        target = targets[names]
+        keys.setdefault(names, {})[places[place]] = key or ""
+    wanted: dict[tuple[int, int], tuple[Log, Group, int]] = {}
+    for names, some in sorted(keys.items()):
+        target = await _target(tx, log, *names)
         if target is not None:
-            wanted[places[place]] = target
-    letters: dict[int, list[_Letter]] = {}
+            partitions = await logs.partitions_for(tx, target[0], some.values())
+            wanted |= {at: (*target, partitions[key].partition_id) for at, key in some.items()}
+    appended = {partition_id for _, _, partition_id in wanted.values()}
+    await retention.lock(tx, appended | {partition_id for partition_id, _ in wanted})
     taken = await tx.fetch(
         _TAKE_RECORDS, [place[0] for place in wanted], [place[1] for place in wanted]
     )
+    made = []
     for partition_id, offset, key, metadata, failure, payload in taken:
-        source, group = wanted[partition_id, offset]
+        source, group, to_partition_id = wanted[partition_id, offset]
         letter = _Letter(key or "", payload, metadata, failure, group.group_id)
-        letters.setdefault(source.log_id, []).append(letter)
-    appended: set[int] = set()
-    for source in sorted({one[0] for one in wanted.values()}, key=lambda one: one.log_id):
-        appended |= await _append(tx, now, source, letters.get(source.log_id, ()))
+        made.append(_record(source, to_partition_id, letter))
+    if made:
+        await records.append(tx, now, made)
     return Requeued(appended, len(taken), len(rows) - len(wanted))
 
 
 async def _target(
     tx: Transaction, log: Log, log_name: str, group_name: str
 ) -> tuple[Log, Group] | None:
+    """A log and a group that nobody deletes until the transaction ends."""
     source = await logs.find(tx, log.account_id, log.region, log_name)
-    if source is None:
+    if source is None or await logs.lock(tx, source.log_id) is None:
         return None
     group = await groups.find(tx, source.log_id, group_name)
-    return None if group is None else (source, group)
+    if group is None or not await groups.lock(tx, group.group_id):
+        return None
+    return source, group

@@ -3,7 +3,8 @@
 -- name: read_records
 -- params: partition_ids, offsets
 -- These records, as far as they are kept.
-SELECT (i.place - 1)::int AS place, r.record_key, r.record_id, r.metadata, r.failure, r.payload
+SELECT (i.place - 1)::int AS place, coalesce(r.record_key, p.partition_key) AS record_key,
+  r.record_id, r.metadata, r.failure, r.payload
 FROM unnest($1::bigint[], $2::bigint[]) WITH ORDINALITY AS i (partition_id, record_offset, place)
 JOIN log_records AS r
   ON r.partition_id = i.partition_id AND r.record_offset = i.record_offset

@@ -40,7 +40,9 @@ _UNKNOWN, _DEAD, _UNSETTLED = 0, 1, 2
 _READ_BYTES: Final = 4 << 20
 """Of a flush. What does not come with it comes with the next fetch."""
 _LOOKED_AT: Final = 1_000
-"""Partitions of a subscriber that a look finds."""
+"""Partitions of a subscriber that a look finds, if so many have something."""
+_TURN: Final = 100
+"""Positions that are read before others have a turn: each may have a thousand spans."""
 _LOCK_SECONDS = 1.0
 """For how long flushes begin with locks after one that had to be repeated."""
 _EXPIRED = "The visibility timeout of the last attempt ended."
@@ -86,6 +88,8 @@ class _Look:
     """None: nobody asked."""
     next_at: int | None = None
     held: Sequence[int] | None = None
+    rest: Sequence[int] = ()
+    """Further partitions that have something, for the next fetch."""
 
 
 class _Again(Exception):
@@ -194,24 +198,21 @@ class _Flush:
                 [fetch.group.group_id for fetch in fetches],
                 [fetch.name for fetch in fetches],
                 [fetch.session for fetch in fetches],
-                [min(fetch.most + 1, _LOOKED_AT) for fetch in fetches],
+                _LOOKED_AT,
             )
-            for place, standing, partition_ids, next_at, held_ids, now_ms in rows:
+            for place, standing, found, next_at, held_ids, now_ms in rows:
                 self.now_ms = now_ms
-                looks[asking[place]] = _Look(partition_ids or (), standing, next_at, held_ids or ())
+                partition_ids = found or ()
+                if len(partition_ids) == _LOOKED_AT:
+                    next_at = now_ms
+                most = fetches[place].most
+                looks[asking[place]] = _Look(
+                    partition_ids[:most], standing, next_at, held_ids or (), partition_ids[most:]
+                )
         return looks
 
     async def _load(self, tx: Transaction, looks: list[_Look], *, is_locked: bool) -> None:
-        groups: dict[Key, Group] = {}
-        readers: dict[Key, int] = {}
-        for settle in self._settles:
-            for change in settle.changes:
-                groups[settle.group.group_id, change.partition_id] = settle.group
-        for place, (fetch, look) in enumerate(zip(self._fetches, looks, strict=True), 1):
-            for partition_id in look.partition_ids:
-                key = fetch.group.group_id, partition_id
-                groups[key] = fetch.group
-                readers.setdefault(key, place)
+        groups, readers = self._wanted(looks)
         if not groups:
             return
         keys = sorted(groups)
@@ -229,6 +230,8 @@ class _Flush:
             [fetch.session for fetch in self._fetches],
         )
         for place, standing, now_ms, held_by, number, partition_key, *rest in rows:
+            if not (place + 1) % _TURN:
+                await asyncio.sleep(0)
             key = keys[place]
             self.now_ms = now_ms
             if standing is not None:
@@ -245,6 +248,20 @@ class _Flush:
                     Position(*columns),
                     groups[key],
                 )
+
+    def _wanted(self, looks: list[_Look]) -> tuple[dict[Key, Group], dict[Key, int]]:
+        """Positions to load, and for which of the fetches each is looked at; they begin at 1."""
+        groups: dict[Key, Group] = {}
+        readers: dict[Key, int] = {}
+        for settle in self._settles:
+            for change in settle.changes:
+                groups[settle.group.group_id, change.partition_id] = settle.group
+        for place, (fetch, look) in enumerate(zip(self._fetches, looks, strict=True), 1):
+            for partition_id in look.partition_ids:
+                key = fetch.group.group_id, partition_id
+                groups[key] = fetch.group
+                readers.setdefault(key, place)
+        return groups, readers
 
     def _settle(self, settle: Settle) -> list[Outcome]:
         outcomes = []
@@ -280,7 +297,6 @@ class _Flush:
                 entry.group,
                 partition_id,
                 loaded.number,
-                loaded.key,
                 offset,
                 attempts,
                 error,
@@ -382,7 +398,7 @@ class _Flush:
 
     def _answer(self, looks: list[_Look], delivered: Mapping[int, list[Delivered]]) -> None:
         for fetch, look in zip(self._fetches, looks, strict=True):
-            lost, left = [], []
+            lost, left = [], list(look.rest)
             for partition_id in look.partition_ids:
                 loaded = self.loaded.get((fetch.group.group_id, partition_id))
                 if loaded is None or loaded.held_by != fetch.name:

@@ -3,7 +3,7 @@
 -- Every statement that needs the time takes `now`; NULL means the clock of the database.
 
 -- name: look
--- params: now, group_ids, subscriber_names, sessions, limits
+-- params: now, group_ids, subscriber_names, sessions, limit
 -- Which of the partitions that these subscribers hold have something, by number, so many at most;
 -- when the first of the others has, as far as a time says so; and what they hold. `standing`: see below.
 WITH clock AS MATERIALIZED (
@@ -12,10 +12,10 @@ WITH clock AS MATERIALIZED (
 SELECT (i.place - 1)::int AS place, subscriber_standing(
     clock.now, i.group_id, i.subscriber_name, i.session) AS standing,
   d.partition_ids, d.next_at, d.held_ids, (extract(epoch FROM clock.now) * 1000)::bigint AS now_ms
-FROM clock, unnest($2::int[], $3::text[], $4::bigint[], $5::int[]) WITH ORDINALITY
-  AS i (group_id, subscriber_name, session, most, place)
+FROM clock, unnest($2::int[], $3::text[], $4::bigint[]) WITH ORDINALITY
+  AS i (group_id, subscriber_name, session, place)
 CROSS JOIN LATERAL (
-  SELECT (array_agg(h.partition_id ORDER BY h.number) FILTER (WHERE h.is_due))[:i.most]
+  SELECT (array_agg(h.partition_id ORDER BY h.number) FILTER (WHERE h.is_due))[:$5::int]
       AS partition_ids,
     min(h.due_at) FILTER (WHERE NOT h.is_due) AS next_at, array_agg(h.partition_id) AS held_ids
   FROM (

@@ -216,7 +216,6 @@ def _messages(
                         feed.group,
                         one.partition_id,
                         one.number,
-                        one.key,
                         record.offset,
                         1,
                         made,

@@ -21,8 +21,9 @@ _FIND = _SQL["find_group"].text
 _LIST = _SQL["list_groups"].text
 _INSERT = _SQL["insert_group"].text
 _UPDATE = _SQL["update_group"].text
-_DELETE = _SQL["delete_group"].text
+_DELETE = _SQL["delete_groups"].text
 _LOCK = _SQL["lock_group"].text
+_LOCK_ALL = _SQL["lock_groups"].text
 _MAKE_POSITIONS = _SQL["make_positions"].text
 _SEEK_END = _SQL["seek_end"].text
 _SEEK_START = _SQL["seek_start"].text
@@ -80,7 +81,17 @@ async def update(tx: Transaction, group_id: int, settings: GroupSettings) -> boo
 
 async def delete(tx: Transaction, group_id: int) -> bool:
     """Delete a group with all that it knows. False: it is gone."""
-    return await tx.fetchval(_DELETE, group_id) is not None
+    if await tx.fetchval(_LOCK, group_id) is None:
+        return False
+    await tx.execute(_DELETE, [group_id])
+    return True
+
+
+async def delete_all(tx: Transaction, log_id: int) -> None:
+    """Delete the groups of a log, which is locked."""
+    group_ids = [group_id for (group_id,) in await tx.fetch(_LOCK_ALL, log_id)]
+    if group_ids:
+        await tx.execute(_DELETE, group_ids)
 
 
 async def lock(tx: Transaction, group_id: int) -> bool:

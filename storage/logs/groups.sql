@@ -28,21 +28,25 @@ RETURNING group_id, log_id, group_name, created_at, settings
 -- Gives a group other settings; nothing comes back where it is gone.
 UPDATE log_groups SET settings = $2::jsonb WHERE group_id = $1 RETURNING group_id
 
--- name: delete_group
--- params: group_id
--- A group with all that it knows. Positions are locked in the order in which they are stored.
-WITH gone AS (
-  DELETE FROM log_groups WHERE group_id = $1 RETURNING group_id
-), locked AS MATERIALIZED (
-  SELECT p.partition_id FROM log_positions AS p, gone WHERE p.group_id = gone.group_id
-  ORDER BY p.partition_id FOR UPDATE OF p
+-- name: lock_groups
+-- params: log_id
+-- Nobody comes, goes or gets other partitions in any group of a log until the transaction ends.
+SELECT g.group_id FROM log_groups AS g WHERE g.log_id = $1 ORDER BY g.group_id FOR NO KEY UPDATE
+
+-- name: delete_groups
+-- params: group_ids
+-- Groups with all that they know. They are locked before: who was making positions has made them.
+-- Positions are locked in the order in which they are stored.
+WITH locked AS MATERIALIZED (
+  SELECT p.group_id, p.partition_id FROM log_positions AS p WHERE p.group_id = ANY($1::int[])
+  ORDER BY p.group_id, p.partition_id FOR UPDATE
 ), positions AS (
-  DELETE FROM log_positions
-  WHERE group_id = $1 AND partition_id = ANY(ARRAY(SELECT locked.partition_id FROM locked))
+  DELETE FROM log_positions AS p
+  WHERE p.group_id = ANY($1::int[]) AND (SELECT count(*) FROM locked) > 0
 ), subscribers AS (
-  DELETE FROM log_subscribers WHERE group_id = $1
+  DELETE FROM log_subscribers WHERE group_id = ANY($1::int[])
 )
-SELECT gone.group_id FROM gone
+DELETE FROM log_groups WHERE group_id = ANY($1::int[])
 
 -- name: lock_group
 -- params: group_id

@@ -9,6 +9,7 @@ from zlib import crc32
 
 from storage.log_errors import LogDoesNotExist
 from storage.log_model import Log, LogCounts, LogSettings, Partition, PartitionState
+from storage.logs import groups
 from storage.queries import load
 
 if TYPE_CHECKING:
@@ -131,7 +132,11 @@ async def count(tx: Transaction, log_ids: Sequence[int]) -> list[LogCounts]:
 
 async def delete(tx: Transaction, now: datetime | None, log_id: int) -> bool:
     """End a log, with its groups; its records go later. False: it is gone."""
-    return await tx.fetchval(_DELETE_LOG, now, log_id) is not None
+    if await lock(tx, log_id) is None:
+        return False
+    await groups.delete_all(tx, log_id)
+    await tx.execute(_DELETE_LOG, now, log_id)
+    return True
 
 
 async def purge(tx: Transaction, log_id: int) -> int:

@@ -112,28 +112,16 @@ ORDER BY i.place
 
 -- name: delete_log
 -- params: now, log_id
--- Its name is free, and nothing is appended to it any more; its records go later. Partitions are
--- locked in the order of their ids, as by whoever appends.
+-- Its name is free, and nothing is appended to it any more; its records go later. It is locked, and
+-- its groups are gone. Partitions are locked in the order of their ids, as by whoever appends.
 WITH log AS (
-  UPDATE logs SET deleted_at = coalesce($1::timestamptz, present())
-  WHERE log_id = $2 AND deleted_at IS NULL
-  RETURNING log_id
+  UPDATE logs SET deleted_at = coalesce($1::timestamptz, present()) WHERE log_id = $2
 ), locked AS MATERIALIZED (
-  SELECT p.partition_id FROM log_partitions AS p, log
-  WHERE p.log_id = log.log_id ORDER BY p.partition_id FOR NO KEY UPDATE OF p
-), removed AS (
-  UPDATE log_partitions SET is_removed = true
-  WHERE partition_id = ANY(ARRAY(SELECT locked.partition_id FROM locked))
-), positions AS (
-  DELETE FROM log_positions WHERE group_id IN (
-    SELECT g.group_id FROM log_groups AS g, log WHERE g.log_id = log.log_id)
-), subscribers AS (
-  DELETE FROM log_subscribers WHERE group_id IN (
-    SELECT g.group_id FROM log_groups AS g, log WHERE g.log_id = log.log_id)
-), groups AS (
-  DELETE FROM log_groups WHERE log_id IN (SELECT log.log_id FROM log)
+  SELECT p.partition_id FROM log_partitions AS p WHERE p.log_id = $2
+  ORDER BY p.partition_id FOR NO KEY UPDATE
 )
-SELECT log.log_id FROM log
+UPDATE log_partitions SET is_removed = true
+WHERE partition_id = ANY(ARRAY(SELECT locked.partition_id FROM locked))
 
 -- name: purge_log
 -- params: log_id

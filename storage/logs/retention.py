@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -32,12 +32,17 @@ async def find_retirable(
     return row["partition_ids"], row["last_partition_id"]
 
 
+async def lock(tx: Transaction, partition_ids: Collection[int]) -> None:
+    """Keep others from appending to these partitions."""
+    await tx.execute(_LOCK_PARTITIONS, partition_ids)
+
+
 async def retire(
     tx: Transaction, now: datetime | None, partition_ids: Sequence[int], limit_each: int
 ) -> list[int]:
     """Let partitions begin behind what they need not keep, up to so many records of each. How many
     of those that had some."""
-    await tx.execute(_LOCK_PARTITIONS, partition_ids)
+    await lock(tx, partition_ids)
     rows = await tx.fetch(_RETIRE, now, partition_ids, limit_each)
     return [count for (count,) in rows]
 

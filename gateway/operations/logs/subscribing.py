@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from protocol import names
 from storage.log_errors import GroupDoesNotExist, GroupInvalid, SubscriberFenced
 from storage.log_model import Group, Log, Partition
-from storage.logs import deliveries, subscribers
+from storage.logs import deliveries, groups, subscribers
 
 if TYPE_CHECKING:
     from gateway.operations.engine import Engine
@@ -105,7 +105,8 @@ async def leave(
     """
     now = engine.clock.of(log.account_id).now()
     async with engine.database.transaction() as tx:
-        if releases:
+        # The group first, as by all who lock it and positions.
+        if releases and await groups.lock(tx, group.group_id):
             await deliveries.give_back(tx, now, group, name, session)
         has_left = await subscribers.leave(tx, group.group_id, name, session)
     if has_left:

@@ -1,0 +1,194 @@
+"""Groups of logs and those who lock at the same time: all lock in one order, so nobody fails."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any
+
+import pytest
+
+from gateway.operations.caller import Caller
+from gateway.operations.engine import Engine
+from gateway.operations.logs.dead_letters import requeue
+from gateway.operations.logs.groups import delete_group
+from gateway.operations.logs.logs import delete_log
+from storage.database import Database
+from storage.log_model import Log
+from storage.logs import groups, logs, retention
+from storage.logs.positions import Do
+from tests.operations.log_groups import Consumer, Orders
+from tests.waiting import until_async
+
+LOCKED = "SELECT 1 FROM {table} WHERE {column} = ANY($1::bigint[]) FOR UPDATE NOWAIT"
+POSITIONS = LOCKED.format(table="log_positions", column="partition_id")
+PARTITIONS = LOCKED.format(table="log_partitions", column="partition_id")
+
+
+@pytest.fixture
+def orders(engine: Engine, caller: Caller) -> Orders:
+    return Orders(engine, caller)
+
+
+async def log_named(orders: Orders, name: str) -> Log:
+    found = await orders.engine.logs.find(*orders.owner, name)
+    assert found is not None
+    return found
+
+
+async def partition_ids(database: Database, log: Log) -> list[int]:
+    async with database.transaction() as tx:
+        rows = await tx.fetch(
+            "SELECT partition_id FROM log_partitions WHERE log_id = $1 ORDER BY 1", log.log_id
+        )
+    return [partition_id for (partition_id,) in rows]
+
+
+async def begun(database: Database, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
+    """Under way, and waiting for a lock."""
+    task = asyncio.create_task(work)
+    waiting = (
+        "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
+        " AND datname = current_database()"
+    )
+    watcher = await database.connect()
+    assert await until_async(lambda: watcher.fetchval(waiting)) == 1
+    await watcher.close()
+    return task
+
+
+async def held(orders: Orders, *keys: str) -> Consumer:
+    await orders.fill(*keys)
+    return await orders.consumer()
+
+
+async def test_who_leaves_locks_the_group_before_positions(
+    orders: Orders, database: Database
+) -> None:
+    consumer = await held(orders, "a", "b")
+    await consumer.fetch()
+    ids = await partition_ids(database, consumer.log)
+    async with database.transaction() as tx:
+        # As a heartbeat, or a seek: the group first, then positions.
+        await groups.lock(tx, consumer.group.group_id)
+        leaving = await begun(database, consumer.leave(releases=True))
+        assert len(await tx.fetch(POSITIONS, ids)) == 2
+    await leaving
+    other = await orders.consumer("two")
+    assert [one.attempt for one in await other.fetch()] == [1, 1]
+
+
+@pytest.mark.parametrize("whole", [False, True])
+async def test_who_deletes_locks_groups_before_positions(
+    orders: Orders, database: Database, *, whole: bool
+) -> None:
+    consumer = await held(orders, "a", "b")
+    ids = await partition_ids(database, consumer.log)
+    deletes = (
+        delete_log(orders.engine, consumer.log)
+        if whole
+        else delete_group(orders.engine, consumer.log, consumer.group.name)
+    )
+    async with database.transaction() as tx:
+        await groups.lock(tx, consumer.group.group_id)
+        deleting = await begun(database, deletes)
+        assert len(await tx.fetch(POSITIONS, ids)) == 2
+        assert len(await tx.fetch(PARTITIONS, ids)) == 2
+    await deleting
+    async with database.transaction() as tx:
+        assert await tx.fetchval("SELECT count(*) FROM log_positions") == 0
+
+
+async def test_positions_that_are_made_meanwhile_go_with_their_group(
+    orders: Orders, database: Database
+) -> None:
+    consumer = await held(orders, "a")
+    await orders.publish("1", key="b")
+    async with database.transaction() as tx:
+        await groups.lock(tx, consumer.group.group_id)
+        deleting = await begun(
+            database, delete_group(orders.engine, consumer.log, consumer.group.name)
+        )
+    await deleting
+    async with database.transaction() as tx:
+        assert await tx.fetchval("SELECT count(*) FROM log_positions") == 0
+
+
+async def test_dead_letters_of_several_logs_lock_partitions_by_id(
+    orders: Orders, database: Database
+) -> None:
+    """Of the logs of dead letters the one that is later by name has the lower partition."""
+    await orders.group("billing", dead_letter_log="z")
+    await orders.group("search", dead_letter_log="y")
+    await orders.publish("1", "2")
+    billing, search = await orders.consumer(), await orders.consumer(group="search")
+    for consumer in (billing, search):
+        [record] = await consumer.fetch(1)
+        await consumer.settle([record], Do.REJECT)
+    [low] = await partition_ids(database, await log_named(orders, "z"))
+    [high] = await partition_ids(database, await log_named(orders, "y"))
+    assert low < high
+    [first], [second] = await billing.fetch(), await search.fetch()
+    async with database.transaction() as tx:
+        await retention.lock(tx, [low])
+        # One flush has both.
+        work = asyncio.gather(
+            billing.settle([first], Do.REJECT), search.settle([second], Do.REJECT)
+        )
+        waiting = await begun(database, _awaited(work))
+        assert len(await tx.fetch(PARTITIONS, [high])) == 1
+    assert await waiting == [["dead_lettered"], ["dead_lettered"]]
+
+
+async def _awaited(work: asyncio.Future[Any]) -> Any:
+    return await work
+
+
+async def test_requeue_locks_partitions_of_both_logs_by_id(
+    orders: Orders, database: Database
+) -> None:
+    consumer = await held(orders, "a")
+    await consumer.settle(await consumer.fetch(), Do.REJECT)
+    dead = await log_named(orders, "orders_dlq")
+    [low] = await partition_ids(database, consumer.log)
+    [high] = await partition_ids(database, dead)
+    async with database.transaction() as tx:
+        await retention.lock(tx, [low])
+        work = requeue(orders.engine, dead, None, source="orders", group=None, most=10)
+        requeueing = await begun(database, work)
+        assert len(await tx.fetch(PARTITIONS, [high])) == 1
+    assert (await requeueing).requeued == 1
+    assert [one.record.offset for one in await consumer.fetch()] == [1]
+
+
+async def test_a_dead_letter_is_not_lost_with_a_log_that_is_deleted_meanwhile(
+    orders: Orders, database: Database
+) -> None:
+    """It is written to another one of that name."""
+    await orders.publish("1", "2")
+    consumer = await orders.consumer()
+    first, second = await consumer.fetch()
+    await consumer.settle([first], Do.REJECT)
+    dead = await log_named(orders, "orders_dlq")
+    async with database.transaction() as tx:
+        await logs.delete(tx, None, dead.log_id)
+        rejecting = await begun(database, consumer.settle([second], Do.REJECT))
+    assert await rejecting == ["dead_lettered"]
+    orders.engine.logs.forget(dead)
+    made = await log_named(orders, "orders_dlq")
+    assert made.log_id != dead.log_id
+    done = await requeue(orders.engine, made, None, source="orders", group=None, most=10)
+    assert done.requeued == 1
+
+
+async def test_dead_letters_stay_when_their_group_is_deleted_meanwhile(
+    orders: Orders, database: Database
+) -> None:
+    consumer = await held(orders, "a")
+    await consumer.settle(await consumer.fetch(), Do.REJECT)
+    dead = await log_named(orders, "orders_dlq")
+    async with database.transaction() as tx:
+        await groups.delete(tx, consumer.group.group_id)
+        work = requeue(orders.engine, dead, None, source="orders", group=None, most=10)
+        requeueing = await begun(database, work)
+    assert (await requeueing)[:2] == (0, 1)
