@@ -14,10 +14,14 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from enum import Enum
+from itertools import accumulate
 from typing import Final, NamedTuple
 
 WINDOW: Final = 10_000
 """How far the head may be ahead of the watermark."""
+MOST_SPANS: Final = 1_000
+"""Nothing new is delivered while there are so many: each fetch and each ack reads and writes all of
+them."""
 
 _DONE: Final = -1
 _WAITING: Final = 0
@@ -129,7 +133,7 @@ class Position:
         self.deliveries = deliveries
         """A number for each fetch that delivered: it never comes again, whatever happens."""
         self.barrier_until = barrier_until
-        self.spans = list(_decoded(watermark + 1, stored))
+        self.spans = _decoded(watermark + 1, stored) if stored else []
 
     def stored(self) -> list[int]:
         """The spans as whole numbers: when the first of them becomes visible, and four for each."""
@@ -184,6 +188,8 @@ class Position:
                 steps -= due.length
             else:
                 room -= due.length
+        if len(self.spans) >= MOST_SPANS:
+            return found
         last = min(end - 1, self.watermark + WINDOW, self.head + room)
         if last > self.head:
             found.append(Due(self.head + 1, last, 0, is_spent=False))
@@ -347,11 +353,10 @@ def _last(span: Span) -> int:
     return span.last
 
 
-def _decoded(first: int, stored: Sequence[int]) -> Iterator[Span]:
-    for place in range(1, len(stored), _WORDS):
-        length, *shared = stored[place : place + _WORDS]
-        yield Span(first, first + length - 1, *shared)
-        first += length
+def _decoded(first: int, stored: Sequence[int]) -> list[Span]:
+    firsts = list(accumulate(stored[1::_WORDS], initial=first))
+    lasts = [one - 1 for one in firsts[1:]]
+    return list(map(Span, firsts, lasts, stored[2::_WORDS], stored[3::_WORDS], stored[4::_WORDS]))
 
 
 def _runs(due: Due, present: Collection[int]) -> Iterator[tuple[int, int, bool]]:

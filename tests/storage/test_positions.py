@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from storage.logs.positions import WINDOW, Do, Outcome, Policy, Position, Spent
+from storage.logs.positions import MOST_SPANS, WINDOW, Do, Outcome, Policy, Position, Spent
 
 POLICY = Policy(
     batch_size=10,
@@ -67,6 +67,21 @@ def test_what_is_acked_in_another_order_leaves_few_spans() -> None:
     assert [span.is_done for span in reader.position.spans] == [False, True]
     reader.ack(0)
     assert (reader.position.watermark, reader.position.spans) == (9, [])
+
+
+def test_nothing_new_is_delivered_beside_a_thousand_spans() -> None:
+    """Each fetch reads and writes all of them."""
+    reader = Reader(end=5_000, batch_size=1_000)
+    for at in range(MOST_SPANS):
+        reader.now += 1
+        [offset] = reader.fetch(1)
+        assert offset == at
+        reader.settle(offset, Do.NACK, delay=100_000)
+    assert reader.fetch() == []
+    reader.now += 100_000
+    assert reader.fetch() == [*range(MOST_SPANS)]
+    reader.ack(*range(MOST_SPANS))
+    assert reader.fetch(1) == [MOST_SPANS]
 
 
 def test_five_messages_of_which_the_third_is_nacked_for_thirty_seconds() -> None:

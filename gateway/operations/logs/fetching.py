@@ -62,8 +62,8 @@ class Fetching:
         self._group = group
         self._request = request
         self._reply = reply
-        self._reader: Reader = engine.readers.of(group, request.name, request.session)
         self._deadline = asyncio.get_running_loop().time() + request.wait_seconds
+        self._reader: Reader
         self._timer: asyncio.TimerHandle | None = None
         self._entry: Fetch | None = None
         self._done = False
@@ -74,6 +74,7 @@ class Fetching:
         self._done = True
         if self._entry is not None:
             self._entry.gone = True
+            self._leave_to_others(self._entry)
         self._rest()
 
     def give_back(self, outcome: FetchOutcome) -> None:
@@ -89,6 +90,8 @@ class Fetching:
 
     def _look(self) -> None:
         request = self._request
+        # Somebody may have ended it with a session that there is not.
+        self._reader = self._engine.readers.of(self._group, request.name, request.session)
         partition_ids = request.partition_ids
         if partition_ids is None:
             partition_ids = self._reader.take(request.most)
@@ -146,11 +149,21 @@ class Fetching:
 
     def failed(self, error: BaseException) -> None:
         """Nothing comes of it."""
-        self._entry = None
+        entry, self._entry = self._entry, None
         if not self._done:
+            if entry is not None:
+                self._leave_to_others(entry)
             self._done = True
             reply, self._reply = self._reply, NOBODY
             reply.failed(error)
+
+    def _leave_to_others(self, entry: Fetch) -> None:
+        """What nobody has looked at is for other fetches of this subscriber."""
+        if self._request.partition_ids is None:
+            for partition_id in entry.partition_ids or ():
+                self._reader.hint(partition_id)
+            if entry.partition_ids is None:
+                self._reader.look_soon()
 
     def _finish(self, outcome: FetchOutcome) -> None:
         self._done = True

@@ -74,6 +74,7 @@ class Reader:
         self._waiting: OrderedDict[Waiting, None] = OrderedDict()
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = math.inf
+        self._is_over = False
         self.used_at = 0.0
         self._any = _Watch(self, None)
         self._park_any()
@@ -115,7 +116,7 @@ class Reader:
         time = self._readers.time()
         self.used_at = time
         is_few = len(self._watches) <= _FEW
-        if time >= self._look_at or (is_few and not self._hot) or len(self._hot) > _FEW + most:
+        if time >= self._look_at or (is_few and not self._hot):
             interval = _LOOK_SECONDS * max(1.0, len(self._watches) / 1_000)
             self._looked_at, self._look_at = time, time + interval
             # What wakes us is parked again before the look, and not while it wakes.
@@ -132,6 +133,8 @@ class Reader:
 
     def holds(self, partition_ids: Iterable[int]) -> None:
         """What it holds: of nothing else it is told from now on."""
+        if self._is_over:
+            return
         held = {*partition_ids}
         for partition_id in self._watches.keys() - held:
             self._drop(partition_id)
@@ -162,6 +165,7 @@ class Reader:
 
     def end(self) -> None:
         """Nobody fetches in this session any more: whoever waits finds out."""
+        self._is_over = True
         self._cancel_timer()
         for partition_id in list(self._watches):
             self._drop(partition_id)
@@ -186,7 +190,7 @@ class Reader:
         return place_of_group(self.group.group_id), place_of_log(self.group.log_id)
 
     def _park_any(self) -> None:
-        for place in self._places():
+        for place in () if self._is_over else self._places():
             self._readers.wakeups.park(place, self._any)
 
     def _park(self, partition_id: int) -> None:
@@ -250,13 +254,19 @@ class Readers:
         return asyncio.get_running_loop().time()
 
     def of(self, group: Group, name: str, session: int) -> Reader:
-        """The reader of a session; one of another session ends."""
-        reader = self._by_name.get((group.group_id, name))
-        if reader is None or reader.session != session:
-            if reader is not None:
-                reader.end()
+        """The reader of a session; that of an older one ends."""
+        key = group.group_id, name
+        reader = self._by_name.get(key)
+        if reader is None or reader.session < session:
             self._sweep()
-            reader = self._by_name[group.group_id, name] = Reader(self, group, name, session)
+            before, reader = reader, Reader(self, group, name, session)
+            self._by_name[key] = reader
+            if before is not None:
+                before.end()
+        elif reader.session > session:
+            # Whoever fetches with it is told that it is over, and nobody else hears of it.
+            reader = Reader(self, group, name, session)
+            reader.end()
         reader.group = group
         return reader
 
