@@ -1,0 +1,22 @@
+"""Policies of resources and identities (docs/contract/policies.md 5): read once, asked per request.
+
+policy = parse(text, Kind.RESOURCE)
+decide(request, resource=policy, identities=None).is_allowed
+"""
+
+from protocol.policies.decisions import Decision, Reason, decide, missing_statement
+from protocol.policies.documents import Policy, parse
+from protocol.policies.requests import Principal, Request
+from protocol.policies.statements import Kind
+
+__all__ = [
+    "Decision",
+    "Kind",
+    "Policy",
+    "Principal",
+    "Reason",
+    "Request",
+    "decide",
+    "missing_statement",
+    "parse",
+]

@@ -1,0 +1,267 @@
+"""Texts of policies that are compared with texts of requests: wildcards, variables, ARNs.
+
+Work is bounded by the product of both lengths, whatever the policy says: the parts between two `*`
+are looked for one after the other, from the left, and nothing is ever tried a second time.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator
+from typing import Final, NamedTuple
+
+from protocol.policies.requests import Context
+
+Matcher = Callable[[str, Context], bool]
+"""Whether a text of a request is one that the policy means."""
+
+ARN_SEGMENTS: Final = 6
+_VARIABLE = re.compile(r"\$\{([^{}]*)\}")
+_NAMED = re.compile(r"([A-Za-z0-9_.+=,@:/-]+?)(?:\s*,\s*'([^']*)')?")
+_ONE: Final = ""
+"""In parts: a place where any one character may stand."""
+
+
+class _Any(NamedTuple):
+    """`*`: any characters, or none."""
+
+
+class _Variable(NamedTuple):
+    """`${key}`, or `${key, 'default'}`."""
+
+    key: str
+    default: str | None
+
+
+_Token = str | _Any | _Variable
+"""A text is one character that has to stand there, or _ONE."""
+
+
+class Syntax(NamedTuple):
+    """What a text of a policy may have in it besides itself."""
+
+    has_wildcards: bool
+    has_variables: bool
+    """Variables came with Version 2012-10-17."""
+
+
+def _tokens(text: str, syntax: Syntax) -> Iterator[_Token]:
+    end = 0
+    if syntax.has_variables:
+        for found in _VARIABLE.finditer(text):
+            yield from _characters(text[end : found.start()], syntax)
+            yield from _variable(found[0], found[1].strip())
+            end = found.end()
+    yield from _characters(text[end:], syntax)
+
+
+def _characters(text: str, syntax: Syntax) -> Iterator[_Token]:
+    if not syntax.has_wildcards:
+        yield from text
+        return
+    for character in text:
+        if character == "*":
+            yield _Any()
+        else:
+            yield _ONE if character == "?" else character
+
+
+def _variable(whole: str, inner: str) -> Iterator[_Token]:
+    if inner in ("*", "?", "$"):
+        yield inner
+        return
+    named = _NAMED.fullmatch(inner)
+    if named is None:
+        yield from whole
+    else:
+        yield _Variable(named[1].lower(), named[2])
+
+
+def _filled(tokens: Iterable[_Token], context: Context, longest: int) -> list[str | _Any] | None:
+    """The tokens with the values of variables, which have no wildcards. None: one has no value or
+    several, or they are more than a text of that length can be."""
+    filled: list[str | _Any] = []
+    least = 0
+    for token in tokens:
+        if isinstance(token, _Variable):
+            values = context.get(token.key, ())
+            if len(values) > 1 or not (values or token.default is not None):
+                return None
+            value = values[0] if values else token.default or ""
+            least += len(value)
+            if least > longest:
+                return None
+            filled += value
+        else:
+            filled.append(token)
+    return filled
+
+
+class _Part:
+    """Characters that stand together, between two `*`."""
+
+    def __init__(self, characters: list[str]) -> None:
+        self.length = len(characters)
+        self._characters = characters
+        self._text = None if _ONE in characters else "".join(characters)
+        self._masks: dict[str, int] | None = None
+
+    def stands_at(self, text: str, start: int) -> bool:
+        if self._text is not None:
+            return text.startswith(self._text, start)
+        there = text[start : start + self.length]
+        return len(there) == self.length and all(
+            wanted in (_ONE, has) for wanted, has in zip(self._characters, there, strict=True)
+        )
+
+    def find(self, text: str, start: int, end: int) -> int:
+        """Where it stands first, between start and end; -1: nowhere."""
+        if self._text is not None:
+            return text.find(self._text, start, end)
+        masks = self._masks
+        if masks is None:
+            masks = self._masks = self._masked()
+        # Each bit says of one prefix of the part that it ends here: all of them in one step.
+        anything, last = masks[_ONE], 1 << (self.length - 1)
+        state = 0
+        for place in range(start, end):
+            state = ((state << 1) | 1) & masks.get(text[place], anything)
+            if state & last:
+                return place - self.length + 1
+        return -1
+
+    def _masked(self) -> dict[str, int]:
+        masks = dict.fromkeys([_ONE, *self._characters], 0)
+        anywhere = 0
+        for place, character in enumerate(self._characters):
+            if character == _ONE:
+                anywhere |= 1 << place
+            else:
+                masks[character] |= 1 << place
+        return {character: mask | anywhere for character, mask in masks.items()}
+
+
+class Glob:
+    """A pattern without variables."""
+
+    def __init__(self, tokens: Iterable[str | _Any]) -> None:
+        parts: list[list[str]] = [[]]
+        for token in tokens:
+            if isinstance(token, _Any):
+                parts.append([])
+            else:
+                parts[-1].append(token)
+        self._head = _Part(parts[0])
+        self._is_whole = len(parts) == 1
+        self._middle = [_Part(part) for part in parts[1:-1] if part]
+        self._tail = _Part(parts[-1])
+        self._least = sum(map(len, parts))
+        self.is_anything = len(parts) > 1 and not self._least
+
+    def matches(self, text: str) -> bool:
+        """Whether all of the text is as the pattern says."""
+        if self.is_anything:
+            return True
+        if len(text) < self._least or not self._head.stands_at(text, 0):
+            return False
+        if self._is_whole:
+            return len(text) == self._least
+        start, end = self._head.length, len(text) - self._tail.length
+        if not self._tail.stands_at(text, end):
+            return False
+        for part in self._middle:
+            found = part.find(text, start, end)
+            if found < 0:
+                return False
+            start = found + part.length
+        return True
+
+
+def any_of(texts: Iterable[str], syntax: Syntax) -> Matcher:
+    """Whether a text is one of these, or as one of these says."""
+    exact: set[str] = set()
+    globs: list[Glob] = []
+    templates: list[list[_Token]] = []
+    for text in texts:
+        tokens = [*_tokens(text, syntax)]
+        fixed = [token for token in tokens if not isinstance(token, _Variable)]
+        if len(fixed) < len(tokens):
+            templates.append(tokens)
+        elif any(isinstance(token, _Any) or token == _ONE for token in fixed):
+            globs.append(Glob(fixed))
+        else:
+            exact.add("".join(map(str, fixed)))
+
+    def matches(text: str, context: Context) -> bool:
+        if text in exact or any(glob.matches(text) for glob in globs):
+            return True
+        for template in templates:
+            filled = _filled(template, context, len(text))
+            if filled is not None and Glob(filled).matches(text):
+                return True
+        return False
+
+    return matches
+
+
+def any_arn_of(texts: Iterable[str], *, has_variables: bool, completes: bool) -> Matcher:
+    """Whether an ARN is as one of these says: each of the six segments stands for itself.
+
+    ``completes``: one that has fewer segments goes on with `*`, as in Resource. `*` alone is
+    every ARN.
+    """
+    exact: set[str] = set()
+    fixed: list[list[Glob]] = []
+    templates: list[list[list[_Token]]] = []
+    for text in texts:
+        tokens = [*_tokens(text, Syntax(has_wildcards=True, has_variables=has_variables))]
+        segments = _segments(tokens)
+        if len(segments) < ARN_SEGMENTS and (completes or text == "*"):
+            segments += [[_Any()]] * (ARN_SEGMENTS - len(segments))
+        if len(segments) < ARN_SEGMENTS:
+            continue
+        plain = [[one for one in segment if not isinstance(one, _Variable)] for segment in segments]
+        if plain != segments:
+            templates.append(segments)
+        elif all(isinstance(one, str) and one != _ONE for segment in plain for one in segment):
+            exact.add(":".join("".join(map(str, segment)) for segment in plain))
+        else:
+            fixed.append([Glob(segment) for segment in plain])
+
+    def matches(arn: str, context: Context) -> bool:
+        if arn in exact:
+            return True
+        given = arn.split(":", ARN_SEGMENTS - 1)
+        if len(given) < ARN_SEGMENTS:
+            return False
+        return any(_agree(globs, given) for globs in fixed) or any(
+            _agree(_globs(segments, given, context), given) for segments in templates
+        )
+
+    return matches
+
+
+def _segments(tokens: Iterable[_Token]) -> list[list[_Token]]:
+    """The tokens between colons; the last of six has the colons that are left."""
+    segments: list[list[_Token]] = [[]]
+    for token in tokens:
+        if token == ":" and len(segments) < ARN_SEGMENTS:
+            segments.append([])
+        else:
+            segments[-1].append(token)
+    return segments
+
+
+def _globs(
+    segments: Iterable[list[_Token]], given: Iterable[str], context: Context
+) -> Iterator[Glob | None]:
+    for segment, text in zip(segments, given, strict=True):
+        filled = _filled(segment, context, len(text))
+        yield None if filled is None else Glob(filled)
+
+
+def _agree(globs: Iterable[Glob | None], given: Iterable[str]) -> bool:
+    return all(
+        glob is not None and glob.matches(segment)
+        for glob, segment in zip(globs, given, strict=True)
+    )
