@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 _SQL = load("logs/gauges")
 
-_MOST_PARTITIONS = 100_000
+_MOST_PARTITIONS = 50_000
 
 
 class GroupGauges(NamedTuple):
@@ -38,7 +38,7 @@ class GroupGauges(NamedTuple):
 
 
 async def of_groups(tx: Transaction, now: datetime | None, most: int) -> list[GroupGauges]:
-    """Those of the ``most`` oldest groups, and of no more than have about 100,000 partitions
+    """Those of the ``most`` oldest groups, and of no more than have about 50,000 partitions
     together."""
     await probe_by_key(tx)
     rows = await tx.fetch(_SQL["of_groups"].text, now, most, _MOST_PARTITIONS)

@@ -18,30 +18,33 @@ WITH clock AS MATERIALIZED (
 )
 SELECT c.account_id, c.region, c.log_name, c.group_name, c.generation, s.lag,
   coalesce(greatest(date_part('epoch', clock.now - s.oldest_at), 0), 0) AS watermark_age_seconds,
-  (SELECT count(*) FROM log_subscribers AS o
-   WHERE o.group_id = c.group_id AND o.live_until > clock.now) AS subscribers,
-  s.held, s.partitions - s.held AS free,
+  u.subscribers,
+  u.held, s.partitions - u.held AS free,
   CASE WHEN c.queue_name IS NOT NULL THEN NOT EXISTS (
-    SELECT 1 FROM queues AS u
-    WHERE u.account_id = c.account_id AND u.region = c.region AND u.queue_name = c.queue_name
-      AND u.deleted_at IS NULL)
+    SELECT 1 FROM queues AS f
+    WHERE f.account_id = c.account_id AND f.region = c.region AND f.queue_name = c.queue_name
+      AND f.deleted_at IS NULL)
   END AS waits_for_queue
 FROM clock, chosen AS c,
 LATERAL (
   SELECT coalesce(sum(q.next_offset - 1 - w.watermark), 0)::bigint AS lag,
-    min(oldest.published_at) AS oldest_at, count(*) AS partitions,
-    count(h.subscriber_name) AS held
+    min(oldest.published_at) AS oldest_at, count(*) AS partitions
   FROM log_partitions AS q
   LEFT JOIN log_positions AS p ON p.group_id = c.group_id AND p.partition_id = q.partition_id
-  LEFT JOIN log_subscribers AS h ON h.group_id = c.group_id AND h.subscriber_name = p.held_by
-    AND h.live_until > clock.now
   CROSS JOIN LATERAL (
     SELECT greatest(p.watermark, q.start_offset - 1) AS watermark) AS w
   LEFT JOIN LATERAL (
     SELECT r.published_at FROM log_records AS r
     WHERE r.partition_id = q.partition_id AND r.record_offset > w.watermark
     ORDER BY r.record_offset LIMIT 1) AS oldest ON q.next_offset - 1 > w.watermark
-  WHERE q.log_id = c.log_id AND NOT q.is_removed) AS s
+  WHERE q.log_id = c.log_id AND NOT q.is_removed) AS s,
+LATERAL (
+  SELECT count(*) AS subscribers, coalesce(sum(h.held), 0)::bigint AS held
+  FROM log_subscribers AS o
+  CROSS JOIN LATERAL (
+    SELECT count(*) AS held FROM log_positions AS p
+    WHERE p.group_id = o.group_id AND p.held_by = o.subscriber_name) AS h
+  WHERE o.group_id = c.group_id AND o.live_until > clock.now) AS u
 ORDER BY c.group_id
 
 -- name: live_groups

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from tests import databases
+
 pytest.register_assert_rewrite("tests.faults.load")
 
 
@@ -30,3 +32,11 @@ def data() -> Iterator[Path]:
     parent.chmod(0o755)
     yield parent / "data"
     shutil.rmtree(parent, ignore_errors=True)
+
+
+@pytest.fixture
+def dsn() -> Iterator[str]:
+    """A database that outlives a gateway."""
+    dsn = databases.of_this_process().copy()
+    yield dsn
+    databases.of_this_process().drop(dsn)

@@ -6,12 +6,8 @@ import asyncio
 import signal
 import sys
 from collections import defaultdict
-from collections.abc import Iterator
-
-import pytest
 
 from queuegate.log import LogClient, NewRecord, Subscription
-from tests import databases
 from tests.faces.clients import new_account
 from tests.faces.servers import Server
 from tests.waiting import until_async, until_so
@@ -20,14 +16,6 @@ CONSUMERS = 7
 KEYS = 24
 RECORDS = 1_600
 LEASE_SECONDS = 2
-
-
-@pytest.fixture
-def dsn() -> Iterator[str]:
-    """A database that outlives a gateway."""
-    dsn = databases.of_this_process().copy()
-    yield dsn
-    databases.of_this_process().drop(dsn)
 
 
 class Work:

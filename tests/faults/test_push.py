@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import Iterator
 
 import pytest
 
-from tests import databases
 from tests.faces.channels.client import Channels
 from tests.faces.clients import authorization, new_account
 from tests.faces.servers import Server
@@ -21,14 +19,6 @@ CONSUMERS = 1_000
 MESSAGES = 6_000
 AT_ONCE = 100
 WINDOW_SECONDS = 6
-
-
-@pytest.fixture
-def dsn() -> Iterator[str]:
-    """A database that outlives a gateway."""
-    dsn = databases.of_this_process().copy()
-    yield dsn
-    databases.of_this_process().drop(dsn)
 
 
 async def test_each_message_is_finished_once_by_who_got_it_last(dsn: str) -> None:

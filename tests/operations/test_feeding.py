@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncIterator
 from datetime import datetime
 from typing import Any
@@ -11,15 +12,16 @@ import pytest
 
 from gateway.operations.access import PUBLISH_RECORDS
 from gateway.operations.logs.feeding import group_of
-from gateway.operations.logs.groups import change_group, find_group, progress_of, seek
+from gateway.operations.logs.groups import change_group, find_group, make_group, progress_of, seek
 from gateway.operations.logs.logs import delete_log
 from gateway.operations.logs.publishing import Publication, publish_records
 from gateway.process.background import feeding_queues
 from scheduler.feed_queues import FeedQueues
 from storage.errors import Unavailable
 from storage.log_errors import GroupInvalid
-from storage.log_model import Feed, Group
+from storage.log_model import Feed, Group, GroupSettings
 from storage.logs import feeds, gauges
+from storage.logs.positions import Do
 from storage.model import Queue
 from tests.operations.bounded import bounded, held
 from tests.operations.conftest import World
@@ -140,6 +142,24 @@ async def test_what_the_queue_cannot_take_is_a_dead_letter(
         "Messages are not empty.",
         "It has 1054 bytes; 1024 are the most.",
     ]
+
+
+async def test_dead_letters_feed_a_queue_with_what_is_known_of_them(
+    world: World, orders: Orders, feed: FeedQueues
+) -> None:
+    await orders.log()
+    await orders.publish("1")
+    consumer = await orders.consumer()
+    await consumer.settle(await consumer.fetch(), Do.REJECT, error="never")
+    queue = await world.make_queue("jobs")
+    log = await world.engine.logs.find(*orders.owner, "orders_dlq")
+    assert log is not None
+    await make_group(world.engine, log, "repair", GroupSettings(queue="jobs"))
+    assert await run_dry(feed) == 1
+    [message] = await world.receive(queue)
+    assert message.attributes is not None
+    told = json.loads(json.loads(message.attributes)["Queuegate.Failure"]["StringValue"])
+    assert (told["last_error"], told["original_group"]) == ("never", "billing")
 
 
 async def test_a_full_queue_is_waited_for(world: World, orders: Orders, feed: FeedQueues) -> None:

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 RECORD_ID = "Queuegate.RecordId"
 ENCODING = "Queuegate.Encoding"
+FAILURE = "Queuegate.Failure"
 _OURS = "Queuegate."
 
 
@@ -37,8 +38,9 @@ def make_row(place: Place, queue: Queue) -> Row | str:
     """The message that a record becomes in a queue, or why the queue cannot take it.
 
     The payload is the body, in base64 where a message could not carry it. Key and id are message
-    attributes, and so is metadata as far as names, values and their number are SQS's. In queues
-    with groups the key is the group, and a record is a duplicate of itself only.
+    attributes, and so is what is known of a dead letter, and metadata as far as names, values and
+    their number are SQS's. In queues with groups the key is the group, and a record is a duplicate
+    of itself only.
     """
     record, feed = place.record, place.feed
     if not record.payload:
@@ -46,6 +48,8 @@ def make_row(place: Place, queue: Queue) -> Row | str:
     attributes = {PARTITION_KEY: place.key} if place.key else {}
     if record.record_id is not None:
         attributes[RECORD_ID] = record.record_id
+    if record.failure is not None:
+        attributes[FAILURE] = record.failure
     try:
         body = record.payload.decode()
     except UnicodeDecodeError:
