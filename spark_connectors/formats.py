@@ -66,6 +66,7 @@ LOG = Format(
     {
         "log-stream": "spark_connectors.log.options:STREAM_OPTIONS",
         "log-batch": "spark_connectors.log.options:BATCH_OPTIONS",
+        "log-sink": "spark_connectors.log.sink_options:SINK_OPTIONS",
     },
 )
 FORMATS = (SQS, SNS, LOG)
@@ -86,6 +87,7 @@ _COMMON = {
     "sns-sink": ("topicArn",),
     "log-stream": ("subscribe", "startingOffsets", "groupId", "includeHeaders"),
     "log-batch": ("endingOffsets",),
+    "log-sink": ("topic",),
 }
 COMMON = "common"
 

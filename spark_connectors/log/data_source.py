@@ -1,4 +1,4 @@
-"""Format ``queuegate-log``: logs to read, as stream or batch."""
+"""Format ``queuegate-log``: logs to read, as stream or batch, and to write to."""
 
 from __future__ import annotations
 
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from pyspark.sql.datasource import (
         DataSourceReader,
         DataSourceStreamReader,
+        DataSourceStreamWriter,
+        DataSourceWriter,
     )
     from pyspark.sql.types import StructType
 
@@ -72,6 +74,22 @@ class LogDataSource(DataSource):
                 raise BadOption(NO_TABLES)
             self._agree(schema)
             return batch_reader(batch_options(self.options))
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        """The writer of a batch. Raises BadOption and BadColumns."""
+        from spark_connectors.log.sink import planned
+        from spark_connectors.sink.writing import BatchWriter
+
+        with plainly():
+            return BatchWriter(planned(self.options, schema, overwrite=overwrite))
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
+        """The writer of a stream, likewise."""
+        from spark_connectors.log.sink import planned
+        from spark_connectors.sink.writing import StreamWriter
+
+        with plainly():
+            return StreamWriter(planned(self.options, schema, overwrite=overwrite))
 
     def _agree(self, schema: StructType) -> None:
         if schema.fieldNames() != self._columns().fieldNames():

@@ -49,7 +49,7 @@ class Columns(NamedTuple):
     deduplication_columns: tuple[str, ...]
 
 
-_TEXT_OR_BYTES = (StringType, BinaryType)
+TEXT_OR_BYTES = (StringType, BinaryType)
 _WHOLE = (ByteType, ShortType, IntegerType, LongType)
 _NO_IDS = (
     "messages to a FIFO {kind} need deduplication ids, and nothing says where they come from: "
@@ -58,7 +58,7 @@ _NO_IDS = (
 )
 
 
-class _Found:
+class Found:
     """The columns of a schema by name, as Spark resolves them: in any case."""
 
     def __init__(self, schema: StructType) -> None:
@@ -82,7 +82,7 @@ class _Found:
         if field is None:
             return None
         if not isinstance(field.dataType, types):
-            raise _wrong_type(field, expected)
+            raise wrong_type(field, expected)
         return str(field.name)
 
     def listed(
@@ -106,7 +106,8 @@ class _Found:
         return ", ".join(field.name for fields in self._by_name.values() for field in fields)
 
 
-def _wrong_type(field: StructField, expected: str) -> BadColumns:
+def wrong_type(field: StructField, expected: str) -> BadColumns:
+    """What to raise for a column of another type than expected."""
     return BadColumns(
         f"column '{field.name}' is {field.dataType.simpleString()}, expected {expected}"
     )
@@ -117,8 +118,8 @@ def find_columns(schema: StructType, settings: Settings) -> Columns:
 
     Raises BadColumns, with what to change, when one is missing, doubled or of the wrong type.
     """
-    found = _Found(schema)
-    body = found.name(("body", "value"), _TEXT_OR_BYTES, "string or binary")
+    found = Found(schema)
+    body = found.name(("body", "value"), TEXT_OR_BYTES, "string or binary")
     if body is None:
         raise BadColumns(
             "a column 'body' (or 'value'), string or binary, is what will be sent; there is only "
@@ -137,28 +138,29 @@ def find_columns(schema: StructType, settings: Settings) -> Columns:
         subject=_text(found, "subject") if settings.is_topic else None,
         message_structure=_text(found, "message_structure") if settings.is_topic else None,
         trace_header=None if settings.is_topic else _text(found, "aws_trace_header"),
-        order_by=tuple(found.listed(settings.order_by, "orderBy", _can_be_sorted)),
+        order_by=tuple(found.listed(settings.order_by, "orderBy", can_be_sorted)),
         deduplication=_deduplication(found, settings, deduplication_id),
         deduplication_columns=tuple(_digested(found, settings)),
     )
 
 
-def _text(found: _Found, *names: str) -> str | None:
+def _text(found: Found, *names: str) -> str | None:
     return found.name(names, (StringType,), "string")
 
 
-def _can_be_sorted(kind: DataType) -> bool:
+def can_be_sorted(kind: DataType) -> bool:
+    """Whether values of this type have an order."""
     return isinstance(kind, AtomicType)
 
 
-def _delay(found: _Found, settings: Settings) -> str | None:
+def _delay(found: Found, settings: Settings) -> str | None:
     name = found.name(("delay_seconds",), _WHOLE, "a whole number")
     if name is not None and settings.is_topic:
         raise BadColumns("column 'delay_seconds': topics do not delay messages, drop it")
     return name
 
 
-def _destination(found: _Found, settings: Settings) -> str | None:
+def _destination(found: Found, settings: Settings) -> str | None:
     """The column that routes. As in Spark's Kafka sink a destination among the options wins."""
     if settings.place is not None or settings.topic_arn is not None:
         return None
@@ -170,7 +172,7 @@ def _destination(found: _Found, settings: Settings) -> str | None:
     return name
 
 
-def _attributes(found: _Found) -> tuple[str | None, bool]:
+def _attributes(found: Found) -> tuple[str | None, bool]:
     field = found.field("message_attributes", "msg_attributes")
     if field is None:
         return None, False
@@ -180,7 +182,7 @@ def _attributes(found: _Found) -> tuple[str | None, bool]:
             return field.name, False
         if isinstance(kind.valueType, StructType) and _is_typed_value(kind.valueType):
             return field.name, True
-    raise _wrong_type(
+    raise wrong_type(
         field,
         "map<string,string> or "
         "map<string,struct<data_type:string,string_value:string,binary_value:binary>>",
@@ -198,7 +200,7 @@ def _is_typed_value(kind: StructType) -> bool:
     return fit and {"data_type", "string_value"} <= names
 
 
-def _digested(found: _Found, settings: Settings) -> list[str]:
+def _digested(found: Found, settings: Settings) -> list[str]:
     if settings.replay_id is not None:
         for name in ("queue", "message_id"):
             if found.name((name,), (StringType,), "string") is None:
@@ -209,7 +211,7 @@ def _digested(found: _Found, settings: Settings) -> list[str]:
     return found.listed(settings.deduplication_columns, "deduplicationColumns", can_be_in_a_digest)
 
 
-def _deduplication(found: _Found, settings: Settings, column: str | None) -> str:
+def _deduplication(found: Found, settings: Settings, column: str | None) -> str:
     if settings.replay_id is not None:
         return "replay"
     if settings.deduplication_columns:

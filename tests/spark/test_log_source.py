@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from datetime import UTC, datetime
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 from pyspark.sql.datasource import (
@@ -35,7 +34,6 @@ from tests.spark.logs import (
     rows_of,
     values_of,
 )
-from tests.spark.test_stream import run_available
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -404,27 +402,6 @@ def test_batches_begin_and_end_somewhere() -> None:
 
 
 # With Spark
-
-
-def stream(spark: SparkSession, endpoint: str, log: str, **options: Any) -> DataFrame:
-    spark.dataSource.register(LogDataSource)
-    given = {"bootstrap": endpoint.partition("//")[2], "region": "us-east-1", "subscribe": log}
-    return spark.readStream.format("queuegate-log").options(**given, **options).load()
-
-
-def test_spark_reads_every_record_once(spark: SparkSession, gateway: str, tmp_path: Path) -> None:
-    """AvailableNow, twice; and Spark's progress has Kafka's offsets."""
-    log = log_with(300, gateway, keys=3)
-    options = {"startingOffsets": "earliest", "maxOffsetsPerTrigger": "200"}
-    progress = run_available(stream(spark, gateway, log, **options), tmp_path)
-    assert [one.numInputRows for one in progress if one.numInputRows] == [200, 100]
-    ended = progress[-1]["sources"][0]
-    assert json.loads(ended["endOffset"]) == {log: {"0": 100, "1": 100, "2": 100}}
-    assert lag_of(progress[-1])["maxOffsetsBehindLatest"] == 0.0
-    publish(gateway, log, [("k0", "value 300")])
-    run_available(stream(spark, gateway, log, **options), tmp_path)
-    rows = spark.read.parquet(str(tmp_path / "table")).collect()
-    assert sorted(row.value.decode() for row in rows) == sorted(f"value {n}" for n in range(301))
 
 
 def test_spark_counts_a_batch(spark: SparkSession, gateway: str) -> None:
