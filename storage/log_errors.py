@@ -72,6 +72,24 @@ class TooManyPartitions(Rejected):
         )
 
 
+class TooManyGroups(Rejected):
+    """One more group than a log may have."""
+
+    kind = Kind.LIMIT
+
+    def __init__(self, most: int) -> None:
+        super().__init__(f"A log has at most {most} groups.")
+
+
+class TooManySubscribers(Rejected):
+    """One more subscriber than a group may have."""
+
+    kind = Kind.LIMIT
+
+    def __init__(self, most: int) -> None:
+        super().__init__(f"A group has at most {most} subscribers at once.")
+
+
 class GroupDoesNotExist(Rejected):
     """The log has no group of that name."""
 

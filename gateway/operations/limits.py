@@ -89,6 +89,10 @@ class Limits:
     shared_partitions: int = 10_000
     """That are made at once, with a log whose keys share them."""
     partitions_listed: int = 10_000
+    log_groups: int = 1_000
+    """Of one log: each knows of all partitions how far it is."""
+    log_subscribers: int = 5_000
+    """Of one group, at once."""
     read_ranges: int = 1_000
     """Of one request, as are the next ones."""
     read_records: int = 10_000

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Final
@@ -66,6 +66,8 @@ class _Loaded:
     is_changed: bool = False
     is_given: bool = False
     """Whether a fetch of this flush has it."""
+    due_at: int | None = None
+    """When there is something, after this flush."""
 
 
 @dataclass(slots=True)
@@ -99,14 +101,14 @@ class _Again(Exception):
 class DeliveryLane:
     """One lane; it connects at its first entry.
 
-    ``on_due`` is told of partitions that changed: when a group has something there, in milliseconds
-    from now.
+    ``on_due`` is told of partitions that were looked at: when a group has something there, in
+    milliseconds from now; None: when something is published.
     """
 
     def __init__(self, database: Database, clock_now: ClockNow) -> None:
         self._now = clock_now
         self._locks_until = 0.0
-        self.on_due: Callable[[int, int, int], None] = lambda *_: None
+        self.on_due: Callable[[int, int, int | None], None] = lambda *_: None
         self.on_buried: Callable[[list[DeadLetter], dict[int, int]], None] = lambda *_: None
         """Told of dead letters; which partitions got them, and of which logs these are."""
         self.on_delivered: Callable[[Fetch, Fetched], None] = lambda *_: None
@@ -142,11 +144,8 @@ class DeliveryLane:
         if flush.dead:
             self.on_buried(flush.dead, flush.appended_to)
         for (group_id, partition_id), loaded in flush.loaded.items():
-            due_at = loaded.position.next_due(
-                flush.now_ms, loaded.group.policy, end=loaded.next_offset
-            )
-            if due_at is not None:
-                self.on_due(group_id, partition_id, due_at - flush.now_ms)
+            in_ms = None if loaded.due_at is None else loaded.due_at - flush.now_ms
+            self.on_due(group_id, partition_id, in_ms)
         for settle, outcomes in flush.settled:
             settle.done(outcomes)
         for fetch, fetched in flush.fetched:
@@ -222,9 +221,9 @@ class _Flush:
         rows = await tx.fetch(
             _LOAD,
             self._now,
-            group_ids,
-            partition_ids,
-            [readers.get(key, 0) for key in keys],
+            _text(group_ids),
+            _text(partition_ids),
+            _text(readers.get(key, 0) for key in keys),
             [fetch.group.group_id for fetch in self._fetches],
             [fetch.name for fetch in self._fetches],
             [fetch.session for fetch in self._fetches],
@@ -332,10 +331,10 @@ class _Flush:
             return
         rows = await tx.fetch(
             _READ,
-            [one.fetch.group.group_id for one, _ in ranges],
-            [one.partition_id for one, _ in ranges],
-            [due.first for _, due in ranges],
-            [due.last for _, due in ranges],
+            _text(one.fetch.group.group_id for one, _ in ranges),
+            _text(one.partition_id for one, _ in ranges),
+            _text(due.first for _, due in ranges),
+            _text(due.last for _, due in ranges),
             _READ_BYTES,
         )
         total = 0
@@ -397,15 +396,15 @@ class _Flush:
             raise _Again
 
     def _answer(self, looks: list[_Look], delivered: Mapping[int, list[Delivered]]) -> None:
+        for one in self.loaded.values():
+            one.due_at = one.position.next_due(self.now_ms, one.group.policy, end=one.next_offset)
         for fetch, look in zip(self._fetches, looks, strict=True):
             lost, left = [], list(look.rest)
             for partition_id in look.partition_ids:
                 loaded = self.loaded.get((fetch.group.group_id, partition_id))
                 if loaded is None or loaded.held_by != fetch.name:
                     lost.append(partition_id)
-                elif loaded.position.due(
-                    self.now_ms, fetch.group.policy, end=loaded.next_offset, most=1
-                ):
+                elif loaded.due_at is not None and loaded.due_at <= self.now_ms:
                     left.append(partition_id)
             due_in_ms = None if look.next_at is None else max(look.next_at - self.now_ms, 0)
             fetched = Fetched(
@@ -433,18 +432,23 @@ async def _store(tx: Transaction, changed: Sequence[tuple[int, int, int, Positio
         highs.append(len(spans))
     stored: int = await tx.fetchval(
         _STORE,
-        group_ids,
-        partition_ids,
-        versions,
-        [position.watermark for position in positions],
-        [position.head for position in positions],
-        [position.deliveries for position in positions],
-        [position.barrier_until for position in positions],
-        lows,
-        highs,
-        spans,
+        _text(group_ids),
+        _text(partition_ids),
+        _text(versions),
+        _text(position.watermark for position in positions),
+        _text(position.head for position in positions),
+        _text(position.deliveries for position in positions),
+        _text(position.barrier_until for position in positions),
+        _text(lows),
+        _text(highs),
+        _text(spans),
     )
     return stored == len(changed)
+
+
+def _text(numbers: Iterable[int]) -> str:
+    """Of an array."""
+    return "{" + ",".join(map(str, numbers)) + "}"
 
 
 async def give_back(

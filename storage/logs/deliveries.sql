@@ -1,6 +1,7 @@
 -- Deliveries: what groups have done with the records of partitions, loaded, decided upon in Python
 -- (storage/logs/positions.py) and stored unless somebody else has changed it meanwhile.
 -- Every statement that needs the time takes `now`; NULL means the clock of the database.
+-- Numbers of many positions come as the texts of arrays: asyncpg looks at each element of an array.
 
 -- name: look
 -- params: now, group_ids, subscriber_names, sessions, limit
@@ -57,7 +58,7 @@ SELECT (i.place - 1)::int AS place, (SELECT s.standings FROM readers AS s)[i.rea
   q.partition_key, q.start_offset, q.next_offset, p.xmin::text::bigint AS version, p.watermark,
   p.head, p.deliveries, coalesce((extract(epoch FROM p.barrier_until) * 1000)::bigint, 0) AS barrier,
   p.spans
-FROM unnest($2::int[], $3::bigint[], $4::int[]) WITH ORDINALITY
+FROM unnest($2::text::int[], $3::text::bigint[], $4::text::int[]) WITH ORDINALITY
   AS i (group_id, partition_id, reader, place)
 LEFT JOIN log_positions AS p ON p.group_id = i.group_id AND p.partition_id = i.partition_id
 LEFT JOIN log_partitions AS q ON q.partition_id = p.partition_id
@@ -72,7 +73,7 @@ SELECT s.place, s.record_offset, s.published_at, s.record_key, s.record_id, s.me
 FROM (
   SELECT (i.place - 1)::int AS place, r.record_offset, r.published_at, r.record_key, r.record_id,
     r.metadata, r.failure, r.payload, z.size, sum(z.size) OVER (ROWS UNBOUNDED PRECEDING) AS total
-  FROM unnest($1::int[], $2::bigint[], $3::bigint[], $4::bigint[]) WITH ORDINALITY
+  FROM unnest($1::text::int[], $2::text::bigint[], $3::text::bigint[], $4::text::bigint[]) WITH ORDINALITY
     AS i (group_id, partition_id, first_offset, last_offset, place)
   JOIN LATERAL (
     SELECT o.record_offset, o.published_at, o.record_key, o.record_id, o.metadata, o.failure,
@@ -91,9 +92,11 @@ WHERE s.total - s.size < $5
 -- Stores positions, all of them or none: none when one was changed meanwhile. They are locked in the
 -- order in which all lock them. The spans of each are a part of one array. How many were stored.
 WITH given AS MATERIALIZED (
-  SELECT i.* FROM unnest($1::int[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[],
-      $6::bigint[], $7::bigint[], $8::int[], $9::int[])
+  SELECT i.* FROM unnest($1::text::int[], $2::text::bigint[], $3::text::bigint[], $4::text::bigint[],
+      $5::text::bigint[], $6::text::bigint[], $7::text::bigint[], $8::text::int[], $9::text::int[])
     AS i (group_id, partition_id, version, watermark, head, deliveries, barrier, low, high)
+), spans AS MATERIALIZED (
+  SELECT $10::text::bigint[] AS numbers
 ), same AS MATERIALIZED (
   SELECT p.group_id, p.partition_id
   FROM given AS i
@@ -104,7 +107,7 @@ WITH given AS MATERIALIZED (
   UPDATE log_positions AS p
   SET watermark = i.watermark, head = i.head, deliveries = i.deliveries,
     barrier_until = to_timestamp(nullif(i.barrier, 0) / 1000.0),
-    spans = ($10::bigint[])[i.low:i.high]
+    spans = (SELECT spans.numbers FROM spans)[i.low:i.high]
   FROM given AS i
   WHERE p.group_id = i.group_id AND p.partition_id = i.partition_id
     AND (SELECT count(*) FROM same) = (SELECT count(*) FROM given)

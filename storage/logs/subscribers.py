@@ -28,6 +28,8 @@ class Beat(NamedTuple):
     """How many partitions it should hold at most."""
     is_settled: bool
     """Whether there is nothing to choose anew."""
+    live_subscribers: int
+    """Those that nobody has found dead."""
 
 
 class Balanced(NamedTuple):

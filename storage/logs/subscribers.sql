@@ -20,7 +20,7 @@ RETURNING s.live_until,
     SELECT 1 FROM log_positions AS p WHERE p.group_id = $2 AND p.held_by IS NULL))
   AND NOT EXISTS (
     SELECT 1 FROM log_subscribers AS o WHERE o.group_id = $2 AND o.live_until <= clock.now
-      AND o.subscriber_name <> $3) AS is_settled
+      AND o.subscriber_name <> $3) AS is_settled, g.live_subscribers
 
 -- name: join_group
 -- params: now, group_id, subscriber_name, session, lease_seconds

@@ -14,7 +14,12 @@ import pytest
 from gateway.operations.caller import Caller
 from gateway.operations.engine import Engine
 from storage.database import Database
-from storage.log_errors import GroupInvalid, SubscriberFenced
+from storage.log_errors import (
+    GroupInvalid,
+    SubscriberFenced,
+    TooManyGroups,
+    TooManySubscribers,
+)
 from storage.logs.positions import Do
 from tests.engines import engine_on
 from tests.operations.conftest import TestClock
@@ -341,3 +346,21 @@ async def test_another_process_wakes_who_waits(orders: Orders, other: Engine) ->
     await take_turns()
     await elsewhere.consumer("two")
     assert (await asyncio.wait_for(telling, 5)).is_settled is False
+
+
+async def test_a_log_has_so_many_groups_and_a_group_so_many_subscribers(orders: Orders) -> None:
+    engine = orders.engine
+    engine.limits = replace(engine.limits, log_groups=2, log_subscribers=2)
+    one, two = await orders.consumers("one", "two")
+    with pytest.raises(TooManySubscribers):
+        await orders.consumer("three")
+    await one.leave()
+    three = await orders.consumer("three")
+    # Who is there stays, and comes again.
+    await two.beat()
+    await orders.consumer("two")
+    await three.beat()
+    await orders.group("search")
+    with pytest.raises(TooManyGroups):
+        await orders.group("reports")
+    await orders.group("search")

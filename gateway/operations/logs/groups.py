@@ -14,6 +14,7 @@ from storage.log_errors import (
     GroupInvalid,
     LogNameInvalid,
     PartitionHeld,
+    TooManyGroups,
 )
 from storage.log_model import Group, GroupProgress, GroupSettings, Log, PositionState, Subscriber
 from storage.logs import dead_letters, groups, subscribers
@@ -37,7 +38,7 @@ class MadeGroup(NamedTuple):
 async def make_group(engine: Engine, log: Log, name: str, settings: GroupSettings) -> MadeGroup:
     """The new group, or the one that has the name and the same settings.
 
-    Raises GroupInvalid, LogDoesNotExist, and GroupExists for one with others.
+    Raises GroupInvalid, LogDoesNotExist, TooManyGroups, and GroupExists for one with others.
     """
     made = await _make(engine, log, name, settings)
     if made.group.settings != settings:
@@ -54,8 +55,8 @@ async def find_group(engine: Engine, log: Log, name: str) -> Group:
 
 
 async def find_or_make_group(engine: Engine, log: Log, name: str) -> Group:
-    """The group of that name, made as by default if it is not there. Raises GroupInvalid and
-    LogDoesNotExist."""
+    """The group of that name, made as by default if it is not there. Raises GroupInvalid,
+    LogDoesNotExist and TooManyGroups."""
     group = await engine.logs.find_group(log, name)
     return group or (await _make(engine, log, name, GroupSettings())).group
 
@@ -76,6 +77,9 @@ async def _make(engine: Engine, log: Log, name: str, settings: GroupSettings) ->
             found = await groups.find(tx, log.log_id, name)
             assert found is not None
             return MadeGroup(found, False)
+        most = engine.limits.log_groups
+        if len(await groups.list_groups(tx, log.log_id)) > most:
+            raise TooManyGroups(most)
         if settings.start is not None:
             # What is there is decided upon now, whatever the clock says later.
             await groups.lock(tx, group.group_id)

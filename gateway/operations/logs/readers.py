@@ -88,11 +88,14 @@ class Reader:
             self._due.pop(partition_id, None)
             self._wake_one()
 
-    def due_in(self, partition_id: int, seconds: float) -> None:
-        """Something will be in a partition."""
-        if partition_id in self._watches:
-            self._due[partition_id] = self._readers.time() + seconds
-            self._schedule()
+    def due_in(self, partition_id: int, seconds: float | None) -> None:
+        """Something will be in a partition; None: not by itself."""
+        if seconds is None:
+            self._due.pop(partition_id, None)
+        elif partition_id in self._watches:
+            self._due[partition_id] = at = self._readers.time() + seconds
+            if at < self._timer_at:
+                self._schedule()
 
     def unsettle(self) -> None:
         """Its partitions may be others, or all may have something."""
@@ -298,13 +301,15 @@ class Readers:
         if self._by_partition.get(key) is reader:
             del self._by_partition[key]
 
-    def due(self, group_id: int, partition_id: int, in_ms: int) -> None:
+    def due(self, group_id: int, partition_id: int, in_ms: int | None) -> None:
         """A group has something in a partition, or will have."""
         reader = self._by_partition.get((group_id, partition_id))
         if reader is None:
-            if in_ms <= 0:
+            if in_ms is not None and in_ms <= 0:
                 # Who holds it fetches in another process, if anywhere.
                 self.wakeups.appended((partition_id,))
+        elif in_ms is None:
+            reader.due_in(partition_id, None)
         elif in_ms <= 0:
             reader.hint(partition_id)
         else:

@@ -6,7 +6,12 @@ from datetime import datetime
 from typing import TYPE_CHECKING, NamedTuple
 
 from protocol import names
-from storage.log_errors import GroupDoesNotExist, GroupInvalid, SubscriberFenced
+from storage.log_errors import (
+    GroupDoesNotExist,
+    GroupInvalid,
+    SubscriberFenced,
+    TooManySubscribers,
+)
 from storage.log_model import Group, Log, Partition
 from storage.logs import deliveries, groups, subscribers
 
@@ -42,8 +47,8 @@ async def heartbeat(
     be removed, a new one begins. A subscriber's partitions are chosen anew when somebody came, went
     or died, or when there are more of them.
 
-    Raises SubscriberFenced when the subscriber is live in a later session, GroupDoesNotExist and
-    GroupInvalid.
+    Raises SubscriberFenced when the subscriber is live in a later session, GroupDoesNotExist,
+    GroupInvalid and TooManySubscribers.
     """
     if not names.is_standard_queue_name(name):
         raise GroupInvalid(
@@ -54,34 +59,50 @@ async def heartbeat(
     now = engine.clock.of(log.account_id).now()
     lease = group.settings.lease_seconds
     beat = None
-    is_joining = session is None
     if session is not None:
         async with engine.database.transaction() as tx:
             beat = await subscribers.beat(
                 tx, now, group.group_id, name, session, lease_seconds=lease
             )
-        is_joining = beat is None
-    gave_away = False
+            if beat is not None and beat.is_settled:
+                held = await subscribers.held(tx, group.group_id, name)
+                return _standing(engine, group, name, session, beat, beat.share, held)
+    # Apart from it: the group is locked before its subscribers.
+    is_joining = beat is None
     async with engine.database.transaction() as tx:
         if beat is None:
-            session, beat = await _join(tx, now, group, name, session)
+            session, beat = await _join(engine, tx, now, group, name, session)
         assert session is not None
-        share = beat.share
-        if not beat.is_settled:
-            balanced = await subscribers.balance(tx, now, group.group_id, name, session)
-            if balanced is None:
-                raise SubscriberFenced(name)
-            share = balanced.share
-            gave_away = bool(balanced.released or balanced.removed)
+        balanced = await subscribers.balance(tx, now, group.group_id, name, session)
+        if balanced is None:
+            raise SubscriberFenced(name)
         held = await subscribers.held(tx, group.group_id, name)
-    engine.readers.holds(group, name, session, held)
-    if is_joining or gave_away:
+    standing = _standing(engine, group, name, session, beat, balanced.share, held)
+    if is_joining or balanced.released or balanced.removed:
         engine.readers.group_changed(group)
+    return standing
+
+
+def _standing(
+    engine: Engine,
+    group: Group,
+    name: str,
+    session: int,
+    beat: Beat,
+    share: int,
+    held: list[Partition],
+) -> Standing:
+    engine.readers.holds(group, name, session, held)
     return Standing(session, beat.live_until, share, held)
 
 
 async def _join(
-    tx: Transaction, now: datetime | None, group: Group, name: str, session: int | None
+    engine: Engine,
+    tx: Transaction,
+    now: datetime | None,
+    group: Group,
+    name: str,
+    session: int | None,
 ) -> tuple[int, Beat]:
     lease = group.settings.lease_seconds
     joined = await subscribers.join(tx, now, group.group_id, name, session, lease_seconds=lease)
@@ -91,6 +112,9 @@ async def _join(
         raise GroupDoesNotExist(group.name)
     beat = await subscribers.beat(tx, now, group.group_id, name, joined, lease_seconds=lease)
     assert beat is not None
+    most = engine.limits.log_subscribers
+    if beat.live_subscribers > most:
+        raise TooManySubscribers(most)
     return joined, beat
 
 
