@@ -5,9 +5,9 @@ decide(request, resource=policy, identities=None).is_allowed
 """
 
 from protocol.policies.decisions import Decision, Reason, decide, missing_statement
-from protocol.policies.documents import Policy, parse
+from protocol.policies.documents import Policy, compile_policy, parse
 from protocol.policies.requests import Principal, Request
-from protocol.policies.statements import Kind
+from protocol.policies.statements import Kind, Statement, means_any
 
 __all__ = [
     "Decision",
@@ -16,7 +16,10 @@ __all__ = [
     "Principal",
     "Reason",
     "Request",
+    "Statement",
+    "compile_policy",
     "decide",
+    "means_any",
     "missing_statement",
     "parse",
 ]

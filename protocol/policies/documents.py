@@ -23,6 +23,11 @@ class Policy:
     denying: tuple[Statement, ...]
     allowing: tuple[Statement, ...]
 
+    @property
+    def statements(self) -> tuple[Statement, ...]:
+        """All of them."""
+        return self.denying + self.allowing
+
     def denies(self, request: Request) -> Statement | None:
         """The first statement that denies it."""
         return next((one for one in self.denying if one.reach(request)), None)

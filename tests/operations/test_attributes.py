@@ -40,7 +40,10 @@ from tests.operations.sqs import (
     set_queue_attributes,
 )
 
-POLICY = '{"Version":"2012-10-17","Statement":[{"Effect":"Allow","Principal":"*"}]}'
+POLICY = (
+    '{"Version":"2012-10-17","Statement":'
+    '[{"Effect":"Allow","Principal":"*","Action":"SQS:SendMessage"}]}'
+)
 
 
 def arn(name: str) -> str:
@@ -149,7 +152,7 @@ STANDARD_VALUES = [
     ("KmsMasterKeyId", "alias/aws/sqs", "alias/aws/sqs"),
     ("KmsDataKeyReusePeriodSeconds", "60", "60"),
     ("KmsDataKeyReusePeriodSeconds", "86400", "86400"),
-    ("Policy", POLICY.replace(":", " : "), POLICY),
+    ("Policy", POLICY.replace(",", " , "), POLICY),
     ("RedriveAllowPolicy", '{"redrivePermission": "allowAll"}', '{"redrivePermission":"allowAll"}'),
     ("RedriveAllowPolicy", '{"redrivePermission": "denyAll"}', '{"redrivePermission":"denyAll"}'),
     (
@@ -251,6 +254,9 @@ async def test_what_reads_back_can_be_created_again(
         ("KmsDataKeyReusePeriodSeconds", "86401"),
         ("KmsMasterKeyId", "a\x00"),
         ("Policy", "no json"),
+        ("Policy", "{}"),
+        ("Policy", POLICY.replace("Allow", "allow")),
+        ("Policy", POLICY.replace('"Principal"', '"Principals"')),
         ("Policy", "[]"),
         ("Policy", '{"a":"\\ud800"}'),
         ("Policy", '{"a":' * 100_000),
@@ -683,8 +689,9 @@ async def test_delay_of_a_fifo_queue_holds_for_what_was_sent_before(
 
 async def test_policies_have_a_limit(attributes: Attributes, make_queue: MakeQueue) -> None:
     queue = await make_queue("orders")
-    empty = len('{"Id":""}')
-    largest = json.dumps({"Id": "x" * (AWS.policy_bytes - empty)}, separators=(",", ":"))
+    empty = len('{"Id":"","Statement":[]}')
+    document = {"Id": "x" * (AWS.policy_bytes - empty), "Statement": []}
+    largest = json.dumps(document, separators=(",", ":"))
 
     await attributes.set(queue, Policy=largest)
     assert await attributes.get(queue, "Policy") == {"Policy": largest}

@@ -100,12 +100,12 @@ async def test_permission_joins_a_policy_of_the_owners(
     engine: Engine, caller: Caller, make_queue: MakeQueue
 ) -> None:
     queue = await make_queue("orders")
-    policy = '{"Version":"2012-10-17","Statement":{"Effect":"Allow","Principal":"*"}}'
+    policy = '{"Version":"2012-10-17","Statement":{"Effect":"Allow","Principal":"*","Action":"*"}}'
     await set_queue_attributes(engine, caller, SetQueueAttributes(queue, {"Policy": policy}))
 
     await add_permission(engine, caller, AddPermission(queue, "a", [ONE], ["SendMessage"]))
     found = await statements(engine, caller, queue)
-    assert found[0] == {"Effect": "Allow", "Principal": "*"}
+    assert found[0] == {"Effect": "Allow", "Principal": "*", "Action": "*"}
     assert found[1]["Sid"] == "a"
 
 

@@ -7,6 +7,7 @@ import contextlib
 import json
 from typing import Any
 
+import orjson
 import pytest
 
 from gateway.faces.aws.face import Members
@@ -15,8 +16,11 @@ from gateway.faces.aws.sns.errors import (
     TagLimitExceeded,
     ValidationFailed,
 )
+from gateway.operations import access
 from gateway.operations.caller import Caller
 from gateway.operations.engine import Engine
+from gateway.operations.topics import topics
+from protocol import arns
 from storage.errors import (
     NotFound,
     ResourceNotFound,
@@ -133,10 +137,36 @@ async def test_statements_are_removed_by_label(engine: Engine, caller: Caller, a
 async def test_policy_with_one_bare_statement_is_added_to(
     engine: Engine, caller: Caller, arn: str
 ) -> None:
-    policy = '{"Statement":{"Sid":"own","Effect":"Deny"}}'
+    own = {"Sid": "own", "Effect": "Deny", "Principal": "*", "Action": "SNS:Publish"}
+    policy = json.dumps({"Statement": own})
     await set_topic_attribute(engine, caller, arn, "Policy", policy)
     await add(engine, caller, arn)
     assert [each["Sid"] for each in await statements(engine, caller, arn)] == ["own", "label"]
+
+
+@pytest.mark.parametrize(
+    ("actions", "is_good"),
+    [
+        ("SNS:Publish", True),
+        (["sns:publish", "SNS:Receive"], True),
+        ("sns:Get*", True),
+        ("*", True),
+        ("sqs:SendMessage", False),
+        (["SNS:Publish", "SNS:Fly"], False),
+    ],
+)
+async def test_policies_are_about_actions_of_topics(
+    engine: Engine, caller: Caller, arn: str, actions: str | list[str], is_good: bool
+) -> None:
+    statement = {"Effect": "Allow", "Principal": "*", "Action": actions, "Resource": arn}
+    policy = json.dumps({"Statement": [statement]}, separators=(",", ":"))
+    if is_good:
+        await set_topic_attribute(engine, caller, arn, "Policy", policy)
+        assert await statements(engine, caller, arn) == [statement]
+    else:
+        text = "Invalid parameter: Policy statement action out of service scope!"
+        with pytest.raises(InvalidParameter, match=text):
+            await set_topic_attribute(engine, caller, arn, "Policy", policy)
 
 
 async def test_permissions_added_at_once_are_all_kept(
@@ -231,9 +261,14 @@ async def test_statement_that_is_as_deep_as_can_be_gets_no_others(
     # How deep it can be is orjson's to say.
     for levels in range(260, 0, -1):
         deep = '{"Statement":{"Sid":"deep","Condition":' + "[" * levels + "]" * levels + "}}"
-        with contextlib.suppress(InvalidParameter):
-            await set_topic_attribute(engine, caller, arn, "Policy", deep)
+        with contextlib.suppress(TypeError):
+            orjson.dumps(orjson.loads(deep))
             break
+    with pytest.raises(InvalidParameter, match="Policy Error: null"):
+        await set_topic_attribute(engine, caller, arn, "Policy", deep)
+    # As one may be stored from before policies had to be readable.
+    topic = access.granted_topic(engine, caller, "sns:SetTopicAttributes", arns.parse_topic(arn))
+    await topics.change_attributes(engine, caller, topic, lambda _: {"Policy": deep})
     with pytest.raises(InvalidParameter, match="Policy Error"):
         await add(engine, caller, arn)
     assert (await get_topic_attributes(engine, caller, arn))["Policy"] == deep

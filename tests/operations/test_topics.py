@@ -47,7 +47,10 @@ from tests.operations.sns_actions import (
 
 MakeTopic = Callable[..., Awaitable[Topic]]
 ARN = f"arn:aws:sns:{REGION}:{ACCOUNT}:"
-POLICY = '{"Version":"2012-10-17","Statement":[{"Sid":"s","Effect":"Allow"}]}'
+POLICY = (
+    '{"Version":"2012-10-17","Statement":'
+    '[{"Sid":"s","Effect":"Allow","Principal":"*","Action":"SNS:Publish"}]}'
+)
 DELIVERY = '{"http":{"defaultHealthyRetryPolicy":{"numRetries":5}}}'
 ARCHIVE = '{"MessageRetentionPeriod":"30"}'
 DIFFERENT = "Invalid parameter: Attributes Reason: Topic already exists with different attributes"

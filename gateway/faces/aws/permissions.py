@@ -10,13 +10,13 @@ from typing import Any
 import orjson
 
 _ACCOUNT = re.compile(r"[0-9]{12}")
-_ACCOUNT_OR_ARN = re.compile(r"[0-9]{12}|arn:aws[a-z-]{0,20}:iam::[0-9]{12}:[!-~]{1,512}")
+_ACCOUNT_OR_ARN = re.compile(r"[0-9]{12}|arn:aws[a-z-]{0,20}:iam::[0-9]{12}:[!-)+->@-~]{1,512}")
 
 Policy = dict[str, Any]
 
 
 def is_principal(text: str) -> bool:
-    """Whether it can be an account, or a user or role of one."""
+    """Whether it can be an account, or a user or role of one; wildcards stand for no part of it."""
     return _ACCOUNT_OR_ARN.fullmatch(text) is not None
 
 

@@ -14,27 +14,10 @@ from gateway.faces.aws.sns.errors import (
     ValidationFailed,
 )
 from gateway.faces.aws.sns.topic_arns import asked_topic
-from gateway.faces.aws.sns.topic_attributes import effective_policy
+from gateway.faces.aws.sns.topic_attributes import ACTIONS, OUT_OF_SCOPE, effective_policy
 from gateway.operations.topics import topics
 from protocol import names
 from storage.model import Topic
-
-_ACTIONS = frozenset(
-    {
-        "AddPermission",
-        "DeleteTopic",
-        "GetDataProtectionPolicy",
-        "GetTopicAttributes",
-        "ListSubscriptionsByTopic",
-        "ListTagsForResource",
-        "Publish",
-        "PutDataProtectionPolicy",
-        "Receive",
-        "RemovePermission",
-        "SetTopicAttributes",
-        "Subscribe",
-    }
-)
 
 
 async def add_permission(call: Call) -> None:
@@ -54,8 +37,8 @@ async def add_permission(call: Call) -> None:
         policy = permissions.read(effective_policy(topic))
         if permissions.without(policy, label) is not None:
             raise InvalidParameter("Statement already exists")
-        if not _ACTIONS.issuperset(actions):
-            raise InvalidParameter("Policy statement action out of service scope!")
+        if not ACTIONS.issuperset(actions):
+            raise InvalidParameter(OUT_OF_SCOPE)
         qualified = [f"SNS:{action}" for action in actions]
         policy["Statement"].append(permissions.statement(label, accounts, qualified, topic.arn))
         return _with(topic, policy)

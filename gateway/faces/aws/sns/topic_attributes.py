@@ -13,13 +13,32 @@ from gateway.faces.aws.sns.errors import (
     InvalidParameter,
 )
 from gateway.operations.topics.topics import Described
-from protocol import arns, delivery_policies, names
+from protocol import arns, delivery_policies, names, policies
 from protocol.errors import Malformed
 from storage.model import TOPIC_DEFAULTS, Topic
 
+ACTIONS = frozenset(
+    {
+        "AddPermission",
+        "DeleteTopic",
+        "GetDataProtectionPolicy",
+        "GetTopicAttributes",
+        "ListSubscriptionsByTopic",
+        "ListTagsForResource",
+        "Publish",
+        "PutDataProtectionPolicy",
+        "Receive",
+        "RemovePermission",
+        "SetTopicAttributes",
+        "Subscribe",
+    }
+)
+"""What a topic's policy may be about."""
+OUT_OF_SCOPE = "Policy statement action out of service scope!"
 IN_A_MAP = "Attributes Reason: "
 """What a refusal begins with when attributes come in a map."""
 
+_QUALIFIED = [f"sns:{action}" for action in ACTIONS]
 _ARCHIVE = "ArchivePolicy"
 _ARCHIVE_KEY = "MessageRetentionPeriod"
 _DELIVERY = "DeliveryPolicy"
@@ -105,19 +124,23 @@ def _loaded(text: str) -> dict[str, Any] | None:
 
 
 def _policy(_: str, text: str) -> str:
-    """A JSON object with statements, without the white space between its tokens."""
+    """A policy that can be read (docs/contract/policies.md 5.1), without white space between its
+    tokens."""
     document = _loaded(text)
     # What AWS says of every policy that it cannot read.
     unreadable = _Fault("Policy Error: null")
     if document is None:
         raise unreadable
-    statements = document.get("Statement")
-    every = statements if isinstance(statements, list) else [statements]
-    if not all(isinstance(each, dict) for each in every):
-        raise unreadable
     compact = orjson.dumps(document)
     if len(compact) > AWS.topic_policy_bytes or names.invalid_utf8(compact):
         raise unreadable
+    try:
+        policy = policies.compile_policy(document, policies.Kind.RESOURCE)
+    except Malformed:
+        raise unreadable from None
+    actions = [action for statement in policy.statements for action in statement.actions]
+    if not all(policies.means_any(action, _QUALIFIED) for action in actions):
+        raise _Fault(OUT_OF_SCOPE)
     return compact.decode()
 
 

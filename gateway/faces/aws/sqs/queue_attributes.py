@@ -12,7 +12,8 @@ from gateway.faces.aws.sqs.redrive_policies import (
     normalise_redrive_policy,
 )
 from gateway.operations.limits import LIMITS
-from protocol import names
+from protocol import names, policies
+from protocol.errors import Malformed
 from storage.errors import InvalidAttributeName, InvalidAttributeValue
 from storage.model import QUEUE_DEFAULTS, Counts, Queue
 
@@ -95,7 +96,8 @@ def _one_of(*values: str) -> Callable[[str, str], str]:
 
 
 def _policy(name: str, text: str) -> str:
-    """A JSON object, without the white space between its tokens, up to a limit of bytes."""
+    """A policy that can be read (docs/contract/policies.md 5.1), without white space between its
+    tokens, up to a limit of bytes."""
     if not text:
         return ""
     try:
@@ -103,10 +105,12 @@ def _policy(name: str, text: str) -> str:
         compact = orjson.dumps(document).decode()
     except (ValueError, TypeError, RecursionError):
         raise _invalid(name) from None
-    if not isinstance(document, dict) or names.invalid_characters(compact):
+    if names.invalid_characters(compact) or len(compact.encode()) > AWS.policy_bytes:
         raise _invalid(name)
-    if len(compact.encode()) > AWS.policy_bytes:
-        raise _invalid(name)
+    try:
+        policies.compile_policy(document, policies.Kind.RESOURCE)
+    except Malformed:
+        raise _invalid(name) from None
     return compact
 
 
