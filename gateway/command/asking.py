@@ -77,6 +77,7 @@ class Gateway:
 
     def __init__(self, settings: Settings, options: argparse.Namespace, command: str) -> None:
         self._url = (options.url or default_url(settings)).rstrip("/")
+        self._hint = "" if options.url else "; is a gateway running there? --url names another one"
         self._headers = {"Content-Type": "application/json", **_credentials(options, command)}
 
     def call(self, method: str, path: str, body: object = None) -> Any:
@@ -92,9 +93,11 @@ class Gateway:
                     self._headers,
                     patience_seconds=_PATIENCE_SECONDS,
                 )
+            except NoUrl:
+                raise
             except NoAnswer as silence:
-                if attempt == _ATTEMPTS or isinstance(silence, NoUrl):
-                    raise
+                if attempt == _ATTEMPTS:
+                    raise NoAnswer(f"{silence}{self._hint}") from None
             else:
                 if answer.status < 300:
                     return json.loads(answer.body) if answer.body else None

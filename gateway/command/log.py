@@ -8,6 +8,7 @@ import itertools
 import json
 import math
 import secrets
+import signal
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -91,7 +92,7 @@ def _show(asked: Asked) -> None:
 def _print_facts(facts: dict[str, Any]) -> None:
     width = max(map(len, facts))
     for name, value in facts.items():
-        print(f"{name:{width}}  {plain(cell(value))}")
+        print(f"{name:{width}}  {plain(cell(name, value))}")
 
 
 def _groups(asked: Asked) -> None:
@@ -171,7 +172,7 @@ def _record(asked: Asked) -> None:
         return
     text = text_of(found)
     facts = {name: value for name, value in found.items() if name not in ("payload", "encoding")}
-    _print_facts({name: str(value) for name, value in facts.items() if value not in (None, {})})
+    _print_facts({name: value for name, value in facts.items() if value not in (None, {})})
     if sys.stdout.isatty():
         text = "\n".join(map(plain, text.split("\n")))
     print(f"\n{text}")
@@ -217,6 +218,8 @@ def _consume(asked: Asked) -> None:
     own = ("groups", group, "subscribers", f"queuegate-log-{secrets.token_hex(6)}")
     body: dict[str, Any] = {}
     left = math.inf if limit is None else limit
+    # Whoever is told to end leaves, too: else its partitions wait until its lease is over.
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         while left > 0:
             body["session"] = asked.call("PUT", *own, body=body)["session"]
@@ -228,6 +231,7 @@ def _consume(asked: Asked) -> None:
                 asked.call("POST", "groups", group, "deliveries", body=told)
                 left -= 1
     finally:
+        signal.signal(signal.SIGTERM, before)
         if body:
             asked.call("DELETE", *own, session=body["session"], release="true")
 

@@ -119,11 +119,11 @@ def add_actions(command: argparse.ArgumentParser) -> None:
         _finish(action, name)
         return action
 
-    add = actions_of(command, add_gateway)
+    add = actions_of(command, _add_nothing)
     _add_looking(further)
     _add_changing(further)
     dead = add("dead-letters", "list, requeue and purge what groups gave up", _DEAD)
-    add_dead = actions_of(dead, add_gateway)
+    add_dead = actions_of(dead, _add_nothing)
     for name, summary, text in (
         ("list", "list them", _DEAD_LIST),
         ("requeue", "publish them again", _REQUEUE),
@@ -147,9 +147,14 @@ def add_actions(command: argparse.ArgumentParser) -> None:
             )
 
 
+def _add_nothing(_: argparse.ArgumentParser) -> None:
+    """Where the gateway is comes last: what was given to `dead-letters` would count for nothing."""
+
+
 def _finish(action: argparse.ArgumentParser, name: str) -> None:
     """What all have."""
     action.set_defaults(does=name)
+    add_gateway(action)
     action.add_argument("--json", action="store_true", help="one JSON object a line")
     if name != "list":
         action.add_argument("log", metavar="LOG", help="its name")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import base64
+import json
 import sys
 import time
 from collections.abc import Iterable, Iterator
@@ -14,6 +15,7 @@ from gateway.command.asking import Gateway
 from gateway.command.stored import print_lines, print_table
 
 _PER_PAGE = 1_000
+_PLACES = ("partition", "offset", "watermark", "end")
 PROGRESS_SECONDS = 1.0
 """Between two counts."""
 
@@ -102,7 +104,7 @@ class Asked:
         else:
             heads = list(columns)
             titles = [head.replace("_", " ").upper() for head in heads]
-            print_table(titles, [[cell(one.get(head)) for head in heads] for one in found])
+            print_table(titles, [[cell(head, one.get(head)) for head in heads] for one in found])
 
     def done(self, text: str, **facts: object) -> None:
         """Say what was done."""
@@ -112,13 +114,17 @@ class Asked:
             print(text)
 
 
-def cell(value: object) -> str:
+def cell(head: str, value: object) -> str:
     """A value in a table."""
     if value is None:
         return "-"
+    if isinstance(value, dict):
+        return json.dumps(value, ensure_ascii=False)
     if isinstance(value, float):
         return f"{value:,.1f}"
-    return f"{value:,}" if isinstance(value, int) else str(value)
+    # What names a place is given to other commands as it stands here.
+    is_amount = isinstance(value, int) and head not in _PLACES
+    return f"{value:,}" if is_amount else str(value)
 
 
 def text_of(record: dict[str, Any]) -> str:

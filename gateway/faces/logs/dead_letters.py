@@ -13,7 +13,12 @@ from gateway.faces.logs.settings import Purged
 from gateway.faces.logs.words import GroupName, LogPath, log_of
 from gateway.operations.access import find_log
 from gateway.operations.limits import LIMITS
-from gateway.operations.logs.dead_letters import list_dead_letters, purge, requeue
+from gateway.operations.logs.dead_letters import (
+    find_dead_letter_log,
+    list_dead_letters,
+    purge,
+    requeue,
+)
 from gateway.operations.logs.groups import dead_letter_log_of
 from storage.errors import MalformedInput
 from storage.log_model import Log
@@ -61,19 +66,22 @@ class Requeued(Struct):
     has_more: Annotated[bool, Meta(description="True: ask again for the rest.")]
 
 
-async def _dead_log(call: Call, group: str | None) -> tuple[Log, Log]:
+async def _dead_log(call: Call, group: str | None) -> tuple[Log, str, Log | None]:
+    """The log, and the one that its dead letters are in, if there was any."""
     log = await log_of(call)
     name = await dead_letter_log_of(call.engine, log, group)
-    return log, await find_log(call.engine, call.caller, call.right, name)
+    return log, name, await find_dead_letter_log(call.engine, call.caller, call.right, name)
 
 
 async def _list(call: Call) -> Answer:
     query: DeadLettersQuery = call.query
-    log, dead = await _dead_log(call, query.group)
+    log, name, dead = await _dead_log(call, query.group)
+    if dead is None:
+        return Answer(200, DeadLetters(name, []))
     found = await list_dead_letters(
         call.engine, dead, source=log.name, group=query.group, most=query.max
     )
-    return Answer(200, DeadLetters(dead.name, [shown_record(*one) for one in found]))
+    return Answer(200, DeadLetters(name, [shown_record(*one) for one in found]))
 
 
 def _which(call: Call) -> tuple[str | None, list[tuple[int, int]] | None]:
@@ -88,7 +96,11 @@ def _which(call: Call) -> tuple[str | None, list[tuple[int, int]] | None]:
 
 async def _requeue(call: Call) -> Answer:
     group, places = _which(call)
-    log, dead = await _dead_log(call, group)
+    log, name, dead = await _dead_log(call, group)
+    if dead is None and places is None:
+        return Answer(200, Requeued(0, 0, has_more=False))
+    if dead is None:
+        dead = await find_log(call.engine, call.caller, call.right, name)
     most = LIMITS.listed
     done = await requeue(call.engine, dead, places, source=log.name, group=group, most=most)
     has_more = places is None and sum(done) >= most
@@ -97,8 +109,11 @@ async def _requeue(call: Call) -> Answer:
 
 async def _purge(call: Call) -> Answer:
     query: PurgeQuery = call.query
-    log, dead = await _dead_log(call, query.group)
-    return Answer(200, Purged(await purge(call.engine, dead, source=log.name, group=query.group)))
+    log, _, dead = await _dead_log(call, query.group)
+    count = 0
+    if dead is not None:
+        count = await purge(call.engine, dead, source=log.name, group=query.group)
+    return Answer(200, Purged(count))
 
 
 _DEAD = {

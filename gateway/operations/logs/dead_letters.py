@@ -6,11 +6,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+from gateway.operations.access import find_log
 from gateway.operations.logs.logs import partitions_numbered
+from storage.log_errors import LogDoesNotExist
 from storage.logs import dead_letters
 from storage.planning import probe_by_key
 
 if TYPE_CHECKING:
+    from gateway.operations.caller import Caller
     from gateway.operations.engine import Engine
     from storage.log_model import Log, Partition, Record
     from storage.logs.dead_letters import DeadLetter
@@ -26,6 +29,15 @@ class Requeued(NamedTuple):
     """Were published again."""
     orphans: int
     """Stay: they are no dead letters, or their log or group is gone."""
+
+
+async def find_dead_letter_log(engine: Engine, caller: Caller, right: str, name: str) -> Log | None:
+    """The one of that name; None: it is not made before the first dead letter. Raises
+    AccessDenied."""
+    try:
+        return await find_log(engine, caller, right, name)
+    except LogDoesNotExist:
+        return None
 
 
 def tell_buried(engine: Engine, dead: Sequence[DeadLetter], appended: Mapping[int, int]) -> None:

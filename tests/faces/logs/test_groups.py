@@ -170,6 +170,7 @@ def test_sessions_end(logs: Logs) -> None:
     assert [one["attempt"] for one in found["records"]] == [1]
 
 
+PLACE = {"partition": 0, "offset": 0}
 HOSTILE: list[tuple[str, str, Any]] = [
     ("PUT", GROUP, {"start": "yesterday"}),
     ("PUT", GROUP, {"start": "2030-01-31T09:00:00"}),
@@ -229,7 +230,7 @@ def test_hostile_values_are_refused(logs: Logs) -> None:
         ("GET", GROUP, None),
         ("PATCH", GROUP, {}),
         ("POST", f"{GROUP}/seek", {"to": "latest"}),
-        ("GET", "/v1/logs/orders/dead-letters", None),
+        ("POST", "/v1/logs/orders/dead-letters/requeue", {"offsets": [PLACE]}),
         ("GET", "/v1/logs/orders/dead-letters?group=nobody", None),
     ],
 )
@@ -237,6 +238,18 @@ def test_what_is_not_there(logs: Logs, method: str, path: str, body: Any) -> Non
     logs.refusal(method, path, body, status=404)
     logs.make()
     logs.refusal(method, path, body, status=404)
+
+
+def test_there_are_no_dead_letters_yet(logs: Logs) -> None:
+    """Their log is made by the first."""
+    place = "/v1/logs/orders/dead-letters"
+    logs.refusal("GET", place, status=404)
+    logs.make()
+    assert logs.call("GET", place) == {"log": "orders_dlq", "records": []}
+    done = {"requeued": 0, "orphans": 0, "has_more": False}
+    assert logs.call("POST", f"{place}/requeue", {"all": True}) == done
+    assert logs.call("POST", f"{place}/purge") == {"records": 0}
+    assert [one["log"] for one in logs.call("GET", "/v1/logs")["logs"]] == ["orders"]
 
 
 def test_a_lost_error_of_a_dead_letter_cannot_break_anything(logs: Logs) -> None:

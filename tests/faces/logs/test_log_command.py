@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import json
+import signal
+import subprocess
 import sys
 from typing import Any
 
@@ -12,6 +14,7 @@ import pytest
 from gateway.cli import main
 from tests.faces.logs.client import Logs, record
 from tests.faces.logs.conftest import Run
+from tests.waiting import until
 
 
 def lines(text: str) -> list[Any]:
@@ -29,7 +32,9 @@ def test_a_first_record(run: Run, logs: Logs) -> None:
     assert lines(run(*first, "--json"))[0]["offset"] == 1
     [shown] = lines(run("record", "orders", "0", "0", "--json"))
     assert (shown["payload"], shown["metadata"]) == ("one", {"x": "y"})
-    assert run("record", "orders", "0", "0").endswith("\n\none\n")
+    shown = run("record", "orders", "0", "0")
+    assert '{"x": "y"}\n' in shown
+    assert shown.endswith("\n\none\n")
     assert "Partition 0 has no record at offset 9" in run("record", "orders", "0", "9", code=1)
 
 
@@ -38,6 +43,9 @@ def test_lines_of_standard_input(run: Run, logs: Logs, monkeypatch: pytest.Monke
     assert run("publish", "lines", "-") == "2,002 records published.\n"
     assert logs.payloads(log="lines", max=2) == ["one", "/w=="]
     assert len(lines(run("records", "lines", "--limit", "3000", "--json"))) == 2_002
+    # As other commands take it.
+    listed = run("records", "lines", "--from", "1500", "--limit", "1").splitlines()
+    assert listed[1].split()[:2] == ["0", "1500"]
     assert "--id names one record" in run("publish", "lines", "-", "--id", "1", code=1)
 
 
@@ -103,6 +111,30 @@ def test_what_is_asked_wrong(run: Run, logs: Logs) -> None:
             run(*bad)
     assert "cannot be called '..'" in run("publish", "..", "x", code=1)
     assert main(["log", "list", "--url", "ftp://nowhere"]) == 1
+
+
+def test_who_consumes_leaves_when_told_to_end(logs: Logs) -> None:
+    """By Ctrl-C or by a supervisor: others have its partitions at once."""
+    logs.publish(record("1"))
+    group = "/v1/logs/orders/groups/billing"
+    place = ("--url", logs.url, "--account", logs.account)
+    command = (sys.executable, "-m", "queuegate", "log", "consume", "orders", "billing", *place)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+            until(lambda: logs.ask("GET", group).status == 200)
+            until(lambda: logs.call("GET", group)["subscribers"])
+            process.send_signal(number)
+            assert process.wait(30) == 130
+        assert logs.call("GET", group)["subscribers"] == []
+
+
+def test_nobody_answers(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gateway.command.asking.time.sleep", lambda _: None)
+    monkeypatch.setenv("QUEUEGATE_PORT", "1")
+    assert main(["log", "list"]) == 1
+    assert capsys.readouterr().err.endswith("is a gateway running there? --url names another one\n")
 
 
 def test_progress_is_for_terminals(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
