@@ -10,7 +10,7 @@ import random
 from collections.abc import Mapping, Sequence
 from time import monotonic
 from typing import Any, NamedTuple
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
 import aiohttp
 
@@ -57,7 +57,9 @@ class Calls:
     one does not answer."""
 
     def __init__(self, urls: Sequence[str], credentials: Credentials, patience: float) -> None:
-        self._bases = [url.rstrip("/") + "/v1/logs" for url in urls]
+        self._bases = [_base(url) for url in urls]
+        if not self._bases:
+            raise ValueError("a client needs the URL of a gateway")
         self._headers = credentials.headers()
         self._patience = patience
         self._session: aiohttp.ClientSession | None = None
@@ -122,8 +124,6 @@ class Calls:
             return None, str(error) or type(error).__name__, 0.0
         except TimeoutError:
             return None, "no answer in time", 0.0
-        except (aiohttp.InvalidURL, aiohttp.NonHttpUrlClientError):
-            raise ValueError(f"{url} is not the URL of a gateway") from None
 
     def _opened(self) -> aiohttp.ClientSession:
         if self._closed:
@@ -135,6 +135,18 @@ class Calls:
                 connector=aiohttp.TCPConnector(limit=0),
             )
         return self._session
+
+
+def _base(url: str) -> str:
+    """Where logs are. Raises ValueError."""
+    try:
+        parts = urlsplit(url)
+        is_whole = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+    except ValueError:
+        is_whole = False
+    if not is_whole:
+        raise ValueError(f"{url!r} is not the URL of a gateway, such as http://127.0.0.1:9324")
+    return url.rstrip("/") + "/v1/logs"
 
 
 def _pause_seconds(requests: int) -> float:

@@ -90,12 +90,16 @@ class NewRecord:
     def members(self, new_id: str) -> dict[str, Any]:
         """As the wire has it."""
         members: dict[str, Any] = {"key": self.key, "id": self.id or new_id}
-        try:
-            text = self.payload if isinstance(self.payload, str) else self.payload.decode()
-            members["payload"] = text
-        except UnicodeDecodeError:
-            assert isinstance(self.payload, bytes)
-            members |= {"payload": base64.b64encode(self.payload).decode(), "encoding": "base64"}
+        payload = self.payload
+        if isinstance(payload, bytes):
+            try:
+                members["payload"] = payload.decode()
+            except UnicodeDecodeError:
+                members |= {"payload": base64.b64encode(payload).decode(), "encoding": "base64"}
+        elif isinstance(payload, str):
+            members["payload"] = payload
+        else:
+            raise TypeError(f"a payload is str or bytes, and not {type(payload).__name__}")
         if self.metadata:
             members["metadata"] = dict(self.metadata)
         return members

@@ -128,9 +128,18 @@ async def test_accounts_and_regions_are_named(endpoint: Endpoint) -> None:
     assert endpoint.requests[0][1] == "/v1/logs?prefix=or&max=100"
     with pytest.raises(Closed):
         await client.logs()
-    async with LogClient("queue:9324") as client:
-        with pytest.raises(ValueError, match="is not the URL of a gateway"):
-            await client.logs()
+
+
+@pytest.mark.parametrize("url", ["queue:9324", "127.0.0.1:9324", "", "http://", "http://a:x"])
+def test_a_url_is_looked_at_at_once(url: str) -> None:
+    with pytest.raises(ValueError, match="is not the URL of a gateway, such as"):
+        LogClient(url)
+
+
+async def test_what_is_no_payload_is_refused_here(endpoint: Endpoint) -> None:
+    async with LogClient(endpoint.url) as client:
+        with pytest.raises(TypeError, match="str or bytes, and not dict"):
+            await client.publish("orders", {"order": 42})  # type: ignore[arg-type]
 
 
 async def test_silence_is_no_answer(endpoint: Endpoint) -> None:
