@@ -27,18 +27,22 @@ _DOCUMENTS = (
     "/api/openapi.json",
     "/v1/channels/openapi.json",
     "/queue/openapi.json",
+    "/v1/logs/openapi.json",
 )
 # What the examples of the documents speak of, so that they find it.
+_RECORDS = [{"key": "shop-1", "payload": f"{number}"} for number in range(500)]
 _THERE = (
-    ("/v1/queues", {"name": "jobs", "archive": True, "archive_days": 30}),
-    ("/v1/queues", {"name": "orders", "fifo": True}),
-    *[("/v1/queues/jobs/messages", [{"message": number} for number in range(500)])] * 3,
+    ("POST", "/v1/queues", {"name": "jobs", "archive": True, "archive_days": 30}),
+    ("POST", "/v1/queues", {"name": "orders", "fifo": True}),
+    *[("POST", "/v1/queues/jobs/messages", [{"message": number} for number in range(500)])] * 3,
+    ("POST", "/v1/logs/orders/records", {"records": _RECORDS}),
+    ("PUT", "/v1/logs/orders/groups/billing", {}),
 )
 
 
-def _post(url: str, body: object) -> None:
+def _make(method: str, url: str, body: object) -> None:
     request = urllib.request.Request(
-        url, json.dumps(body).encode(), {"authorization": _AUTHORIZATION}
+        url, json.dumps(body).encode(), {"authorization": _AUTHORIZATION}, method=method
     )
     with urllib.request.urlopen(request) as answer:
         assert answer.status == 201, answer.status
@@ -60,8 +64,8 @@ def main(arguments: list[str]) -> int:
     named = [word for word in arguments if word.endswith(DOCUMENT)]
     options = [word for word in arguments if word not in named]
     with gateway(os.environ, QUEUEGATE_LOG_LEVEL="warning") as url:
-        for path, body in _THERE:
-            _post(url + path, body)
+        for method, path, body in _THERE:
+            _make(method, url + path, body)
         wrong = [one for one in named or _DOCUMENTS if not _check(url, one, options)]
     for document in wrong:
         print(f"make openapi-check: {document} and what it describes differ")

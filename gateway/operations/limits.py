@@ -93,8 +93,9 @@ class Limits:
     """Of one log: each knows of all partitions how far it is."""
     log_subscribers: int = 5_000
     """Of one group, at once."""
+    places_given: int = 5_000
+    """Of one request, as are the next ones. They fit into `request_bytes`."""
     read_ranges: int = 1_000
-    """Of one request, as are the next ones."""
     read_records: int = 10_000
     read_bytes: int = 4_194_304
     read_wait_seconds: int = 20

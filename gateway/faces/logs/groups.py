@@ -199,7 +199,7 @@ class PlaceToGoOn(Struct, forbid_unknown_fields=True):
     offset: Offset
 
 
-Places = Annotated[list[PlaceToGoOn], Meta(min_length=1, max_length=LIMITS.partitions_listed)]
+Places = Annotated[list[PlaceToGoOn], Meta(min_length=1, max_length=LIMITS.places_given)]
 
 
 class Seek(Struct, forbid_unknown_fields=True):

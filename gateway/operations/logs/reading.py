@@ -18,6 +18,10 @@ if TYPE_CHECKING:
     from storage.logs.records import Read
 
 
+_NO_OFFSET = 2**63 - 1
+"""No record gets as far."""
+
+
 class Wanted(NamedTuple):
     """Offsets of a partition: from one to before another one."""
 
@@ -111,7 +115,7 @@ async def read_record(
     engine: Engine, log: Log, number: int, offset: int
 ) -> tuple[Partition, Record]:
     """One record. Raises PartitionDoesNotExist and RecordDoesNotExist."""
-    wanted = Wanted(number, offset, offset + 1)
+    wanted = Wanted(number, offset, min(offset + 1, _NO_OFFSET))
     [found] = await read_records(engine, log, [wanted], Most(1, 1))
     if not found.records:
         raise RecordDoesNotExist(number, offset)

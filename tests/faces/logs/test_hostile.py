@@ -122,6 +122,12 @@ def test_ranges_may_be_empty_backward_far_off_and_many(filled: Logs) -> None:
     filled.refusal("POST", _READ, {"ranges": [{"partition": 7}]}, status=404)
 
 
+@pytest.mark.parametrize("method", ["GET", "DELETE"])
+@pytest.mark.parametrize("offset", [1, _BIG - 1, _BIG])
+def test_a_record_that_is_not_there(filled: Logs, method: str, offset: int) -> None:
+    filled.refusal(method, f"/v1/logs/orders/records/0/{offset}", status=404)
+
+
 @pytest.mark.parametrize("change", [{"max_bytes": 0}, {"max_bytes": _BIG}, {"wait": 21}, {"x": 1}])
 def test_only_so_much_is_read(filled: Logs, change: dict[str, int]) -> None:
     filled.refusal("POST", _READ, {"ranges": [{"partition": 0}]} | change)
