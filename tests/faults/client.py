@@ -52,10 +52,14 @@ class Client:
         self._writer: asyncio.StreamWriter | None = None
 
     async def call(self, action: str, **members: Any) -> dict[str, Any]:
+        """What AWS's action answers."""
+        return await self.ask(make_request(action, members, self.service))
+
+    async def ask(self, request: bytes) -> dict[str, Any]:
         """The answer. Raises Refused (4xx), and Unanswered for 5xx and everything else."""
         try:
             async with asyncio.timeout(_DEADLINE_SECONDS):
-                await self.send(make_request(action, members, self.service))
+                await self.send(request)
                 status, body = await self.read()
         except (OSError, EOFError, asyncio.IncompleteReadError) as error:
             self.close()
@@ -65,7 +69,7 @@ class Client:
             raise
         if status >= 500:
             raise Unanswered(f"{status}: {body!r}")
-        if status != 200:
+        if status >= 300:
             raise Refused(status, body.decode())
         answer: dict[str, Any] = json.loads(body) if body else {}
         return answer

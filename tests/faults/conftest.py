@@ -9,7 +9,7 @@ import pytest
 
 from tests import databases
 
-pytest.register_assert_rewrite("tests.faults.load")
+pytest.register_assert_rewrite("tests.faults.load", "tests.faults.log_load")
 
 
 def pytest_configure(config: pytest.Config) -> None:
