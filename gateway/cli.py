@@ -135,7 +135,7 @@ def _deliveries(options: argparse.Namespace) -> int:
 
 
 def _keys(options: argparse.Namespace) -> int:
-    settings = _settings(options)
+    settings = _with_master_key(_settings(options))
     from gateway.command.keys import run
 
     return run(settings, options)
@@ -199,7 +199,16 @@ def _settings_to_start(options: argparse.Namespace) -> config.Settings:
         check_installed(settings)
     except config.BadSetting as refusal:
         _leave(str(refusal))
-    return settings
+    return _with_master_key(settings)
+
+
+def _with_master_key(settings: config.Settings) -> config.Settings:
+    from gateway.process.master_key import with_master_key
+
+    try:
+        return with_master_key(settings)
+    except config.BadSetting as refusal:
+        _leave(str(refusal))
 
 
 _NOT_SETTINGS = {"command", "url", "table"}
@@ -315,7 +324,9 @@ def _add_serving(command: argparse.ArgumentParser) -> None:
     command.add_argument("--workers", metavar="N", help="processes on the port (default: 1)")
     command.add_argument("--max-clients", metavar="N", help="connections of a process")
     command.add_argument("--region", metavar="R", help="default region (default: us-east-1)")
-    command.add_argument("--auth", metavar="MODE", help="none or presence (default: presence)")
+    command.add_argument(
+        "--auth", metavar="MODE", help="none, presence or sigv4 (default: presence)"
+    )
     command.add_argument(
         "--faces", metavar="F,F", help="only these APIs: aws, rest, simple, text, channels, log"
     )

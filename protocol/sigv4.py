@@ -19,6 +19,8 @@ Verdict = Literal["valid", "skewed", "mismatch"]
 ALGORITHM: Final = "AWS4-HMAC-SHA256"
 CLOCK_SKEW: Final = timedelta(minutes=15)
 LONGEST_EXPIRY_SECONDS: Final = 604_800
+UNSIGNED_PAYLOAD: Final = "UNSIGNED-PAYLOAD"
+"""What a client has where the hash of a body would be, if its signature does not cover that."""
 
 _ACCESS_KEY = re.compile(r"[!-~]{1,128}")
 _REGION = re.compile(r"[a-z0-9-]{1,64}")
@@ -127,16 +129,28 @@ def verify(
     """Whether the holder of `secret_key` signed this request, and signed it about now.
 
     `timestamp` comes from `request_timestamp`. The time is judged first, as a replay needs no
-    signature check.
+    signature check. Where X-Amz-Target names the action it must be signed: a proxy's headers need
+    not be.
     """
     if not _in_time(credential, timestamp, now):
         return "skewed"
-    if "host" not in credential.signed_headers.split(";"):
+    signed_headers = credential.signed_headers.split(";")
+    if "host" not in signed_headers or not _has_payload(request):
+        return "mismatch"
+    if "x-amz-target" in request.headers and "x-amz-target" not in signed_headers:
         return "mismatch"
     to_sign = string_to_sign(canonical_request(request, credential), timestamp, credential.scope)
     key = signing_key(secret_key, credential.date, credential.region, credential.service)
     expected = sign(key, to_sign)
     return "valid" if hmac.compare_digest(expected, credential.signature.lower()) else "mismatch"
+
+
+def _has_payload(request: SignedRequest) -> bool:
+    """Whether the body is the one whose hash the request names, if it names one."""
+    named = request.headers.get("x-amz-content-sha256")
+    if named is None or named == UNSIGNED_PAYLOAD:
+        return True
+    return hmac.compare_digest(sha256(request.body).hexdigest().encode(), named.encode())
 
 
 def request_timestamp(headers: Mapping[str, str], params: Mapping[str, str]) -> str:
@@ -213,11 +227,12 @@ def _encoded_once(text: str) -> str:
 
 
 def string_to_sign(canonical: str, timestamp: str, scope: str) -> str:
-    hashed = sha256(canonical.encode()).hexdigest()
+    # Headers are latin-1 in Python, each character a byte as it came.
+    hashed = sha256(canonical.encode("latin-1", "replace")).hexdigest()
     return f"{ALGORITHM}\n{timestamp}\n{scope}\n{hashed}"
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=4096)
 def signing_key(secret_key: str, date: str, region: str, service: str) -> bytes:
     """The key of one day, region and service; remembered, as four digests make it."""
     key = f"AWS4{secret_key}".encode()

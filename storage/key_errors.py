@@ -44,10 +44,25 @@ class TooManyRequests(Rejected):
         self.retry_after_seconds = retry_after_seconds
 
 
+class KeyUnfit(Rejected):
+    """What is asked does not go with this kind of key, or with this gateway."""
+
+    kind = Kind.INVALID
+
+
 class UnrecognizedClient(Rejected):
-    """What looks like a key of ours and is none: it is wrong, or revoked, or has expired."""
+    """What looks like a key of ours and is none: it is wrong, disabled or revoked, or has
+    expired."""
 
     kind = Kind.FORBIDDEN
 
-    def __init__(self) -> None:
-        super().__init__("The key is none of this gateway's: it is wrong, revoked or expired.")
+    def __init__(self, text: str = "") -> None:
+        super().__init__(
+            text or "The key is none of this gateway's: it is wrong, revoked or expired."
+        )
+
+
+class InvalidSignature(Rejected):
+    """The signature is not that of the key's owner, not of this request, or too old."""
+
+    kind = Kind.FORBIDDEN

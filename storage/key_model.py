@@ -6,6 +6,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import NamedTuple
 
+API = "api"
+ACCESS = "access"
+
 
 class RateLimit(NamedTuple):
     """How many requests in how many seconds."""
@@ -16,10 +19,11 @@ class RateLimit(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """A key that clients show, without what it is checked with."""
+    """A key that clients show or sign with, without what it is checked with."""
 
     key_id: int
     kind: str
+    """``API``, which is shown itself, or ``ACCESS``, whose secret signs requests."""
     account_id: str
     name: str
     limit: RateLimit | None
@@ -27,3 +31,11 @@ class Key:
     created_at: datetime
     expires_at: datetime | None
     revoked_at: datetime | None
+    is_administrator: bool = False
+    """Whoever shows it may do everything, in every account."""
+    disabled_at: datetime | None = None
+    """Since when it is not taken; it may be again."""
+    access_key: str | None = None
+    """Of an access key its name in signatures."""
+    previous_until: datetime | None = None
+    """How long the secret before its last rotation is good, too."""

@@ -57,5 +57,5 @@ def age(text: str) -> float:
     """The type of an argument that is a time, such as 15m: seconds."""
     match = re.fullmatch(r"(\d{1,9})([smhd]?)", text)
     if match is None:
-        raise argparse.ArgumentTypeError(f"{text!r} is no age such as 90s, 15m, 6h or 2d")
+        raise argparse.ArgumentTypeError(f"{text!r} is no time such as 90s, 15m, 6h or 2d")
     return float(match[1]) * {"": 1, "s": 1, "m": 60, "h": 3_600, "d": 86_400}[match[2]]

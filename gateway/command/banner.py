@@ -14,6 +14,10 @@ def banner(settings: Settings, sockets: Sockets) -> str:
     """The endpoint, where it listens, what its faces are, where the data is, how to stop, a first
     queue by curl, and a first message and topic in a few lines of Python."""
     url = settings.base_url or url_of(sockets, settings.hosts)
+    key, secret, by_curl = "any", "any", "-H 'Authorization: any'"
+    if settings.auth == "sigv4":
+        key, secret = "KEY", "SECRET"
+        by_curl = f"--aws-sigv4 aws:amz:{settings.region}:sqs --user KEY:SECRET"
     return f"""\
 Queuegate is ready: {url}
   listen   {" ".join(places_of(sockets))}
@@ -22,11 +26,11 @@ Queuegate is ready: {url}
   stop     Ctrl-C
 
 With curl, from another terminal:
-  curl -H 'Authorization: any' {url} -d Action=CreateQueue -d QueueName=hello
+  curl {by_curl} {url} -d Action=CreateQueue -d QueueName=hello
 With boto3 (pip install boto3):
 
 import boto3; at = dict(endpoint_url="{url}", region_name="{settings.region}", \
-aws_access_key_id="any", aws_secret_access_key="any")
+aws_access_key_id="{key}", aws_secret_access_key="{secret}")
 sqs, sns = boto3.client("sqs", **at), boto3.client("sns", **at)
 url = sqs.create_queue(QueueName="hello")["QueueUrl"]; sqs.send_message(QueueUrl=url, \
 MessageBody="Hello")

@@ -1,17 +1,20 @@
-"""`queuegate keys`: keys are made, listed and revoked in the database; gateways hear of it."""
+"""`queuegate keys`: keys are made, listed and changed in the database; gateways hear of it."""
 
 from __future__ import annotations
 
 import argparse
 import sys
 from datetime import UTC, datetime
+from secrets import token_hex
 from typing import TYPE_CHECKING, Any
 
+from gateway.command.first_key import as_variables
 from gateway.command.stored import Refused, opened, print_lines, print_table, with_database
 from gateway.configuration.settings import Settings
 from gateway.configuration.values import BadValue, format_rate, parse_account_id, parse_rate
-from gateway.operations.keys import NewApiKey, insert, token
-from storage.key_model import RateLimit
+from gateway.operations.key_secrets import KeySecrets
+from gateway.operations.keys import LONGEST_OVERLAP_SECONDS, NewApiKey, insert, rotate, token
+from storage.key_model import ACCESS, API, RateLimit
 from storage.keys import keys
 
 if TYPE_CHECKING:
@@ -19,6 +22,10 @@ if TYPE_CHECKING:
     from storage.key_model import Key
 
 _PER_PAGE = 1_000
+_HEADS = ("ID", "ACCOUNT", "NAME", "RATE", "CREATED", "EXPIRES", "REVOKED")
+_MORE_HEADS = ("ACCESS KEY", "MAY DO", "STATE")
+"""Where some keys sign, are administrators', or are not taken."""
+_DONE = {"disable": "disabled", "enable": "enabled", "delete": "deleted", "revoke": "revoked"}
 
 
 def run(settings: Settings, options: argparse.Namespace) -> int:
@@ -29,11 +36,13 @@ def run(settings: Settings, options: argparse.Namespace) -> int:
 async def _act(dsn: str, settings: Settings, options: argparse.Namespace) -> int:
     account_id = _account(getattr(options, "account", None))
     if options.action == "create":
-        return await _create(dsn, account_id or settings.account_id, options)
+        return await _create(dsn, settings, account_id or settings.account_id, options)
     async with opened(dsn, "keys", account_id) as (database, now):
         if options.action == "list":
             return await _list(database, account_id, options)
-        return await _revoke(database, now, options)
+        if options.action == "rotate":
+            return await _rotate(database, now, settings, options)
+        return await _change(database, now, options)
 
 
 def _account(text: str | None) -> str | None:
@@ -43,18 +52,54 @@ def _account(text: str | None) -> str | None:
         raise Refused(f"{text!r} is not an account: it has 12 digits") from None
 
 
-async def _create(dsn: str, account_id: str, options: argparse.Namespace) -> int:
-    wanted = NewApiKey(options.name, _rate(options.rate), _instant(options.expires))
-    async with opened(dsn, "keys", account_id) as (database, now), database.transaction() as tx:
-        key, secret = await insert(tx, now, account_id, wanted)
-    shown = token(key, secret)
-    if options.json:
-        print_lines([{**_as_object(key), "key": shown}])
-        return 0
-    print(shown)
-    print(
-        f"This is key {key.key_id} of account {account_id}. It is shown here only.", file=sys.stderr
+def _secrets(settings: Settings) -> KeySecrets | None:
+    return None if settings.master_key is None else KeySecrets(settings.master_key)
+
+
+async def _create(
+    dsn: str, settings: Settings, account_id: str, options: argparse.Namespace
+) -> int:
+    name = options.name or (f"administrator-{token_hex(4)}" if options.administrator else "")
+    if not name:
+        raise Refused("a key needs a name: `queuegate keys create NAME`")
+    wanted = NewApiKey(
+        name,
+        _rate(options.rate),
+        _instant(options.expires),
+        ACCESS if options.access or options.administrator else API,
+        options.administrator,
     )
+    async with opened(dsn, "keys", account_id) as (database, now), database.transaction() as tx:
+        key, secret = await insert(tx, now, account_id, wanted, _secrets(settings))
+    _show(key, secret, options)
+    return 0
+
+
+def _show(key: Key, secret: str, options: argparse.Namespace) -> None:
+    is_shown = key.access_key is None
+    shown = token(key, secret) if is_shown else secret
+    if options.json:
+        print_lines([{**_as_object(key), "key" if is_shown else "secret_access_key": shown}])
+        return
+    print(shown if is_shown else as_variables(key, shown).rstrip("\n"))
+    print(
+        f"This is key {key.key_id} of account {key.account_id}. It is shown here only.",
+        file=sys.stderr,
+    )
+
+
+async def _rotate(
+    database: Database, now: datetime | None, settings: Settings, options: argparse.Namespace
+) -> int:
+    overlap = int(options.overlap)
+    if overlap > LONGEST_OVERLAP_SECONDS:
+        raise Refused(f"two secrets are good for {LONGEST_OVERLAP_SECONDS // 86_400} days at most")
+    async with database.transaction() as tx:
+        found = await keys.page(tx, None, after_id=options.id - 1, with_revoked=False, limit=1)
+        if not found or found[0].key_id != options.id:
+            raise Refused(f"there is no key {options.id}")
+        key, secret = await rotate(tx, now, found[0], overlap, _secrets(settings))
+    _show(key, secret, options)
     return 0
 
 
@@ -91,9 +136,18 @@ async def _list(database: Database, account_id: str | None, options: argparse.Na
     elif not found:
         print("No keys.")
     else:
-        heads = ("ID", "ACCOUNT", "NAME", "RATE", "CREATED", "EXPIRES", "REVOKED")
-        print_table(heads, [_cells(key) for key in found])
+        heads: tuple[str, ...] = _HEADS
+        more = any(key.access_key or key.disabled_at or key.is_administrator for key in found)
+        print_table(
+            heads + _MORE_HEADS if more else heads,
+            [_cells(key) + _more_cells(key) if more else _cells(key) for key in found],
+        )
     return 0
+
+
+def _more_cells(key: Key) -> tuple[str, ...]:
+    may = "everything" if key.is_administrator else "its account"
+    return (key.access_key or "-", may, "disabled" if key.disabled_at else "-")
 
 
 def _cells(key: Key) -> tuple[str, ...]:
@@ -105,15 +159,23 @@ def _cells(key: Key) -> tuple[str, ...]:
     return (str(key.key_id), key.account_id, key.name, rate, *instants)
 
 
-async def _revoke(database: Database, now: datetime | None, options: argparse.Namespace) -> int:
+async def _change(database: Database, now: datetime | None, options: argparse.Namespace) -> int:
     ids = sorted(set(options.ids))
+    is_end = options.action in ("delete", "revoke")
+    is_disabled = options.action == "disable"
     async with database.transaction() as tx:
-        found = [await keys.revoke(tx, now, None, key_id) for key_id in ids]
-    revoked = [key for key in found if key is not None]
+        found = [
+            await keys.revoke(tx, now, None, key_id)
+            if is_end
+            else await keys.disable(tx, now, None, key_id, is_disabled=is_disabled)
+            for key_id in ids
+        ]
+    changed = [key for key in found if key is not None]
     if options.json:
-        print_lines(map(_as_object, revoked))
+        print_lines(map(_as_object, changed))
     else:
-        print(f"{len(revoked)} {'key' if len(revoked) == 1 else 'keys'} revoked.")
+        count = f"{len(changed)} {'key' if len(changed) == 1 else 'keys'}"
+        print(f"{count} {_DONE[options.action]}.")
     missing = [str(key_id) for key_id, key in zip(ids, found, strict=True) if key is None]
     if missing:
         print(f"queuegate: there is no key {', '.join(missing)}", file=sys.stderr)
@@ -121,16 +183,17 @@ async def _revoke(database: Database, now: datetime | None, options: argparse.Na
 
 
 def _as_object(key: Key) -> dict[str, Any]:
-    instants = (key.created_at, key.expires_at, key.revoked_at)
-    created, expires, revoked = [
-        None if instant is None else instant.isoformat() for instant in instants
-    ]
-    return {
+    facts = {
         "id": key.key_id,
+        "kind": key.kind,
         "name": key.name,
         "account_id": key.account_id,
+        "access_key_id": key.access_key,
+        "administrator": key.is_administrator,
         "rate_limit": None if key.limit is None else key.limit._asdict(),
-        "created_at": created,
-        "expires_at": expires,
-        "revoked_at": revoked,
     }
+    instants = ("created_at", "expires_at", "revoked_at", "disabled_at", "previous_until")
+    for name in instants:
+        instant: datetime | None = getattr(key, name)
+        facts[name] = None if instant is None else instant.isoformat()
+    return facts

@@ -22,7 +22,7 @@ from gateway import log_lines
 from gateway.command.banner import banner
 from gateway.command.privileges import give_up_root, remaining_risk
 from gateway.command.supervisor import Supervisor
-from gateway.configuration.settings import Settings
+from gateway.configuration.settings import BadSetting, Settings
 from gateway.configuration.values import is_loopback
 from gateway.http.listening import CannotListen, Sockets, bind, closing, links_url, port_of, reserve
 from storage.embedded import CannotStart, EmbeddedPostgres
@@ -51,7 +51,7 @@ def serve(settings: Settings) -> int:
             return _serve_here(settings, database, sockets)
     except _Stopped:
         return 0
-    except (CannotListen, CannotStart, _refused()) as refusal:
+    except (CannotListen, CannotStart, BadSetting, _refused()) as refusal:
         return _fail(refusal)
 
 
@@ -131,6 +131,7 @@ def _serve_here(settings: Settings, database: _Database, sockets: Sockets) -> in
 
     async def prepare_and_run() -> None:
         await _prepared(dsn)
+        await _keys_prepared(settings, dsn)
         database.wait_durable()
         await server.run(own, dsn, sockets, lambda: _announce(settings, sockets))
 
@@ -147,6 +148,7 @@ def _supervise(settings: Settings, database: _Database, sockets: Sockets) -> int
     gc.enable()
     dsn = database.wait_ready()
     _run(_prepared(dsn))
+    _run(_keys_prepared(settings, dsn))
     database.wait_durable()
     runtime_dir = _make_runtime_dir()
     own = replace(
@@ -216,6 +218,13 @@ async def _prepared(dsn: str, *, finish: bool = False) -> list[str]:
         return await migrate(connection, finish=finish)
     finally:
         await connection.close()
+
+
+async def _keys_prepared(settings: Settings, dsn: str) -> None:
+    if settings.master_key is not None:
+        from gateway.command.first_key import prepare_keys
+
+        await prepare_keys(settings, dsn, settings.master_key)
 
 
 def _run(main: Coroutine[Any, Any, _Result]) -> _Result:
@@ -333,13 +342,14 @@ def _announce(settings: Settings, sockets: Sockets) -> None:
 
 def _warn_of_strangers(settings: Settings) -> None:
     """Say what whoever reaches a port beyond loopback may do."""
-    _log.warning(
-        "listening on %s without verifying signatures (QUEUEGATE_AUTH=%s): whoever reaches port %d "
-        "may read and change everything",
-        ", ".join(host for host in settings.hosts if not is_loopback(host)),
-        settings.auth,
-        settings.port,
-    )
+    if settings.auth != "sigv4":
+        _log.warning(
+            "listening on %s without verifying signatures (QUEUEGATE_AUTH=%s): whoever reaches port"
+            " %d may read and change everything",
+            ", ".join(host for host in settings.hosts if not is_loopback(host)),
+            settings.auth,
+            settings.port,
+        )
     if settings.base_url is None:
         _log.warning(
             "links in messages of SNS lead to %s: set QUEUEGATE_BASE_URL to where their receivers "

@@ -27,6 +27,7 @@ from gateway.configuration.fields import (
     variable_of,
     word,
 )
+from gateway.configuration.together import conflict_of
 from gateway.configuration.values import BadSecret, BadValue, is_loopback
 
 DEFAULT_PORT = 9324
@@ -116,8 +117,30 @@ class Settings:
     )
     auth: str = setting(
         "presence",
-        Kind("none or presence", texts.parse_auth),
-        "presence: requests must carry credentials, any will do. none: not even that.",
+        word("none", "presence", "sigv4"),
+        "presence: requests must carry credentials, any will do. none: not even that. sigv4: those "
+        "of a key of `queuegate keys`.",
+    )
+    master_key: bytes | None = setting(
+        None,
+        Kind("32 bytes in Base64 or hexadecimal digits", texts.parse_master_key, lambda _: "set"),
+        "What secrets of access keys are encrypted with, in the database. sigv4 needs it.",
+        secret=True,
+    )
+    master_key_file: Path | None = setting(
+        None, FILE, "The same, in a file: `openssl rand -base64 32` makes one."
+    )
+    administrator_key_file: Path | None = setting(
+        None,
+        FILE,
+        "Where the first key in sigv4 mode is written when there is no terminal to show it on. "
+        "Unset: administrator-<its name> in the data directory.",
+    )
+    session_tokens: str = setting(
+        "refuse",
+        word("refuse", "accept"),
+        "Signed requests with X-Amz-Security-Token, in sigv4 mode. No token is from here: accept "
+        "looks at the signature alone.",
     )
     accounts: Mapping[str, str] = setting(
         {},
@@ -416,7 +439,9 @@ class Settings:
             values.setdefault("purge_interval_seconds", 0)
             values.setdefault("queue_recreate_seconds", 0)
         settings = cls(**values)
-        _check_together(settings)
+        conflict = conflict_of(settings)
+        if conflict is not None:
+            raise BadSetting(conflict)
         return settings
 
     @property
@@ -454,19 +479,6 @@ def default_data_dir(environ: Mapping[str, str]) -> Path:
 
 def _first_set(variable: Variable, environ: Mapping[str, str]) -> str | None:
     return next((name for name in variable.names if environ.get(name)), None)
-
-
-def _check_together(settings: Settings) -> None:
-    if settings.ephemeral and settings.database_url is not None:
-        raise BadSetting(
-            "--ephemeral and DATABASE_URL exclude each other: ephemeral data lives in a "
-            "PostgreSQL that Queuegate starts itself. Leave one of them out."
-        )
-    if (settings.signing_key_file is None) != (settings.signing_certificate_file is None):
-        raise BadSetting(
-            "QUEUEGATE_SIGNING_KEY_FILE and QUEUEGATE_SIGNING_CERTIFICATE_FILE belong together: "
-            "set both of them or none."
-        )
 
 
 def _checked(variable: Variable, name: str, text: Any) -> Any:

@@ -6,6 +6,7 @@ An empty BadValue means that the list of allowed values says enough; otherwise i
 from __future__ import annotations
 
 import re
+from base64 import b64decode
 from collections.abc import Callable, Iterable, Mapping
 from ipaddress import ip_address
 from pathlib import Path
@@ -251,12 +252,21 @@ def format_rate(rate: tuple[int, int]) -> str:
     return f"{rate[0]}/{rate[1]}s"
 
 
-def parse_auth(text: str) -> str:
-    """none or presence. sigv4 is told why not: quietly checking less would be a hole."""
-    word = text.strip().lower()
-    if word == "sigv4":
-        raise BadValue("signatures are not verified here; allowed is none or presence")
-    return choice("none", "presence")(word)
+_MASTER_KEY_BYTES = 32
+
+
+def parse_master_key(text: str) -> bytes:
+    """32 bytes in Base64 or as hexadecimal digits."""
+    text = text.strip()
+    try:
+        if len(text) == 2 * _MASTER_KEY_BYTES:
+            return bytes.fromhex(text)
+        key = b64decode(text, validate=True)
+    except ValueError:
+        key = b""
+    if len(key) != _MASTER_KEY_BYTES:
+        raise BadSecret
+    return key
 
 
 def parse_log_level(text: str) -> str:

@@ -1,10 +1,11 @@
 """Headers and parameters -> Caller: who asks, in which account and region.
 
-Two settings: ``none`` takes everybody, ``presence`` (the default) wants credentials to be there and
-does not verify them: a header Authorization with any value, or a presigned query. What begins like
-a signature must be readable as one, or its account would be a guess: a header with either setting,
-a query where credentials are wanted. The account comes from the access key, by configuration or
-because it has 12 digits; the region comes from the scope of the signature. Either has a default.
+Where signatures are verified, ``verified.py`` does that. Two settings otherwise: ``none`` takes
+everybody, ``presence`` (the default) wants credentials to be there and does not verify them: a
+header Authorization with any value, or a presigned query. What begins like a signature must be
+readable as one, or its account would be a guess: a header with either setting, a query where
+credentials are wanted. The account comes from the access key, by configuration or because it has 12
+digits; the region comes from the scope of the signature. Either has a default.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from storage.errors import AccessDenied, IncompleteSignature
 from storage.key_errors import UnrecognizedClient
 
 if TYPE_CHECKING:
+    from gateway.operations.keys import AccessKey
     from storage.key_model import Key
 
 _TWELVE_DIGITS = re.compile(r"[0-9]{12}").fullmatch
@@ -43,9 +45,15 @@ class KnownKeys(Protocol):
     def find(self, shown: str) -> tuple[Key, Producer] | None:
         """The key that a client shows; None: it is none of ours."""
 
+    def find_access(self, access_key: str) -> AccessKey | None:
+        """The key of that name in signatures; None: it is none of ours."""
+
 
 class _NoKeys:
     def find(self, _: str) -> None:
+        return None
+
+    def find_access(self, _: str) -> None:
         return None
 
 
@@ -95,7 +103,7 @@ class Authenticator:
         authorization = request.headers.get("authorization", "")
         # The fast path, which has AWS's requests alone, looks no further than at a signature.
         if wants is not Wants.CREDENTIALS or not authorization.startswith(sigv4.ALGORITHM):
-            shown = _shown(request.headers, params if wants is Wants.NAME else {})
+            shown = shown_key(request.headers, params if wants is Wants.NAME else {})
             if shown.startswith(PREFIX):
                 return self._of_key(shown)
             if wants is Wants.KEY and not may_be_anonymous:
@@ -113,13 +121,21 @@ class Authenticator:
         if found is None:
             raise UnrecognizedClient()
         key, producer = found
-        return Caller(key.account_id, self._region, key.account_id, producer=producer)
+        return Caller(
+            key.account_id,
+            self._region,
+            key.account_id,
+            producer=producer,
+            is_administrator=key.is_administrator,
+        )
 
     def _check_key(self, shown: str) -> None:
-        if self._key_digest is None:
-            return
-        if not compare_digest(_digest(shown), self._key_digest):
+        if self._key_digest is not None and not self._is_key(shown):
             raise AccessDenied("This needs the key of the gateway.")
+
+    def _is_key(self, shown: str) -> bool:
+        digest = self._key_digest
+        return digest is not None and compare_digest(_digest(shown), digest)
 
     def _named(self, authorization: str, shown: str) -> Caller:
         """Whoever asks, and as which producer. A signature differs each time: its key does not."""
@@ -142,7 +158,7 @@ class Authenticator:
             credential = sigv4.parse_presigned(params)
         except Malformed:
             if self._required:
-                raise IncompleteSignature(_INCOMPLETE) from None
+                raise IncompleteSignature(INCOMPLETE) from None
             return self._anonymous
         if credential is None:
             if self._required and not may_be_anonymous:
@@ -156,7 +172,7 @@ class Authenticator:
         try:
             credential = sigv4.parse_authorization(authorization)
         except Malformed:
-            raise IncompleteSignature(_INCOMPLETE) from None
+            raise IncompleteSignature(INCOMPLETE) from None
         return self._known(credential.access_key, credential.region)
 
     def _known(self, access_key: str, region: str) -> Caller:
@@ -197,14 +213,14 @@ class Authenticator:
         return caller if signed_for == service else None
 
 
-_INCOMPLETE = (
+INCOMPLETE = (
     "The credentials begin like a signature and cannot be read as one: it needs Credential with "
     "its scope, SignedHeaders and Signature; in a query X-Amz-Algorithm, X-Amz-Credential, "
     "X-Amz-Date, X-Amz-Expires, X-Amz-SignedHeaders and X-Amz-Signature."
 )
 
 
-def _shown(headers: Mapping[str, str], params: Mapping[str, str]) -> str:
+def shown_key(headers: Mapping[str, str], params: Mapping[str, str]) -> str:
     """The key that a client shows: one that looks like ours, else the first of what there is."""
     authorization = headers.get("authorization", "")
     scheme, _, token = authorization.partition(" ")

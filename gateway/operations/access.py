@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NewType, Protocol
 from protocol import arns, names
 from protocol.arns import Arn
 from protocol.queue_urls import QueueAddress, queue_from_url
-from storage.errors import AccessDenied, QueueDoesNotExist
+from storage.errors import AccessDenied, AuthorizationError, QueueDoesNotExist
 from storage.log_errors import LogDoesNotExist
 
 if TYPE_CHECKING:
@@ -28,14 +28,15 @@ class Authority(Protocol):
     """Knows who may do what."""
 
     def check(self, caller: Caller, right: str, arn: str) -> None:
-        """Raise AccessDenied unless the caller has the right to what has that ARN.
+        """Raise AuthorizationError unless the caller has the right to what has that ARN, or
+        AccessDenied.
 
         Asked for each request, the fast ones too: it remembers what it has decided.
         """
 
 
 def check_right(engine: Engine, caller: Caller, right: str, arn: str) -> None:
-    """Raise AccessDenied unless the caller may; without an authority everybody may everything."""
+    """Raise what the authority says unless the caller may; without one everybody may everything."""
     if engine.authority is not None:
         engine.authority.check(caller, right, arn)
 
@@ -53,7 +54,7 @@ PUBLISH_RECORDS = "log:PublishRecords"
 def _may(engine: Engine, caller: Caller, right: str, arn: str) -> bool:
     try:
         check_right(engine, caller, right, arn)
-    except AccessDenied:
+    except (AccessDenied, AuthorizationError):
         return False
     return True
 

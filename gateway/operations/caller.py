@@ -37,6 +37,8 @@ class Caller:
     access_key: str = ""
     producer: Producer | None = None
     """None: its rate is not limited."""
+    is_administrator: bool = False
+    """Its key, which was verified, may do everything."""
 
     @property
     def user_name(self) -> str:

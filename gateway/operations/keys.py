@@ -1,7 +1,9 @@
-"""Keys of ours: made, listed, revoked, and all that are good, in the memory of each process.
+"""Keys of ours: made, changed, revoked, and all that are good, in the memory of each process.
 
-A key is ``qg_<number>_<secret>``. The number finds it, the secret is 256 random bits of which the
-database has the SHA-256: nobody can try out all of them, so a slow hash would only slow us down.
+A key of one kind is shown: ``qg_<number>_<secret>``. The number finds it, the secret is 256 random
+bits of which the database has the SHA-256: nobody can try out all of them, so a slow hash would
+only slow us down. A key of the other kind signs requests, as AWS's do: who checks a signature needs
+the secret itself, so the database has it encrypted (``key_secrets``).
 Checking one asks nobody, so wrong ones cost neither memory nor the database anything.
 """
 
@@ -12,25 +14,27 @@ import contextlib
 import logging
 import re
 import secrets
+from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from hashlib import sha256
 from hmac import compare_digest
 from typing import TYPE_CHECKING, NamedTuple
 
 from gateway.operations.caller import Producer
+from gateway.operations.key_secrets import WrongMasterKey
 from gateway.operations.limits import LIMITS
 from gateway.operations.repeating import until_available
-from storage.errors import InvalidParameterValue
-from storage.key_errors import KeyDoesNotExist, KeyExists, TooManyKeys
+from storage.errors import AuthorizationError, InvalidParameterValue
+from storage.key_errors import KeyDoesNotExist, KeyExists, KeyUnfit, TooManyKeys
+from storage.key_model import ACCESS, API
 from storage.keys import keys
 from storage.keys.keys import LiveKey, NewKey
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from gateway.operations.caller import Caller
     from gateway.operations.clock import Clock
     from gateway.operations.engine import Engine
+    from gateway.operations.key_secrets import KeySecrets
     from gateway.operations.wakeups import Wakeups
     from storage.database import Database, Transaction
     from storage.key_model import Key, RateLimit
@@ -40,11 +44,28 @@ _log = logging.getLogger("queuegate.keys")
 PREFIX = "qg_"
 """How keys of ours begin, and nothing else that is shown may."""
 _SECRET_BYTES = 32
+_ACCESS_PREFIX = "AKQG"
+_ACCESS_LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ234567"
+_ACCESS_LENGTH = 16
+_ACCESS_SECRET_BYTES = 30
+"""Forty characters, as AWS's have."""
+LONGEST_OVERLAP_SECONDS = 30 * 86_400
+"""That two secrets of a key are good."""
+WRONG_MASTER_KEY = "the master key is not the one that its secret was encrypted with"
 _TOKEN = re.compile(r"qg_([1-9][0-9]{0,17})_([A-Za-z0-9_-]{43})", re.ASCII)
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,80}", re.ASCII)
 _LAST_YEAR = datetime(9999, 1, 1, tzinfo=UTC)
 """At its end, in UTC, no instant can be stored, or it comes back as infinity."""
 _PATIENCE_SECONDS = 1.0
+
+
+class AccessKey(NamedTuple):
+    """A key that signs, which is good."""
+
+    key: Key
+    producer: Producer
+    secrets: tuple[str, ...]
+    """Whatever may have signed: the present one, and for a while the one before."""
 
 
 class Keys:
@@ -55,7 +76,10 @@ class Keys:
         self._database = database
         self._clock = clock
         self._wakeups = wakeups
+        self.secrets: KeySecrets | None = None
+        """What opens the secrets of access keys; None: this gateway knows none of them."""
         self._live: dict[int, tuple[LiveKey, Producer]] = {}
+        self._access: dict[str, AccessKey] = {}
         self._unread: set[int] = set()
         self._is_stale = False
         self._reading: asyncio.Task[None] | None = None
@@ -71,11 +95,26 @@ class Keys:
             return None
         live, producer = known
         key = live.key
-        if not compare_digest(_hash(found[2]), live.secret_hash):
+        if live.secret_hash is None or not compare_digest(_hash(found[2]), live.secret_hash):
             return None
-        if key.expires_at is not None and key.expires_at <= self._present(key.account_id):
+        return None if self._has_expired(key) else (key, producer)
+
+    def find_access(self, access_key: str) -> AccessKey | None:
+        """The key of that name in signatures, if it is good and this gateway can open it."""
+        found = self._access.get(access_key)
+        if found is None:
             return None
-        return key, producer
+        key = found.key
+        if key.expires_at is not None and self._has_expired(key):
+            return None
+        until = key.previous_until
+        if until is not None and until <= self._present(key.account_id):
+            return found._replace(secrets=found.secrets[:1])
+        return found
+
+    def _has_expired(self, key: Key) -> bool:
+        expires_at = key.expires_at
+        return expires_at is not None and expires_at <= self._present(key.account_id)
 
     def still_takes(self, caller: Caller) -> bool:
         """Whether the key of a caller from before is still good, if it was one of ours."""
@@ -83,10 +122,7 @@ class Keys:
         if producer is None or not producer.name:
             return True
         known = self._live.get(int(producer.producer_id))
-        if known is None:
-            return False
-        expires_at = known[0].key.expires_at
-        return expires_at is None or expires_at > self._present(caller.account_id)
+        return known is not None and not self._has_expired(known[0].key)
 
     def _present(self, account_id: str) -> datetime:
         return self._clock.of(account_id).instant()
@@ -96,10 +132,15 @@ class Keys:
         if key_id is None:
             self._is_stale = True
         else:
-            self._live.pop(key_id, None)
+            self._forget(key_id)
             self._unread.add(key_id)
         if self._reading is None or self._reading.done():
             self._reading = asyncio.get_running_loop().create_task(self._read_changes())
+
+    def _forget(self, key_id: int) -> None:
+        gone = self._live.pop(key_id, None)
+        if gone is not None and gone[0].key.access_key is not None:
+            self._access.pop(gone[0].key.access_key, None)
 
     async def load(self) -> None:
         """Read all of them."""
@@ -132,14 +173,27 @@ class Keys:
             self._is_stale = wanted is None
             raise
         if wanted is None:
-            self._live = {}
+            self._live, self._access = {}, {}
         for live in found:
             # What has changed meanwhile is read again.
             if live.key.key_id not in self._unread:
-                self._live[live.key.key_id] = live, _producer(live.key)
+                self._know(live)
         self.on_read()
         for key_id in unread:
             self._wakeups.key_known(key_id)
+
+    def _know(self, live: LiveKey) -> None:
+        key, producer = live.key, _producer(live.key)
+        self._live[key.key_id] = live, producer
+        if self.secrets is None or key.access_key is None:
+            return
+        closed = [one for one in (live.secret, live.previous_secret) if one is not None]
+        try:
+            opened = tuple(self.secrets.open(key.access_key, one) for one in closed)
+        except WrongMasterKey:
+            _log.error("key %d is not taken: %s", key.key_id, WRONG_MASTER_KEY)
+            return
+        self._access[key.access_key] = AccessKey(key, producer, opened)
 
 
 def _producer(key: Key) -> Producer:
@@ -156,18 +210,16 @@ class NewApiKey(NamedTuple):
     name: str
     limit: RateLimit | None = None
     expires_at: datetime | None = None
+    kind: str = API
+    is_administrator: bool = False
 
 
 def token(key: Key, secret: str) -> str:
-    """What its owner shows: nobody can make it again."""
+    """What the owner of a key that is shown shows: nobody can make it again."""
     return f"{PREFIX}{key.key_id}_{secret}"
 
 
-async def insert(
-    tx: Transaction, now: datetime | None, account_id: str, wanted: NewApiKey
-) -> tuple[Key, str]:
-    """A new key of that account, and its secret. Raises InvalidParameterValue, KeyExists and
-    TooManyKeys."""
+def _check(now: datetime | None, wanted: NewApiKey) -> None:
     if not _NAME.fullmatch(wanted.name):
         raise InvalidParameterValue(
             f"A key cannot be called '{wanted.name[:100]}'. Allowed are letters, digits, periods, "
@@ -179,60 +231,199 @@ async def insert(
         raise InvalidParameterValue(
             f"The key can expire before {_LAST_YEAR.year}; without an instant it never does."
         )
+
+
+async def insert(
+    tx: Transaction,
+    now: datetime | None,
+    account_id: str,
+    wanted: NewApiKey,
+    key_secrets: KeySecrets | None = None,
+) -> tuple[Key, str]:
+    """A new key of that account, and its secret. Raises InvalidParameterValue, KeyExists, KeyUnfit
+    and TooManyKeys."""
+    _check(now, wanted)
     if await keys.count(tx) >= LIMITS.keys:
         raise TooManyKeys(LIMITS.keys)
-    secret = secrets.token_urlsafe(_SECRET_BYTES)
-    new = NewKey(account_id, wanted.name, _hash(secret), wanted.limit, wanted.expires_at)
+    new = NewKey(account_id, wanted.name, wanted.limit, wanted.expires_at, wanted.is_administrator)
+    if wanted.kind == ACCESS:
+        access_key = _ACCESS_PREFIX + "".join(
+            secrets.choice(_ACCESS_LETTERS) for _ in range(_ACCESS_LENGTH)
+        )
+        secret, closed = await _new_secret(tx, access_key, key_secrets)
+        new = new._replace(access_key=access_key, secret=closed)
+    else:
+        secret = secrets.token_urlsafe(_SECRET_BYTES)
+        new = new._replace(secret_hash=_hash(secret))
     key = await keys.create(tx, now, new)
     if key is None:
         raise KeyExists(wanted.name)
     return key, secret
 
 
-async def create_key(engine: Engine, caller: Caller, wanted: NewApiKey) -> tuple[Key, str]:
-    """A new key of the caller's account and what is shown of it, once. All processes know it then.
+async def _new_secret(
+    tx: Transaction, access_key: str, key_secrets: KeySecrets | None
+) -> tuple[str, bytes]:
+    """A secret, and the same encrypted. Raises KeyUnfit."""
+    if key_secrets is None:
+        raise KeyUnfit(
+            "Secrets of access keys are kept encrypted: QUEUEGATE_MASTER_KEY_FILE or "
+            "QUEUEGATE_MASTER_KEY has to say with what."
+        )
+    if not await opens_all(tx, key_secrets, 1):
+        raise KeyUnfit(WRONG_MASTER_KEY)
+    secret = secrets.token_urlsafe(_ACCESS_SECRET_BYTES)
+    return secret, key_secrets.close(access_key, secret)
 
-    Raises InvalidParameterValue, KeyExists and TooManyKeys.
+
+async def opens_all(tx: Transaction, key_secrets: KeySecrets, limit: int = LIMITS.keys) -> bool:
+    """Whether these open the access keys that there are, or up to so many of them."""
+    try:
+        for access_key, closed in await keys.sealed(tx, limit):
+            key_secrets.open(access_key, closed)
+    except WrongMasterKey:
+        return False
+    return True
+
+
+async def create_key(
+    engine: Engine, caller: Caller, wanted: NewApiKey, account_id: str | None = None
+) -> tuple[Key, str]:
+    """A new key of the caller's account, or of another one, and its secret, once; of a key that is
+    shown what is shown. All processes know it then.
+
+    Keys that sign, administrators' keys, and those of other accounts are made by administrators.
+    Raises AuthorizationError, InvalidParameterValue, KeyExists, KeyUnfit and TooManyKeys.
     """
-    account_id = caller.account_id
+    account_id = account_id or caller.account_id
+    if account_id != caller.account_id or wanted.kind == ACCESS or wanted.is_administrator:
+        _check_administrator(caller)
     async with engine.database.transaction() as tx:
         now = engine.clock.of(account_id).now()
-        key, secret = await insert(tx, now, account_id, wanted)
+        key, secret = await insert(tx, now, account_id, wanted, engine.keys.secrets)
         engine.wakeups.expect_to_know(key.key_id)
     await _told(engine, key.key_id)
-    return key, token(key, secret)
+    return key, secret if key.kind == ACCESS else token(key, secret)
+
+
+def _check_administrator(caller: Caller) -> None:
+    if not caller.is_administrator:
+        raise AuthorizationError(
+            "This takes the key of an administrator: `queuegate keys create --administrator` makes "
+            "one."
+        )
+
+
+def _reach(caller: Caller) -> str | None:
+    """Whose keys the caller reaches; None: everybody's."""
+    return None if caller.is_administrator else caller.account_id
 
 
 async def list_keys(
-    engine: Engine, caller: Caller, *, after_id: int, with_revoked: bool, limit: int
+    engine: Engine,
+    caller: Caller,
+    *,
+    after_id: int,
+    with_revoked: bool,
+    limit: int,
+    account_id: str | None = None,
 ) -> list[Key]:
-    """Keys of the caller's account, by number."""
+    """Keys of the caller's account, or for administrators of another one, by number. Raises
+    AuthorizationError."""
+    account_id = account_id or caller.account_id
+    if account_id != caller.account_id:
+        _check_administrator(caller)
     async with engine.database.transaction() as tx:
         return await keys.page(
-            tx, caller.account_id, after_id=after_id, with_revoked=with_revoked, limit=limit
+            tx, account_id, after_id=after_id, with_revoked=with_revoked, limit=limit
         )
 
 
 async def find_key(engine: Engine, caller: Caller, key_id: int) -> Key:
-    """A key of the caller's account. Raises KeyDoesNotExist."""
-    found = await list_keys(engine, caller, after_id=key_id - 1, with_revoked=True, limit=1)
+    """A key that the caller reaches. Raises KeyDoesNotExist."""
+    async with engine.database.transaction() as tx:
+        return await _find(tx, caller, key_id)
+
+
+async def _find(tx: Transaction, caller: Caller, key_id: int) -> Key:
+    found = await keys.page(tx, _reach(caller), after_id=key_id - 1, with_revoked=True, limit=1)
     for key in found:
         if key.key_id == key_id:
             return key
     raise KeyDoesNotExist(key_id)
 
 
-async def revoke_key(engine: Engine, caller: Caller, key_id: int) -> Key:
-    """End a key of the caller's account: no process takes it any more then. Once more changes
-    nothing. Raises KeyDoesNotExist."""
-    account_id = caller.account_id
+_Change = Callable[["Transaction", datetime | None], Awaitable["Key | None"]]
+
+
+async def _change(engine: Engine, caller: Caller, key_id: int, change: _Change) -> Key:
     async with engine.database.transaction() as tx:
-        key = await keys.revoke(tx, engine.clock.of(account_id).now(), account_id, key_id)
-        if key is None:
+        key = await _find(tx, caller, key_id)
+        if key.kind == ACCESS or key.is_administrator:
+            _check_administrator(caller)
+        changed = await change(tx, engine.clock.of(key.account_id).now())
+        if changed is None:
             raise KeyDoesNotExist(key_id)
         engine.wakeups.expect_to_know(key_id)
     await _told(engine, key_id)
-    return key
+    return changed
+
+
+async def revoke_key(engine: Engine, caller: Caller, key_id: int) -> Key:
+    """End a key that the caller reaches: no process takes it any more then. Once more changes
+    nothing. Raises AuthorizationError and KeyDoesNotExist."""
+
+    async def revoke(tx: Transaction, now: datetime | None) -> Key | None:
+        return await keys.revoke(tx, now, _reach(caller), key_id)
+
+    return await _change(engine, caller, key_id, revoke)
+
+
+async def disable_key(engine: Engine, caller: Caller, key_id: int, *, is_disabled: bool) -> Key:
+    """Let no process take a key, or let all take it again. Raises AuthorizationError and
+    KeyDoesNotExist, of revoked ones, too."""
+
+    async def disable(tx: Transaction, now: datetime | None) -> Key | None:
+        return await keys.disable(tx, now, _reach(caller), key_id, is_disabled=is_disabled)
+
+    return await _change(engine, caller, key_id, disable)
+
+
+async def rotate_key(
+    engine: Engine, caller: Caller, key_id: int, overlap_seconds: int
+) -> tuple[Key, str]:
+    """Give an access key another secret, which is returned once; the one before is good for so many
+    seconds more. Raises AuthorizationError, KeyDoesNotExist, of revoked ones, too, and KeyUnfit."""
+    made = ""
+
+    async def renew(tx: Transaction, now: datetime | None) -> Key | None:
+        nonlocal made
+        key, made = await rotate(
+            tx, now, await _find(tx, caller, key_id), overlap_seconds, engine.keys.secrets
+        )
+        return key
+
+    key = await _change(engine, caller, key_id, renew)
+    return key, made
+
+
+async def rotate(
+    tx: Transaction,
+    now: datetime | None,
+    key: Key,
+    overlap_seconds: int,
+    key_secrets: KeySecrets | None,
+) -> tuple[Key, str]:
+    """The same of a key that was found. Raises KeyDoesNotExist and KeyUnfit."""
+    if key.access_key is None:
+        raise KeyUnfit(f"Key {key.key_id} does not sign: make another one, and revoke this one.")
+    secret, closed = await _new_secret(tx, key.access_key, key_secrets)
+    changed = await keys.rotate(
+        tx, now, None, key.key_id, secret=closed, overlap_seconds=overlap_seconds
+    )
+    if changed is None:
+        raise KeyDoesNotExist(key.key_id)
+    return changed, secret
 
 
 async def _told(engine: Engine, key_id: int) -> None:

@@ -60,24 +60,24 @@ selects it.</p>
 at = dict(
     endpoint_url="$endpoint",
     region_name="$region",
-    aws_access_key_id="any",
-    aws_secret_access_key="any",
+    aws_access_key_id="$key",
+    aws_secret_access_key="$secret",
 )
 sqs = boto3.client("sqs", **at)
 url = sqs.create_queue(QueueName="hello")["QueueUrl"]
 sqs.send_message(QueueUrl=url, MessageBody="Hello")
 print(sqs.receive_message(QueueUrl=url)["Messages"][0]["Body"])</pre>
 <h2>aws CLI</h2>
-<pre>export AWS_DEFAULT_REGION=$region AWS_ACCESS_KEY_ID=any AWS_SECRET_ACCESS_KEY=any
+<pre>export AWS_DEFAULT_REGION=$region AWS_ACCESS_KEY_ID=$key AWS_SECRET_ACCESS_KEY=$secret
 aws --endpoint-url "$endpoint" sqs list-queues</pre>
 <h2>Other SDKs</h2>
 <pre>export AWS_ENDPOINT_URL_SQS="$endpoint" AWS_ENDPOINT_URL_SNS="$endpoint"
 export AWS_ENDPOINT_URL_SCHEDULER="$endpoint" AWS_ENDPOINT_URL_STS="$endpoint"</pre>
-<p>Any credentials will do; an access key of 12 digits is an account of its own. Web pages may ask
+<p>$credentials Web pages may ask
 once <code>QUEUEGATE_ALLOWED_ORIGINS</code> has their origin.</p>
 <h2>Here</h2>
 <ul>
-<li><a href="$readme">Documentation</a> of this version</li>
+$documentation
 <li><a href="/v1/openapi.json">/v1/openapi.json</a> describes the native API,
 <a href="/api/openapi.json">/api/openapi.json</a> the simple queue,
 <a href="/v1/channels/openapi.json">/v1/channels/openapi.json</a> channels;
@@ -90,6 +90,19 @@ once <code>QUEUEGATE_ALLOWED_ORIGINS</code> has their origin.</p>
 </html>
 """)
 
+_UNVERIFIED = {
+    "key": "any",
+    "secret": "any",
+    "credentials": "Any credentials will do; an access key of 12 digits is an account of its own.",
+    "documentation": f'<li><a href="{_README}">Documentation</a> of this version</li>',
+}
+_VERIFIED = {
+    "key": "KEY",
+    "secret": "SECRET",
+    "credentials": "The key is one of this gateway: its administrators make them.",
+    # Only they can read it here, and a browser cannot sign.
+    "documentation": "",
+}
 _HEADERS = {
     "cache-control": "no-store",
     "content-security-policy": (
@@ -113,8 +126,8 @@ def front_routes(settings: Settings) -> list[Route]:
             endpoint=escape(endpoint),
             region=escape(settings.region),
             version=escape(package["Version"]),
-            readme=_README,
             style=_STYLE,
+            **(_VERIFIED if settings.auth == "sigv4" else _UNVERIFIED),
         )
         return HTMLResponse(page, headers=_HEADERS)
 

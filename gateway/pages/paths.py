@@ -24,6 +24,12 @@ def is_page(scope: MutableMapping[str, Any]) -> bool:
     return b"authorization" not in headers and b"text/html" in headers.get(b"accept", b"")
 
 
+def is_for_everybody(raw_path: bytes) -> bool:
+    """Whether nobody has to say who they are for it, even where signatures are verified: probes,
+    metrics, certificates, and the front page, which tells nothing but what Queuegate is."""
+    return raw_path in (*_RAW_PAGES, b"/") or raw_path.startswith(_CERTIFICATES.encode())
+
+
 def page_label(path: str) -> str:
     """The path as a label: of bounded cardinality."""
     if path.startswith(_CERTIFICATES):

@@ -19,6 +19,7 @@ from gateway.pages.answers import json_answer
 from gateway.pages.certificates import certificate_routes
 from gateway.pages.clock import clock_route
 from gateway.pages.front import front_routes
+from gateway.pages.guarded import Guarded
 from gateway.pages.outbox import outbox_routes
 from storage.clocks import stored_clocks as stored_settings
 from storage.errors import Rejected, RequestTooLarge, Unavailable
@@ -106,7 +107,8 @@ def pages(engine: Engine, metrics: Metrics, settings: Settings, callers: Callers
             *outbox_routes(engine, callers),
         ]
     )
-    return AsgiFace(router, _turned_away)
+    served = Guarded(router, callers) if settings.auth == "sigv4" else router
+    return AsgiFace(served, _turned_away)
 
 
 def _turned_away(_: Asked, refusal: Rejected | Unavailable) -> Refusal:

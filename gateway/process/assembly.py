@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING
 from gateway.operations import clock as clocks
 from gateway.operations import looking
 from gateway.operations.engine import Engine, Rules
+from gateway.operations.key_secrets import KeySecrets
 from gateway.operations.limits import LIMITS
+from gateway.operations.own_accounts import OwnAccounts
 from gateway.operations.queues import receiving
 from gateway.operations.queues.in_flight import InFlight
 from gateway.operations.queues.queue_cache import QueueCache
@@ -64,10 +66,10 @@ async def open_engine(
         await database.close()
 
 
-def authority_of(_: Settings) -> Authority | None:
+def authority_of(settings: Settings, /) -> Authority | None:
     """Who decides who may do what; None: as long as no signature is verified everybody may
     everything."""
-    return None
+    return OwnAccounts() if settings.auth == "sigv4" else None
 
 
 def build_engine(settings: Settings, database: Database, tracing: Tracing | None = None) -> Engine:
@@ -110,6 +112,8 @@ def build_engine(settings: Settings, database: Database, tracing: Tracing | None
     )
     engine.consumers.beat_every(settings.push_heartbeat_seconds)
     engine.authority = authority_of(settings)
+    if settings.master_key is not None:
+        engine.keys.secrets = KeySecrets(settings.master_key)
     if settings.channel_rate_limit is not None:
         engine.rates.default = RateLimit(*settings.channel_rate_limit)
     looking.connect(engine)

@@ -26,6 +26,7 @@ from gateway.http.auth import Authenticator
 from gateway.http.counted_connections import look_for_files, room_for_clients
 from gateway.http.fast_path import FastPath, FastProtocol, protocol_class
 from gateway.http.listening import Sockets, links_url
+from gateway.http.verified import VerifyingAuthenticator
 from gateway.metrics.pushing import PushMetrics
 from gateway.metrics.scraping import Metrics
 from gateway.operations.traffic import Traffic
@@ -102,14 +103,7 @@ async def run(
         open_engine(settings, dsn, tracing) as engine,
         watching(engine, settings.watched_dir) as disk,
     ):
-        authenticator = Authenticator(
-            mode=settings.auth,
-            accounts=settings.accounts,
-            account_id=settings.account_id,
-            region=settings.region,
-            api_key=settings.api_key,
-            keys=engine.keys,
-        )
+        authenticator = _authenticator(settings, engine)
         aws = AwsFace(engine, authenticator, _bindings(tracing))
         engine.series.traffic = _traffic(settings)
         metrics = Metrics(engine, settings.runtime_dir, worker_number, disk)
@@ -146,6 +140,25 @@ async def _at_work(workers: list[Background]) -> AsyncIterator[None]:
     finally:
         for worker in workers:
             await worker.stop()
+
+
+def _authenticator(settings: Settings, engine: Engine) -> Authenticator:
+    if settings.auth == "sigv4":
+        return VerifyingAuthenticator(
+            account_id=settings.account_id,
+            region=settings.region,
+            api_key=settings.api_key,
+            keys=engine.keys,
+            takes_session_tokens=settings.session_tokens == "accept",
+        )
+    return Authenticator(
+        mode=settings.auth,
+        accounts=settings.accounts,
+        account_id=settings.account_id,
+        region=settings.region,
+        api_key=settings.api_key,
+        keys=engine.keys,
+    )
 
 
 def _traffic(settings: Settings) -> Traffic:

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from datetime import datetime
 from typing import TYPE_CHECKING, NamedTuple
 
-from storage.key_model import Key, RateLimit
+from storage.key_model import ACCESS, API, Key, RateLimit
 from storage.notifications import tell_key_changed
 from storage.queries import load
 
@@ -19,10 +19,15 @@ _SQL = load("keys/keys")
 
 
 class LiveKey(NamedTuple):
-    """A key that was not revoked, and the hash of its secret."""
+    """A key that is not revoked nor disabled, and what it is checked with."""
 
     key: Key
-    secret_hash: bytes
+    secret_hash: bytes | None
+    """Of one that is shown."""
+    secret: bytes | None
+    """Of one that signs, encrypted."""
+    previous_secret: bytes | None
+    """The one before, of whose end ``key`` knows."""
 
 
 class NewKey(NamedTuple):
@@ -30,9 +35,15 @@ class NewKey(NamedTuple):
 
     account_id: str
     name: str
-    secret_hash: bytes
     limit: RateLimit | None
     expires_at: datetime | None
+    is_administrator: bool
+    secret_hash: bytes | None = None
+    """Of one that is shown."""
+    access_key: str | None = None
+    """Of one that signs."""
+    secret: bytes | None = None
+    """The same, encrypted."""
 
 
 def _key(row: asyncpg.Record) -> Key:
@@ -46,6 +57,10 @@ def _key(row: asyncpg.Record) -> Key:
         created_at=row["created_at"],
         expires_at=row["expires_at"],
         revoked_at=row["revoked_at"],
+        is_administrator=row["is_administrator"],
+        disabled_at=row["disabled_at"],
+        access_key=row["access_key"],
+        previous_until=row["previous_until"],
     )
 
 
@@ -55,17 +70,18 @@ async def create(tx: Transaction, now: datetime | None, new: NewKey) -> Key | No
     row = await tx.fetchrow(
         _SQL["create"].text,
         now,
+        API if new.access_key is None else ACCESS,
         new.secret_hash,
+        new.access_key,
+        new.secret,
         new.account_id,
         new.name,
         requests,
         seconds,
         new.expires_at,
+        new.is_administrator,
     )
-    if row is None:
-        return None
-    await tell_key_changed(tx, row["key_id"])
-    return _key(row)
+    return await _changed(tx, row)
 
 
 async def count(tx: Transaction) -> int:
@@ -87,16 +103,64 @@ async def revoke(
 ) -> Key | None:
     """The key that is revoked now, if not before; None: the account, or nobody, has none such."""
     row = await tx.fetchrow(_SQL["revoke"].text, now, account_id, key_id)
+    return await _changed(tx, row)
+
+
+async def rotate(
+    tx: Transaction,
+    now: datetime | None,
+    account_id: str | None,
+    key_id: int,
+    *,
+    secret: bytes,
+    overlap_seconds: int,
+) -> Key | None:
+    """The key with its new secret; the one before is good for so long. None: the account, or
+    nobody, has none such that signs and is not revoked."""
+    row = await tx.fetchrow(_SQL["rotate"].text, now, account_id, key_id, secret, overlap_seconds)
+    return await _changed(tx, row)
+
+
+async def disable(
+    tx: Transaction,
+    now: datetime | None,
+    account_id: str | None,
+    key_id: int,
+    *,
+    is_disabled: bool,
+) -> Key | None:
+    """The key, which is not taken any more, or again. None: the account, or nobody, has none such
+    that is not revoked."""
+    row = await tx.fetchrow(_SQL["disable"].text, now, account_id, key_id, is_disabled)
+    return await _changed(tx, row)
+
+
+async def _changed(tx: Transaction, row: asyncpg.Record | None) -> Key | None:
     if row is None:
         return None
-    await tell_key_changed(tx, key_id)
+    await tell_key_changed(tx, row["key_id"])
     return _key(row)
 
 
 async def live(tx: Transaction, key_ids: Iterable[int] | None) -> list[LiveKey]:
-    """Those of these keys, or of all, that are not revoked."""
+    """Those of these keys, or of all, that are neither revoked nor disabled."""
     rows = await tx.fetch(_SQL["live"].text, None if key_ids is None else list(key_ids))
-    return [LiveKey(_key(row), row["secret_hash"]) for row in rows]
+    return [
+        LiveKey(_key(row), row["secret_hash"], row["secret"], row["previous_secret"])
+        for row in rows
+    ]
+
+
+async def sealed(tx: Transaction, limit: int) -> list[tuple[str, bytes]]:
+    """The access keys of some keys that are not revoked, with their encrypted secrets."""
+    rows = await tx.fetch(_SQL["sealed"].text, limit)
+    return [(row["access_key"], row["secret"]) for row in rows]
+
+
+async def has_administrator(tx: Transaction) -> bool:
+    """Whether a key that is not revoked is an administrator's."""
+    found: bool = await tx.fetchval(_SQL["has_administrator"].text)
+    return found
 
 
 async def forget(tx: Transaction, now: datetime | None, seconds: int, limit: int) -> int:

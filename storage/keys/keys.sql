@@ -1,15 +1,15 @@
--- Keys that clients show. `now`: NULL means the clock of the database. No statement but `live` reads
--- a hash, and nothing has the secret itself.
+-- Keys that clients show, or sign with. `now`: NULL means the clock of the database. No statement but
+-- `live` and `sealed` reads hashes or encrypted secrets.
 
 -- name: create
--- params: now, secret_hash, account_id, key_name, rate_requests, rate_seconds, expires_at
--- The new key of kind api, or no row when one of the account that is not revoked has the name.
-INSERT INTO keys (kind, secret_hash, account_id, key_name, rate_requests, rate_seconds, expires_at,
-  created_at)
-SELECT 'api', $2::bytea, $3, $4, $5, $6, $7, coalesce($1::timestamptz, present())
+-- params: now, kind, secret_hash, access_key, secret, account_id, key_name, rate_requests, rate_seconds, expires_at, is_administrator
+-- The new key, or no row when one of the account that is not revoked has the name.
+INSERT INTO keys (kind, secret_hash, access_key, secret, account_id, key_name, rate_requests,
+  rate_seconds, expires_at, is_administrator, created_at)
+SELECT $2, $3::bytea, $4, $5::bytea, $6, $7, $8, $9, $10, $11, coalesce($1::timestamptz, present())
 ON CONFLICT (account_id, key_name) WHERE revoked_at IS NULL DO NOTHING
 RETURNING key_id, kind, account_id, key_name, rate_requests, rate_seconds, created_at, expires_at,
-  revoked_at
+  revoked_at, is_administrator, disabled_at, access_key, previous_until
 
 -- name: count
 -- params:
@@ -20,7 +20,7 @@ SELECT count(*) FROM keys WHERE revoked_at IS NULL
 -- params: account_id, after_id, with_revoked, limit
 -- Keys of an account (NULL: of all), by number, behind one of them.
 SELECT key_id, kind, account_id, key_name, rate_requests, rate_seconds, created_at, expires_at,
-  revoked_at
+  revoked_at, is_administrator, disabled_at, access_key, previous_until
 FROM keys
 WHERE ($1::text IS NULL OR account_id = $1) AND key_id > $2 AND ($3 OR revoked_at IS NULL)
 ORDER BY key_id LIMIT $4
@@ -28,19 +28,53 @@ ORDER BY key_id LIMIT $4
 -- name: revoke
 -- params: now, account_id, key_id
 -- Ends a key of an account (NULL: of any), or no row if there is none. One that was revoked keeps
--- the instant of that.
-UPDATE keys SET revoked_at = coalesce(revoked_at, $1::timestamptz, present())
+-- the instant of that. Its encrypted secrets go.
+UPDATE keys SET revoked_at = coalesce(revoked_at, $1::timestamptz, present()), secret = NULL,
+  previous_secret = NULL, previous_until = NULL
 WHERE key_id = $3 AND ($2::text IS NULL OR account_id = $2)
 RETURNING key_id, kind, account_id, key_name, rate_requests, rate_seconds, created_at, expires_at,
-  revoked_at
+  revoked_at, is_administrator, disabled_at, access_key, previous_until
 
 -- name: live
 -- params: key_ids
 -- What processes check keys with: those of these numbers (NULL: all) that are not revoked.
 SELECT key_id, kind, account_id, key_name, rate_requests, rate_seconds, created_at, expires_at,
-  revoked_at, secret_hash
+  revoked_at, is_administrator, disabled_at, access_key, previous_until, secret_hash, secret, previous_secret
 FROM keys
-WHERE revoked_at IS NULL AND kind = 'api' AND ($1::bigint[] IS NULL OR key_id = ANY($1))
+WHERE revoked_at IS NULL AND disabled_at IS NULL AND ($1::bigint[] IS NULL OR key_id = ANY($1))
+
+-- name: sealed
+-- params: limit
+-- Encrypted secrets of keys that are not revoked, of up to so many: whoever has the key that opens
+-- one has the one that opens all.
+SELECT access_key, secret FROM keys WHERE secret IS NOT NULL AND revoked_at IS NULL LIMIT $1
+
+-- name: has_administrator
+-- params:
+-- Whether a key that is not revoked is an administrator's.
+SELECT EXISTS (SELECT FROM keys WHERE is_administrator AND revoked_at IS NULL)
+
+-- name: rotate
+-- params: now, account_id, key_id, secret, overlap_seconds
+-- Gives a key of an account (NULL: of any) another secret, and lets the one before be good for so
+-- many seconds more; the one before that no longer. No row if there is no such key with a secret.
+UPDATE keys SET secret = $4::bytea,
+  previous_secret = CASE WHEN $5::int > 0 THEN secret END,
+  previous_until = CASE WHEN $5::int > 0
+    THEN coalesce($1::timestamptz, present()) + make_interval(secs => $5::int) END
+WHERE key_id = $3 AND ($2::text IS NULL OR account_id = $2) AND secret IS NOT NULL
+  AND revoked_at IS NULL
+RETURNING key_id, kind, account_id, key_name, rate_requests, rate_seconds, created_at, expires_at,
+  revoked_at, is_administrator, disabled_at, access_key, previous_until
+
+-- name: disable
+-- params: now, account_id, key_id, is_disabled
+-- Lets a key of an account (NULL: of any) not be taken, or be taken again; no row if there is none.
+UPDATE keys SET disabled_at = CASE WHEN $4::boolean
+  THEN coalesce(disabled_at, $1::timestamptz, present()) END
+WHERE key_id = $3 AND ($2::text IS NULL OR account_id = $2) AND revoked_at IS NULL
+RETURNING key_id, kind, account_id, key_name, rate_requests, rate_seconds, created_at, expires_at,
+  revoked_at, is_administrator, disabled_at, access_key, previous_until
 
 -- name: forget
 -- params: now, seconds, limit

@@ -79,7 +79,7 @@ class Door:
         )
         admission = Admission(listens_on=["127.0.0.1"])
         aws = AwsFace(engine, self.recorder, {})
-        settings = SimpleNamespace(base_url=None, region="r", faces=("rest", "aws"))
+        settings = SimpleNamespace(base_url=None, region="r", faces=("rest", "aws"), auth="none")
         faces = entrances(aws, cast(Any, settings), cast(Any, None))
         self._app = App(faces, series, admission, Options(None, None, 10_000, access_log=False))
         self._fast_path = FastPath(aws, self.recorder, admission, access_log=False)

@@ -81,8 +81,14 @@ _OTHERWISE: Mapping[str, Mapping[type[Rejected], str]] = {
         sns_errors.VerificationFailed: "VerificationException",
         errors.AccessDenied: "MissingAuthenticationTokenException",
     },
-    "scheduler": {errors.AccessDenied: "MissingAuthenticationTokenException"},
-    "sts": {errors.AccessDenied: "MissingAuthenticationTokenException"},
+    "scheduler": {
+        errors.AccessDenied: "MissingAuthenticationTokenException",
+        errors.AuthorizationError: "AccessDeniedException",
+    },
+    "sts": {
+        errors.AccessDenied: "MissingAuthenticationTokenException",
+        errors.AuthorizationError: "AccessDeniedException",
+    },
 }
 _STANDARD_NAME = (
     "Can only include alphanumeric characters, hyphens, or underscores. 1 to 80 in length"

@@ -47,7 +47,8 @@ def logs_face(engine: Engine, callers: Callers) -> JsonFace:
         about=ABOUT,
         refused=lambda refusal, _: (status_of(refusal), str(refusal)),
         worded=lambda _, text: Error(text),
-        sign_in="Credentials are missing: send the header Authorization. Its signature is not "
-        "looked at; an access key of twelve digits in it names the account.",
+        sign_in="Credentials are missing: send the header Authorization, with a signature of AWS "
+        "or a key of `queuegate keys`. Where signatures are not verified anything will do, and an "
+        "access key of twelve digits names the account.",
     )
     return JsonFace(engine, callers, ENDPOINTS, manner)

@@ -74,8 +74,9 @@ def rest_face(engine: Engine, callers: Callers) -> JsonFace:
         about=ABOUT,
         refused=_refused,
         worded=lambda _, text: Error(text),
-        sign_in="Credentials are missing: send the header Authorization. Its signature is not "
-        "looked at; an access key of twelve digits in it names the account.",
+        sign_in="Credentials are missing: send the header Authorization, with a signature of AWS "
+        "or a key of `queuegate keys`. Where signatures are not verified anything will do, and an "
+        "access key of twelve digits names the account.",
         check_body=check_parts,
         elsewhere=_elsewhere,
     )

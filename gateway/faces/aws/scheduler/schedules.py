@@ -160,6 +160,8 @@ class _Wanted:
         self._members = members
         self._target = targets.stored_target(engine, caller, members["Target"])
         self._dead_letter = targets.dead_letter(members["Target"])
+        targets.check_rights(engine, caller, self._target)
+        targets.check_rights(engine, caller, self._dead_letter or {})
         self.spec = _spec(members, self._target)
 
     def row(self, times: Times) -> NewSchedule:

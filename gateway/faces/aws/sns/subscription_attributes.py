@@ -32,14 +32,14 @@ REPLAY: Final = "ReplayPolicy"
 _DELIVERY = "DeliveryPolicy"
 _FILTER = "FilterPolicy"
 _RAW_DELIVERY = "RawMessageDelivery"
-_REDRIVE = "RedrivePolicy"
+REDRIVE = "RedrivePolicy"
 _ROLE = "SubscriptionRoleArn"
 _SCOPE = "FilterPolicyScope"
 
 _BY_ATTRIBUTES: Final = "MessageAttributes"
 _BY_BODY: Final = "MessageBody"
 _DEFAULTS = {_RAW_DELIVERY: "false", _SCOPE: _BY_ATTRIBUTES}
-_IN_JSON = frozenset({_DELIVERY, _FILTER, _REDRIVE, REPLAY})
+_IN_JSON = frozenset({_DELIVERY, _FILTER, REDRIVE, REPLAY})
 
 _REPLAY_MEMBERS = {"PointType", "StartingPoint", "EndingPoint"}
 _ROLE_ARN = re.compile(r"arn:aws[a-z-]{0,20}:iam::[0-9]{12}:role/[!-~]{1,576}")
@@ -121,7 +121,7 @@ def read(
         "PendingConfirmation": _boolean(not subscription.is_confirmed),
         "ConfirmationWasAuthenticated": _boolean(subscription.was_authenticated),
         "SubscriptionArn": subscription.arn,
-        _REDRIVE: own.get(_REDRIVE),
+        REDRIVE: own.get(REDRIVE),
         REPLAY: own.get(REPLAY),
         "ReplayStatus": replay_status,
         _ROLE: own.get(_ROLE),
@@ -183,19 +183,25 @@ def _filter_policy(_subject: Subject, value: str) -> str:
 def _redrive_policy(subject: Subject, value: str) -> str:
     if is_nothing(value):
         return ""
-    _check_length(_REDRIVE, value)
+    _check_length(REDRIVE, value)
     try:
         policy = orjson.loads(value)
     except (ValueError, RecursionError):
         policy = None
     if not isinstance(policy, dict):
-        raise Malformed(f"{_REDRIVE}: failed to parse JSON.")
+        raise Malformed(f"{REDRIVE}: failed to parse JSON.")
     check_dead_letter(
         policy.get("deadLetterTargetArn"),
         is_fifo=subject.topic.is_fifo,
         endpoint=subject.endpoint,
     )
     return value
+
+
+def dead_letter_of(attributes: Mapping[str, str]) -> str | None:
+    """The queue that a redrive policy of these attributes names."""
+    policy = attributes.get(REDRIVE)
+    return orjson.loads(policy)["deadLetterTargetArn"] if policy else None
 
 
 def _role_arn(subject: Subject, value: str) -> str:
@@ -261,7 +267,7 @@ _PARSERS: dict[str, Callable[[Subject, str], str]] = {
     _FILTER: _filter_policy,
     _SCOPE: _scope,
     _RAW_DELIVERY: _raw_delivery,
-    _REDRIVE: _redrive_policy,
+    REDRIVE: _redrive_policy,
     _ROLE: _role_arn,
     REPLAY: _replay_policy,
 }

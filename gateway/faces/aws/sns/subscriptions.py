@@ -13,14 +13,14 @@ from gateway.faces.aws.sns.errors import (
     ValidationFailed,
 )
 from gateway.faces.aws.sns.pages import position_behind
-from gateway.faces.aws.sns.subscription_attributes import REPLAY, Subject
+from gateway.faces.aws.sns.subscription_attributes import REDRIVE, REPLAY, Subject
 from gateway.faces.aws.sns.subscription_endpoints import (
     check_endpoint,
     is_confirmed_at_once,
     log_endpoint,
 )
 from gateway.faces.aws.sns.topic_arns import find_topic
-from gateway.operations.access import PUBLISH_RECORDS, check_right
+from gateway.operations.access import PUBLISH_RECORDS, SEND, check_right
 from gateway.operations.topics import (
     confirmations,
     push,
@@ -76,6 +76,9 @@ async def subscribe(call: Call) -> Members:
     given: Mapping[str, str] = members.get("Attributes") or {}
     subject = Subject(topic, protocol, endpoint, engine.clock.of(topic.account_id).instant())
     wanted = subscription_attributes.normalise(subject, given, {}, in_subscribe=True)
+    if protocol == "sqs":
+        check_right(engine, caller, SEND, endpoint)
+    _check_dead_letter(call, wanted)
     request = Subscribe(
         protocol,
         endpoint,
@@ -93,6 +96,13 @@ async def subscribe(call: Call) -> Members:
         ) from None
     shows_arn = subscription.is_confirmed or members.get("ReturnSubscriptionArn")
     return {"SubscriptionArn": subscription.arn if shows_arn else _PENDING}
+
+
+def _check_dead_letter(call: Call, attributes: Mapping[str, str]) -> None:
+    """Whoever has something sent to a queue needs the right to it."""
+    arn = subscription_attributes.dead_letter_of(attributes)
+    if arn is not None:
+        check_right(call.engine, call.caller, SEND, arn)
 
 
 async def confirm_subscription(call: Call) -> Members:
@@ -165,6 +175,8 @@ async def set_subscription_attributes(call: Call) -> None:
         attributes = subscription_attributes.normalise(
             subject, {name: value}, subscription.attributes
         )
+        if name == REDRIVE:
+            _check_dead_letter(call, attributes)
         if name != REPLAY:
             return Change(attributes)
         return Change(attributes, True, subscription_attributes.replay_of(attributes))

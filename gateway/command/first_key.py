@@ -1,0 +1,106 @@
+"""Before the first request: whether secrets of keys can be read, and somebody has a key at all."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from secrets import token_hex
+from typing import TYPE_CHECKING
+
+from gateway.configuration.settings import BadSetting
+from gateway.operations.key_secrets import KeySecrets
+from gateway.operations.keys import NewApiKey, insert, opens_all
+from storage.database import Database
+from storage.key_errors import KeyExists
+from storage.key_model import ACCESS
+from storage.keys import keys
+
+if TYPE_CHECKING:
+    from gateway.configuration.settings import Settings
+    from storage.database import Transaction
+    from storage.key_model import Key
+
+_log = logging.getLogger("queuegate.keys")
+
+_NAME = "administrator"
+
+
+def as_variables(key: Key, secret: str) -> str:
+    """The key as AWS's tools take it from the environment."""
+    return f"AWS_ACCESS_KEY_ID={key.access_key}\nAWS_SECRET_ACCESS_KEY={secret}\n"
+
+
+async def prepare_keys(settings: Settings, dsn: str, master_key: bytes) -> None:
+    """Look whether the master key is that of this database, and make the first administrator's key
+    where signatures are verified and there is none. Raises BadSetting."""
+    key_secrets = KeySecrets(master_key)
+    database = Database(dsn, max_connections=1, application="queuegate keys")
+    await database.open()
+    try:
+        async with database.transaction() as tx:
+            if not await opens_all(tx, key_secrets):
+                raise BadSetting(
+                    "QUEUEGATE_MASTER_KEY_FILE, or QUEUEGATE_MASTER_KEY: this is not the key that "
+                    "the access keys in the database were encrypted with. Nothing was started"
+                )
+        if settings.auth == "sigv4":
+            await _make_first(settings, database, key_secrets)
+    finally:
+        await database.close()
+
+
+async def _make_first(settings: Settings, database: Database, key_secrets: KeySecrets) -> None:
+    # Of several gateways that start at once one makes it; another key may have the name.
+    for name in (_NAME, f"{_NAME}-{token_hex(4)}"):
+        wanted = NewApiKey(name, kind=ACCESS, is_administrator=True)
+        with contextlib.suppress(KeyExists):
+            async with database.transaction() as tx:
+                if not await keys.has_administrator(tx):
+                    await _make(tx, settings, wanted, key_secrets)
+            return
+
+
+async def _make(
+    tx: Transaction, settings: Settings, wanted: NewApiKey, key_secrets: KeySecrets
+) -> None:
+    key, secret = await insert(tx, None, settings.account_id, wanted, key_secrets)
+    text = as_variables(key, secret)
+    if sys.stdout.isatty():
+        print(f"The first key, an administrator's. It is shown here only:\n{text}", flush=True)
+        return
+    default = settings.data_dir / f"{_NAME}-{key.access_key}"
+    file = settings.administrator_key_file or default
+    try:
+        _write_private(file, text)
+    except OSError as error:
+        raise BadSetting(
+            f"the first administrator's key cannot be written to {file}: {error.strerror}. Set "
+            "QUEUEGATE_ADMINISTRATOR_KEY_FILE, or make one with `queuegate keys create "
+            "--administrator`"
+        ) from None
+    _log.warning("the first key, an administrator's, is in %s: move it to where it is safe", file)
+
+
+def _write_private(file: Path, text: str) -> None:
+    """Write a file that its owner alone can read, all of it or nothing."""
+    file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with _beside(file) as place:
+        descriptor = os.open(place, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with open(descriptor, "w", encoding="ascii") as opened:
+            opened.write(text)
+            opened.flush()
+            os.fsync(descriptor)
+        place.replace(file)
+
+
+@contextlib.contextmanager
+def _beside(file: Path) -> Iterator[Path]:
+    place = file.with_name(f".{file.name}.{token_hex(8)}")
+    try:
+        yield place
+    finally:
+        place.unlink(missing_ok=True)

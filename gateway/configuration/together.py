@@ -1,0 +1,34 @@
+"""Settings that do not go together."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from gateway.configuration.settings import Settings
+
+
+def conflict_of(settings: Settings) -> str | None:
+    """What is wrong with settings of which each is right by itself; None: nothing."""
+    if settings.master_key is not None and settings.master_key_file is not None:
+        return (
+            "QUEUEGATE_MASTER_KEY and QUEUEGATE_MASTER_KEY_FILE exclude each other: leave one of "
+            "them out."
+        )
+    if settings.auth == "sigv4" and not (settings.master_key or settings.master_key_file):
+        return (
+            "QUEUEGATE_AUTH=sigv4 needs QUEUEGATE_MASTER_KEY_FILE, which secrets of keys are "
+            "encrypted with: `openssl rand -base64 32 > FILE` makes one. Keep it: without it the "
+            "keys are lost."
+        )
+    if settings.ephemeral and settings.database_url is not None:
+        return (
+            "--ephemeral and DATABASE_URL exclude each other: ephemeral data lives in a "
+            "PostgreSQL that Queuegate starts itself. Leave one of them out."
+        )
+    if (settings.signing_key_file is None) != (settings.signing_certificate_file is None):
+        return (
+            "QUEUEGATE_SIGNING_KEY_FILE and QUEUEGATE_SIGNING_CERTIFICATE_FILE belong together: "
+            "set both of them or none."
+        )
+    return None

@@ -1,0 +1,188 @@
+"""Headers and parameters -> Caller where signatures are verified (QUEUEGATE_AUTH=sigv4).
+
+Every face wants a key of ours then: one that signs, by a header or in the URL, or one that is
+shown. Nobody is anybody else's account: that of the key counts, and the region is that of the scope
+(docs/contract/protocol.md 1.6). What AWS says to whom it refuses is said here, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from gateway.faces.callers import Wants
+from gateway.faces.requests import Request
+from gateway.http.auth import INCOMPLETE, Authenticator, KnownKeys, shown_key
+from gateway.operations.caller import Caller
+from gateway.operations.keys import PREFIX
+from protocol import sigv4
+from protocol.detect import SERVICES
+from protocol.errors import Malformed
+from protocol.query_wire import parse_form
+from protocol.sigv4 import Credential, SignedRequest
+from storage.errors import AccessDenied, IncompleteSignature
+from storage.key_errors import InvalidSignature, UnrecognizedClient
+
+if TYPE_CHECKING:
+    from gateway.operations.keys import AccessKey
+    from storage.key_model import Key
+
+_MOST = 10_000
+_TOKEN = "x-amz-security-token"
+_TOKEN_PARAMETER = "X-Amz-Security-Token"
+_MISMATCH = (
+    "The request signature we calculated does not match the signature you provided. Check your AWS "
+    "Secret Access Key and signing method. Consult the service documentation for details."
+)
+_UNKNOWN = "The security token included in the request is invalid."
+_SCOPE = f"Credential should be scoped to a correct service: {', '.join(sorted(SERVICES))}."
+_NO_TIME = "The request has no readable time of signing: X-Amz-Date or Date."
+
+
+class VerifyingAuthenticator(Authenticator):
+    """Lets in whoever has a good key."""
+
+    def __init__(
+        self,
+        *,
+        account_id: str,
+        region: str,
+        api_key: str | None,
+        keys: KnownKeys,
+        takes_session_tokens: bool = False,
+    ) -> None:
+        super().__init__(
+            mode="sigv4",
+            accounts={},
+            account_id=account_id,
+            region=region,
+            api_key=api_key,
+            keys=keys,
+        )
+        self._takes_tokens = takes_session_tokens
+        self._verified: dict[tuple[str, str], tuple[Key, Caller]] = {}
+
+    def caller(
+        self,
+        request: Request,
+        params: Mapping[str, str],
+        resource: str = "",
+        *,
+        may_be_anonymous: bool = False,
+        wants: Wants = Wants.CREDENTIALS,
+    ) -> Caller:
+        """The caller of a request. Beside what ``Authenticator`` raises: InvalidSignature for one
+        that is wrong or too old."""
+        authorization = request.headers.get("authorization", "")
+        is_signed = authorization.startswith(sigv4.ALGORITHM)
+        if wants is not Wants.CREDENTIALS or not is_signed:
+            shown = shown_key(request.headers, params if wants is Wants.NAME else {})
+            if shown.startswith(PREFIX):
+                return self._of_key(shown)
+            if wants is Wants.KEY and self._is_key(shown):
+                return self._anonymous
+        try:
+            if is_signed:
+                return self._of_header(request, sigv4.parse_authorization(authorization))
+            if b"X-Amz-Signature=" in request.query:
+                query = parse_form(request.query)
+                credential = sigv4.parse_presigned(query)
+                if credential is not None:
+                    return self._of_url(request, credential, query)
+        except Malformed:
+            raise IncompleteSignature(INCOMPLETE) from None
+        if may_be_anonymous:
+            return self._nobody
+        if authorization:
+            raise IncompleteSignature(INCOMPLETE)
+        raise AccessDenied(f"Access to the resource {resource} is denied.")
+
+    def _of_header(self, request: Request, credential: Credential) -> Caller:
+        headers = _joined(request)
+        has_token = _TOKEN in headers and _TOKEN in credential.signed_headers.split(";")
+        try:
+            timestamp = sigv4.request_timestamp(headers, {})
+        except Malformed:
+            raise IncompleteSignature(_NO_TIME) from None
+        return self._of_signature(_signed(request, headers), credential, timestamp, has_token)
+
+    def _of_url(self, request: Request, credential: Credential, query: Mapping[str, str]) -> Caller:
+        timestamp = sigv4.request_timestamp({}, query)
+        signed = _signed(request, _joined(request))
+        return self._of_signature(signed, credential, timestamp, _TOKEN_PARAMETER in query)
+
+    def _of_signature(
+        self, signed: SignedRequest, credential: Credential, timestamp: str, has_token: bool
+    ) -> Caller:
+        if credential.service not in SERVICES:
+            raise InvalidSignature(_SCOPE)
+        key = self._keys.find_access(credential.access_key)
+        # No key of ours comes with a session token.
+        if key is None or (has_token and not self._takes_tokens):
+            raise UnrecognizedClient(_UNKNOWN)
+        now = datetime.now(UTC)
+        verdicts = {
+            sigv4.verify(signed, credential, secret, timestamp, now) for secret in key.secrets
+        }
+        if "valid" in verdicts:
+            return self._owner(key, credential.region)
+        raise InvalidSignature(
+            _skew(credential, timestamp, now) if "skewed" in verdicts else _MISMATCH
+        )
+
+    def _owner(self, key: AccessKey, region: str) -> Caller:
+        access_key = key.key.access_key or ""
+        known = self._verified.get((access_key, region))
+        if known is not None and known[0] is key.key:
+            return known[1]
+        caller = Caller(
+            key.key.account_id,
+            region,
+            key.key.account_id,
+            access_key=access_key,
+            producer=key.producer,
+            is_administrator=key.key.is_administrator,
+        )
+        if len(self._verified) >= _MOST:
+            self._verified.clear()
+        self._verified[(access_key, region)] = key.key, caller
+        return caller
+
+    def fast_caller(
+        self, _authorization: bytes, _service: str, _data: bytes, _end: int
+    ) -> Caller | None:
+        """None: everybody takes the long way."""
+        return None
+
+
+def _signed(request: Request, headers: Mapping[str, str]) -> SignedRequest:
+    path = request.raw_path or request.path
+    query = request.query.decode("latin-1")
+    return SignedRequest(request.method, path, query, headers, request.body)
+
+
+def _joined(request: Request) -> Mapping[str, str]:
+    """The headers; what is there several times in one, as a signature has it."""
+    if len(request.raw_headers) <= len(request.headers):
+        return request.headers
+    found: dict[str, list[str]] = {}
+    for name, value in request.raw_headers:
+        found.setdefault(name.decode("latin-1"), []).append(value.decode("latin-1").strip())
+    return {name: ",".join(values) for name, values in found.items()}
+
+
+def _skew(credential: Credential, timestamp: str, now: datetime) -> str:
+    if timestamp[:8] != credential.date:
+        return (
+            "Date in Credential scope does not match YYYYMMDD from ISO-8601 version of date from "
+            f"HTTP: '{credential.date}' != '{timestamp[:8]}', from '{timestamp}'."
+        )
+    at = f"{now:%Y%m%dT%H%M%SZ}"
+    if timestamp > at:
+        edge = f"{now + sigv4.CLOCK_SKEW:%Y%m%dT%H%M%SZ} ({at} + 15 min.)"
+        return f"Signature not yet current: {timestamp} is still later than {edge}"
+    if credential.expires_seconds is not None:
+        return f"Signature expired: {timestamp} + {credential.expires_seconds} s is before {at}"
+    edge = f"{now - sigv4.CLOCK_SKEW:%Y%m%dT%H%M%SZ} ({at} - 15 min.)"
+    return f"Signature expired: {timestamp} is now earlier than {edge}"

@@ -1,0 +1,35 @@
+"""Who may do what where signatures are verified: whoever has a key everything in its account but
+make and change keys, administrators everything."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from protocol import arns
+from storage.errors import AuthorizationError
+
+if TYPE_CHECKING:
+    from gateway.operations.caller import Caller
+
+_OF_ADMINISTRATORS = "queuegate:"
+"""How rights begin that are nobody else's: those to keys."""
+_ACCOUNT = 4
+"""Where the parts of an ARN have the account."""
+
+
+class OwnAccounts:
+    """An ``Authority`` (``operations.access``)."""
+
+    def check(self, caller: Caller, right: str, arn: str) -> None:
+        """Raise AuthorizationError unless it is the caller's own, or who calls an administrator."""
+        if caller.is_administrator:
+            return
+        parts = arn.split(":", 5)
+        # What is no ARN is nobody's: it is refused for that.
+        is_own = len(parts) <= _ACCOUNT or parts[_ACCOUNT] == caller.account_id
+        if is_own and not right.startswith(_OF_ADMINISTRATORS):
+            return
+        user = arns.user_arn(caller.account_id, caller.user_name)
+        raise AuthorizationError(
+            f"User: {user} is not authorized to perform: {right} on resource: {arn}"
+        )

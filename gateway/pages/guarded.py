@@ -1,0 +1,72 @@
+"""Pages where signatures are verified: those that tell or change something are administrators'."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from starlette.requests import ClientDisconnect, Request
+
+from gateway.faces.requests import REQUEST
+from gateway.pages import paths
+from gateway.pages.answers import json_answer
+from storage.errors import Rejected
+
+if TYPE_CHECKING:
+    from starlette.responses import Response
+
+    from gateway.faces.callers import Callers
+    from gateway.faces.requests import Asgi, Receive, Scope, Send
+    from gateway.faces.requests import Request as Asked
+
+_MOST_BODY_BYTES = 65_536
+_NOT_YOURS = "This page takes the key of an administrator: sign the request with it, or show it."
+
+
+class Guarded:
+    """Asks who wants to see a page before its router does, with all that a signature covers."""
+
+    def __init__(self, pages: Asgi, callers: Callers) -> None:
+        self._pages = pages
+        self._callers = callers
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """One request."""
+        if paths.is_for_everybody(scope["raw_path"]):
+            await self._pages(scope, receive, send)
+            return
+        body = b""
+        try:
+            async for part in Request(scope, receive).stream():
+                body += part
+                if len(body) > _MOST_BODY_BYTES:
+                    await _refusal(413, "The body is larger than any that means something here.")(
+                        scope, receive, send
+                    )
+                    return
+        except ClientDisconnect:
+            return
+        scope[REQUEST] = replace(scope[REQUEST], body=body)
+        refusal = self._refusal(scope[REQUEST])
+        if refusal is not None:
+            await refusal(scope, receive, send)
+            return
+
+        async def read() -> dict[str, object]:
+            return {"type": "http.request", "body": body, "more_body": False}
+
+        await self._pages(scope, read, send)
+
+    def _refusal(self, request: Asked) -> Response | None:
+        """What whoever asks is told; None: it is an administrator."""
+        try:
+            caller = self._callers.caller(request, {}, request.path)
+        except Rejected as refusal:
+            return _refusal(403, str(refusal))
+        return None if caller.is_administrator else _refusal(403, _NOT_YOURS)
+
+
+def _refusal(status: int, text: str) -> Response:
+    # What the client still sends is not read: the connection cannot be used again.
+    headers = {"connection": "close"} if status == 413 else None
+    return json_answer({"error": text}, status, headers)

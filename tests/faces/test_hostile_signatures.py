@@ -1,0 +1,79 @@
+"""Nothing that a client can send as credentials breaks anything, or costs much."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from time import perf_counter
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.faces.callers import Wants
+from gateway.faces.requests import Request
+from gateway.http.verified import VerifyingAuthenticator
+from gateway.operations.caller import Producer
+from gateway.operations.keys import AccessKey
+from storage.errors import Rejected
+from storage.key_model import ACCESS, Key
+
+NAME = "AKQGKNOWN"
+KEY = Key(1, ACCESS, "1", "k", None, datetime.now(UTC), None, None, access_key=NAME)
+SCOPE = f"{NAME}/20260101/us-east-1/sqs/aws4_request"
+WORDS = st.sampled_from(
+    f"AWS4-HMAC-SHA256 Credential= SignedHeaders= Signature= host ; , x-amz-date {SCOPE} "
+    f"{'0' * 64} / = \x00 é % Bearer qg_1_ ".split(" ")
+)
+# Header values are bytes, each a character.
+LETTERS = st.text(st.characters(max_codepoint=255), max_size=5)
+TEXTS = st.lists(st.one_of(WORDS, LETTERS), max_size=12).map("".join)
+
+
+class _Keys:
+    def find(self, _: str) -> None:
+        return None
+
+    def find_access(self, access_key: str) -> AccessKey | None:
+        return AccessKey(KEY, Producer("1", "k"), ("s",)) if access_key == NAME else None
+
+
+CALLERS = VerifyingAuthenticator(account_id="0", region="r", api_key="k", keys=_Keys())
+
+
+def refused(headers: dict[str, str], query: bytes = b"", body: bytes = b"") -> None:
+    request = Request("POST", "/", query, headers, body, "", "", "1", raw_path="/")
+    for wants in Wants:
+        with pytest.raises(Rejected):
+            CALLERS.caller(request, {}, wants=wants)
+
+
+@given(TEXTS, TEXTS)
+def test_any_header_is_refused(authorization: str, date: str) -> None:
+    refused({"authorization": authorization, "x-amz-date": date, "host": "h"})
+    refused({"authorization": f"AWS4-HMAC-SHA256 {authorization}", "date": date})
+
+
+@given(TEXTS, TEXTS, TEXTS)
+def test_any_signature_of_a_known_key_is_refused(names: str, date: str, value: str) -> None:
+    header = f"AWS4-HMAC-SHA256 Credential={SCOPE},SignedHeaders={names},Signature={'0' * 64}"
+    refused({"authorization": header, "x-amz-date": date, "host": value})
+    refused({"authorization": header, "x-amz-date": "20260101T000000Z", "x-amz-target": value})
+
+
+@given(TEXTS, TEXTS)
+def test_any_query_is_refused(name: str, value: str) -> None:
+    text = f"X-Amz-Signature={'0' * 64}&X-Amz-{name}={value}&X-Amz-Credential={SCOPE}"
+    refused({"host": "h"}, text.encode("utf-8", "replace"))
+
+
+def test_long_ones_cost_little() -> None:
+    many = ";".join(["host"] * 400)
+    header = f"AWS4-HMAC-SHA256 Credential={SCOPE}, SignedHeaders={many}, Signature={'0' * 64}"
+    began = perf_counter()
+    for number in range(100):
+        # Where the key is not ours, nobody looks at the body.
+        unknown = header.replace(NAME, f"AKQG{number}")
+        refused({"authorization": unknown, "x-amz-date": "20260101T000000Z"}, body=b"x" * 8_000_000)
+        refused({"authorization": header * 20, "x-amz-date": "20260101T000000Z"})
+        refused({"authorization": header, "x-amz-date": "20260101T000000Z", "host": "h " * 4000})
+    assert perf_counter() - began < 5

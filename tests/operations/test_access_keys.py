@@ -1,0 +1,185 @@
+"""Keys that sign: what is stored of them, who changes them, and which secrets are good."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from gateway.operations.caller import Caller
+from gateway.operations.engine import Engine
+from gateway.operations.key_secrets import KeySecrets, WrongMasterKey
+from gateway.operations.keys import (
+    NewApiKey,
+    create_key,
+    disable_key,
+    find_key,
+    list_keys,
+    opens_all,
+    revoke_key,
+    rotate_key,
+)
+from storage.database import Database
+from storage.errors import AuthorizationError
+from storage.key_errors import KeyDoesNotExist, KeyExists, KeyUnfit
+from storage.key_model import ACCESS, API, Key
+from storage.keys import keys as stored
+from tests.operations.conftest import TestClock
+
+SHOP = NewApiKey("shop", kind=ACCESS)
+OTHER_ACCOUNT = "999988887777"
+
+
+@pytest.fixture
+def administrator(engine: Engine, caller: Caller) -> Caller:
+    engine.keys.secrets = KeySecrets(b"m" * 32)
+    return replace(caller, is_administrator=True)
+
+
+def secrets_of(engine: Engine, key: Key) -> tuple[str, ...]:
+    found = engine.keys.find_access(key.access_key or "")
+    return () if found is None else found.secrets
+
+
+async def test_its_secret_is_stored_encrypted(
+    engine: Engine, administrator: Caller, database: Database
+) -> None:
+    key, secret = await create_key(engine, administrator, SHOP)
+    assert (key.kind, len(key.access_key or ""), len(secret)) == (ACCESS, 20, 40)
+    assert secrets_of(engine, key) == (secret,)
+    async with database.transaction() as tx:
+        [(access_key, closed)] = await stored.sealed(tx, 10)
+        assert access_key == key.access_key
+        assert secret.encode() not in closed
+        assert await opens_all(tx, KeySecrets(b"m" * 32))
+        assert not await opens_all(tx, KeySecrets(b"n" * 32))
+        await stored.revoke(tx, None, None, key.key_id)
+        assert await stored.sealed(tx, 10) == []
+
+
+def test_a_secret_is_bound_to_its_key() -> None:
+    secrets = KeySecrets(b"m" * 32)
+    closed = secrets.close("AKQGONE", "secret")
+    assert secrets.open("AKQGONE", closed) == "secret"
+    assert closed != secrets.close("AKQGONE", "secret")
+    for access_key, text in (("AKQGTWO", closed), ("AKQGONE", closed[:-1]), ("AKQGONE", b"")):
+        with pytest.raises(WrongMasterKey):
+            secrets.open(access_key, text)
+
+
+async def test_without_a_master_key_there_is_none(engine: Engine, administrator: Caller) -> None:
+    key, _ = await create_key(engine, administrator, SHOP)
+    engine.keys.secrets = None
+    await engine.keys.load()
+    assert secrets_of(engine, key) == ()
+    for attempt in (
+        create_key(engine, administrator, SHOP._replace(name="more")),
+        rotate_key(engine, administrator, key.key_id, 0),
+    ):
+        with pytest.raises(KeyUnfit, match="QUEUEGATE_MASTER_KEY"):
+            await attempt
+
+
+async def test_with_a_wrong_master_key_none_is_made_or_taken(
+    engine: Engine, administrator: Caller, caplog: pytest.LogCaptureFixture
+) -> None:
+    key, secret = await create_key(engine, administrator, SHOP)
+    engine.keys.secrets = KeySecrets(b"n" * 32)
+    await engine.keys.load()
+    assert secrets_of(engine, key) == ()
+    assert f"key {key.key_id} is not taken" in caplog.text
+    assert secret not in caplog.text
+    with pytest.raises(KeyUnfit, match="not the one"):
+        await create_key(engine, administrator, SHOP._replace(name="more"))
+
+
+async def test_two_secrets_are_good_for_a_while(
+    engine: Engine, administrator: Caller, clock: TestClock
+) -> None:
+    key, first = await create_key(engine, administrator, SHOP)
+    rotated, second = await rotate_key(engine, administrator, key.key_id, 3600)
+    assert rotated.access_key == key.access_key
+    assert secrets_of(engine, key) == (second, first)
+    clock.move_on(3599)
+    assert secrets_of(engine, key) == (second, first)
+    clock.move_on(1)
+    assert secrets_of(engine, key) == (second,)
+    _, third = await rotate_key(engine, administrator, key.key_id, 3600)
+    assert secrets_of(engine, key) == (third, second)
+    _, fourth = await rotate_key(engine, administrator, key.key_id, 0)
+    assert secrets_of(engine, key) == (fourth,)
+
+
+async def test_it_ends_when_it_expires_or_is_disabled_or_revoked(
+    engine: Engine, administrator: Caller, clock: TestClock
+) -> None:
+    expires_at = clock.instant() + timedelta(hours=1)
+    brief, _ = await create_key(engine, administrator, SHOP._replace(expires_at=expires_at))
+    key, secret = await create_key(engine, administrator, SHOP._replace(name="long"))
+    clock.move_on(3600)
+    assert secrets_of(engine, brief) == ()
+    await disable_key(engine, administrator, key.key_id, is_disabled=True)
+    assert secrets_of(engine, key) == ()
+    await disable_key(engine, administrator, key.key_id, is_disabled=False)
+    assert secrets_of(engine, key) == (secret,)
+    await revoke_key(engine, administrator, key.key_id)
+    assert secrets_of(engine, key) == ()
+    for attempt in (
+        disable_key(engine, administrator, key.key_id, is_disabled=False),
+        rotate_key(engine, administrator, key.key_id, 0),
+    ):
+        with pytest.raises(KeyDoesNotExist):
+            await attempt
+
+
+async def test_administrators_alone_make_and_change_them(
+    engine: Engine, administrator: Caller, caller: Caller
+) -> None:
+    key, _ = await create_key(engine, administrator, SHOP)
+    of_another, _ = await create_key(engine, administrator, SHOP, OTHER_ACCOUNT)
+    assert of_another.account_id == OTHER_ACCOUNT
+    shown = NewApiKey("shown")
+    attempts = [
+        create_key(engine, caller, SHOP._replace(name="more")),
+        create_key(engine, caller, shown._replace(is_administrator=True)),
+        create_key(engine, caller, shown, OTHER_ACCOUNT),
+        rotate_key(engine, caller, key.key_id, 0),
+        disable_key(engine, caller, key.key_id, is_disabled=True),
+        revoke_key(engine, caller, key.key_id),
+        list_keys(engine, caller, after_id=0, with_revoked=True, limit=9, account_id=OTHER_ACCOUNT),
+    ]
+    for attempt in attempts:
+        with pytest.raises(AuthorizationError):
+            await attempt
+    with pytest.raises(KeyDoesNotExist):
+        await find_key(engine, caller, of_another.key_id)
+    assert await find_key(engine, administrator, of_another.key_id) == of_another
+    listed = await list_keys(
+        engine, administrator, after_id=0, with_revoked=False, limit=9, account_id=OTHER_ACCOUNT
+    )
+    assert listed == [of_another]
+
+
+async def test_a_key_that_is_shown_has_no_second_secret(
+    engine: Engine, administrator: Caller
+) -> None:
+    key, _ = await create_key(engine, administrator, NewApiKey("shown"))
+    assert key.kind == API
+    with pytest.raises(KeyUnfit, match="does not sign"):
+        await rotate_key(engine, administrator, key.key_id, 0)
+    with pytest.raises(KeyExists):
+        await create_key(engine, administrator, SHOP._replace(name="shown"))
+    await disable_key(engine, administrator, key.key_id, is_disabled=True)
+    assert (await find_key(engine, administrator, key.key_id)).disabled_at is not None
+
+
+async def test_the_key_of_a_disabled_one_is_not_taken(
+    engine: Engine, administrator: Caller
+) -> None:
+    key, shown = await create_key(engine, administrator, NewApiKey("shown", is_administrator=True))
+    found = engine.keys.find(shown)
+    assert found is not None
+    assert found[0].is_administrator
+    await disable_key(engine, administrator, key.key_id, is_disabled=True)
+    assert engine.keys.find(shown) is None
