@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import islice
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
 from storage.errors import Unavailable
 from storage.logs import feeds
@@ -24,6 +24,10 @@ if TYPE_CHECKING:
     from storage.database import Database
     from storage.log_model import Feed, Log
     from storage.model import Queue
+
+Where = int | Literal["group", "log"]
+"""Where one waits: for records in a partition; for what concerns a group, as that it goes on
+elsewhere; for further partitions of a log."""
 
 _log = logging.getLogger("queuegate.feed")
 
@@ -46,11 +50,10 @@ class Waiter(Protocol):
 class Hints(Protocol):
     """Where one waits for what happens to logs, here and in other processes."""
 
-    def park(self, waiter: Waiter, feed: Feed, partition_id: int | None) -> None:
-        """Wait for records in a partition; with None for anything that concerns a group: further
-        partitions, and that it goes on elsewhere."""
+    def park(self, waiter: Waiter, feed: Feed, where: Where) -> None:
+        """Wait for something there."""
 
-    def leave(self, waiter: Waiter, feed: Feed, partition_id: int | None) -> None:
+    def leave(self, waiter: Waiter, feed: Feed, where: Where) -> None:
         """Wait no longer."""
 
 
@@ -74,14 +77,14 @@ class Needs:
 class _Watch:
     """Parked in one place for one feed."""
 
-    __slots__ = ("_partition_id", "_under_way")
+    __slots__ = ("_under_way", "_where")
 
-    def __init__(self, under_way: _UnderWay, partition_id: int | None) -> None:
+    def __init__(self, under_way: _UnderWay, where: Where) -> None:
         self._under_way = under_way
-        self._partition_id = partition_id
+        self._where = where
 
     def wake(self) -> None:
-        self._under_way.hint(self._partition_id)
+        self._under_way.hint(self._where)
 
 
 @dataclass(slots=True, eq=False)
@@ -92,25 +95,34 @@ class _UnderWay:
     wake: Callable[[], None]
     hot: dict[int, None] = field(default_factory=dict)
     """Partitions that may have something, in the order of the hints."""
-    looks_at_all: bool = True
+    look_from: int | None = 0
+    """The number of the first partition that is to be looked at; None: nobody need look."""
+    next_number: int = 0
+    """Of the first partition that is not known."""
     not_before: float = 0.0
     """In seconds of the event loop: until then nothing is tried."""
     is_gone: bool = False
     """Its queue was not there at the last attempt."""
-    watches: dict[int | None, _Watch] = field(default_factory=dict)
+    watches: dict[Where, _Watch] = field(default_factory=dict)
 
-    def hint(self, partition_id: int | None) -> None:
-        """Something may be in a partition; None: in any."""
-        if partition_id is None:
-            self.looks_at_all = True
+    def hint(self, where: Where) -> None:
+        """Something may be there."""
+        if where == "group":
+            self.look_from = 0
+        elif where == "log":
+            self.look_at(self.next_number)
         else:
-            self.hot[partition_id] = None
+            self.hot[where] = None
         self.wake()
+
+    def look_at(self, first: int) -> None:
+        """All partitions from that number on may have something."""
+        self.look_from = first if self.look_from is None else min(first, self.look_from)
 
     @property
     def has_work(self) -> bool:
         """Whether somebody said that there may be something."""
-        return self.looks_at_all or bool(self.hot)
+        return self.look_from is not None or bool(self.hot)
 
 
 class FeedQueues:
@@ -211,23 +223,23 @@ class FeedQueues:
             elif known.feed != feed:
                 known.feed = feed
                 known.not_before = 0.0
-                known.looks_at_all = True
+                known.look_from = 0
 
     def _leave(self, one: _UnderWay) -> None:
-        for partition_id, watch in one.watches.items():
-            self._needs.hints.leave(watch, one.feed, partition_id)
+        for where, watch in one.watches.items():
+            self._needs.hints.leave(watch, one.feed, where)
         one.watches.clear()
 
-    def _park(self, one: _UnderWay, partition_id: int | None) -> None:
-        watch = one.watches.get(partition_id)
+    def _park(self, one: _UnderWay, where: Where) -> None:
+        watch = one.watches.get(where)
         if watch is None:
-            watch = one.watches[partition_id] = _Watch(one, partition_id)
-        self._needs.hints.park(watch, one.feed, partition_id)
+            watch = one.watches[where] = _Watch(one, where)
+        self._needs.hints.park(watch, one.feed, where)
 
     async def _move(self, one: _UnderWay) -> int:
         feed, needs = one.feed, self._needs
-        if one.looks_at_all:
-            await self._look_at_all(one)
+        if one.look_from is not None:
+            await self._look(one, one.look_from)
         some = [*islice(one.hot, _PARTITIONS_AT_ONCE)]
         if not some:
             return 0
@@ -263,21 +275,24 @@ class FeedQueues:
         needs.on_moved(feed, queue, moved)
         return moved.count
 
-    async def _look_at_all(self, one: _UnderWay) -> None:
-        one.looks_at_all = False
+    async def _look(self, one: _UnderWay, first: int) -> None:
+        one.look_from = None
         try:
-            self._park(one, None)
+            self._park(one, "group")
+            self._park(one, "log")
             async with self._database.transaction() as tx:
-                found = await feeds.find_behind(tx, one.feed)
-            for partition_id in found:
-                if partition_id not in one.watches:
-                    # What came before it waits there is found by the next look.
-                    self._park(one, partition_id)
-                    one.looks_at_all = True
+                found = await feeds.find_places(tx, one.feed, first)
         except BaseException:
-            one.looks_at_all = True
+            one.look_at(first)
             raise
-        one.hot |= {partition_id: None for partition_id, is_behind in found.items() if is_behind}
+        one.hot |= {place.partition_id: None for place in found if place.is_behind}
+        further = [place for place in found if place.partition_id not in one.watches]
+        for place in further:
+            self._park(one, place.partition_id)
+        if further:
+            # What came before somebody waited there is found by another look.
+            one.look_at(further[0].number)
+            one.next_number = further[-1].number + 1
 
     def _again(self, one: _UnderWay, seconds: float) -> None:
         one.not_before = asyncio.get_running_loop().time() + seconds

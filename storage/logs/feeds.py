@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 _SQL = load("logs/feeds")
 _FIND_FEEDS = _SQL["find_feeds"].text
 _LACKS_POSITIONS = _SQL["lacks_positions"].text
-_FIND_BEHIND = _SQL["find_behind"].text
+_FIND_PLACES = _SQL["find_places"].text
 _CLAIM = _SQL["claim"].text
 _READ = _SQL["read_feed"].text
 _PASS_OVER = _SQL["pass_over"].text
@@ -45,8 +45,8 @@ class QueueGone(Exception):
     """The queue is not there: nothing was moved, and the transaction is to be given up."""
 
 
-class Place(NamedTuple):
-    """Where a record is."""
+class Moving(NamedTuple):
+    """A record on its way."""
 
     feed: Feed
     number: int
@@ -55,7 +55,7 @@ class Place(NamedTuple):
     record: Record
 
 
-MakeRow = Callable[[Place, "Queue"], "Row | str"]
+MakeRow = Callable[[Moving, "Queue"], "Row | str"]
 """The message that a record becomes in a queue, or why there is none."""
 
 
@@ -119,13 +119,22 @@ async def find_all(tx: Transaction) -> list[Feed]:
     return found
 
 
-async def find_behind(tx: Transaction, feed: Feed) -> dict[int, bool]:
-    """The partitions of a log, and whether the group has something to move there. It has a position
-    in each of them from now on."""
+class Place(NamedTuple):
+    """A partition of a feed."""
+
+    partition_id: int
+    number: int
+    is_behind: bool
+    """Whether the group has something to move there."""
+
+
+async def find_places(tx: Transaction, feed: Feed, first: int) -> list[Place]:
+    """The partitions of a log from that number on. The group has a position in each of them from
+    now on."""
     group_id = feed.group.group_id
     if await tx.fetchval(_LACKS_POSITIONS, group_id):
         await groups.lock(tx, group_id)
-    return dict(map(tuple, await tx.fetch(_FIND_BEHIND, group_id, _MOST_PARTITIONS)))
+    return [Place(*row) for row in await tx.fetch(_FIND_PLACES, group_id, first, _MOST_PARTITIONS)]
 
 
 async def move(
@@ -142,7 +151,9 @@ async def move(
     if not claimed:
         return moved
     await _read(tx, feed, claimed)
-    room = (await rooms(tx, (queue.queue_id,), now)).get(queue.queue_id)
+    room = None
+    if queue.most_messages is not None:
+        room = (await rooms(tx, (queue.queue_id,), now)).get(queue.queue_id)
     rows, moved.dead = _messages(feed, queue, claimed, make_row, room)
     if rows:
         sent = await queue.kind.send(tx, now, rows)
@@ -208,7 +219,7 @@ def _messages(
             if one.position.is_done(record.offset):
                 continue
             key = one.key if record.key is None else record.key
-            made = make_row(Place(feed, one.number, key or "", record), queue)
+            made = make_row(Moving(feed, one.number, key or "", record), queue)
             if isinstance(made, str):
                 dead.append(
                     DeadLetter(

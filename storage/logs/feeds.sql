@@ -17,14 +17,16 @@ SELECT g.position_count < l.next_partition
 FROM log_groups AS g JOIN logs AS l ON l.log_id = g.log_id
 WHERE g.group_id = $1
 
--- name: find_behind
--- params: group_id, limit
--- Partitions with something that the group has not moved, and all in which it has a position: those
--- that are behind come first.
-SELECT p.partition_id, q.next_offset - 1 > p.watermark AS is_behind
-FROM log_positions AS p JOIN log_partitions AS q ON q.partition_id = p.partition_id
-WHERE p.group_id = $1 AND NOT q.is_removed
-ORDER BY is_behind DESC, p.number LIMIT $2
+-- name: find_places
+-- params: group_id, first_number, limit
+-- The partitions with these numbers or higher ones, and whether there is something in them that the
+-- group has not moved.
+SELECT q.partition_id, q.number, q.next_offset - 1 > p.watermark AS is_behind
+FROM log_groups AS g
+JOIN log_partitions AS q ON q.log_id = g.log_id AND q.number >= $2
+JOIN log_positions AS p ON p.group_id = $1 AND p.partition_id = q.partition_id
+WHERE g.group_id = $1 AND NOT q.is_removed
+ORDER BY q.number LIMIT $3
 
 -- name: claim
 -- params: now, group_id, partition_ids, queue_name

@@ -265,12 +265,12 @@ async def test_two_gateways_share_the_work(world: World, orders: Orders, feed: F
     await orders.publish("2", key="b")
     [found] = await feeds_of(world)
     async with world.engine.database.transaction() as tx:
-        behind = await feeds.find_behind(tx, found)
+        places = await feeds.find_places(tx, found, 0)
     async with world.engine.database.transaction() as tx:
         await tx.execute("SELECT 1 FROM log_positions WHERE number = 0 FOR UPDATE")
         assert await feed.run_once() == 1
         assert await held(world, queue) == ["2"]
-    assert [*behind.values()] == [True, True]
+    assert [place.is_behind for place in places] == [True, True]
     feed.start()
     await until_async(lambda: lag(orders, group), lambda left: left == 0)
     assert await held(world, queue) == ["2", "1"]
@@ -348,6 +348,30 @@ async def test_a_feed_sleeps_until_it_is_woken(
     assert await held(world, queue) == ["1", "2", "3", "1", "2", "3"]
 
 
+async def test_further_partitions_are_looked_at_alone(
+    world: World, orders: Orders, feed: FeedQueues, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Twice: what comes between a look and the wait for records is found by the next look."""
+    await world.make_queue("jobs")
+    await orders.log()
+    group = await orders.group(queue="jobs")
+    await orders.fill("a", "b", "c")
+    looks: list[int] = []
+    find_places = feeds.find_places
+
+    async def noted(tx: asyncpg.Connection, of: Feed, first: int) -> list[feeds.Place]:
+        looks.append(first)
+        return await find_places(tx, of, first)
+
+    monkeypatch.setattr(feeds, "find_places", noted)
+    assert await run_dry(feed) == 3
+    await orders.fill("d", "e")
+    assert await run_dry(feed) == 2
+    await seek(world.engine, group, "earliest")
+    assert await run_dry(feed) == 5
+    assert looks == [0, 0, 3, 3, 0]
+
+
 async def test_a_feed_ends_with_its_log_or_its_setting(
     world: World, orders: Orders, feed: FeedQueues
 ) -> None:
@@ -361,7 +385,7 @@ async def test_a_feed_ends_with_its_log_or_its_setting(
     feed.changed()
     await orders.publish("2")
     assert await run_dry(feed) == 0
-    assert (parked, world.engine.wakeups.parked_count()) == (2, 0)
+    assert (parked, world.engine.wakeups.parked_count()) == (3, 0)
     await change_group(world.engine, log, "billing", lambda was: was._replace(queue="jobs"))
     feed.changed()
     assert await run_dry(feed) == 1

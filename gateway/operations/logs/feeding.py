@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import binascii
 from hashlib import sha256
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import orjson
 
@@ -20,13 +20,13 @@ from storage.model import NewMessage
 from storage.queues.rows import row_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from gateway.operations.engine import Engine
     from storage.log_model import Feed, Log
-    from storage.logs.feeds import Moved, Place
+    from storage.logs.feeds import Moved, Moving
     from storage.model import Queue
     from storage.queues.rows import Row
+
+Whole = Literal["group", "log"]
 
 RECORD_ID = "Queuegate.RecordId"
 ENCODING = "Queuegate.Encoding"
@@ -34,7 +34,7 @@ FAILURE = "Queuegate.Failure"
 _OURS = "Queuegate."
 
 
-def make_row(place: Place, queue: Queue) -> Row | str:
+def make_row(moving: Moving, queue: Queue) -> Row | str:
     """The message that a record becomes in a queue, or why the queue cannot take it.
 
     The payload is the body, in base64 where a message could not carry it. Key and id are message
@@ -42,10 +42,10 @@ def make_row(place: Place, queue: Queue) -> Row | str:
     their number are SQS's. In queues with groups the key is the group, and a record is a duplicate
     of itself only.
     """
-    record, feed = place.record, place.feed
+    record, feed = moving.record, moving.feed
     if not record.payload:
         return "Messages are not empty."
-    attributes = {PARTITION_KEY: place.key} if place.key else {}
+    attributes = {PARTITION_KEY: moving.key} if moving.key else {}
     if record.record_id is not None:
         attributes[RECORD_ID] = record.record_id
     if record.failure is not None:
@@ -68,10 +68,10 @@ def make_row(place: Place, queue: Queue) -> Row | str:
         return f"It has {size} bytes; {queue.maximum_message_size_bytes} are the most."
     group_id = deduplication_id = None
     if queue.kind.has_groups:
-        group_id = group_of(place.key)
+        group_id = group_of(moving.key)
         # A log that is made anew under its name has another number.
         log = feed.log
-        deduplication_id = f"{log.name}.{log.log_id}.{place.number}.{record.offset}"
+        deduplication_id = f"{log.name}.{log.log_id}.{moving.number}.{record.offset}"
     message = NewMessage(
         body,
         message_attributes.stored(values) if values else None,
@@ -103,22 +103,21 @@ class FeedHints:
     def __init__(self, engine: Engine) -> None:
         self._wakeups = engine.wakeups
 
-    def park(self, waiter: Waiter, feed: Feed, partition_id: int | None) -> None:
-        """Wait for records in a partition; with None for anything that concerns the group: further
-        partitions, and that it goes on elsewhere."""
-        for place in _places(feed, partition_id):
-            self._wakeups.park(place, waiter)
+    def park(self, waiter: Waiter, feed: Feed, where: int | Whole) -> None:
+        """Wait for records in a partition, or for what concerns the group or the log."""
+        self._wakeups.park(_place(feed, where), waiter)
 
-    def leave(self, waiter: Waiter, feed: Feed, partition_id: int | None) -> None:
+    def leave(self, waiter: Waiter, feed: Feed, where: int | Whole) -> None:
         """Wait no longer."""
-        for place in _places(feed, partition_id):
-            self._wakeups.leave(place, waiter)
+        self._wakeups.leave(_place(feed, where), waiter)
 
 
-def _places(feed: Feed, partition_id: int | None) -> Iterable[int]:
-    if partition_id is not None:
-        return (place_of_partition(partition_id),)
-    return place_of_group(feed.group.group_id), place_of_log(feed.log.log_id)
+def _place(feed: Feed, where: int | Whole) -> int:
+    if where == "group":
+        return place_of_group(feed.group.group_id)
+    if where == "log":
+        return place_of_log(feed.log.log_id)
+    return place_of_partition(where)
 
 
 async def find_queue(engine: Engine, log: Log, name: str) -> Queue | None:
