@@ -21,6 +21,8 @@ from gateway.configuration.settings import Settings
 
 _AT_ONCE = 1_000
 _BYTES_AT_ONCE = 6_000_000
+_BYTES_AROUND = 100
+"""Names and id of a record, at most."""
 _PER_PAGE = 1_000
 _LOGS_PER_PAGE = 100
 _TAIL_SECONDS = 0.5
@@ -239,7 +241,7 @@ def _consume(asked: Asked) -> None:
 def _publish(asked: Asked) -> None:
     if asked.options.payload != "-":
         payload = asked.options.payload.encode("utf-8", "surrogateescape")
-        [published] = _append(asked, [payload], asked.options.id)
+        [published] = _append(asked, [_as_text(payload)], asked.options.id)
         text = f"Partition {published['partition']}, offset {published['offset']}"
         again = ", where it was already" if published.get("duplicate") else ""
         asked.done(f"{text}{again}.", **published)
@@ -247,14 +249,17 @@ def _publish(asked: Asked) -> None:
     if asked.options.id:
         raise Refused("--id names one record, and not each line of standard input")
     count = 0
-    for part in _parts(line.rstrip(b"\n") for line in sys.stdin.buffer):
+    same = [asked.options.partition_key, *asked.options.metadata]
+    for part in _parts((line.rstrip(b"\n") for line in sys.stdin.buffer), same):
         count += len(_append(asked, part, None))
         asked.progress.tell(count, "published")
     asked.progress.end()
     asked.done(f"{counted(count, 'record')} published.", published=count)
 
 
-def _append(asked: Asked, payloads: list[bytes], own_id: str | None) -> list[dict[str, Any]]:
+def _append(
+    asked: Asked, payloads: Iterable[dict[str, str]], own_id: str | None
+) -> list[dict[str, Any]]:
     """Publish them; ids of ours, so that a repeated request appends nothing."""
     options = asked.options
     metadata = {"metadata": dict(options.metadata)} if options.metadata else {}
@@ -263,7 +268,7 @@ def _append(asked: Asked, payloads: list[bytes], own_id: str | None) -> list[dic
         {
             "key": options.partition_key,
             "id": own_id or f"{ours}-{place}",
-            **_as_text(payload),
+            **payload,
             **metadata,
         }
         for place, payload in enumerate(payloads)
@@ -285,15 +290,20 @@ def _as_text(payload: bytes) -> dict[str, str]:
         return {"payload": base64.b64encode(payload).decode(), "encoding": "base64"}
 
 
-def _parts(lines: Iterable[bytes]) -> Iterator[list[bytes]]:
-    part: list[bytes] = []
+def _parts(lines: Iterable[bytes], same: object) -> Iterator[list[dict[str, str]]]:
+    """Payloads of requests in which each record has these members, too."""
+    part: list[dict[str, str]] = []
     size = 0
+    around = _BYTES_AROUND + len(json.dumps(same))
     for line in lines:
-        if part and (len(part) == _AT_ONCE or size + len(line) > _BYTES_AT_ONCE):
+        payload = _as_text(line)
+        # As long as it is on the wire, where quotes and umlauts are escaped.
+        more = len(json.dumps(payload)) + around
+        if part and (len(part) == _AT_ONCE or size + more > _BYTES_AT_ONCE):
             yield part
             part, size = [], 0
-        part.append(line)
-        size += len(line) + 100
+        part.append(payload)
+        size += more
     if part:
         yield part
 

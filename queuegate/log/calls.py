@@ -82,11 +82,12 @@ class Calls:
     ) -> Answer:
         """Ask until there is an answer that says yes or no. Raises Refused or Unavailable.
 
-        ``parts`` of the path are behind /v1/logs. ``patience``: seconds; None: the client's.
+        ``parts`` of the path are behind /v1/logs. ``body``: what is encoded, or was (bytes).
+        ``patience``: seconds; None: the client's.
         ``read_seconds``: how long a gateway may say nothing until another one is asked.
         """
         path = "".join(f"/{quote(str(part), safe='')}" for part in parts)
-        data = None if body is None else json.dumps(body, separators=(",", ":")).encode()
+        data = body if body is None or isinstance(body, bytes) else encoded(body)
         sent = {name: str(value) for name, value in (params or {}).items() if value is not None}
         timeout = aiohttp.ClientTimeout(sock_connect=_CONNECT_SECONDS, sock_read=read_seconds)
         deadline = monotonic() + (self._patience if patience is None else patience)
@@ -135,6 +136,11 @@ class Calls:
                 connector=aiohttp.TCPConnector(limit=0),
             )
         return self._session
+
+
+def encoded(value: object) -> bytes:
+    """As JSON."""
+    return json.dumps(value, separators=(",", ":")).encode()
 
 
 def _base(url: str) -> str:

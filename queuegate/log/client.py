@@ -10,7 +10,7 @@ from datetime import datetime
 from types import TracebackType
 from typing import Any, Literal, Self, Unpack
 
-from queuegate.log.calls import Calls, Credentials
+from queuegate.log.calls import Calls, Credentials, encoded
 from queuegate.log.records import (
     Group,
     GroupSettings,
@@ -27,7 +27,6 @@ from queuegate.log.subscriptions import Options, Subscription, wire
 
 _AT_ONCE = 1_000
 _BYTES_AT_ONCE = 6_000_000
-_BYTES_AROUND = 200
 _PAGE = 1_000
 _SHORTEST_PAGE = 100
 
@@ -96,29 +95,27 @@ class LogClient:
         these or none."""
         published: list[Published] = []
         for part in self._parts(records):
-            answer = await self._calls.ask(
-                "POST", log, "records", body={"records": [sent for _, sent in part]}
-            )
-            for (record, sent), found in zip(part, answer.body["records"], strict=True):
+            body = b'{"records":[%b]}' % b",".join(sent for *_, sent in part)
+            answer = await self._calls.ask("POST", log, "records", body=body)
+            for (record, own_id, _), found in zip(part, answer.body["records"], strict=True):
                 # A duplicate of an id that we made is a request of ours that was repeated.
                 duplicate = bool(record.id and found.get("duplicate"))
-                known = {"id": sent["id"], "duplicate": duplicate}
-                published.append(Published.of(found, **known))
+                published.append(Published.of(found, id=own_id, duplicate=duplicate))
         return published
 
-    def _parts(
-        self, records: Iterable[NewRecord]
-    ) -> Iterable[list[tuple[NewRecord, dict[str, Any]]]]:
-        part: list[tuple[NewRecord, dict[str, Any]]] = []
+    def _parts(self, records: Iterable[NewRecord]) -> Iterable[list[tuple[NewRecord, str, bytes]]]:
+        """Records, their ids, and both as they are sent: how long that is depends on what is in
+        it, for quotes and other letters than those of ASCII are escaped."""
+        part: list[tuple[NewRecord, str, bytes]] = []
         size = 0
         for record in records:
-            sent = record.members(next(self._own_ids))
-            more = len(sent["payload"]) + _BYTES_AROUND
-            if part and (len(part) == _AT_ONCE or size + more > _BYTES_AT_ONCE):
+            members = record.members(next(self._own_ids))
+            sent = encoded(members)
+            if part and (len(part) == _AT_ONCE or size + len(sent) > _BYTES_AT_ONCE):
                 yield part
                 part, size = [], 0
-            part.append((record, sent))
-            size += more
+            part.append((record, members["id"], sent))
+            size += len(sent) + 1
         if part:
             yield part
 

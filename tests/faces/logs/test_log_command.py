@@ -46,6 +46,8 @@ def test_lines_of_standard_input(run: Run, logs: Logs, monkeypatch: pytest.Monke
     # As other commands take it.
     listed = run("records", "lines", "--from", "1500", "--limit", "1").splitlines()
     assert listed[1].split()[:2] == ["0", "1500"]
+    given(monkeypatch, ("é" * 3_000 + "\n").encode() * 1_000)
+    assert run("publish", "umlauts", "-", "--metadata", "a=b") == "1,000 records published.\n"
     assert "--id names one record" in run("publish", "lines", "-", "--id", "1", code=1)
 
 
