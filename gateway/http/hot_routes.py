@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from gateway.faces.aws import refusals
 from gateway.faces.aws.face import Members, most_bytes
 from gateway.faces.aws.pairs import Pair
-from gateway.faces.aws.rights import right_to
+from gateway.faces.aws.rights import published_topic, right_to
 from gateway.faces.aws.sns import messages as aws_sns_messages
 from gateway.faces.aws.sqs import messages as aws_sqs_messages
 from gateway.http.request_heads import forwarded_scheme
@@ -132,7 +132,7 @@ def _find_queue(asked: Asked, members: Members) -> aws_sqs_messages.Context | No
 
 
 def _find_topic(asked: Asked, members: Members) -> aws_sns_messages.TopicContext | None:
-    arn = aws_sns_messages.topic_arn_of(members) or ""
+    arn = published_topic(members) or ""
     audience = known_audience(asked.engine, asked.caller, asked.right, arn)
     if audience is None or audience.topic.region != asked.caller.region:
         return None

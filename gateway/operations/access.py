@@ -8,20 +8,22 @@ on every face: it is the one vocabulary of AWS that operations use.
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING, NewType, Protocol
 
 from protocol import arns, names
 from protocol.arns import Arn
 from protocol.queue_urls import QueueAddress, queue_from_url
-from storage.errors import AccessDenied, AuthorizationError, QueueDoesNotExist
+from storage.errors import AccessDenied, AuthorizationError, NotFound, QueueDoesNotExist
 from storage.log_errors import LogDoesNotExist
+from storage.log_model import Log
 
 if TYPE_CHECKING:
     from gateway.operations.caller import Caller
     from gateway.operations.engine import Engine
     from gateway.operations.topics.topic_cache import Audience
-    from storage.log_model import Log
-    from storage.model import Queue
+    from protocol.policies.requests import Context
+    from storage.model import Queue, Topic
 
 
 class Authority(Protocol):
@@ -41,6 +43,26 @@ def check_right(engine: Engine, caller: Caller, right: str, arn: str) -> None:
         engine.authority.check(caller, right, arn)
 
 
+def _check_before(engine: Engine, caller: Caller, right: str, arn: str) -> None:
+    """The same of a queue or topic whose policy is asked when it is found: where policies are
+    enforced, these alone decide about what another account has."""
+    policies = engine.policies
+    if policies is None or not policies.enforces or f":{caller.account_id}:" in arn:
+        check_right(engine, caller, right, arn)
+
+
+def _check_policy(
+    engine: Engine,
+    caller: Caller,
+    right: str,
+    resource: Queue | Topic,
+    about: Context | None = None,
+) -> None:
+    """Raise AccessDenied or AuthorizationError where the policy of what was found says so."""
+    if engine.policies is not None:
+        engine.policies.check(caller, right, resource, about)
+
+
 GrantedTopic = NewType("GrantedTopic", Arn)
 """Where a topic is that the caller may do something with: operations take no other address."""
 SEND = "sqs:SendMessage"
@@ -51,9 +73,13 @@ PUBLISH_RECORDS = "log:PublishRecords"
 """The same of a log."""
 
 
-def _may(engine: Engine, caller: Caller, right: str, arn: str) -> bool:
+def _may(engine: Engine, caller: Caller, right: str, resource: Queue | Topic | Log) -> bool:
     try:
-        check_right(engine, caller, right, arn)
+        if isinstance(resource, Log):
+            check_right(engine, caller, right, resource.arn)
+        else:
+            _check_before(engine, caller, right, resource.arn)
+            _check_policy(engine, caller, right, resource)
     except (AccessDenied, AuthorizationError):
         return False
     return True
@@ -68,7 +94,7 @@ def known_queue(engine: Engine, caller: Caller, right: str, url: str) -> Queue |
     """The queue that was found by this URL before. None also for whoever may not: ``find_queue``
     refuses."""
     queue = engine.queues.by_url.get((caller.account_id, caller.region, url))
-    if queue is None or engine.authority is None or _may(engine, caller, right, queue.arn):
+    if queue is None or engine.authority is None or _may(engine, caller, right, queue):
         return queue
     return None
 
@@ -76,7 +102,7 @@ def known_queue(engine: Engine, caller: Caller, right: str, url: str) -> Queue |
 def known_own_queue(engine: Engine, caller: Caller, right: str, name: str) -> Queue | None:
     """The caller's queue of that name, if this process knows it. None also for whoever may not."""
     queue = engine.queues.cached(caller.account_id, caller.region, name)
-    if queue is None or engine.authority is None or _may(engine, caller, right, queue.arn):
+    if queue is None or engine.authority is None or _may(engine, caller, right, queue):
         return queue
     return None
 
@@ -85,8 +111,10 @@ async def find_queue(
     engine: Engine, caller: Caller, right: str, account_id: str, region: str, name: str
 ) -> Queue:
     """The queue of that name. Raises QueueDoesNotExist and AccessDenied."""
-    check_right(engine, caller, right, arns.queue_arn(region, account_id, name))
-    return await engine.queues.find(account_id, region, name)
+    _check_before(engine, caller, right, arns.queue_arn(region, account_id, name))
+    queue = await engine.queues.find(account_id, region, name)
+    _check_policy(engine, caller, right, queue)
+    return queue
 
 
 async def find_queue_at(
@@ -132,6 +160,7 @@ async def find_own_queue(engine: Engine, caller: Caller, right: str, name: str) 
     check_right(engine, caller, right, arns.queue_arn(region, account_id, found_name))
     if queue is None:
         raise QueueDoesNotExist(name)
+    _check_policy(engine, caller, right, queue)
     return queue
 
 
@@ -147,12 +176,21 @@ async def find_queue_by_id(engine: Engine, caller: Caller, right: str, queue_id:
         check_right(engine, caller, right, own_arn(caller, right, "*"))
         raise QueueDoesNotExist
     check_right(engine, caller, right, queue.arn)
+    _check_policy(engine, caller, right, queue)
     return queue
 
 
-def granted_topic(engine: Engine, caller: Caller, right: str, arn: Arn) -> GrantedTopic:
-    """The topic of that ARN, if there is one, for whoever has the right. Raises AccessDenied."""
-    check_right(engine, caller, right, arns.topic_arn(arn.region, arn.account_id, arn.resource))
+async def granted_topic(
+    engine: Engine, caller: Caller, right: str, arn: Arn, about: Context | None = None
+) -> GrantedTopic:
+    """The topic of that ARN, if there is one, for whoever has the right. ``about`` has condition
+    keys of the action. Raises AccessDenied and AuthorizationError."""
+    _check_before(engine, caller, right, arns.topic_arn(arn.region, arn.account_id, arn.resource))
+    if engine.policies is not None:
+        # What is not there is the operation's to refuse.
+        with contextlib.suppress(NotFound):
+            audience = await engine.topics.find(arn.account_id, arn.region, arn.resource)
+            _check_policy(engine, caller, right, audience.topic, about)
     return GrantedTopic(arn)
 
 
@@ -160,15 +198,17 @@ def known_audience(engine: Engine, caller: Caller, right: str, arn: str) -> Audi
     """Who gets what is published to that topic, if this process knows it; None also for whoever may
     not: ``find_audience`` refuses."""
     audience = engine.topics.by_arn.get(arn)
-    if audience is None or engine.authority is None or _may(engine, caller, right, arn):
+    if audience is None or engine.authority is None or _may(engine, caller, right, audience.topic):
         return audience
     return None
 
 
 async def find_audience(engine: Engine, caller: Caller, right: str, arn: Arn) -> Audience:
     """Who gets what is published to that topic. Raises NotFound and AccessDenied."""
-    topic = granted_topic(engine, caller, right, arn)
-    return await engine.topics.find(topic.account_id, topic.region, topic.resource)
+    _check_before(engine, caller, right, arns.topic_arn(arn.region, arn.account_id, arn.resource))
+    audience = await engine.topics.find(arn.account_id, arn.region, arn.resource)
+    _check_policy(engine, caller, right, audience.topic)
+    return audience
 
 
 async def find_event_audience(engine: Engine, caller: Caller, key: str) -> Audience:
@@ -186,7 +226,7 @@ def known_log(engine: Engine, caller: Caller, right: str, name: str) -> Log | No
     """The caller's log of that name, if this process knows it. None also for whoever may not:
     ``find_log`` refuses."""
     log = engine.logs.cached(caller.account_id, caller.region, name)
-    if log is None or engine.authority is None or _may(engine, caller, right, log.arn):
+    if log is None or engine.authority is None or _may(engine, caller, right, log):
         return log
     return None
 

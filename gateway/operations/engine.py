@@ -23,6 +23,7 @@ from storage.queues.serial_lanes import SerialLanes
 if TYPE_CHECKING:
     from gateway.operations.access import Authority
     from gateway.operations.clock import Clock
+    from gateway.operations.policies import Policies
     from gateway.operations.queues.in_flight import InFlight
     from gateway.operations.queues.queue_cache import QueueCache
     from gateway.operations.series import Series
@@ -132,6 +133,9 @@ class Engine:
     limits: Limits = LIMITS
     authority: Authority | None = None
     """Who may do what (``operations.access``); None: everybody everything."""
+    policies: Policies | None = None
+    """What policies of queues and topics say; None: nobody asks them. Together with an authority
+    only: the hot path asks whether there is one."""
     stopping: bool = False
     """Set when the gateway drains: long polls end, and no new one waits."""
     refuses_sends: str = ""

@@ -14,6 +14,7 @@ from gateway.operations.engine import Engine, Rules
 from gateway.operations.key_secrets import KeySecrets
 from gateway.operations.limits import LIMITS
 from gateway.operations.own_accounts import OwnAccounts
+from gateway.operations.policies import Everybody, Policies
 from gateway.operations.queues import receiving
 from gateway.operations.queues.in_flight import InFlight
 from gateway.operations.queues.queue_cache import QueueCache
@@ -114,6 +115,9 @@ def build_engine(settings: Settings, database: Database, tracing: Tracing | None
     engine.authority = authority_of(settings)
     if settings.master_key is not None:
         engine.keys.secrets = KeySecrets(settings.master_key)
+    if settings.policies != "off":
+        engine.policies = Policies(clock, enforces=settings.policies == "enforce")
+        engine.authority = engine.authority or Everybody()
     if settings.channel_rate_limit is not None:
         engine.rates.default = RateLimit(*settings.channel_rate_limit)
     looking.connect(engine)

@@ -267,7 +267,9 @@ async def test_statement_that_is_as_deep_as_can_be_gets_no_others(
     with pytest.raises(InvalidParameter, match="Policy Error: null"):
         await set_topic_attribute(engine, caller, arn, "Policy", deep)
     # As one may be stored from before policies had to be readable.
-    topic = access.granted_topic(engine, caller, "sns:SetTopicAttributes", arns.parse_topic(arn))
+    topic = await access.granted_topic(
+        engine, caller, "sns:SetTopicAttributes", arns.parse_topic(arn)
+    )
     await topics.change_attributes(engine, caller, topic, lambda _: {"Policy": deep})
     with pytest.raises(InvalidParameter, match="Policy Error"):
         await add(engine, caller, arn)

@@ -52,8 +52,18 @@ def right_to(service: str, action: str) -> str:
 def resource_of(service: str, action: str, members: Mapping[str, Any]) -> str | None:
     """The ARN of what an action is about, as far as the request says it; "" of what belongs to the
     account. None: the right is asked for when it is found."""
-    if action in _FOUND.get(service, ()):
+    if action in _FOUND.get(service, ()) or (
+        (service, action) == ("sns", "Publish") and published_topic(members)
+    ):
         return None
     arn: str = next((members[name] for name in _ARNS if members.get(name)), "")
     # A subscription is its topic's, as in IAM.
     return arn.rpartition(":")[0] if arn and arn == members.get("SubscriptionArn") else arn
+
+
+def published_topic(members: Mapping[str, Any]) -> str | None:
+    """The topic that Publish is asked for, if it is one: TargetArn may name a topic, too."""
+    if members.get("PhoneNumber"):
+        return None
+    arn: str | None = members.get("TopicArn") or members.get("TargetArn")
+    return None if arn is None or ":endpoint/" in arn else arn

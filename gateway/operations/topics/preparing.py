@@ -86,8 +86,9 @@ async def look_up(
         await engine.signer.ready()
     origin = origin_of(engine, publisher, audience)
     assert origin is not None
-    names = {target.queue for one in chosen for target in one.targets if target.queue}
-    queues = await engine.queues.find_many(names)
+    everybody = [target for one in chosen for target in one.targets]
+    names = {target.queue for target in everybody if target.queue}
+    queues = _allowed(engine, origin.topic, await engine.queues.find_many(names), everybody)
     checked = []
     for outgoing, targets, *_ in chosen:
         # On a FIFO topic a number is part of the envelope; any will do to measure it.
@@ -113,13 +114,31 @@ async def look_up(
         for target in one.targets
         if target.dead_letter and may_be_full(queues, target)
     }
-    queues |= await engine.queues.find_many(buried)
+    queues |= _allowed(engine, origin.topic, await engine.queues.find_many(buried), everybody)
     if failed:
         kept = len([t for t in failed if t.dead_letter and queues.get(t.dead_letter)])
         series = engine.series.topics.of(audience.topic)
         series.copies_kept += kept
         series.copies_dropped += len(failed) - kept
     return origin, checked, queues
+
+
+def takes_copies(engine: Engine, topic: Topic, target: Target, queue: Queue) -> bool:
+    """Whether the policy of a subscription's queue lets SNS send to it. Those of the native API,
+    which has no policies, need none."""
+    policies = engine.policies
+    return policies is None or target.gets_events or policies.takes_copies(queue, topic)
+
+
+def _allowed(engine: Engine, topic: Topic, queues: Queues, targets: Iterable[Target]) -> Queues:
+    """The queues as they are to the topic: one whose policy does not let SNS send is none."""
+    if engine.policies is None:
+        return queues
+    by_queue = {name: one for one in targets for name in (one.queue, one.dead_letter)}
+    return {
+        name: queue if queue and takes_copies(engine, topic, by_queue[name], queue) else None
+        for name, queue in queues.items()
+    }
 
 
 def message_for(

@@ -37,6 +37,7 @@ from gateway.operations.topics.preparing import (
     message_for,
     named,
     origin_of,
+    takes_copies,
 )
 from gateway.operations.topics.topic_cache import Audience, LogName, Target
 from protocol import names, sequence_numbers
@@ -235,15 +236,17 @@ class _Publishing:
     def _begin(self) -> None:
         audience = self._audience
         origin = origin_of(self._engine, self._publisher, self._audience)
+        may_reach = self._engine.policies is None or self._may_reach()
         if (
-            origin is not None
+            may_reach
+            and origin is not None
             and audience.only_queues
             and not audience.topic.is_fifo
             and self._send_plainly(origin)
         ):
             return
         chosen = [Chosen(one, self._targets(one)) for one in self._messages]
-        queues = self._known_queues(chosen)
+        queues = self._known_queues(chosen) if may_reach else None
         if origin is None or queues is None:
             spawn(self._look_up(chosen))
         else:
@@ -310,6 +313,17 @@ class _Publishing:
             # Nobody is there to hear of it.
             self._answer()
         return True
+
+    def _may_reach(self) -> bool:
+        """Whether the policies of all queues that are known let copies in; else each is looked at
+        together with what it can take."""
+        cached, topic = self._engine.queues.cached, self._audience.topic
+        return all(
+            takes_copies(self._engine, topic, target, queue)
+            for outgoing in self._messages
+            for target in self._targets(outgoing)
+            if target.queue is not None and (queue := cached(*target.queue)) is not None
+        )
 
     def sent_plainly(self, sent: Sent, queues: list[Queue]) -> None:
         """The send lane is done with copies for these queues."""

@@ -57,6 +57,8 @@ class Target(NamedTuple):
     """It is raw, and SNS made it: more than ten attributes are refused, as AWS does."""
     log: LogName | None = None
     """Of protocol log."""
+    gets_events: bool = False
+    """It was made with the native API."""
 
 
 class Audience(NamedTuple):
@@ -110,6 +112,7 @@ def target_of(subscription: Subscription) -> Target:
         dead_letter=_queue_name(dead_letter) if dead_letter else None,
         has_few_attributes=is_raw and not subscription.gets_events,
         log=_log_name(subscription.endpoint) if subscription.protocol == "log" else None,
+        gets_events=subscription.gets_events,
     )
 
 

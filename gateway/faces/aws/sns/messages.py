@@ -10,6 +10,7 @@ from gateway.faces.aws.face import Binding, Call, Members
 from gateway.faces.aws.limits import AWS
 from gateway.faces.aws.pairs import Pair
 from gateway.faces.aws.refusals import failed_entry
+from gateway.faces.aws.rights import published_topic
 from gateway.faces.aws.sns import direct_messages, publish_checks
 from gateway.faces.aws.sns.errors import (
     InvalidParameter,
@@ -187,16 +188,8 @@ HOT: dict[str, Pair[TopicContext, Any]] = {
 """The pairs of what goes to topics."""
 
 
-def topic_arn_of(members: Members) -> str | None:
-    """The topic that is published to, if it is one: TargetArn may name a topic, too."""
-    if members.get("PhoneNumber"):
-        return None
-    arn: str | None = members.get("TopicArn") or members.get("TargetArn")
-    return None if arn is None or ":endpoint/" in arn else arn
-
-
 async def _to_topic(call: Call, pair: Pair[TopicContext, Any], member: str) -> Members:
-    arn = checked_topic_arn(call.caller, topic_arn_of(call.members), member)
+    arn = checked_topic_arn(call.caller, published_topic(call.members), member)
     audience = await find_audience(call.engine, call.caller, call.right, arn)
     publisher = Publisher(
         call.caller, call.request.links_url, call.request.headers.get("x-amzn-trace-id")
@@ -214,7 +207,7 @@ async def publish(call: Call) -> Members:
         checked_topic_arn(call.caller, members["TopicArn"])
     if not given:
         raise InvalidParameter(_NO_TARGET)
-    if topic_arn_of(members) is not None:
+    if published_topic(members) is not None:
         member = "topicArn" if "TopicArn" in given else "targetArn"
         return await _to_topic(call, HOT["Publish"], member)
     engine, caller, message = call.engine, call.caller, _to_publish(members)

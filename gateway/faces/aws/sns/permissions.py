@@ -22,7 +22,7 @@ from storage.model import Topic
 
 async def add_permission(call: Call) -> None:
     """Add a statement that allows the accounts these actions on the topic."""
-    arn = asked_topic(call)
+    arn = await asked_topic(call)
     label = _checked_label(call.members.get("Label"))
     accounts = call.members.get("AWSAccountId")
     actions = call.members.get("ActionName")
@@ -67,7 +67,7 @@ def _with(topic: Topic, policy: permissions.Policy) -> Mapping[str, str]:
 
 async def remove_permission(call: Call) -> None:
     """Remove the statements with that label, if there are any. The policy stays, even empty."""
-    arn = asked_topic(call)
+    arn = await asked_topic(call)
     label = _checked_label(call.members.get("Label"))
 
     def remove(topic: Topic) -> Mapping[str, str]:

@@ -53,7 +53,7 @@ def _resource() -> Iterator[None]:
 
 
 async def tag_resource(call: Call) -> None:
-    arn = asked_topic(call, "resourceArn")
+    arn = await asked_topic(call, "resourceArn")
     tags = call.members.get("Tags")
     if tags is None:
         raise ValidationFailed("tags")
@@ -63,7 +63,7 @@ async def tag_resource(call: Call) -> None:
 
 
 async def untag_resource(call: Call) -> None:
-    arn = asked_topic(call, "resourceArn")
+    arn = await asked_topic(call, "resourceArn")
     keys = call.members.get("TagKeys")
     if keys is None:
         raise ValidationFailed("tagKeys")

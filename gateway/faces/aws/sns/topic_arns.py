@@ -37,14 +37,19 @@ def checked_topic_arn(caller: Caller, topic_arn: str | None, member: str = "topi
     return arn
 
 
-def asked_topic(call: Call, member: str = "topicArn") -> GrantedTopic:
+async def asked_topic(call: Call, member: str = "topicArn") -> GrantedTopic:
     """The topic that the request names, for whoever has the right to the action. Raises what
     ``checked_topic_arn`` raises, and AccessDenied."""
     given = call.members.get(member[0].upper() + member[1:])
     arn = checked_topic_arn(call.caller, given, member)
-    return granted_topic(call.engine, call.caller, call.right, arn)
+    about = {
+        f"sns:{name.lower()}": [call.members[name]]
+        for name in ("Protocol", "Endpoint")
+        if call.members.get(name)
+    }
+    return await granted_topic(call.engine, call.caller, call.right, arn, about)
 
 
 async def find_topic(call: Call, member: str = "topicArn") -> Topic:
     """The topic as the database has it now, whoever owns it. Raises NotFound."""
-    return await live_topics.find_topic(call.engine, asked_topic(call, member))
+    return await live_topics.find_topic(call.engine, await asked_topic(call, member))

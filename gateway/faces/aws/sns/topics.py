@@ -75,7 +75,7 @@ def _checked_policy(text: str | None) -> str | None:
 
 
 async def delete_topic(call: Call) -> None:
-    arn = asked_topic(call)
+    arn = await asked_topic(call)
     try:
         await topics.delete(call.engine, call.caller, arn)
     except TopicKeepsArchive:
@@ -96,14 +96,14 @@ async def list_topics(call: Call) -> Members:
 
 
 async def get_topic_attributes(call: Call) -> Members:
-    arn = asked_topic(call)
+    arn = await asked_topic(call)
     return {"Attributes": topic_attributes.read(await topics.describe(call.engine, arn))}
 
 
 async def set_topic_attributes(call: Call) -> None:
     """Change one attribute; "" unsets one that can be unset."""
     members = call.members
-    arn = asked_topic(call)
+    arn = await asked_topic(call)
     name, text = members.get("AttributeName", ""), members.get("AttributeValue") or ""
     if "AttributeName" not in members:
         raise ValidationFailed("attributeName")
@@ -117,13 +117,13 @@ async def set_topic_attributes(call: Call) -> None:
 
 
 async def get_data_protection_policy(call: Call) -> Members:
-    arn = asked_topic(call, "resourceArn")
+    arn = await asked_topic(call, "resourceArn")
     return {"DataProtectionPolicy": await topics.data_protection_policy(call.engine, arn)}
 
 
 async def put_data_protection_policy(call: Call) -> None:
     """Replace the topic's policy; "" removes it."""
-    arn = asked_topic(call, "resourceArn")
+    arn = await asked_topic(call, "resourceArn")
     text = call.members.get("DataProtectionPolicy")
     if text is None:
         raise ValidationFailed("dataProtectionPolicy")

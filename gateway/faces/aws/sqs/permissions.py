@@ -10,6 +10,7 @@ from gateway.faces.aws import permissions
 from gateway.faces.aws.face import Binding, Call
 from gateway.faces.aws.limits import AWS
 from gateway.operations.limits import Limits
+from gateway.operations.policies import OF_OWNERS
 from gateway.operations.queues import queues
 from protocol import names
 from protocol.sqs_shapes import SQS
@@ -17,23 +18,6 @@ from storage.errors import InvalidParameterValue, MissingParameter, OverLimit
 from storage.model import Queue
 
 _ACTIONS = frozenset({*SQS.actions, "*"})
-_OF_OWNERS = frozenset(
-    {
-        "AddPermission",
-        "CancelMessageMoveTask",
-        "CreateQueue",
-        "DeleteQueue",
-        "ListMessageMoveTasks",
-        "ListQueues",
-        "ListQueueTags",
-        "RemovePermission",
-        "SetQueueAttributes",
-        "StartMessageMoveTask",
-        "TagQueue",
-        "UntagQueue",
-    }
-)
-"""What no policy allows others ("Overview of managing access in Amazon SQS")."""
 
 
 async def add_permission(call: Call) -> None:
@@ -75,7 +59,7 @@ def _check_actions(actions: Sequence[str], limits: Limits) -> None:
             f"{len(actions)} Actions were found, maximum allowed is {AWS.permission_actions}."
         )
     for action in actions:
-        if action in _OF_OWNERS:
+        if action in OF_OWNERS:
             raise InvalidParameterValue("Only the queue owner is allowed to invoke this action.")
         if action not in _ACTIONS:
             raise InvalidParameterValue(

@@ -1,0 +1,286 @@
+"""What policies of queues and topics say to requests and deliveries (docs/contract/policies.md 5).
+
+``warn`` refuses nothing: it says once for each cause what AWS would have refused, with the
+statement that is missing. Callers have all rights of their own account until keys have policies of
+their own (``Policies.identities_of``).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Hashable, Sequence
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import orjson
+
+from protocol import arns
+from protocol.errors import Malformed
+from protocol.policies import (
+    Decision,
+    Kind,
+    Policy,
+    Principal,
+    Reason,
+    Request,
+    decide,
+    missing_statement,
+    parse,
+)
+from protocol.policies.requests import Context
+from storage.errors import AccessDenied, AuthorizationError
+
+if TYPE_CHECKING:
+    from gateway.operations.caller import Caller
+    from gateway.operations.clock import Clock
+    from storage.model import Queue, Topic
+
+_log = logging.getLogger("queuegate.policies")
+
+OF_OWNERS: Final = frozenset(
+    {
+        "AddPermission",
+        "CancelMessageMoveTask",
+        "CreateQueue",
+        "DeleteQueue",
+        "ListMessageMoveTasks",
+        "ListQueues",
+        "ListQueueTags",
+        "RemovePermission",
+        "SetQueueAttributes",
+        "StartMessageMoveTask",
+        "TagQueue",
+        "UntagQueue",
+    }
+)
+"""What no policy of a queue allows others ("Overview of managing access in Amazon SQS")."""
+_OF_OWNERS = frozenset(f"sqs:{action}" for action in OF_OWNERS)
+_SENDS: Final = "sqs:SendMessage"
+_SNS: Final = "sns.amazonaws.com"
+_MOST = 10_000
+_KNOWN_KEYS = frozenset(
+    {
+        "aws:currenttime",
+        "aws:epochtime",
+        "aws:principalaccount",
+        "aws:principalarn",
+        "aws:principalisawsservice",
+        "aws:principalservicename",
+        "aws:principaltype",
+        "aws:requestedregion",
+        "aws:resourceaccount",
+        "aws:sourceaccount",
+        "aws:sourcearn",
+        "aws:sourceowner",
+        "aws:username",
+        "sns:endpoint",
+        "sns:protocol",
+    }
+)
+"""Condition keys that requests have here, if they have them on AWS."""
+_MOVING = frozenset({"aws:currenttime", "aws:epochtime"})
+"""Those that change from one request to the next."""
+
+
+class _Compiled(NamedTuple):
+    """The policy of a text."""
+
+    policy: Policy
+    is_steady: bool
+    """What it allowed once it always allows."""
+
+
+_NONE = _Compiled(Policy((), ()), True)
+"""Of what has no policy."""
+
+
+class Everybody:
+    """An ``Authority`` that leaves everything to policies."""
+
+    def check(self, caller: Caller, right: str, arn: str) -> None:
+        """Nothing is refused."""
+
+
+class Policies:
+    """Asked for each request and each copy of a message that goes to a queue."""
+
+    def __init__(self, clock: Clock, *, enforces: bool) -> None:
+        self._clock = clock
+        self.enforces = enforces
+        """Whether what they do not allow is refused."""
+        self._compiled: dict[str, _Compiled] = {}
+        self._allowed: set[Hashable] = set()
+        self._told: set[tuple[str, ...]] = set()
+        self.identities_of: Callable[[Caller], Sequence[Policy] | None] = lambda _: None
+        """The policies of a caller's key; None: it may do everything in its account."""
+
+    def check(
+        self, caller: Caller, right: str, resource: Queue | Topic, about: Context | None = None
+    ) -> None:
+        """Raise AccessDenied, of a topic AuthorizationError, unless the caller may. ``about`` has
+        the condition keys that only this action has."""
+        if caller.is_administrator:
+            return
+        text = resource.attributes.get("Policy")
+        is_own = caller.account_id == resource.account_id and not caller.is_anonymous
+        identities = None if caller.is_anonymous else self.identities_of(caller)
+        if is_own and text is None and identities is None:
+            return
+        known = self._known(text, resource.arn)
+        if is_own and identities is None and not known.policy.denying:
+            return
+        if not is_own and right in _OF_OWNERS:
+            known = _NONE
+        place: Hashable = None
+        if known.is_steady and identities is None and about is None:
+            who = caller.region, caller.account_id, caller.access_key, caller.is_anonymous
+            place = text, resource.arn, right, who
+        if place in self._allowed:
+            return
+        request = self._request(caller, right, resource, about or {})
+        decision = decide(request, resource=known.policy, identities=identities)
+        if not decision.is_allowed:
+            self._refuse(request, decision)
+        elif place is not None:
+            self._remember(place)
+
+    def _remember(self, place: Hashable) -> None:
+        if len(self._allowed) >= _MOST:
+            self._allowed.clear()
+        self._allowed.add(place)
+
+    def _request(
+        self, caller: Caller, right: str, resource: Queue | Topic, about: Context
+    ) -> Request:
+        context = {**self._everywhere(resource), **about, "aws:requestedregion": [caller.region]}
+        if caller.is_anonymous:
+            return Request(Principal(), right, resource.arn, resource.account_id, context)
+        arn = arns.user_arn(caller.account_id, caller.user_name)
+        context |= {
+            "aws:principalaccount": [caller.account_id],
+            "aws:principalarn": [arn],
+            "aws:principalisawsservice": ["false"],
+            "aws:principaltype": ["User"],
+            "aws:sourceowner": [caller.account_id],
+            "aws:username": [caller.user_name],
+        }
+        principal = Principal(caller.account_id, (arn,))
+        return Request(principal, right, resource.arn, resource.account_id, context)
+
+    def _everywhere(self, resource: Queue | Topic) -> dict[str, Sequence[str]]:
+        now = self._clock.of(resource.account_id).instant()
+        return {
+            "aws:currenttime": [now.isoformat()],
+            "aws:epochtime": [str(int(now.timestamp()))],
+            "aws:resourceaccount": [resource.account_id],
+        }
+
+    def takes_copies(self, queue: Queue, topic: Topic) -> bool:
+        """Whether the queue's policy lets SNS send to it what is published to the topic."""
+        text = queue.attributes.get("Policy")
+        place = text, queue.arn, topic.arn
+        if place in self._allowed:
+            return True
+        context = {
+            **self._everywhere(queue),
+            "aws:principalisawsservice": ["true"],
+            "aws:principalservicename": [_SNS],
+            "aws:sourceaccount": [topic.account_id],
+            "aws:sourcearn": [topic.arn],
+            "aws:sourceowner": [topic.account_id],
+        }
+        principal = Principal(service=_SNS)
+        request = Request(principal, _SENDS, queue.arn, queue.account_id, context)
+        known = self._known(text, queue.arn)
+        decision = decide(request, resource=known.policy, identities=None)
+        if decision.is_allowed:
+            if known.is_steady:
+                self._remember(place)
+            return True
+        self._tell(request, decision)
+        return not self.enforces
+
+    def _known(self, text: str | None, arn: str) -> _Compiled:
+        if text is None:
+            return _NONE
+        known = self._compiled.get(text)
+        if known is None:
+            known = _compiled(text, arn)
+            if len(self._compiled) >= _MOST:
+                self._compiled.clear()
+            self._compiled[text] = known
+        return known
+
+    def _refuse(self, request: Request, decision: Decision) -> None:
+        self._tell(request, decision)
+        if not self.enforces:
+            return
+        text = f"User: {_who(request)} is not authorized to perform: {_why(request, decision)}"
+        if request.action.startswith("sns:"):
+            raise AuthorizationError(text)
+        raise AccessDenied(text)
+
+    def _tell(self, request: Request, decision: Decision) -> None:
+        """Say what is refused, once for each who, what and where."""
+        cause = (_who(request), request.action, request.resource, *_source(request))
+        if cause in self._told:
+            return
+        if len(self._told) >= _MOST:
+            self._told.clear()
+        self._told.add(cause)
+        verb = "was refused" if self.enforces else "would be refused by AWS"
+        source = "".join(f" of {one}" for one in _source(request))
+        _log.warning(
+            "%s%s %s: %s. %s",
+            _who(request),
+            source,
+            verb,
+            _why(request, decision),
+            _way_out(request, decision),
+        )
+
+
+def _compiled(text: str, arn: str) -> _Compiled:
+    """Say what of it cannot be asked, once for each text."""
+    try:
+        policy = parse(text, Kind.RESOURCE)
+    except Malformed as error:
+        _log.warning("The policy of %s allows and denies nothing: %s.", arn, error)
+        return _NONE
+    keys = {one.key for statement in policy.statements for one in statement.conditions}
+    unknown = ", ".join(sorted(keys - _KNOWN_KEYS))
+    if unknown:
+        _log.warning("The policy of %s asks for %s, which is never there.", arn, unknown)
+    # Variables may stand for what changes.
+    return _Compiled(policy, keys.isdisjoint(_MOVING) and "${" not in text)
+
+
+def _source(request: Request) -> Sequence[str]:
+    return request.context.get("aws:sourcearn", ())
+
+
+def _who(request: Request) -> str:
+    principal = request.principal
+    return principal.service or next(iter(principal.arns), "anonymous")
+
+
+def _why(request: Request, decision: Decision) -> str:
+    """In AWS's words, as far as they are known."""
+    service, _, action = request.action.partition(":")
+    named = f"SNS:{action}" if service == "sns" else request.action.lower()
+    kind = "resource-based" if decision.kind is Kind.RESOURCE else "identity-based"
+    if decision.reason is Reason.DENIED:
+        reason = f"with an explicit deny in a {kind} policy"
+    else:
+        reason = f"because no {kind} policy allows the {named} action"
+    return f"{named} on resource: {request.resource} {reason}"
+
+
+def _way_out(request: Request, decision: Decision) -> str:
+    if decision.statement is not None:
+        name = decision.statement.sid or f"number {decision.statement.index + 1}"
+        return f"The statement that denies it: {name}."
+    if request.action in _OF_OWNERS and decision.kind is Kind.RESOURCE:
+        return "Only the owner of a queue may do this."
+    assert decision.kind is not None
+    statement = orjson.dumps(missing_statement(request, decision.kind)).decode()
+    return f"Missing statement: {statement}"

@@ -1,0 +1,213 @@
+"""Policies where they are enforced, on the wire."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from tests.faces.clients import WIRES, Refused, Sqs
+from tests.faces.servers import Server
+from tests.faces.signing import Verifying
+from tests.faces.sns_client import PUBLISH_WIRES, Sns
+
+
+@pytest.fixture(scope="module")
+def enforcing() -> Iterator[Server]:
+    with Server(QUEUEGATE_POLICIES="enforce") as server:
+        yield server
+
+
+class World(NamedTuple):
+    """Two accounts at one gateway, with a client of each service."""
+
+    sqs: Sqs
+    sns: Sns
+    other_sqs: Sqs
+    other_sns: Sns
+
+    def allow(self, queue: str, **members: Any) -> None:
+        """Give the queue a policy of one statement."""
+        statement = {"Effect": "Allow", "Principal": "*", "Action": "sqs:SendMessage", **members}
+        policy = json.dumps({"Version": "2012-10-17", "Statement": [statement]})
+        self.sqs.call("SetQueueAttributes", QueueUrl=queue, Attributes={"Policy": policy})
+
+    def bodies(self, queue: str) -> list[str]:
+        return [one["Body"] for one in self.sqs.receive(queue, 10)]
+
+
+def _world(server: Server, stack: ExitStack, wire: str = "json") -> World:
+    sqs = stack.enter_context(Sqs(wire if wire in WIRES else "json", server.url))
+    sns = stack.enter_context(Sns(wire, server.url, sqs.account))
+    other = stack.enter_context(sqs.other(account=f"9{sqs.account[1:]}"))
+    return World(sqs, sns, other, stack.enter_context(sns.other(account=other.account)))
+
+
+@pytest.fixture
+def world(enforcing: Server) -> Iterator[World]:
+    with ExitStack() as stack:
+        yield _world(enforcing, stack)
+
+
+@pytest.mark.parametrize("wire", WIRES)
+def test_other_accounts_need_a_queues_policy(enforcing: Server, wire: str) -> None:
+    with ExitStack() as stack:
+        world = _world(enforcing, stack, wire)
+        queue = world.sqs.create("orders")
+        url = queue
+        world.sqs.send(queue, "mine")
+        with pytest.raises(Refused) as refused:
+            world.other_sqs.send(url, "theirs")
+        assert refused.value.status == 403
+        user = f"arn:aws:iam::{world.other_sqs.account}:user/{world.other_sqs.account}"
+        arn = world.sqs.arn(queue)
+        assert refused.value.text == (
+            f"User: {user} is not authorized to perform: sqs:sendmessage on resource: {arn} "
+            "because no resource-based policy allows the sqs:sendmessage action"
+        )
+        world.allow(queue, Principal={"AWS": world.other_sqs.account})
+        world.other_sqs.send(url, "theirs")
+        for refuse in (world.other_sqs.receive, world.other_sqs.attributes):
+            with pytest.raises(Refused):
+                refuse(url)
+        assert sorted(world.bodies(queue)) == ["mine", "theirs"]
+
+
+def test_a_deny_counts_for_the_owner_too(world: World) -> None:
+    queue = world.sqs.create("orders")
+    world.sqs.send(queue, "before")
+    world.allow(queue, Effect="Deny", Principal={"AWS": world.sqs.account})
+    with pytest.raises(Refused, match="with an explicit deny in a resource-based policy"):
+        world.sqs.send(queue, "after")
+    assert world.bodies(queue) == ["before"]
+    world.sqs.call("SetQueueAttributes", QueueUrl=queue, Attributes={"Policy": ""})
+    world.sqs.send(queue, "again")
+    assert world.bodies(queue) == ["again"]
+
+
+def test_no_policy_gives_what_only_owners_may_do(world: World) -> None:
+    queue = world.sqs.create("orders")
+    world.allow(queue, Action="sqs:*", Principal={"AWS": world.other_sqs.account})
+    world.other_sqs.send(queue, "theirs")
+    for action, members in (
+        ("DeleteQueue", {}),
+        ("SetQueueAttributes", {"Attributes": {"Policy": ""}}),
+        ("TagQueue", {"Tags": {"a": "b"}}),
+    ):
+        with pytest.raises(Refused) as refused:
+            world.other_sqs.call(action, QueueUrl=queue, **members)
+        assert refused.value.status == 403
+    assert world.bodies(queue) == ["theirs"]
+
+
+@pytest.mark.parametrize("wire", PUBLISH_WIRES)
+def test_other_accounts_need_a_topics_policy(enforcing: Server, wire: str) -> None:
+    with ExitStack() as stack:
+        world = _world(enforcing, stack, wire)
+        topic = world.sns.create("news")
+        world.sns.call("Publish", TopicArn=topic, Message="mine")
+        for action, members in (
+            ("Publish", {"Message": "theirs"}),
+            ("GetTopicAttributes", {}),
+            ("DeleteTopic", {}),
+        ):
+            with pytest.raises(Refused) as refused:
+                world.other_sns.call(action, TopicArn=topic, **members)
+            assert (refused.value.status, refused.value.code or refused.value.type) in (
+                (403, "AuthorizationError"),
+                (403, "AuthorizationErrorException"),
+            )
+        world.sns.call(
+            "AddPermission",
+            TopicArn=topic,
+            Label="publish",
+            AWSAccountId=[world.other_sns.account],
+            ActionName=["Publish"],
+        )
+        world.other_sns.call("Publish", TopicArn=topic, Message="theirs")
+
+
+def test_protocol_and_endpoint_of_a_subscription(world: World) -> None:
+    topic = world.sns.create("news")
+    statement = {
+        "Effect": "Allow",
+        "Principal": {"AWS": world.other_sns.account},
+        "Action": "SNS:Subscribe",
+        "Resource": topic,
+        "Condition": {"StringLike": {"sns:Endpoint": "*@example.com"}},
+    }
+    world.sns.set(topic, "Policy", json.dumps({"Statement": statement}))
+    world.other_sns.subscribe(topic, "email", "ada@example.com")
+    with pytest.raises(Refused):
+        world.other_sns.subscribe(topic, "email", "ada@example.org")
+
+
+@pytest.mark.parametrize("is_known", [True, False])
+def test_a_queue_that_does_not_let_sns_in_gets_nothing(
+    enforcing: Server, world: World, is_known: bool
+) -> None:
+    queue, dead, topic = world.sqs.create("orders"), world.sqs.create("dead"), world.sns.create()
+    redrive = json.dumps({"deadLetterTargetArn": world.sqs.arn(dead)})
+    raw = {"RawMessageDelivery": "true", "RedrivePolicy": redrive}
+    world.sns.subscribe(topic, "sqs", world.sqs.arn(queue), **raw)
+    labels = f'{{account="{world.sns.account}"'
+    world.allow(dead, Principal={"Service": "sns.amazonaws.com"})
+    if is_known:
+        world.sqs.attributes(queue)
+        world.sqs.attributes(dead)
+    world.sns.call("Publish", TopicArn=topic, Message="one")
+    assert (world.bodies(queue), world.bodies(dead)) == ([], ["one"])
+    world.sqs.call("SetQueueAttributes", QueueUrl=dead, Attributes={"Policy": ""})
+    world.sns.call("Publish", TopicArn=topic, Message="two")
+    assert (world.bodies(queue), world.bodies(dead)) == ([], [])
+    for outcome in ("kept", "dropped"):
+        sample = f'queuegate_topic_copies_refused_total{labels},outcome="{outcome}"}}'
+        assert enforcing.metric(sample) == 1
+    source = {"ArnEquals": {"aws:SourceArn": topic}}
+    world.allow(queue, Principal={"Service": "sns.amazonaws.com"}, Condition=source)
+    world.sns.call("Publish", TopicArn=topic, Message="three")
+    assert world.bodies(queue) == ["three"]
+    others = world.sns.create("others")
+    world.sns.subscribe(others, "sqs", world.sqs.arn(queue))
+    world.sns.call("Publish", TopicArn=others, Message="four")
+    assert world.bodies(queue) == []
+
+
+def test_keys_of_other_accounts_get_what_policies_give(tmp_path: Path) -> None:
+    owner_id, stranger_id = "111122223333", "444455556666"
+    with Verifying(tmp_path, QUEUEGATE_POLICIES="enforce") as server:
+        owner, stranger = server.signer(owner_id), server.signer(stranger_id)
+        made = owner.sqs("CreateQueue", QueueName="jobs").body
+        send = {"QueueUrl": json.loads(made)["QueueUrl"], "MessageBody": "x"}
+        assert stranger.sqs("SendMessage", **send).status == 403
+        user = f"arn:aws:iam::{stranger_id}:user/{stranger.access_key}"
+        statement = {"Effect": "Allow", "Principal": {"AWS": user}, "Action": "sqs:SendMessage"}
+        policy = {"Policy": json.dumps({"Statement": statement})}
+        given = owner.sqs("SetQueueAttributes", QueueUrl=send["QueueUrl"], Attributes=policy)
+        assert given.status == 200
+        assert stranger.sqs("SendMessage", **send).status == 200
+        assert server.signer("555566667777").sqs("SendMessage", **send).status == 403
+        for action in ("ReceiveMessage", "PurgeQueue", "DeleteQueue", "ListQueueTags"):
+            assert stranger.sqs(action, QueueUrl=send["QueueUrl"]).status == 403
+        arn = f"arn:aws:sqs:us-east-1:{owner_id}:jobs"
+        assert stranger.sqs("ListMessageMoveTasks", SourceArn=arn).status == 403
+        assert owner.form("sns", Action="CreateTopic", Name="news").status == 200
+        topic = {"TopicArn": f"arn:aws:sns:us-east-1:{owner_id}:news"}
+        publish = {"Action": "Publish", **topic, "Message": "x"}
+        assert stranger.form("sns", **publish).status == 403
+        permission = {
+            "Action": "AddPermission",
+            **topic,
+            "Label": "a",
+            "AWSAccountId.member.1": stranger_id,
+            "ActionName.member.1": "Publish",
+        }
+        assert stranger.form("sns", **permission).status == 403
+        assert owner.form("sns", **permission).status == 200
+        assert stranger.form("sns", **publish).status == 200
+        # Administrators need no statement.
+        assert server.first.sqs("SendMessage", **send).status == 200

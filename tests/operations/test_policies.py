@@ -1,0 +1,100 @@
+"""What policies say where they refuse nothing, and to what has no request."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from gateway.operations import access
+from gateway.operations.policies import Everybody, Policies
+from storage.errors import AccessDenied
+from storage.model import Queue
+from tests.operations.aws import ask
+from tests.operations.conftest import World
+from tests.operations.sns_actions import CreateTopic, create_topic
+
+OTHER = "999999999999"
+
+
+def asked(world: World, *, enforces: bool) -> World:
+    engine = world.engine
+    engine.policies, engine.authority = Policies(engine.clock, enforces=enforces), Everybody()
+    return world
+
+
+async def allow(world: World, queue: Queue, **members: Any) -> None:
+    statement = {"Effect": "Allow", "Principal": "*", "Action": "sqs:SendMessage", **members}
+    policy = json.dumps({"Version": "2012-10-17", "Statement": [statement]})
+    attributes = {"Policy": policy}
+    await ask(world.engine, world.caller, "sqs", "SetQueueAttributes", queue, Attributes=attributes)
+    world.engine.queues.forget(queue.queue_id)
+
+
+async def find(world: World, queue: Queue, account_id: str) -> Queue:
+    caller = replace(world.caller, account_id=account_id, access_key="")
+    return await access.find_queue(
+        world.engine, caller, access.SEND, queue.account_id, queue.region, queue.name
+    )
+
+
+async def test_warnings_have_the_statement_that_is_missing(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    asked(world, enforces=False)
+    queue = await world.make_queue("orders")
+    topic = await create_topic(world.engine, world.caller, CreateTopic("news"))
+    members: dict[str, Any] = {"TopicArn": topic.arn, "Protocol": "sqs", "Endpoint": queue.arn}
+    await ask(world.engine, world.caller, "sns", "Subscribe", **members)
+    for _ in range(2):
+        publish: dict[str, Any] = {"TopicArn": topic.arn, "Message": "one"}
+        await ask(world.engine, world.caller, "sns", "Publish", **publish)
+        await find(world, queue, OTHER)
+    assert len(await world.receive(queue)) == 2
+    said = [record.message for record in caplog.records if "would be refused" in record.message]
+    assert len(said) == 2
+    for line in said:
+        await allow(world, queue, **json.loads(line.partition("Missing statement: ")[2]))
+        asked(world, enforces=True)
+        if "sns.amazonaws.com" in line:
+            await ask(world.engine, world.caller, "sns", "Publish", **publish)
+            assert len(await world.receive(queue)) == 1
+        else:
+            await find(world, queue, OTHER)
+
+
+async def test_decisions_follow_the_clock_of_the_account(world: World) -> None:
+    asked(world, enforces=True)
+    queue = await world.make_queue("orders")
+    later = "2026-11-21T12:01:00Z"
+    await allow(world, queue, Condition={"DateGreaterThan": {"aws:CurrentTime": later}})
+    with pytest.raises(AccessDenied):
+        await find(world, queue, OTHER)
+    world.clock.move_on(61)
+    assert (await find(world, queue, OTHER)).queue_id == queue.queue_id
+
+
+async def test_conditions_on_what_is_never_known_are_told(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    asked(world, enforces=True)
+    queue = await world.make_queue("orders")
+    await allow(world, queue, Condition={"IpAddress": {"aws:SourceIp": "10.0.0.0/8"}})
+    for _ in range(2):
+        with pytest.raises(AccessDenied):
+            await find(world, queue, OTHER)
+    [line] = [one.message for one in caplog.records if "never there" in one.message]
+    assert line == f"The policy of {queue.arn} asks for aws:sourceip, which is never there."
+
+
+async def test_a_policy_from_before_they_were_read_allows_nothing(world: World) -> None:
+    asked(world, enforces=True)
+    queue = await world.make_queue("orders")
+    policies = world.engine.policies
+    assert policies is not None
+    old = replace(queue, attributes={"Policy": '{"Statement":{"Effect":"Allow"}}'})
+    policies.check(world.caller, access.SEND, old)
+    with pytest.raises(AccessDenied):
+        policies.check(replace(world.caller, account_id=OTHER), access.SEND, old)
