@@ -18,8 +18,14 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parents[3]
 RATES: dict[str, dict[str, object]] = {
     "driver-lean": {"transport": "lean"},
+    "driver-columns": {"columns": "body,message_id,sent_timestamp"},
     "driver-boto3": {"transport": "boto3"},
     "executor-lean": {"transport": "lean", "receiveMode": "executor", "minPartitions": 2},
+    "executor-columns": {
+        "receiveMode": "executor",
+        "minPartitions": 2,
+        "columns": "body,message_id,sent_timestamp",
+    },
     "executor-boto3": {"transport": "boto3", "receiveMode": "executor", "minPartitions": 2},
 }
 LATENESS: dict[str, dict[str, object]] = {
