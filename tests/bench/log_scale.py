@@ -2,6 +2,7 @@
 takes until all is consumed again when some are gone without a word."""
 
 import asyncio
+import contextlib
 from dataclasses import dataclass, field
 from time import perf_counter
 
@@ -95,9 +96,9 @@ class _Member:
     def kill(self) -> None:
         """Its connections end, and it says nothing."""
         self._pool.close()
+        self.died.set()
         for task in self._tasks:
             task.cancel()
-        self.died.set()
 
     async def _beat(self) -> float:
         started = perf_counter()
@@ -108,9 +109,8 @@ class _Member:
 
     async def _stay(self, seconds: float) -> None:
         while True:
-            hurry = asyncio.create_task(self._hurry.wait())
-            await asyncio.wait({hurry}, timeout=seconds)
-            hurry.cancel()
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._hurry.wait(), seconds)
             seconds = await self._beat()
 
     async def _fetch(self) -> None:

@@ -26,6 +26,8 @@ _FEW = 256
 _LOOK_SECONDS = 0.9
 """Between looks at all partitions, for each thousand of them, and the least: a net under hints that
 are lost."""
+_SLOT_SECONDS = 0.1
+"""Between the instants at which somebody looks."""
 _PAUSE_SECONDS = 0.2
 """Between looks at all partitions because somebody came or went."""
 _IDLE_SECONDS = 60.0
@@ -121,7 +123,9 @@ class Reader:
         is_few = len(self._watches) <= _FEW
         if time >= self._look_at or (is_few and not self._hot):
             interval = _LOOK_SECONDS * max(1.0, len(self._watches) / 1_000)
-            self._looked_at, self._look_at = time, time + interval
+            # At the same instants as others: their looks share a flush.
+            at = math.ceil((time + interval) / _SLOT_SECONDS) * _SLOT_SECONDS
+            self._looked_at, self._look_at = time, at
             # What wakes us is parked again before the look, and not while it wakes.
             self._park_any()
             for partition_id in self._hot:
