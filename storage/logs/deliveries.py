@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Final
@@ -20,8 +20,8 @@ from storage.lanes import RECEIVE_PLANNER, ClockNow, Lane
 from storage.log_model import Delivered, Group, Record
 from storage.logs import dead_letters
 from storage.logs.dead_letters import DeadLetter
-from storage.logs.delivery_entries import Fetch, Fetched, Settle
-from storage.logs.positions import Due, Outcome, Position
+from storage.logs.delivery_entries import Change, Fetch, Fetched, Settle
+from storage.logs.positions import Do, Due, Outcome, Position
 from storage.queries import load
 
 if TYPE_CHECKING:
@@ -263,23 +263,38 @@ class _Flush:
         return groups, readers
 
     def _settle(self, settle: Settle) -> list[Outcome]:
-        outcomes = []
-        policy = settle.group.policy
-        for change in settle.changes:
+        outcomes: list[Outcome] = []
+        for change, count in _runs(settle.changes):
             loaded = self.loaded.get((settle.group.group_id, change.partition_id))
             if loaded is None:
-                outcomes.append(Outcome.GONE)
+                outcomes += [Outcome.GONE] * count
                 continue
-            offset, _ = change.receipt
-            attempts = loaded.position.attempts(offset)
-            outcome = loaded.position.settle(
-                self.now_ms, policy, change.receipt, change.do, change.delay_ms
-            )
-            if outcome is Outcome.DEAD:
-                self._bury(settle, loaded, change.partition_id, offset, attempts, change.error)
-            loaded.is_changed |= outcome in (Outcome.DONE, Outcome.DEAD)
-            outcomes.append(outcome)
+            offset, number = change.receipt
+            end = offset + count
+            while offset < end:
+                acked = loaded.position.ack(offset, number, end - offset) if count > 1 else 0
+                if acked:
+                    loaded.is_changed = True
+                    outcomes += [Outcome.DONE] * acked
+                    offset += acked
+                else:
+                    outcomes.append(self._settle_one(settle, loaded, change, offset))
+                    offset += 1
         return outcomes
+
+    def _settle_one(self, settle: Settle, loaded: _Loaded, change: Change, offset: int) -> Outcome:
+        attempts = loaded.position.attempts(offset)
+        outcome = loaded.position.settle(
+            self.now_ms,
+            settle.group.policy,
+            (offset, change.receipt[1]),
+            change.do,
+            change.delay_ms,
+        )
+        if outcome is Outcome.DEAD:
+            self._bury(settle, loaded, change.partition_id, offset, attempts, change.error)
+        loaded.is_changed |= outcome in (Outcome.DONE, Outcome.DEAD)
+        return outcome
 
     def _bury(
         self,
@@ -444,6 +459,26 @@ async def _store(tx: Transaction, changed: Sequence[tuple[int, int, int, Positio
         _text(spans),
     )
     return stored == len(changed)
+
+
+def _runs(changes: Sequence[Change]) -> Iterator[tuple[Change, int]]:
+    """The first of each run of acks of one delivery, offset by offset, and how many these are; what
+    is no ack is by itself."""
+    if not changes:
+        return
+    first, count = changes[0], 1
+    for change in changes[1:]:
+        offset, number = first.receipt
+        if (
+            change.do is Do.ACK is first.do
+            and change.receipt == (offset + count, number)
+            and change.partition_id == first.partition_id
+        ):
+            count += 1
+        else:
+            yield first, count
+            first, count = change, 1
+    yield first, count
 
 
 def _text(numbers: Iterable[int]) -> str:

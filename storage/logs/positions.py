@@ -259,6 +259,17 @@ class Position:
             return Outcome.DONE if do is Do.ACK else Outcome.DEAD
         return Outcome.DONE
 
+    def ack(self, offset: int, number: int, most: int) -> int:
+        """Ack up to so many records from this offset on that were delivered with that number and
+        have been treated alike since. How many."""
+        span = self._at(offset)
+        if span is None or span.number != number or number <= _WAITING:
+            return 0
+        last = min(span.last, offset + most - 1)
+        self._put(Span(offset, last, 0, 0, _DONE))
+        self._advance()
+        return last - offset + 1
+
     def attempts(self, offset: int) -> int:
         """How many deliveries of it there were; 0 of what is done or was never out."""
         span = self._at(offset)

@@ -364,3 +364,16 @@ async def test_a_log_has_so_many_groups_and_a_group_so_many_subscribers(orders: 
     with pytest.raises(TooManyGroups):
         await orders.group("reports")
     await orders.group("search")
+
+
+async def test_results_have_the_order_of_the_receipts(orders: Orders) -> None:
+    """Neighbours are acked together, and nobody sees it."""
+    await orders.fill("a", count=6)
+    await orders.fill("b")
+    one = await orders.consumer()
+    *a, b = await one.fetch()
+    await one.settle([a[4]], Do.NACK, 60)
+    mixed = [a[0], a[1], a[1], a[3], a[2], b, a[2], a[3], a[4], a[5]]
+    assert await one.ack(*mixed) == ["done"] * 8 + ["superseded", "done"]
+    assert await one.ack(a[3], a[4], a[5]) == ["done", "superseded", "done"]
+    assert await one.fetch() == []

@@ -60,6 +60,24 @@ def test_a_batch_is_one_span_and_acked_it_is_none() -> None:
     assert (reader.position.watermark, reader.position.stored()) == (9, [])
 
 
+def test_neighbours_are_acked_together() -> None:
+    reader = Reader(end=10)
+    reader.fetch()
+    position = reader.position
+    assert position.ack(2, 1, 3) == 3
+    assert [reader.settle(one, Do.ACK) for one in range(2, 5)] == [Outcome.DONE] * 3
+    assert (position.watermark, [span[:2] for span in position.spans]) == (
+        -1,
+        [(0, 1), (2, 4), (5, 9)],
+    )
+    # What is done, was given back or had another delivery is not among them.
+    assert [position.ack(3, 1, 1), position.ack(5, 2, 1), position.ack(10, 1, 1)] == [0, 0, 0]
+    reader.settle(6, Do.NACK)
+    assert [position.ack(5, 1, 5), position.ack(6, 1, 4), position.ack(7, 1, 100)] == [1, 0, 3]
+    assert position.ack(0, 1, 10) == 2
+    assert (position.watermark, [span[:2] for span in position.spans]) == (5, [(6, 6), (7, 9)])
+
+
 def test_what_is_acked_in_another_order_leaves_few_spans() -> None:
     reader = Reader(end=10)
     reader.fetch()

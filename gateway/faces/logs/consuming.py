@@ -251,11 +251,14 @@ def _request(call: Call) -> FetchRequest:
 
 
 def _fetched(group: StoredGroup, outcome: FetchOutcome) -> Answer:
-    records = [_shown(group, one) for one in outcome.records]
+    # Most have one time together.
+    times = {one.visible_until_ms for one in outcome.records}
+    until = {ms: datetime.fromtimestamp(ms / 1000, UTC) for ms in times}
+    records = [_shown(group, one, until[one.visible_until_ms]) for one in outcome.records]
     return Answer(200, FetchedRecords(records, not outcome.is_settled))
 
 
-def _shown(group: StoredGroup, delivered: Delivered) -> FetchedRecord:
+def _shown(group: StoredGroup, delivered: Delivered, until: datetime) -> FetchedRecord:
     record = delivered.record
     payload, encoding = payload_of(record.payload)
     shown = FetchedRecord(
@@ -266,7 +269,7 @@ def _shown(group: StoredGroup, delivered: Delivered) -> FetchedRecord:
         record.published_at,
         delivered.attempt,
         receipt_of(group, delivered),
-        datetime.fromtimestamp(delivered.visible_until_ms / 1000, UTC),
+        until,
         encoding,
         record.record_id or UNSET,
         UNSET if record.metadata is None else Raw(record.metadata.encode()),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
 _BIGGEST = 2**63 - 1
 _NO_PARTITION = -1
+_RECEIPT = re.compile(r"([0-9]{1,20})\.([0-9]{1,20})\.([0-9]{1,20})\.([0-9]{1,20})")
 
 
 class Settlement(NamedTuple):
@@ -70,9 +72,9 @@ def _change(group: Group, settlement: Settlement) -> Change:
 
 
 def _numbers(receipt: str) -> tuple[int, int, int, int]:
-    words = receipt.split(".")
-    if len(words) == 4 and all(word.isascii() and word.isdecimal() for word in words):
-        group_id, partition_id, offset, delivery = (int(word[:20]) for word in words)
+    found = _RECEIPT.fullmatch(receipt)
+    if found is not None:
+        group_id, partition_id, offset, delivery = map(int, found.groups())
         if max(partition_id, offset, delivery) <= _BIGGEST:
             return group_id, partition_id, offset, delivery
     raise MalformedInput("A `receipt` is none that was given out here.")
