@@ -234,13 +234,12 @@ def can_unshare() -> bool:
 @pytest.mark.skipif(
     sys.platform != "linux" or not can_unshare(), reason="needs a view of /etc/passwd of its own"
 )
-@pytest.mark.parametrize("workers", ["1", "2"])
-def test_root_becomes_queuegate_with_its_data(used_data: Path, workers: str) -> None:
+def test_root_becomes_queuegate_with_its_data(used_data: Path) -> None:
     """Four starts of a gateway with its PostgreSQL."""
     with Gateway("--data", str(used_data)) as gateway, Sqs("json", gateway.url, ACCOUNT) as sqs:
         url = sqs.create()
         sqs.send(url, "from before")
-    for _ in range(2):
+    for workers in "12":
         with OwnAccount(used_data, "--workers", workers) as gateway:
             lines = Path(f"/proc/{gateway.process.pid}/status").read_text().splitlines()
             for name in ("Uid", "Gid"):

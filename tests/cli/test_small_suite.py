@@ -6,7 +6,7 @@ from tests.cli.processes import Gateway
 from tests.faces.clients import Sqs
 from tests.faces.sns_client import Sns
 
-_TESTS = 50
+_TESTS = 15
 
 
 def test_each_of_many_sets_up_and_tears_down_under_the_same_names() -> None:
