@@ -27,6 +27,8 @@ from spark_connectors.transport.http.retries import Passing
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
+# Before the names of headers that say what became of a dead letter, such as ``last_error``.
+OF_FAILURE = "queuegate."
 # Kafka's LogAppendTime: the log itself says when a record was published.
 _LOG_APPEND_TIME = 1
 _SCHEMA = pa.schema(
@@ -141,20 +143,25 @@ def _keys(parts: Sequence[Part]) -> pa.Array:
 
 
 def _headers(parts: Sequence[Part], count: int) -> pa.Array:
-    if all("metadata" not in part.columns for part in parts):
+    if not any(part.columns.keys() & {"metadata", "failures"} for part in parts):
         return pa.nulls(count, HEADERS)
-    nothing: list[None] = []
     return header_lists(
         [
-            _header(metadata)
+            _header(metadata or {}, failure or {})
             for part in parts
-            for metadata in part.columns.get("metadata", nothing) or [None] * part.size
+            for metadata, failure in zip(
+                part.columns.get("metadata") or [None] * part.size,
+                part.columns.get("failures") or [None] * part.size,
+                strict=True,
+            )
         ]
     )
 
 
-def _header(metadata: Mapping[str, str] | None) -> list[tuple[str, bytes | None]] | None:
-    """By name; null for a record without any, as in Kafka's source."""
-    if not metadata:
-        return None
-    return [(name, text.encode()) for name, text in sorted(metadata.items())]
+def _header(
+    metadata: Mapping[str, str], failure: Mapping[str, object]
+) -> list[tuple[str, bytes | None]] | None:
+    """By name, what became of a dead letter too, as Kafka Connect has it; null for a record without
+    any, as in Kafka's source."""
+    found = {**metadata, **{f"{OF_FAILURE}{name}": str(told) for name, told in failure.items()}}
+    return [(name, text.encode()) for name, text in sorted(found.items())] or None

@@ -1,4 +1,4 @@
-"""A queue into an archive, exactly once: the queue source, a file sink and one checkpoint."""
+"""A queue or a log into an archive, exactly once: its source, a file sink and one checkpoint."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ from pyspark.sql import functions as fn
 from spark_connectors.pipelines.archiving.delta import check_delta
 from spark_connectors.pipelines.archiving.places import DATA, About, ArchivePlace, begin
 from spark_connectors.pipelines.archiving.reading import SENT_DATE, day_of
+from spark_connectors.pipelines.logs import is_of_a_log
 from spark_connectors.pipelines.telling import SILENT, Teller, instant, per_second, seen, span
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, Row, SparkSession
+    from pyspark.sql import Column, DataFrame, Row, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
 _OBSERVED = "archived"
@@ -25,9 +26,9 @@ _LOOK_SECONDS = 1
 class ArchivePlan(NamedTuple):
     """What to archive and for how long.
 
-    ``options`` are the queue source's; ``format`` is delta or parquet; ``spool`` is the source's
-    spoolPath (default: the archive's spool/). ``trigger`` is an interval such as ``10 seconds``;
-    None: what is in the queue now, then the end.
+    ``options`` are the queue source's, or the log's where they have ``subscribe``; ``format`` is
+    delta or parquet; ``spool`` is the queue source's spoolPath (default: the archive's spool/).
+    ``trigger`` is an interval such as ``10 seconds``; None: what is there now, then the end.
     """
 
     options: Mapping[str, str]
@@ -72,7 +73,8 @@ class ArchiveSummary(NamedTuple):
 def archive(
     spark: SparkSession, root: str, plan: ArchivePlan, teller: Teller = SILENT
 ) -> ArchiveSummary:
-    """Move what is in a queue into the archive at ``root``; with a trigger, until interrupted.
+    """Move what is in a queue into the archive at ``root``, or copy what is in a log; with a
+    trigger, until interrupted.
 
     Run again it goes on where it stopped, whatever stopped it: each message is in the archive once.
     Only one run at a time may use an archive. Raises BadArchive for an archive of another kind,
@@ -81,22 +83,34 @@ def archive(
     place = ArchivePlace(root)
     if plan.format == "delta":
         check_delta(spark)
-    spool = plan.spool or place.below("spool")
-    reader = spark.readStream.format("sqs").options(**plan.options).option("spoolPath", spool)
-    rows = with_sent_date(reader.load())
+    rows = with_sent_date(_rows(spark, place, plan))
     begin(place, About(plan.format, json.loads(rows.schema.json())))
     query = _start(rows, place, plan)
     teller.say(f"archiving into {place}")
     return _follow(query, place, teller)
 
 
+def _rows(spark: SparkSession, place: ArchivePlace, plan: ArchivePlan) -> DataFrame:
+    """All that there is of it: of a log from its earliest record, and headers too."""
+    if "subscribe" in plan.options:
+        given = {"startingOffsets": "earliest", "includeHeaders": "true", **plan.options}
+        return spark.readStream.format("queuegate-log").options(**given).load()
+    spool = plan.spool or place.below("spool")
+    reader = spark.readStream.format("sqs").options(**plan.options).option("spoolPath", spool)
+    return reader.load()
+
+
 def with_sent_date(rows: DataFrame) -> DataFrame:
     """The rows and their day in UTC, whatever the session's time zone is."""
-    return rows.withColumn(SENT_DATE, day_of(fn.unix_micros("sent_timestamp")))
+    return rows.withColumn(SENT_DATE, day_of(_sent(rows)))
+
+
+def _sent(rows: DataFrame) -> Column:
+    return fn.unix_micros("timestamp" if is_of_a_log(rows) else "sent_timestamp")
 
 
 def _start(rows: DataFrame, place: ArchivePlace, plan: ArchivePlan) -> StreamingQuery:
-    sent = fn.unix_micros("sent_timestamp")
+    sent = _sent(rows)
     observed = rows.observe(
         _OBSERVED,
         fn.count(fn.lit(1)).alias("rows"),
@@ -142,7 +156,7 @@ def _redeliveries(reported: str | None) -> int | None:
         found = json.loads(reported or "{}").get("redeliveriesDropped")
     except (ValueError, AttributeError):
         return None
-    return None if found is None else int(found)
+    return found if isinstance(found, int) else None
 
 
 def _progress(query: StreamingQuery, tally: _Tally, passed: float) -> str:

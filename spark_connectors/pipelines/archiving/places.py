@@ -104,7 +104,8 @@ def begin(place: ArchivePlace, wanted: About) -> None:
     if _columns(there) != _columns(wanted):
         raise BadArchive(
             f"{place} was begun with other columns ({', '.join(_columns(there))}): "
-            "unwrapSns, valueFormat and includeReceiptHandle must stay as they were"
+            "what is archived must stay as it was, and so must unwrapSns, valueFormat, "
+            "includeReceiptHandle and includeHeaders"
         )
 
 

@@ -11,7 +11,7 @@ from spark_connectors.pipelines.telling import Summary, Teller
 
 def add_archive_command(parser: argparse.ArgumentParser) -> None:
     """Arguments of archive."""
-    arguments.add_queue(parser, "the queue to archive")
+    arguments.add_queue(parser, "the queue to archive, or the log")
     parser.add_argument(
         "--archive",
         required=True,
@@ -46,7 +46,7 @@ def add_archive_command(parser: argparse.ArgumentParser) -> None:
 
 
 def run_archive(args: argparse.Namespace, teller: Teller) -> Summary:
-    """A queue into an archive."""
+    """A queue or a log into an archive."""
     from spark_connectors.pipelines.archiving.archive import ArchivePlan, archive
 
     given = args.format or format_of(args.archive) or "delta"

@@ -68,7 +68,7 @@ def add_environment(parser: argparse.ArgumentParser) -> None:
 
 def add_queue(to: Arguments, queue: str, *, required: bool = True) -> None:
     """Which queue; ``queue``: what it is for."""
-    to.add_argument("--queue", required=required, metavar="URL|NAME", help=queue)
+    to.add_argument("--queue", required=required, metavar="URL|NAME|log:NAME", help=queue)
 
 
 def add_classifier(parser: argparse.ArgumentParser) -> None:
@@ -101,7 +101,11 @@ def options_of(args: argparse.Namespace) -> dict[str, str]:
 
 
 def queue_option(queue: str) -> dict[str, str]:
-    """A queue by URL or by name."""
+    """A queue by URL or by name, or a log."""
+    from spark_connectors.pipelines.logs import log_of
+
+    if (log := log_of(queue)) is not None:
+        return {"subscribe": log}
     return {"queueUrl" if "://" in queue else "queueName": queue}
 
 

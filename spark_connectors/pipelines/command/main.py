@@ -30,17 +30,17 @@ class _Command(NamedTuple):
 
 COMMANDS = {
     "archive": _Command(
-        "move a queue into a Delta table, or Parquet, exactly once",
+        "a queue or log into a Delta table, or Parquet, exactly once",
         archives.add_archive_command,
         archives.run_archive,
     ),
     "replay": _Command(
-        "send an archive's messages to a queue or topic, each once",
+        "send an archive's messages to a queue, topic or log, each once",
         replays.add_replay_command,
         replays.run_replay,
     ),
     "dlq-report": _Command(
-        "what is in a dead-letter queue and why, without consuming it",
+        "what is in a dead-letter queue or log and why, without consuming it",
         reporting.add_dead_letter_command,
         reporting.run_dead_letters,
     ),
@@ -76,7 +76,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog=_PROGRAM,
-        description="Whole jobs around queues of SQS, on Spark.",
+        description="Whole jobs around queues of SQS and logs, on Spark.",
         epilog="On a cluster: spark-submit --py-files spark_connectors.zip submit.py COMMAND ..., "
         "where submit.py is spark_connectors/pipelines/submit.py.",
     )

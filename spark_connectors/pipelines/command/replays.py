@@ -16,7 +16,10 @@ def add_replay_command(parser: argparse.ArgumentParser) -> None:
     source.add_argument("--archive", metavar="DIR", help="the archive to send from")
     source.add_argument("--parquet", metavar="DIR", help="or any Parquet with an archive's columns")
     parser.add_argument(
-        "--to", required=True, metavar="URL|NAME|ARN", help="a queue, or the ARN of a topic"
+        "--to",
+        required=True,
+        metavar="URL|NAME|ARN|log:NAME",
+        help="a queue, the ARN of a topic, or a log",
     )
     parser.add_argument(
         "--since",
@@ -60,7 +63,7 @@ def add_replay_command(parser: argparse.ArgumentParser) -> None:
 
 
 def run_replay(args: argparse.Namespace, teller: Teller) -> Summary:
-    """An archive to a queue or topic."""
+    """An archive to a queue, topic or log."""
     from spark_connectors.pipelines.archiving.reading import read_archive
     from spark_connectors.pipelines.replaying.replay import (
         ReplayPlan,

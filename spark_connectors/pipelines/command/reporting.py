@@ -12,7 +12,7 @@ from spark_connectors.pipelines.telling import Summary, Teller
 def add_dead_letter_command(parser: argparse.ArgumentParser) -> None:
     """Arguments of dlq-report."""
     source = parser.add_mutually_exclusive_group(required=True)
-    arguments.add_queue(source, "the dead-letter queue", required=False)
+    arguments.add_queue(source, "the dead-letter queue, or log", required=False)
     source.add_argument("--parquet", metavar="DIR", help="or rows of one that were saved")
     arguments.add_classifier(parser)
     parser.add_argument(
@@ -34,5 +34,7 @@ def run_dead_letters(args: argparse.Namespace, teller: Teller) -> Summary:
             rows = spark.read.parquet(args.parquet)
         else:
             options = {**arguments.options_of(args), **arguments.queue_option(args.queue)}
-            rows = spark.read.format("sqs").options(**options).load()
+            if is_log := "subscribe" in options:
+                options["includeHeaders"] = "true"
+            rows = spark.read.format("queuegate-log" if is_log else "sqs").options(**options).load()
         return report_dead_letters(rows, plan, teller)

@@ -1,4 +1,4 @@
-"""Send what an archive has to a queue or a topic again."""
+"""Send what an archive has to a queue, a topic or a log again."""
 
 from __future__ import annotations
 
@@ -14,11 +14,13 @@ from pyspark.sql import functions as fn
 
 from spark_connectors.errors import ConnectorError
 from spark_connectors.pipelines.archiving.places import REPLAYS, ArchivePlace
+from spark_connectors.pipelines.logs import as_messages, as_records, log_of
 from spark_connectors.pipelines.replaying.ledger import ReplayHeader, begin_replay, sent_count
 from spark_connectors.pipelines.replaying.selection import (
     Selection,
     addressed,
     lacks_room,
+    origin,
     selected,
 )
 from spark_connectors.pipelines.replaying.sending import RESULT, ReplayTask
@@ -32,6 +34,8 @@ if TYPE_CHECKING:
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _QUEUE_BYTES = 1 << 20
 _TOPIC_BYTES = 256 << 10
+# A record's metadata counts as JSON.
+_LOG_BYTES = (1 << 20) - (64 << 10)
 _LOOK_SECONDS = 2.0
 
 
@@ -42,9 +46,9 @@ class BadReplay(ConnectorError):
 class ReplayPlan(NamedTuple):
     """What to send where.
 
-    ``to`` is a queue's URL or name, or a topic's ARN; ``options`` are further ones of the sink.
-    ``ledger`` is a directory that driver and executors see. ``rate``: messages a second, sent by
-    one task; None: as fast as it goes, by ``buckets`` tasks.
+    ``to`` is a queue's URL or name, a topic's ARN, or ``log:NAME``; ``options`` are further ones of
+    the sink. ``ledger`` is a directory that driver and executors see. ``rate``: messages a second,
+    sent by one task; None: as fast as it goes, by ``buckets`` tasks.
     """
 
     to: str
@@ -62,8 +66,15 @@ class ReplayPlan(NamedTuple):
         return self.to.startswith("arn:") and ":sns:" in self.to
 
     @property
+    def log(self) -> str | None:
+        """The log that it publishes to, if that is where."""
+        return log_of(self.to)
+
+    @property
     def most_bytes(self) -> int:
         """Of a message."""
+        if self.log is not None:
+            return _LOG_BYTES
         return _TOPIC_BYTES if self.is_topic else _QUEUE_BYTES
 
 
@@ -129,13 +140,13 @@ def replay(
 
     A message is sent at most once for a replay id, with one exception: when a run dies, at most one
     chunk a bucket was sent and is not in the ledger, and the next run sends it again. A FIFO queue
-    drops those repeats if that is within its deduplication window. Two runs of one replay at once
-    are not safe, and one of them fails. Raises BadReplay, ReplayMismatch, BadOption, and what Spark
-    raises when a message is refused.
+    drops those repeats if that is within its deduplication window, a log while it keeps them. Two
+    runs of one replay at once are not safe, and one of them fails. Raises BadReplay,
+    ReplayMismatch, BadOption, and what Spark raises when a message is refused.
     """
     _checked(plan.replay_id)
     began = time.monotonic()
-    chosen = selected(rows, plan.selection)
+    chosen = selected(as_messages(rows), plan.selection)
     figures = _figures(chosen, plan)
     before = sent_count(plan.ledger)
     summary = ReplaySummary(
@@ -152,7 +163,10 @@ def replay(
     teller.say(f"replay {plan.replay_id}: {summary.selected:,} messages to {plan.to}")
     header = begin_replay(plan.ledger, ReplayHeader(plan.to, plan.buckets))
     with _watched(plan.ledger, summary.selected, teller):
-        sent = _send(addressed(chosen, plan.replay_id, header.buckets, plan.most_bytes), plan)
+        ready = addressed(chosen, plan.replay_id, header.buckets, plan.most_bytes)
+        if plan.log is not None:
+            ready = as_records(ready, origin(plan.replay_id))
+        sent = _send(ready, plan)
     return summary._replace(sent=sent, seconds=time.monotonic() - began)
 
 
@@ -189,13 +203,17 @@ def _send(ready: DataFrame, plan: ReplayPlan) -> int:
 
 def _writer(ready: DataFrame, plan: ReplayPlan) -> BatchWriter:
     """The sink's own, so that its options and refusals are the same as in any other job."""
+    from spark_connectors.log.sink import planned
     from spark_connectors.sink.data_source import SnsDataSource, sqs_writer
     from spark_connectors.sink.writing import BatchWriter
 
+    rate = {} if plan.rate is None else {"maxSendPerSecond": str(plan.rate)}
+    if plan.log is not None:
+        options = {**plan.options, **rate, "topic": plan.log}
+        return BatchWriter(planned(options, ready.schema, overwrite=False))
     # The origin says as much as the sink's own attribute, and ten are all that a message has.
-    options = {"deduplicationAttribute": "none", **plan.options, "replayId": plan.replay_id}
-    if plan.rate is not None:
-        options["maxSendPerSecond"] = str(plan.rate)
+    options = {"deduplicationAttribute": "none", **plan.options, **rate}
+    options["replayId"] = plan.replay_id
     if plan.is_topic:
         writer = SnsDataSource({**options, "topicArn": plan.to}).writer(ready.schema, False)
     else:

@@ -78,7 +78,7 @@ def addressed(rows: DataFrame, replay_id: str, buckets: int, most_bytes: int) ->
 def lacks_room(replay_id: str, most_bytes: int) -> Column:
     """Whether ``replayed_from`` would be one attribute, or some bytes, too many."""
     kept = _others()
-    added = fn.octet_length(_origin(replay_id)) + len(REPLAYED_FROM) + len("String")
+    added = fn.octet_length(origin(replay_id)) + len(REPLAYED_FROM) + len("String")
     size = fn.octet_length("body") + fn.aggregate(fn.map_entries(kept), fn.lit(0), _plus_size)
     return (fn.size(kept) >= _MOST_ATTRIBUTES) | (size + added > most_bytes)
 
@@ -96,14 +96,15 @@ def _plus_size(total: Column, entry: Column) -> Column:
     return total + fn.octet_length(entry["key"]) + fn.octet_length(value["data_type"]) + text + data
 
 
-def _origin(replay_id: str) -> Column:
+def origin(replay_id: str) -> Column:
+    """Which message it is, of which replay."""
     return fn.concat_ws("/", fn.lit(replay_id), "queue", "message_id")
 
 
 def _with_origin(replay_id: str, most_bytes: int) -> Column:
     value = fn.struct(
         fn.lit("String").alias("data_type"),
-        _origin(replay_id).alias("string_value"),
+        origin(replay_id).alias("string_value"),
         fn.lit(None).cast("binary").alias("binary_value"),
     )
     added = fn.map_concat(_others(), fn.create_map(fn.lit(REPLAYED_FROM), value))

@@ -10,6 +10,7 @@ from pyspark.sql import Window
 from pyspark.sql import functions as fn
 from pyspark.sql.types import StringType
 
+from spark_connectors.pipelines.logs import as_messages
 from spark_connectors.pipelines.reports.error_classes import Classifier
 from spark_connectors.pipelines.reports.plain import safe, table_lines
 from spark_connectors.pipelines.telling import SILENT, Teller, clock, instant
@@ -102,13 +103,13 @@ class DeadLetterReport(NamedTuple):
 def report_dead_letters(
     rows: DataFrame, plan: DeadLetterPlan | None = None, teller: Teller = SILENT
 ) -> DeadLetterReport:
-    """Group the messages of a dead-letter queue: rows as the queue source gives them.
+    """Group the messages of a dead-letter queue, or log: rows as their source gives them.
 
     The rows are read once, whatever the number of tables. Raises BadPath.
     """
     plan = plan or DeadLetterPlan()
     now = time.time() if plan.now is None else plan.now
-    found = classified(rows, plan.classifier).persist()
+    found = classified(as_messages(rows), plan.classifier).persist()
     try:
         total = _totals(found)
         teller.say(f"{total['messages']:,} dead letters read")
@@ -140,12 +141,13 @@ def classified(rows: DataFrame, classifier: Classifier) -> DataFrame:
 
     texts = fn.transform_values("message_attributes", lambda _, value: value["string_value"])
     source = fn.element_at(fn.split("dead_letter_source", ":"), -1)
+    body = fn.col("body").cast("string")
     return rows.select(
         "queue",
         "message_id",
         fn.unix_micros("sent_timestamp").alias("sent"),
-        "body",
-        fn.udf(error_class, StringType(), useArrow=False)("body", texts).alias("error_class"),
+        body.alias("body"),
+        fn.udf(error_class, StringType(), useArrow=False)(body, texts).alias("error_class"),
         fn.coalesce(source, fn.lit(_NO_SOURCE)).alias("source"),
         fn.coalesce("message_group_id", fn.lit(_NO_GROUP)).alias("group"),
     )

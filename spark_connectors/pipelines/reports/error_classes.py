@@ -18,6 +18,8 @@ _ATTRIBUTE = re.compile(
     r"^(x-)?(last)?(error|exception|failure|fault)(code|type|class|name|classname|reason|fqcn)?$"
 )
 _BEST = ("errorcode", "errortype", "exceptionclass", "exceptiontype", "exception", "error")
+# What a log's group was told when it gave up; whoever failed may say it better.
+_OF_LOGS = "queuegatelasterror"
 _MASKS = (
     (re.compile(r"\b[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\b"), "<uuid>"),
     (
@@ -64,7 +66,7 @@ class Classifier(NamedTuple):
             )
         plain = {_plain(name): value for name, value in attributes.items() if value}
         named = [name for name in _BEST if name in plain] or error_names(plain)
-        return plain[named[0]] if named else None
+        return plain[named[0]] if named else plain.get(_OF_LOGS)
 
 
 def error_names(names: Iterable[str]) -> list[str]:

@@ -26,6 +26,8 @@ RATES: dict[str, dict[str, object]] = {
         "minPartitions": 2,
         "columns": "body,message_id,sent_timestamp",
     },
+    "log": {"of": "log"},
+    "log-large": {"of": "log", "maxOffsetsPerTrigger": 100_000},
     "executor-boto3": {"transport": "boto3", "receiveMode": "executor", "minPartitions": 2},
 }
 LATENESS: dict[str, dict[str, object]] = {
@@ -110,7 +112,7 @@ def main() -> None:
         for name in arguments.scenarios:
             if name in RATES:
                 options = dict(RATES[name])
-                if arguments.threads:
+                if arguments.threads and "of" not in options:
                     options["receiveThreads"] = arguments.threads
                 found = streams.rate(session, served, name, arguments.messages, **options)
                 print(

@@ -11,8 +11,10 @@ import uuid
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from spark_connectors.log.calls import LogCalls
 from spark_connectors.transport.aws import Connection, open_transport
 from spark_connectors.transport.aws.wire import Entry
+from spark_connectors.transport.http import json_text
 from tests.spark.bench.processes import Served, cpu_seconds, tree
 from tests.spark.waiting import wait_for
 
@@ -21,6 +23,8 @@ if TYPE_CHECKING:
 
 _BODY_BYTES = 500
 _BATCH = 10_000
+_MOST_RECORDS = 1_000
+Options = dict[str, object]
 _MICROSECONDS = 1e6
 
 
@@ -62,8 +66,38 @@ def fill(served: Served, url: str, count: int) -> None:
     transport.close()
 
 
+def fill_log(served: Served, log: str, count: int) -> None:
+    """The same as records, of sixteen keys."""
+    calls = LogCalls(Connection(endpoint_url=served.endpoint, region="us-east-1"))
+    some = [
+        json_text.dumps({"key": f"k{number % 16}", "payload": "x" * _BODY_BYTES})
+        for number in range(_MOST_RECORDS)
+    ]
+    for _ in range(count // _MOST_RECORDS):
+        calls.publish(log, some)
+
+
+def full_log(spark: SparkSession, served: Served, count: int, options: Options) -> DataFrame:
+    """A log of so many records, as a stream."""
+    log = f"bench-{uuid.uuid4().hex[:12]}"
+    fill_log(served, log, count)
+    reader = spark.readStream.format("queuegate-log").options(
+        endpointUrl=served.endpoint, subscribe=log, region="us-east-1", startingOffsets="earliest"
+    )
+    return reader.options(**{name: str(value) for name, value in options.items()}).load()
+
+
+def full_queue(
+    spark: SparkSession, served: Served, count: int, options: Options, place: str
+) -> DataFrame:
+    """A queue of so many messages, as a stream."""
+    url = new_queue(served)
+    fill(served, url, count)
+    return stream_of(spark, served, url, place, options)
+
+
 def stream_of(
-    spark: SparkSession, served: Served, url: str, place: str, options: dict[str, object]
+    spark: SparkSession, served: Served, url: str, place: str, options: Options
 ) -> DataFrame:
     """The queue as a stream."""
     reader = spark.readStream.format("sqs").options(
@@ -73,16 +107,19 @@ def stream_of(
 
 
 def rate(spark: SparkSession, served: Served, name: str, count: int, **options: object) -> Rate:
-    """Read a queue that is full into Parquet, in batches of 10,000; the steady part counts: from
-    the end of the first full batch to the end of the last one."""
-    url = new_queue(served)
-    fill(served, url, count)
+    """Read a queue that is full, or a log, into Parquet, in batches of 10,000; the steady part
+    counts: from the end of the first full batch to the end of the last one."""
     options = {"maxOffsetsPerTrigger": _BATCH, **options}
+    is_log = options.pop("of", "queue") == "log"
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as place:
+        rows = (
+            full_log(spark, served, count, options)
+            if is_log
+            else full_queue(spark, served, count, options, place)
+        )
         gateway, ours = tree(served.pid), tree(os.getpid())
         query = (
-            stream_of(spark, served, url, place, options)
-            .writeStream.format("parquet")
+            rows.writeStream.format("parquet")
             .option("checkpointLocation", f"{place}/checkpoint")
             .option("path", f"{place}/table")
             .start()
@@ -111,12 +148,12 @@ def rate(spark: SparkSession, served: Served, name: str, count: int, **options: 
             query.stop()
         last = marks[-1]
         first = next((one for one in marks[:-1] if one[1] >= _BATCH), marks[0])
-        rows = max(1, last[1] - first[1])
+        seen = max(1, last[1] - first[1])
         return Rate(
             name,
-            rows / (last[0] - first[0]),
-            (last[2] - first[2]) / rows * _MICROSECONDS,
-            (last[3] - first[3]) / rows * _MICROSECONDS,
+            seen / (last[0] - first[0]),
+            (last[2] - first[2]) / seen * _MICROSECONDS,
+            (last[3] - first[3]) / seen * _MICROSECONDS,
             len(query.recentProgress),
         )
 
