@@ -142,11 +142,12 @@ class Settings:
         "Signed requests with X-Amz-Security-Token, in sigv4 mode. No token is from here: accept "
         "looks at the signature alone.",
     )
-    policies: str = setting(
-        "off",
-        Kind("off, warn or enforce", texts.choice("off", "warn", "enforce")),
+    policies: str | None = setting(
+        None,
+        word("off", "warn", "enforce"),
         "Policies of queues and topics. enforce: what they do not allow is refused, as on AWS. "
-        "warn: the log says once what AWS would refuse, and which statement is missing.",
+        "warn: the log says once what AWS would refuse, and which statement is missing. Unset: "
+        "enforce with sigv4, else off.",
     )
     accounts: Mapping[str, str] = setting(
         {},

@@ -73,6 +73,12 @@ def authority_of(settings: Settings, /) -> Authority | None:
     return OwnAccounts() if settings.auth == "sigv4" else None
 
 
+def policies_of(settings: Settings, clock: clocks.Clock) -> Policies | None:
+    """What policies of queues and topics say; None: nobody asks them."""
+    mode = settings.policies or ("enforce" if settings.auth == "sigv4" else "off")
+    return None if mode == "off" else Policies(clock, enforces=mode == "enforce")
+
+
 def build_engine(settings: Settings, database: Database, tracing: Tracing | None = None) -> Engine:
     """Put the parts together; nothing is connected yet but the pool."""
     clock = clocks.Clock()
@@ -115,8 +121,8 @@ def build_engine(settings: Settings, database: Database, tracing: Tracing | None
     engine.authority = authority_of(settings)
     if settings.master_key is not None:
         engine.keys.secrets = KeySecrets(settings.master_key)
-    if settings.policies != "off":
-        engine.policies = Policies(clock, enforces=settings.policies == "enforce")
+    engine.policies = policies_of(settings, clock)
+    if engine.policies is not None:
         engine.authority = engine.authority or Everybody()
     if settings.channel_rate_limit is not None:
         engine.rates.default = RateLimit(*settings.channel_rate_limit)

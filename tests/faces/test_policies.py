@@ -179,7 +179,7 @@ def test_a_queue_that_does_not_let_sns_in_gets_nothing(
 
 def test_keys_of_other_accounts_get_what_policies_give(tmp_path: Path) -> None:
     owner_id, stranger_id = "111122223333", "444455556666"
-    with Verifying(tmp_path, QUEUEGATE_POLICIES="enforce") as server:
+    with Verifying(tmp_path) as server:
         owner, stranger = server.signer(owner_id), server.signer(stranger_id)
         made = owner.sqs("CreateQueue", QueueName="jobs").body
         send = {"QueueUrl": json.loads(made)["QueueUrl"], "MessageBody": "x"}

@@ -14,6 +14,8 @@ from storage.errors import AccessDenied
 from storage.model import Queue
 from tests.operations.aws import ask
 from tests.operations.conftest import World
+from tests.operations.events import Events
+from tests.operations.schedule_store import ScheduleStore, queue_target
 from tests.operations.sns_actions import CreateTopic, create_topic
 
 OTHER = "999999999999"
@@ -98,3 +100,25 @@ async def test_a_policy_from_before_they_were_read_allows_nothing(world: World) 
     policies.check(world.caller, access.SEND, old)
     with pytest.raises(AccessDenied):
         policies.check(replace(world.caller, account_id=OTHER), access.SEND, old)
+
+
+async def test_schedules_send_only_where_policies_let_them(world: World) -> None:
+    asked(world, enforces=True)
+    store = ScheduleStore(world.engine, world.caller, world.clock)
+    queue = await world.make_queue("orders")
+    await allow(world, queue, Effect="Deny")
+    await store.add("s", queue_target(queue))
+    assert await store.fire(60) == 1
+    await allow(world, queue)
+    assert await world.receive(queue) == []
+    assert await store.fire(120) == 1
+    assert len(await world.receive(queue)) == 1
+
+
+async def test_subscriptions_of_the_native_api_need_no_statement(world: World) -> None:
+    asked(world, enforces=True)
+    queue = await world.make_queue("orders")
+    events = Events(world.engine, world.caller)
+    await events.subscribe("shop.#", queue.name)
+    await events.publish("shop.order", "one")
+    assert len(await world.receive(queue)) == 1
