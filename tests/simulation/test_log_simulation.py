@@ -141,10 +141,9 @@ def _writes_letters_twice(write: Original) -> Original:
 
 
 def _requeues_twice(append: Original) -> Original:
-    async def wrong(tx: object, now: datetime, log: Any, letters: Sequence[Any]) -> Any:
-        if letters and letters[0].only_group_id is not None:
-            letters = [*letters, *letters]
-        return await append(tx, now, log, letters)
+    async def wrong(tx: object, now: datetime, some: Sequence[NewRecord]) -> Any:
+        twice = some if some[0].only_group_id is None else [*some, *some]
+        return await append(tx, now, twice)
 
     return wrong
 
@@ -195,7 +194,7 @@ MUTANTS = {
         dead_letters, "write", _writes_letters_twice, r"too many: Counter\({Letter", 6
     ),
     "a requeued record that is there twice": Mutant(
-        dead_letters, "_append", _requeues_twice, "partitions are", 6
+        records, "append", _requeues_twice, "partitions are", 6
     ),
     "a record that comes twice": Mutant(records, "append", _knows_no_ids, "published to", 4),
     "a crash that forgets what was out": Mutant(
