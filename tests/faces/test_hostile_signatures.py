@@ -16,6 +16,8 @@ from gateway.operations.caller import Producer
 from gateway.operations.keys import AccessKey
 from storage.errors import Rejected
 from storage.key_model import ACCESS, Key
+from tests.faces.connections import request_bytes
+from tests.faces.signing import JSON, Signer
 
 NAME = "AKQGKNOWN"
 KEY = Key(1, ACCESS, "1", "k", None, datetime.now(UTC), None, None, access_key=NAME)
@@ -64,6 +66,35 @@ def test_any_signature_of_a_known_key_is_refused(names: str, date: str, value: s
 def test_any_query_is_refused(name: str, value: str) -> None:
     text = f"X-Amz-Signature={'0' * 64}&X-Amz-{name}={value}&X-Amz-Credential={SCOPE}"
     refused({"host": "h"}, text.encode("utf-8", "replace"))
+
+
+SIGNER = Signer("http://h", NAME, "s", "1")
+SEND = {**JSON, "X-Amz-Target": "AmazonSQS.SendMessage"}
+
+
+def fast(signer: Signer, body: bytes = b"{}", sent: bytes = b"{}", service: str = "sqs") -> bool:
+    """Whether the fast path takes it."""
+    headers = signer.sign("POST", "/", SEND, body)
+    data = request_bytes("POST", "/", headers, sent)
+    signed = headers["Authorization"].encode()
+    return CALLERS.fast_caller(signed, service, data, data.find(b"\r\n\r\n")) is not None
+
+
+def test_the_fast_path_takes_what_is_right_alone() -> None:
+    for _ in range(2):
+        assert fast(SIGNER)
+    assert not fast(SIGNER, sent=b"{ }")
+    assert not fast(SIGNER, service="sns")
+    wrong: list[dict[str, object]] = [
+        {"secret": "t"},
+        {"access_key": "AKQGOTHER"},
+        {"signs_for": "eu-west-1"},
+        {"late_seconds": 910},
+        {"late_seconds": -910},
+    ]
+    for changes in wrong:
+        assert not fast(SIGNER.other(**changes))
+    assert fast(SIGNER.other(late_seconds=890))
 
 
 def test_long_ones_cost_little() -> None:
