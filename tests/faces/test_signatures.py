@@ -389,3 +389,39 @@ def test_a_change_of_a_key_is_known_at_once(gateway: Verifying) -> None:
     assert [who.sqs("ListQueues").status for who in (signer, newer)] == [403, 403]
     gateway.keys("delete", number)
     becomes(403, newest)
+
+
+def test_keys_over_rest(gateway: Verifying, owner: Signer) -> None:
+    def ask(who: Signer, method: str, target: str, body: object = None) -> Answer:
+        return who.ask(method, target, {}, b"" if body is None else json.dumps(body).encode())
+
+    wanted = {"name": "rest", "kind": "access", "account_id": "123123123123"}
+    assert ask(owner, "POST", "/v1/keys", wanted).status == 403
+    made = json.loads(ask(gateway.first, "POST", "/v1/keys", wanted).body)
+    assert (made["kind"], made["account_id"], "key" in made) == ("access", "123123123123", False)
+    signer = Signer(
+        gateway.url, made["access_key_id"], made["secret_access_key"], made["account_id"]
+    )
+    # No waiting: who has the answer can use it.
+    assert signer.sqs("ListQueues").status == 200
+    place = f"/v1/keys/{made['id']}"
+    assert ask(gateway.first, "PATCH", place, {"disabled": True}).status == 200
+    assert signer.sqs("ListQueues").status == 403
+    assert ask(gateway.first, "PATCH", place, {"disabled": False}).status == 200
+    rotated = ask(gateway.first, "POST", f"{place}/rotations", {"overlap_seconds": 60})
+    assert (rotated.status, rotated.headers["cache-control"]) == (200, "no-store")
+    newer = signer.other(secret=json.loads(rotated.body)["secret_access_key"])
+    assert [who.sqs("ListQueues").status for who in (signer, newer)] == [200, 200]
+    listed = json.loads(ask(gateway.first, "GET", "/v1/keys?account=123123123123").body)
+    assert [(key["id"], key["previous_until"] is None) for key in listed] == [(made["id"], False)]
+    assert newer.secret not in str(listed)
+    for method, target, body in (
+        ("GET", "/v1/keys", None),
+        ("GET", place, None),
+        ("PATCH", place, {"disabled": True}),
+        ("POST", f"{place}/rotations", None),
+        ("DELETE", place, None),
+    ):
+        assert ask(newer, method, target, body).status == 403
+    assert ask(gateway.first, "DELETE", place).status == 204
+    assert newer.sqs("ListQueues").status == 403

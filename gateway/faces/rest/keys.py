@@ -1,17 +1,17 @@
-"""Keys by which clients say who they are: make, list, look at, revoke."""
+"""Keys by which clients say who they are: make, list, look at, change, revoke."""
 
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct
 
 from gateway.faces.json.endpoints import PAGED, Answer, Answered, Call, Endpoint, next_page
 from gateway.faces.json.message_members import BIGGEST_ID
 from gateway.operations import keys
-from gateway.operations.keys import NewApiKey
-from storage.key_model import Key
+from gateway.operations.keys import LONGEST_OVERLAP_SECONDS, NewApiKey
+from storage.key_model import ACCESS, Key
 from storage.key_model import RateLimit as Limit
 
 _TAG = "keys"
@@ -29,6 +29,12 @@ KeyName = Annotated[
 KeyId = Annotated[int, Meta(ge=1, le=BIGGEST_ID, description="The number of a key.", examples=[17])]
 
 
+AccountId = Annotated[
+    str,
+    Meta(pattern="^[0-9]{12}$", description="Of another account: for administrators."),
+]
+
+
 class RateLimit(Struct, forbid_unknown_fields=True):
     """In no such window of time more requests than that, over all gateways."""
 
@@ -42,6 +48,12 @@ class NewKey(Struct, forbid_unknown_fields=True):
     name: KeyName
     rate_limit: RateLimit | None = None
     expires_at: Annotated[datetime, Meta(tz=True)] | None = None
+    kind: Annotated[
+        Literal["api", "access"],
+        Meta(description="api: clients show it. access: clients sign with it, as for AWS."),
+    ] = "api"
+    administrator: Annotated[bool, Meta(description="Whether it may do everything.")] = False
+    account_id: AccountId | None = None
 
 
 class KeyShown(Struct):
@@ -54,18 +66,41 @@ class KeyShown(Struct):
     created_at: datetime
     expires_at: datetime | None
     revoked_at: datetime | None
+    kind: Literal["api", "access"]
+    administrator: bool
+    access_key_id: Annotated[str, Meta(description="Of one that signs.")] | None
+    disabled_at: Annotated[datetime, Meta(description="Since when it is not taken.")] | None
+    previous_until: (
+        Annotated[datetime, Meta(description="How long the secret before is good.")] | None
+    )
 
 
-class MadeKey(KeyShown):
-    """A key with all of it: what clients show."""
+class MadeKey(KeyShown, omit_defaults=True):
+    """A key with all of it: what clients show, or sign with."""
 
-    key: Annotated[str, Meta(description="Shown once: the gateway keeps a hash of it.")]
+    key: Annotated[str, Meta(description="Of kind api. The gateway keeps a hash of it.")] = ""
+    secret_access_key: Annotated[str, Meta(description="Of kind access. Shown once.")] = ""
 
 
 class KeyPath(Struct, forbid_unknown_fields=True):
     """A key."""
 
     id: KeyId
+
+
+class Rotation(Struct, forbid_unknown_fields=True):
+    """How a secret is replaced."""
+
+    overlap_seconds: Annotated[
+        int,
+        Meta(ge=0, le=LONGEST_OVERLAP_SECONDS, description="That the one before is good, too."),
+    ] = 86_400
+
+
+class KeyChange(Struct, forbid_unknown_fields=True):
+    """What is different of a key."""
+
+    disabled: Annotated[bool, Meta(description="true: gateways refuse it until it is false.")]
 
 
 class KeysQuery(Struct, forbid_unknown_fields=True):
@@ -76,6 +111,7 @@ class KeysQuery(Struct, forbid_unknown_fields=True):
     ] = False
     after: Annotated[int, Meta(ge=0, le=BIGGEST_ID, description="Only those behind this one.")] = 0
     limit: Annotated[int, Meta(ge=1, le=1_000)] = 1_000
+    account: AccountId | None = None
 
 
 def _members(key: Key) -> dict[str, Any]:
@@ -87,6 +123,11 @@ def _members(key: Key) -> dict[str, Any]:
         "created_at": key.created_at,
         "expires_at": key.expires_at,
         "revoked_at": key.revoked_at,
+        "kind": key.kind,
+        "administrator": key.is_administrator,
+        "access_key_id": key.access_key,
+        "disabled_at": key.disabled_at,
+        "previous_until": key.previous_until,
     }
 
 
@@ -94,10 +135,21 @@ async def _create(call: Call) -> Answer:
     body: NewKey = call.body
     rate = body.rate_limit
     limit = None if rate is None else Limit(rate.requests, rate.window_seconds)
-    wanted = NewApiKey(body.name, limit, body.expires_at)
-    key, shown = await keys.create_key(call.engine, call.caller, wanted)
-    made = MadeKey(**_members(key), key=shown)
-    return Answer(201, made, {"location": f"/v1/keys/{key.key_id}", "cache-control": "no-store"})
+    wanted = NewApiKey(body.name, limit, body.expires_at, body.kind, body.administrator)
+    key, shown = await keys.create_key(call.engine, call.caller, wanted, body.account_id)
+    return _shown_once(201, key, shown)
+
+
+def _shown_once(status: int, key: Key, shown: str) -> Answer:
+    made = MadeKey(**_members(key))
+    if key.kind == ACCESS:
+        made.secret_access_key = shown
+    else:
+        made.key = shown
+    headers = {"cache-control": "no-store"}
+    if status == 201:
+        headers["location"] = f"/v1/keys/{key.key_id}"
+    return Answer(status, made, headers)
 
 
 async def _list(call: Call) -> Answer:
@@ -108,17 +160,38 @@ async def _list(call: Call) -> Answer:
         after_id=query.after,
         with_revoked=query.revoked,
         limit=query.limit + 1,
+        account_id=query.account,
     )
     shown = found[: query.limit]
     headers = None
     if len(found) > query.limit:
         revoked = "true" if query.revoked else None
-        headers = next_page("/v1/keys", after=shown[-1].key_id, limit=query.limit, revoked=revoked)
+        headers = next_page(
+            "/v1/keys",
+            after=shown[-1].key_id,
+            limit=query.limit,
+            revoked=revoked,
+            account=query.account,
+        )
     return Answer(200, [KeyShown(**_members(key)) for key in shown], headers)
 
 
 async def _look(call: Call) -> Answer:
     key = await keys.find_key(call.engine, call.caller, call.path.id)
+    return Answer(200, KeyShown(**_members(key)))
+
+
+async def _rotate(call: Call) -> Answer:
+    body: Rotation = call.body or Rotation()
+    key, secret = await keys.rotate_key(
+        call.engine, call.caller, call.path.id, body.overlap_seconds
+    )
+    return _shown_once(200, key, secret)
+
+
+async def _change(call: Call) -> Answer:
+    body: KeyChange = call.body
+    key = await keys.disable_key(call.engine, call.caller, call.path.id, is_disabled=body.disabled)
     return Answer(200, KeyShown(**_members(key)))
 
 
@@ -135,6 +208,11 @@ _EXAMPLE = {
     "created_at": "2030-01-31T09:00:00Z",
     "expires_at": None,
     "revoked_at": None,
+    "kind": "api",
+    "administrator": False,
+    "access_key_id": None,
+    "disabled_at": None,
+    "previous_until": None,
 }
 _ID = {"id": "$response.body#/id"}
 
@@ -145,8 +223,9 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         "createKey",
         "Make a key",
         "Of the account of whoever asks. Clients send it as X-Api-Key or Authorization: Bearer. "
-        "All gateways take it when this is answered. 409: there is one of that name, or there are "
-        "10,000.",
+        "One of kind access signs requests; administrators make these, those of administrators, "
+        "and those of other accounts. All gateways take it when this is answered. 409: there is "
+        "one of that name, or there are 10,000.",
         _TAG,
         _create,
         (
@@ -190,6 +269,53 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         (Answered(200, KeyShown, "The key.", _EXAMPLE),),
         path_params=KeyPath,
         right="queuegate:GetKey",
+        resource="key/{id}",
+    ),
+    Endpoint(
+        "PATCH",
+        "/v1/keys/{id}",
+        "changeKey",
+        "Disable or enable a key",
+        "All gateways know when this is answered. Of keys that sign, and of those of "
+        "administrators, it takes an administrator, as all changes do.",
+        _TAG,
+        _change,
+        (Answered(200, KeyShown, "The key.", _EXAMPLE),),
+        path_params=KeyPath,
+        body=KeyChange,
+        example={"disabled": True},
+        right="queuegate:ChangeKey",
+        resource="key/{id}",
+    ),
+    Endpoint(
+        "POST",
+        "/v1/keys/{id}/rotations",
+        "rotateKey",
+        "Give a key another secret",
+        "Of kind access. The secret before stays good for a day, or as long as is said; one before "
+        "that ends.",
+        _TAG,
+        _rotate,
+        (
+            Answered(
+                200,
+                MadeKey,
+                "The key with its new secret, which is shown once.",
+                _EXAMPLE
+                | {
+                    "kind": "access",
+                    "access_key_id": "AKQGU4SZH4WCAKFKFKG7",
+                    "previous_until": "2030-02-01T09:00:00Z",
+                    "secret_access_key": "RFybcPshj3MkoDrngvO64u5vf1WjvJhwtfKoFPIE",
+                },
+                headers={"Cache-Control": "no-store"},
+            ),
+        ),
+        path_params=KeyPath,
+        body=Rotation,
+        body_is_optional=True,
+        example={"overlap_seconds": 3600},
+        right="queuegate:RotateKey",
         resource="key/{id}",
     ),
     Endpoint(

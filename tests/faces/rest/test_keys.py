@@ -72,6 +72,23 @@ def test_a_revoked_key_is_refused_on_every_face(rest: Rest) -> None:
     assert revoked["revoked_at"] is not None
 
 
+def test_nobody_makes_an_administrator_whom_nobody_verified(rest: Rest) -> None:
+    for more in ({"kind": "access"}, {"administrator": True}, {"account_id": "123123123123"}):
+        text = rest.refusal("POST", "/v1/keys", {"name": "more", **more}, status=403)
+        assert "administrator" in text
+    assert "administrator" in rest.refusal("GET", "/v1/keys?account=123123123123", status=403)
+
+
+def test_a_key_that_is_disabled_is_not_taken(rest: Rest) -> None:
+    key = rest.call("POST", "/v1/keys", {"name": "shop"}, status=201)
+    place, shown = f"/v1/keys/{key['id']}", {"X-Api-Key": key["key"]}
+    assert rest.call("PATCH", place, {"disabled": True})["disabled_at"] is not None
+    assert ask(rest.url, "GET", "/v1/queues", shown).status == 403
+    rest.call("PATCH", place, {"disabled": False})
+    assert ask(rest.url, "GET", "/v1/queues", shown).status == 200
+    assert "does not sign" in rest.refusal("POST", f"{place}/rotations", status=400)
+
+
 def test_pages_of_keys(rest: Rest) -> None:
     made = [rest.call("POST", "/v1/keys", {"name": name}, status=201)["id"] for name in "abc"]
     page = rest.ask("GET", "/v1/keys?limit=2")
