@@ -57,6 +57,7 @@ _NAME = re.compile(r"[A-Za-z0-9._-]{1,80}", re.ASCII)
 _LAST_YEAR = datetime(9999, 1, 1, tzinfo=UTC)
 """At its end, in UTC, no instant can be stored, or it comes back as infinity."""
 _PATIENCE_SECONDS = 1.0
+_DOUBT_SECONDS = 0.5
 
 
 class AccessKey(NamedTuple):
@@ -69,8 +70,9 @@ class AccessKey(NamedTuple):
 
 
 class Keys:
-    """All keys that are good, as this process knows them. A notification drops one at once; what is
-    known of it now is read then."""
+    """All keys that are good, as this process knows them. What a notification names is read again,
+    and good as it was until then, but not for long: who has another secret now is not refused
+    meanwhile."""
 
     def __init__(self, database: Database, clock: Clock, wakeups: Wakeups) -> None:
         self._database = database
@@ -81,6 +83,8 @@ class Keys:
         self._live: dict[int, tuple[LiveKey, Producer]] = {}
         self._access: dict[str, AccessKey] = {}
         self._unread: set[int] = set()
+        self._doubted: set[int] = set()
+        """Those that have changed since they were read."""
         self._is_stale = False
         self._reading: asyncio.Task[None] | None = None
         self.on_read: Callable[[], None] = lambda: None
@@ -132,10 +136,16 @@ class Keys:
         if key_id is None:
             self._is_stale = True
         else:
-            self._forget(key_id)
             self._unread.add(key_id)
+            self._doubted.add(key_id)
+            asyncio.get_running_loop().call_later(_DOUBT_SECONDS, self._give_up, key_id)
         if self._reading is None or self._reading.done():
             self._reading = asyncio.get_running_loop().create_task(self._read_changes())
+
+    def _give_up(self, key_id: int) -> None:
+        """What has not been read by now may be revoked."""
+        if key_id in self._doubted:
+            self._forget(key_id)
 
     def _forget(self, key_id: int) -> None:
         gone = self._live.pop(key_id, None)
@@ -172,12 +182,14 @@ class Keys:
             self._unread |= unread
             self._is_stale = wanted is None
             raise
-        if wanted is None:
-            self._live, self._access = {}, {}
-        for live in found:
+        for key_id in {*self._live} if wanted is None else unread:
             # What has changed meanwhile is read again.
+            if key_id not in self._unread:
+                self._forget(key_id)
+        for live in found:
             if live.key.key_id not in self._unread:
                 self._know(live)
+        self._doubted &= self._unread
         self.on_read()
         for key_id in unread:
             self._wakeups.key_known(key_id)

@@ -21,11 +21,12 @@ from gateway.operations.keys import (
     rotate_key,
 )
 from storage.database import Database
-from storage.errors import AuthorizationError
+from storage.errors import AuthorizationError, Unavailable
 from storage.key_errors import KeyDoesNotExist, KeyExists, KeyUnfit
 from storage.key_model import ACCESS, API, Key
 from storage.keys import keys as stored
 from tests.operations.conftest import TestClock
+from tests.waiting import until_so
 
 SHOP = NewApiKey("shop", kind=ACCESS)
 OTHER_ACCOUNT = "999988887777"
@@ -131,6 +132,28 @@ async def test_it_ends_when_it_expires_or_is_disabled_or_revoked(
     ):
         with pytest.raises(KeyDoesNotExist):
             await attempt
+
+
+async def test_a_change_leaves_no_gap(
+    engine: Engine, administrator: Caller, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Until it is read again it is as it was; but not for long, for it may be revoked."""
+    key, secret = await create_key(engine, administrator, SHOP)
+    engine.keys.changed(key.key_id)
+    assert secrets_of(engine, key) == (secret,)
+    await engine.keys.settle()
+    assert secrets_of(engine, key) == (secret,)
+
+    async def away(*_: object) -> None:
+        raise Unavailable("away")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(stored, "live", away)
+        engine.keys.changed(key.key_id)
+        assert secrets_of(engine, key) == (secret,)
+        await until_so(lambda: secrets_of(engine, key) == ())
+    await engine.keys.settle()
+    assert secrets_of(engine, key) == (secret,)
 
 
 async def test_administrators_alone_make_and_change_them(
