@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Final
@@ -20,8 +20,8 @@ from storage.lanes import RECEIVE_PLANNER, ClockNow, Lane
 from storage.log_model import Delivered, Group, Record
 from storage.logs import dead_letters
 from storage.logs.dead_letters import DeadLetter
-from storage.logs.delivery_entries import Change, Fetch, Fetched, Settle
-from storage.logs.positions import Do, Due, Outcome, Position
+from storage.logs.delivery_entries import Change, Fetch, Fetched, Settle, runs_of
+from storage.logs.positions import Due, Outcome, Position
 from storage.queries import load
 
 if TYPE_CHECKING:
@@ -41,8 +41,10 @@ _READ_BYTES: Final = 4 << 20
 """Of a flush. What does not come with it comes with the next fetch."""
 _LOOKED_AT: Final = 1_000
 """Partitions of a subscriber that a look finds, if so many have something."""
-_TURN: Final = 100
-"""Positions that are read before others have a turn: each may have a thousand spans."""
+_TURN: Final = 2_000
+"""Spans, and positions, after which others have a turn."""
+_MOST_NUMBERS: Final = 20_000
+"""Of spans of positions that a fetch looks at. The others it leaves."""
 _LOCK_SECONDS = 1.0
 """For how long flushes begin with locks after one that had to be repeated."""
 _EXPIRED = "The visibility timeout of the last attempt ended."
@@ -167,6 +169,9 @@ class _Flush:
         self.appended_to: dict[int, int] = {}
         self.settled: list[tuple[Settle, list[Outcome]]] = []
         self.fetched: list[tuple[Fetch, Fetched]] = []
+        self._left: set[Key] = set()
+        """What fetches have not looked at."""
+        self._turn = _TURN
         self._again: Counter[int] = Counter()
         """Records that were delivered before, by the identity of their fetch."""
 
@@ -175,7 +180,7 @@ class _Flush:
         looks = await self._look(tx)
         await self._load(tx, looks, is_locked=is_locked)
         for settle in self._settles:
-            self.settled.append((settle, self._settle(settle)))
+            self.settled.append((settle, await self._settle(settle)))
         given = self._choose(looks)
         await self._read(tx, given)
         delivered = self._deliver(given)
@@ -184,7 +189,14 @@ class _Flush:
         if self.dead:
             self.appended_to = await dead_letters.write(tx, self._now, self.now_ms, self.dead)
         await self._store(tx)
-        self._answer(looks, delivered)
+        await self._answer(looks, delivered)
+
+    async def _give_way(self, position: Position) -> None:
+        """Let others have a turn, after so much work as this position makes."""
+        self._turn -= 1 + len(position.spans)
+        if self._turn < 0:
+            self._turn = _TURN
+            await asyncio.sleep(0)
 
     async def _look(self, tx: Transaction) -> list[_Look]:
         looks = [_Look(fetch.partition_ids or ()) for fetch in self._fetches]
@@ -227,29 +239,28 @@ class _Flush:
             [fetch.group.group_id for fetch in self._fetches],
             [fetch.name for fetch in self._fetches],
             [fetch.session for fetch in self._fetches],
+            _MOST_NUMBERS,
         )
         for place, standing, now_ms, held_by, number, partition_key, *rest in rows:
-            if not (place + 1) % _TURN:
-                await asyncio.sleep(0)
             key = keys[place]
             self.now_ms = now_ms
             if standing is not None:
-                looks[readers[key] - 1].standing = standing
-            if number is not None:
-                start, end, version, *columns = rest
-                self.loaded[key] = _Loaded(
-                    held_by,
-                    number,
-                    partition_key,
-                    start,
-                    end,
-                    version,
-                    Position(*columns),
-                    groups[key],
-                )
+                looks[abs(readers[key]) - 1].standing = standing
+            if number is None:
+                continue
+            start, end, version, *columns = rest
+            if columns[-1] is None:
+                self._left.add(key)
+                continue
+            position = Position(*columns)
+            self.loaded[key] = _Loaded(
+                held_by, number, partition_key, start, end, version, position, groups[key]
+            )
+            await self._give_way(position)
 
     def _wanted(self, looks: list[_Look]) -> tuple[dict[Key, Group], dict[Key, int]]:
-        """Positions to load, and for which of the fetches each is looked at; they begin at 1."""
+        """Positions to load, and for which of the fetches each is looked at, as the statement has
+        it."""
         groups: dict[Key, Group] = {}
         readers: dict[Key, int] = {}
         for settle in self._settles:
@@ -258,17 +269,18 @@ class _Flush:
         for place, (fetch, look) in enumerate(zip(self._fetches, looks, strict=True), 1):
             for partition_id in look.partition_ids:
                 key = fetch.group.group_id, partition_id
+                readers.setdefault(key, -place if key in groups else place)
                 groups[key] = fetch.group
-                readers.setdefault(key, place)
         return groups, readers
 
-    def _settle(self, settle: Settle) -> list[Outcome]:
+    async def _settle(self, settle: Settle) -> list[Outcome]:
         outcomes: list[Outcome] = []
-        for change, count in _runs(settle.changes):
+        for change, count in runs_of(settle.changes):
             loaded = self.loaded.get((settle.group.group_id, change.partition_id))
             if loaded is None:
                 outcomes += [Outcome.GONE] * count
                 continue
+            await self._give_way(loaded.position)
             offset, number = change.receipt
             end = offset + count
             while offset < end:
@@ -410,14 +422,18 @@ class _Flush:
         if changed and not await _store(tx, changed):
             raise _Again
 
-    def _answer(self, looks: list[_Look], delivered: Mapping[int, list[Delivered]]) -> None:
+    async def _answer(self, looks: list[_Look], delivered: Mapping[int, list[Delivered]]) -> None:
         for one in self.loaded.values():
             one.due_at = one.position.next_due(self.now_ms, one.group.policy, end=one.next_offset)
+            await self._give_way(one.position)
         for fetch, look in zip(self._fetches, looks, strict=True):
             lost, left = [], list(look.rest)
             for partition_id in look.partition_ids:
-                loaded = self.loaded.get((fetch.group.group_id, partition_id))
-                if loaded is None or loaded.held_by != fetch.name:
+                key = fetch.group.group_id, partition_id
+                loaded = self.loaded.get(key)
+                if key in self._left:
+                    left.append(partition_id)
+                elif loaded is None or loaded.held_by != fetch.name:
                     lost.append(partition_id)
                 elif loaded.due_at is not None and loaded.due_at <= self.now_ms:
                     left.append(partition_id)
@@ -459,26 +475,6 @@ async def _store(tx: Transaction, changed: Sequence[tuple[int, int, int, Positio
         _text(spans),
     )
     return stored == len(changed)
-
-
-def _runs(changes: Sequence[Change]) -> Iterator[tuple[Change, int]]:
-    """The first of each run of acks of one delivery, offset by offset, and how many these are; what
-    is no ack is by itself."""
-    if not changes:
-        return
-    first, count = changes[0], 1
-    for change in changes[1:]:
-        offset, number = first.receipt
-        if (
-            change.do is Do.ACK is first.do
-            and change.receipt == (offset + count, number)
-            and change.partition_id == first.partition_id
-        ):
-            count += 1
-        else:
-            yield first, count
-            first, count = change, 1
-    yield first, count
 
 
 def _text(numbers: Iterable[int]) -> str:

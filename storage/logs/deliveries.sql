@@ -41,9 +41,11 @@ SELECT count(*) FROM (
   ORDER BY p.group_id, p.partition_id FOR NO KEY UPDATE) AS locked
 
 -- name: load
--- params: now, group_ids, partition_ids, readers, reader_group_ids, subscriber_names, sessions
+-- params: now, group_ids, partition_ids, readers, reader_group_ids, subscriber_names, sessions, most
 -- Positions with the bounds of their partitions. `version` changes whenever the row does. `readers`
--- says for whom each is looked at, as the place in the other arrays, which begin at 1; 0: nobody.
+-- says for whom each is looked at, as the place in the other arrays, which begin at 1, or less that
+-- where somebody else needs it, too; 0: nobody. Readers get positions with so many numbers of spans
+-- in all, but one at least; of the others `spans` is NULL, unless somebody needs them.
 -- `standing` is how that subscriber stands (functions/log_groups.sql).
 WITH clock AS MATERIALIZED (
   SELECT coalesce($1::timestamptz, present()) AS now
@@ -53,11 +55,12 @@ WITH clock AS MATERIALIZED (
   FROM clock, unnest($5::int[], $6::text[], $7::bigint[]) WITH ORDINALITY
     AS r (group_id, subscriber_name, session, place)
 )
-SELECT (i.place - 1)::int AS place, (SELECT s.standings FROM readers AS s)[i.reader] AS standing,
+SELECT (i.place - 1)::int AS place, (SELECT s.standings FROM readers AS s)[abs(i.reader)] AS standing,
   (extract(epoch FROM (SELECT c.now FROM clock AS c)) * 1000)::bigint AS now_ms, p.held_by, q.number,
   q.partition_key, q.start_offset, q.next_offset, p.xmin::text::bigint AS version, p.watermark,
   p.head, p.deliveries, coalesce((extract(epoch FROM p.barrier_until) * 1000)::bigint, 0) AS barrier,
-  p.spans
+  CASE WHEN i.reader <= 0 OR sum(cardinality(p.spans)) OVER (
+      PARTITION BY i.reader ORDER BY i.place) - cardinality(p.spans) <= $8 THEN p.spans END AS spans
 FROM unnest($2::text::int[], $3::text::bigint[], $4::text::int[]) WITH ORDINALITY
   AS i (group_id, partition_id, reader, place)
 LEFT JOIN log_positions AS p ON p.group_id = i.group_id AND p.partition_id = i.partition_id

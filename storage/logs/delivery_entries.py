@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from storage.lanes import Entry, Reply
@@ -20,6 +20,26 @@ class Change(NamedTuple):
     delay_ms: int | None = None
     error: str = ""
     """Of a dead letter that comes of it."""
+
+
+def runs_of(changes: Sequence[Change]) -> Iterator[tuple[Change, int]]:
+    """The first of each run of acks of one delivery, offset by offset, and how many these are; what
+    is no ack is by itself."""
+    if not changes:
+        return
+    first, count = changes[0], 1
+    for change in changes[1:]:
+        offset, number = first.receipt
+        if (
+            change.do is Do.ACK is first.do
+            and change.receipt == (offset + count, number)
+            and change.partition_id == first.partition_id
+        ):
+            count += 1
+        else:
+            yield first, count
+            first, count = change, 1
+    yield first, count
 
 
 class Fetched(NamedTuple):

@@ -31,6 +31,8 @@ class Consumer:
     name: str
     session: int | None = None
     partitions: list[int] = field(default_factory=list)
+    chosen: list[int] | None = None
+    """Partitions that it asks for, by id; None: all that it holds."""
 
     async def beat(self) -> list[int]:
         """The numbers of what it holds after a heartbeat."""
@@ -43,7 +45,7 @@ class Consumer:
 
     async def outcome(self, most: int = 100, *, wait: float = 0) -> FetchOutcome:
         assert self.session is not None
-        request = FetchRequest(self.name, self.session, most, wait)
+        request = FetchRequest(self.name, self.session, most, wait, self.chosen)
         return await fetch(self.engine, self.log, self.group, request)
 
     async def fetch(self, most: int = 100, *, wait: float = 0) -> list[Delivered]:

@@ -12,7 +12,9 @@ from gateway.operations.caller import Caller
 from gateway.operations.engine import Engine
 from gateway.operations.logs import readers
 from storage.log_errors import SubscriberFenced
-from tests.operations.log_groups import Orders, drained, offsets, settled
+from storage.log_model import Delivered
+from storage.logs.positions import Do
+from tests.operations.log_groups import Orders, drained, offsets, places, settled
 from tests.waiting import take_turns
 
 
@@ -37,6 +39,30 @@ async def test_more_partitions_than_a_look_finds(
     await orders.fill(*keys)
     consumer = await orders.consumer()
     assert sorted(await drained([consumer])) == [(number, 0) for number in range(400)]
+
+
+@pytest.mark.parametrize("chosen", [False, True])
+async def test_more_spans_than_a_fetch_looks_at(
+    orders: Orders, monkeypatch: pytest.MonkeyPatch, chosen: bool
+) -> None:
+    monkeypatch.setattr("storage.logs.deliveries._MOST_NUMBERS", 30)
+    monkeypatch.setattr("storage.logs.deliveries._TURN", 3)
+    await orders.group(batch_size=6)
+    await orders.fill(*[f"k{number}" for number in range(40)], count=6)
+    consumer = await orders.consumer()
+    records: list[Delivered] = []
+    while batch := await consumer.fetch(1_000):
+        records += batch
+    assert len(records) == 240
+    if chosen:
+        consumer.chosen = [*{one.partition_id for one in records}]
+    evens = [one for one in records if one.record.offset % 2 == 0]
+    await consumer.ack(*[one for one in records if one.record.offset % 2])
+    await consumer.settle([one for one in evens if one.number == 39], Do.NACK, 0)
+    # The others have more spans than a fetch looks at, and nothing in them.
+    assert places(await consumer.fetch(1_000)) == [(39, 0), (39, 2), (39, 4)]
+    await consumer.settle([one for one in evens if one.number < 39], Do.NACK, 0)
+    assert len(await drained([consumer])) == 117
 
 
 async def test_a_hint_of_who_goes_away_is_for_who_stays(orders: Orders) -> None:

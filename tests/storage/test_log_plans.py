@@ -48,7 +48,7 @@ CASES: dict[str, tuple[str, Mapping[str, str], set[str]]] = {
     ),
     "deliveries.lock": ("'{1,2}', '{1,2}'", RECEIVE_PLANNER, {"log_positions_key"}),
     "deliveries.load": (
-        "NULL, '{1,2}', '{1,2}', '{0,1}', '{1}', '{s1}', '{1}'",
+        "NULL, '{1,2}', '{1,2}', '{0,1}', '{1}', '{s1}', '{1}', 9",
         RECEIVE_PLANNER,
         {"log_positions_key", "log_partitions_key"},
     ),

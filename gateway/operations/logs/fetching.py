@@ -88,11 +88,12 @@ class Fetching:
         if not self._done:
             self._look()
 
-    def _look(self) -> None:
+    def _look(self, left: Sequence[int] | None = None) -> None:
+        """At what is left, or at all that it was asked for."""
         request = self._request
         # Somebody may have ended it with a session that there is not.
         self._reader = self._engine.readers.of(self._group, request.name, request.session)
-        partition_ids = request.partition_ids
+        partition_ids = left or request.partition_ids
         if partition_ids is None:
             partition_ids = self._reader.take(request.most)
             if partition_ids is not None and not partition_ids:
@@ -124,6 +125,9 @@ class Fetching:
             self.failed(SubscriberFenced(self._request.name))
         elif fetched.records:
             self._finish(FetchOutcome(fetched.records, fetched.is_settled))
+        elif fetched.left and fetched.is_settled:
+            self._look(fetched.left)
+            return
         else:
             self._nothing(is_settled=fetched.is_settled and not fetched.lost)
         for partition_id in fetched.left:
