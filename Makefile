@@ -13,7 +13,9 @@ BOUND_TESTS := tests/protocol tests/operations tests/scheduler tests/tracing tes
 	tests/faces/test_webhooks.py tests/faces/rest
 # What dies, hangs or races on purpose, and random clients against a model.
 FAULT_TESTS := tests/faults tests/simulation tests/seed/test_failure_rows.py tests/faces/test_publish_races.py \
-	tests/tracing/test_exporting.py tests/tracing/test_metrics_pushed.py
+	tests/operations/test_publishing_races.py tests/storage/test_fifo_audit.py tests/cli/test_embedded.py \
+	tests/cli/test_root.py tests/cli/test_serving.py tests/faces/channels/test_push_processes.py \
+	tests/faces/channels/test_two_gateways.py tests/tracing/test_exporting.py tests/tracing/test_metrics_pushed.py
 # Each row of the documents that this grew from, most with a gateway of its own, and what every face
 # promises, over all pairs of faces: make seeds runs them.
 SEED_TESTS := tests/seed tests/faces/promises

@@ -50,6 +50,11 @@ from tests.operations.sqs import (
     untag_queue,
 )
 
+_POLICY = '{"Version":"2012-10-17","Statement":{"Effect":"Allow","Principal":"*","Action":"*"}}'
+_SAME_POLICY = (
+    '{"Statement": {"Action": "*", "Principal": "*", "Effect": "Allow"}, "Version": "2012-10-17"}'
+)
+
 STANDARD_TEXT = (
     "Can only include alphanumeric characters, hyphens, or underscores. 1 to 80 in length"
 )
@@ -142,9 +147,9 @@ async def test_create_without_name_is_a_missing_parameter(engine: Engine, caller
             {"MessageRetentionPeriod": "61", "DelaySeconds": "1"},
             "MessageRetentionPeriod",
         ),
-        ({"Policy": '{"a": 1, "b": 2}'}, {}, {"Policy": '{"b":2,"a":1}'}, None),
-        ({"Policy": '{"a": 1}'}, {}, {"Policy": '{"a":2}'}, "Policy"),
-        ({"Policy": '{"a": 1}'}, {}, {"Policy": ""}, "Policy"),
+        ({"Policy": _POLICY}, {}, {"Policy": _SAME_POLICY}, None),
+        ({"Policy": _POLICY}, {}, {"Policy": _POLICY.replace("Allow", "Deny")}, "Policy"),
+        ({"Policy": _POLICY}, {}, {"Policy": ""}, "Policy"),
         ({}, {}, {"Policy": ""}, None),
         ({"KmsMasterKeyId": "k"}, {}, {"SqsManagedSseEnabled": "false"}, None),
         ({"KmsMasterKeyId": "k"}, {}, {"KmsMasterKeyId": "l"}, "KmsMasterKeyId"),
