@@ -260,18 +260,30 @@ class Fetch(Call):
             if strange:
                 raise Impossible(f"{self} got something of {strange}, which it does not hold")
             model.check_delivered(group, got, self.now_ms)
-        wanted = model.deliver(group, self._looked_at(group, held, seen), self.now_ms, self.most)
+        looked = self._looked_at(group, held, seen)
+        wanted = model.deliver(group, looked, self.now_ms, self.most)
+        # It looks again where all that it was given is not kept any more, or is a dead letter.
+        while not wanted and (again := _further(group, looked, seen)):
+            before = [group.positions[number].deliveries for number in again]
+            wanted = model.deliver(group, again, self.now_ms, self.most)
+            if before == [group.positions[number].deliveries for number in again]:
+                break
         if got is not None and Counter(got) != Counter(wanted):
             raise Impossible(f"{self} got {got}, not {wanted}")
 
     def _looked_at(self, group: ModelGroup, held: list[int], seen: Seen) -> list[int]:
         if self.numbers is not None:
             return [number for number in self.numbers if number in held]
-        return [
-            number
-            for number in held
-            if seen.positions[group.name, number].deliveries != group.positions[number].deliveries
-        ]
+        return _further(group, held, seen)
+
+
+def _further(group: ModelGroup, numbers: Sequence[int], seen: Seen) -> list[int]:
+    """Partitions of which there were further deliveries."""
+    return [
+        number
+        for number in numbers
+        if seen.positions[group.name, number].deliveries != group.positions[number].deliveries
+    ]
 
 
 def _deliveries(records: Sequence[Delivered]) -> list[Delivery]:
