@@ -11,11 +11,15 @@ PARALLEL := -n auto --dist worksteal
 BOUND_TESTS := tests/protocol tests/operations tests/scheduler tests/tracing tests/cli/test_command.py \
 	tests/faces/test_http.py tests/faces/test_http_edges.py tests/faces/test_pages.py \
 	tests/faces/test_webhooks.py tests/faces/rest
-# What dies, hangs or races on purpose, and random clients against a model.
+# What dies, hangs or races on purpose, or starts gateways again and again, and random clients against a
+# model.
 FAULT_TESTS := tests/faults tests/simulation tests/seed/test_failure_rows.py tests/faces/test_publish_races.py \
 	tests/operations/test_publishing_races.py tests/storage/test_fifo_audit.py tests/cli/test_embedded.py \
-	tests/cli/test_root.py tests/cli/test_serving.py tests/faces/channels/test_push_processes.py \
-	tests/faces/channels/test_two_gateways.py tests/tracing/test_exporting.py tests/tracing/test_metrics_pushed.py
+	tests/cli/test_exposure.py tests/cli/test_listening.py tests/cli/test_root.py tests/cli/test_serving.py \
+	tests/cli/test_signing_keys.py tests/faces/channels/test_push_processes.py \
+	tests/faces/channels/test_two_gateways.py tests/faces/rest/test_schedules_processes.py \
+	tests/faces/test_forged_handles.py tests/faces/test_publish_processes.py tests/tracing/test_exporting.py \
+	tests/tracing/test_metrics_pushed.py
 # Each row of the documents that this grew from, most with a gateway of its own, and what every face
 # promises, over all pairs of faces: make seeds runs them.
 SEED_TESTS := tests/seed tests/faces/promises
@@ -69,7 +73,7 @@ browser-check: $(VENV)/.ready-dev ## Ask from web pages in Chromium, with the SD
 simulate: $(VENV)/.ready-dev ## Random clients, crashes and clock jumps against a model (SEED=n STEPS=m)
 	@exec $(PY) -m tests.simulation $(if $(SEED),--seed $(SEED)) $(if $(STEPS),--steps $(STEPS)) $(ARGS)
 
-faults: $(VENV)/.ready-dev ## kill -9 under load, lost connections, random clients; then count what is there
+faults: $(VENV)/.ready-dev ## kill -9 under load, lost connections, restarts, random clients; then count what is there
 	@exec $(PY) -m pytest $(PARALLEL) $(FAULT_TESTS) $(ARGS)
 
 seeds: $(VENV)/.ready-dev ## Each row of docs/seeds.md, and the promises of all faces
