@@ -42,6 +42,10 @@ _MISMATCH = (
 )
 _UNKNOWN = "The security token included in the request is invalid."
 _SCOPE = f"Credential should be scoped to a correct service: {', '.join(sorted(SERVICES))}."
+_UNSIGNED = (
+    "The header Authorization has no signature, and this gateway verifies them: sign with one of "
+    "its access keys, or send Bearer and a key of `queuegate keys`, which its own APIs take, too."
+)
 _NO_TIME = "The request has no readable time of signing: X-Amz-Date or Date."
 
 
@@ -103,7 +107,7 @@ class VerifyingAuthenticator(Authenticator):
         if may_be_anonymous:
             return self._nobody
         if authorization:
-            raise IncompleteSignature(INCOMPLETE)
+            raise IncompleteSignature(_UNSIGNED)
         raise AccessDenied(f"Access to the resource {resource} is denied.")
 
     def _of_header(self, request: Request, credential: Credential) -> Caller:

@@ -220,6 +220,11 @@ def test_other_credentials_are_none(gateway: Verifying, wire: Wire, header: str)
     check(send(gateway.url, wire.method, wire.target, headers, wire.body), wire, "incomplete")
 
 
+def test_what_is_no_signature_is_told_what_there_is(gateway: Verifying) -> None:
+    answer = send(gateway.url, "GET", "/v1/logs", {"Authorization": "queuegate log"}, b"")
+    assert (answer.status, "has no signature" in answer.text) == (400, True)
+
+
 def test_no_credentials_are_none(gateway: Verifying, wire: Wire) -> None:
     answer = send(gateway.url, wire.method, wire.target, wire.headers, wire.body)
     check(answer, wire, "query absent" if wire.service == "sqs" else "absent")
