@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
@@ -32,23 +31,35 @@ class _Loop:
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(
-            target=self._loop.run_forever, name="queuegate.log", daemon=True
-        )
+        self._handing_in = threading.Lock()
+        self._is_closed = False
+        self._thread = threading.Thread(target=self._run, name="queuegate.log", daemon=True)
         self._thread.start()
+
+    def _run(self) -> None:
+        self._loop.run_forever()
+        # What was handed in before the end gets an answer.
+        while tasks := asyncio.all_tasks(self._loop):
+            for task in tasks:
+                task.cancel()
+            self._loop.run_until_complete(asyncio.wait(tasks))
+        self._loop.run_until_complete(asyncio.sleep(0))
+        self._loop.close()
 
     def soon(self, act: Callable[[], object]) -> None:
         """Do it in the loop, and do not wait for that."""
-        if self._loop.is_closed():
-            raise Closed("the client is closed")
-        self._loop.call_soon_threadsafe(act)
+        with self._handing_in:
+            if self._is_closed:
+                raise Closed("the client is closed")
+            self._loop.call_soon_threadsafe(act)
 
     def call(self, task: Coroutine[Any, Any, R]) -> R:
         """What it returns; cancelled when whoever waits is interrupted."""
-        if self._loop.is_closed():
-            task.close()
-            raise Closed("the client is closed")
-        begun = asyncio.run_coroutine_threadsafe(task, self._loop)
+        with self._handing_in:
+            if self._is_closed:
+                task.close()
+                raise Closed("the client is closed")
+            begun = asyncio.run_coroutine_threadsafe(task, self._loop)
         try:
             return begun.result()
         except BaseException:
@@ -56,10 +67,11 @@ class _Loop:
             raise
 
     def close(self) -> None:
-        if not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self._loop.stop)
-            self._thread.join()
-            self._loop.close()
+        with self._handing_in:
+            if not self._is_closed:
+                self._is_closed = True
+                self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
 
 
 def _blocking(
@@ -109,7 +121,8 @@ class LogClient:
     def close(self, seconds: float | None = None) -> None:
         """Close all subscriptions, as `Subscription.close`, and the connections."""
         try:
-            self._loop.call(self._client.close(seconds))
+            with suppress(Closed):
+                self._loop.call(self._client.close(seconds))
         finally:
             self._loop.close()
 
@@ -165,7 +178,8 @@ class Subscription:
     def __init__(self, loop: _Loop, subscription: subscriptions.Subscription) -> None:
         self._loop = loop
         self._subscription = subscription
-        self._told: deque[tuple[Hold, str, dict[str, Any], Future[None]]] = deque()
+        self._telling = threading.Lock()
+        self._told: list[tuple[Hold, str, dict[str, Any], Future[None]]] = []
 
     def __enter__(self) -> Self:
         self._loop.call(self._subscription.start())
@@ -199,15 +213,17 @@ class Subscription:
 
     def _settle(self, hold: Hold, do: str, members: dict[str, Any]) -> Future[None]:
         known: Future[None] = Future()
-        self._told.append((hold, do, members, known))
-        # With others before it they are on their way.
-        if len(self._told) == 1:
-            self._loop.soon(self._tell)
+        with self._telling:
+            # Those behind the first go with it.
+            if not self._told:
+                self._loop.soon(self._tell)
+            self._told.append((hold, do, members, known))
         return known
 
     def _tell(self) -> None:
-        while self._told:
-            hold, do, members, known = self._told.popleft()
+        with self._telling:
+            told, self._told = self._told, []
+        for hold, do, members, known in told:
             outcome = self._subscription.settle(hold, do, members)
             outcome.add_done_callback(partial(_pass_on, known))
 

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections import defaultdict
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
+from itertools import islice
 
 import pytest
 
 from queuegate.log import (
     AsyncDelivery,
+    Closed,
     Conflict,
     LogClient,
     NewRecord,
@@ -234,3 +238,48 @@ async def test_threads(server: Server) -> None:
             return found, client.group("orders", "billing").lag
 
     assert await asyncio.to_thread(work) == (["0", "1", "2", "3", "4"], 0)
+
+
+@pytest.fixture
+def threads_that_switch_often() -> Iterator[None]:
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    yield
+    sys.setswitchinterval(before)
+
+
+@pytest.mark.usefixtures("threads_that_switch_often")
+async def test_each_of_many_threads_hears_what_became_of_its_own(server: Server) -> None:
+    count = 400
+
+    def work() -> int:
+        with sync.LogClient(server.url, account=new_account()) as client:
+            client.publish_many("orders", [NewRecord("x", key=str(n % 100)) for n in range(count)])
+            subscription = client.subscribe("orders", "billing", most_in_hand=count)
+            taken = list(islice(subscription, count))
+            with ThreadPoolExecutor(8) as threads:
+                list(threads.map(lambda delivery: delivery.ack().result(20), taken))
+            return client.group("orders", "billing").lag
+
+    assert await asyncio.to_thread(work) == 0
+
+
+async def test_whoever_waits_in_a_thread_hears_of_the_end(server: Server) -> None:
+    def work() -> None:
+        client = sync.LogClient(server.url, account=new_account())
+        client.publish("orders", "x")
+        subscription = client.subscribe("orders", "billing")
+        delivery = next(subscription)
+        with ThreadPoolExecutor(1) as threads:
+            waiting = threads.submit(next, subscription, None)
+            client.close(0)
+            assert waiting.result(20) is None
+        with pytest.raises(Closed):
+            delivery.ack()
+        with pytest.raises(Closed):
+            delivery.ack()
+        with pytest.raises(Closed):
+            client.logs()
+        client.close()
+
+    await asyncio.to_thread(work)
