@@ -154,8 +154,6 @@ def _supervise(settings: Settings, database: _Database, sockets: Sockets) -> int
     own = replace(
         settings,
         database_url=dsn,
-        ephemeral=False,
-        private_webhooks=settings.allows_private_webhooks,
         port=port_of(sockets),
         runtime_dir=runtime_dir,
         watched_dir=_watched_dir(settings),

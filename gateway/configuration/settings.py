@@ -27,10 +27,10 @@ from gateway.configuration.fields import (
     variable_of,
     word,
 )
+from gateway.configuration.listening import ListeningSettings
 from gateway.configuration.together import conflict_of
-from gateway.configuration.values import BadSecret, BadValue, is_loopback
+from gateway.configuration.values import BadSecret, BadValue
 
-DEFAULT_PORT = 9324
 ADDRESS = Variable(
     ("QUEUEGATE_ADDRESS", "QUEUE_ADDRESS"),
     Kind("host:port", texts.hosts_and_port),
@@ -45,48 +45,9 @@ class BadSetting(Exception):
 
 
 @dataclass(frozen=True)
-class Settings:
+class Settings(ListeningSettings):
     """What one Queuegate runs with. Immutable; durations and sizes carry their unit in the name."""
 
-    hosts: tuple[str, ...] = setting(
-        ("localhost",),
-        Kind("addresses or host names, separated by commas", texts.host_names, texts.format_list),
-        "Where to listen. localhost is 127.0.0.1 and ::1; 0.0.0.0 is every interface, "
-        ":: with IPv6, too.",
-        names="QUEUEGATE_HOST",
-    )
-    port: int = setting(DEFAULT_PORT, number(0, 65535), "Port to listen on; 0 takes a free one.")
-    base_url: str | None = setting(
-        None,
-        BASE_URL,
-        "Start of queue URLs in answers. Unset: scheme and host of each request.",
-        names="QUEUEGATE_BASE_URL QUEUE_BASE_URL",
-    )
-    queue_urls: str = setting(
-        "path",
-        word("path", "host"),
-        "Where queue URLs name a region. path: /queue/<region>/… unless it is that of "
-        "QUEUEGATE_REGION; host: sqs.<region>.<host>, as on AWS.",
-    )
-    faces: tuple[str, ...] = setting(
-        texts.FACE_NAMES,
-        Kind(f"some of {', '.join(texts.FACE_NAMES)}", texts.face_names, texts.format_list),
-        "The APIs that are there, separated by commas. Pages for operators always are.",
-    )
-    allowed_hosts: tuple[str, ...] = setting(
-        (),
-        Kind("host names, separated by commas", texts.parse_hosts, texts.format_list),
-        "More names that a gateway on loopback answers to, with their sub-domains.",
-    )
-    allowed_origins: tuple[str, ...] = setting(
-        (),
-        Kind(
-            "scheme://host[:port] of pages, separated by commas, or *",
-            texts.parse_origins,
-            texts.format_list,
-        ),
-        "Web pages that may ask this gateway from a browser, beside its own.",
-    )
     database_url: str | None = setting(
         None,
         Kind("postgresql://user:password@host:5432/database", texts.parse_database_url),
@@ -450,11 +411,6 @@ class Settings:
         if conflict is not None:
             raise BadSetting(conflict)
         return settings
-
-    @property
-    def is_local(self) -> bool:
-        """Whether only this machine reaches a gateway with these settings."""
-        return all(is_loopback(host) for host in self.hosts)
 
     @property
     def allows_private_webhooks(self) -> bool:

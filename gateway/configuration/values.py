@@ -8,9 +8,12 @@ from __future__ import annotations
 import re
 from base64 import b64decode
 from collections.abc import Callable, Iterable, Mapping
-from ipaddress import ip_address
+from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
 from pathlib import Path
+from typing import TypeAlias
 from urllib.parse import urlsplit
+
+Network: TypeAlias = IPv4Network | IPv6Network
 
 FACE_NAMES = ("aws", "rest", "simple", "text", "channels", "log")
 """The faces that can be switched off (``gateway.process.faces``)."""
@@ -140,6 +143,19 @@ def parse_hosts(text: str) -> tuple[str, ...]:
     ):
         raise BadValue
     return tuple(names)
+
+
+def parse_networks(text: str) -> tuple[Network, ...]:
+    """Addresses and networks, separated by commas."""
+    try:
+        return tuple(ip_network(part.strip()) for part in text.split(","))
+    except ValueError as error:
+        raise BadValue(str(error)) from None
+
+
+def format_networks(networks: Iterable[Network]) -> str:
+    """The text from which these networks are parsed again."""
+    return format_list(str(network) for network in networks)
 
 
 def parse_origins(text: str) -> tuple[str, ...]:

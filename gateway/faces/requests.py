@@ -8,12 +8,16 @@ from dataclasses import dataclass, field
 from time import perf_counter
 from typing import Any, Protocol
 
+from gateway.operations.caller import Origin
+
 Headers = list[tuple[bytes, bytes]]
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 Asgi = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+_UNKNOWN = Origin()
 
 REQUEST = "queuegate.request"
 """In the scope of a face of ASGI: its ``Request``, without the body that it reads itself."""
@@ -37,6 +41,8 @@ class Request:
     started: float = field(default_factory=perf_counter)
     raw_path: str = ""
     """The path as it came over the wire, still encoded."""
+    origin: Origin = _UNKNOWN
+    """Where it comes from."""
     raw_headers: Sequence[tuple[bytes, bytes]] = ()
     """All headers in their order; ``headers`` has the last of each name."""
     found: Any = None

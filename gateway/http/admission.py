@@ -21,8 +21,10 @@ from __future__ import annotations
 from collections.abc import Iterable, MutableMapping, Sequence
 from typing import Any, NamedTuple
 
-from gateway.configuration.values import is_loopback
+from gateway.configuration.values import Network, is_loopback
 from gateway.faces.face import IsVisit, nobody_visits
+from gateway.http.origins import Origins
+from gateway.http.request_heads import authority_name
 
 _OURS = ("localhost", "127.0.0.1", "[::1]", "host.docker.internal")
 _MOST_HOSTS = 1000
@@ -60,11 +62,14 @@ class Admission:
         base_url: str | None = None,
         hosts: Iterable[str] = (),
         origins: Iterable[str] = (),
+        proxies: Sequence[Network] = (),
     ) -> None:
+        self.peers = Origins(proxies)
+        """Tells where a request comes from."""
         self._names: tuple[str, ...] | None = None
         if all(is_loopback(host) for host in listens_on):
             own = [f"[{host}]" if ":" in host else host.lower() for host in listens_on]
-            of_base_url = [_name(base_url.partition("://")[2])] if base_url else []
+            of_base_url = [authority_name(base_url.partition("://")[2])] if base_url else []
             self._names = tuple(dict.fromkeys((*_OURS, *own, *of_base_url, *hosts)))
         self._origins = frozenset(origin.encode() for origin in origins)
         self.has_origins = bool(self._origins)
@@ -123,7 +128,7 @@ class Admission:
     def _is_known(self, host: bytes) -> bool:
         if self._names is None:
             return True
-        name = _name(host.decode("latin-1"))
+        name = authority_name(host.decode("latin-1"))
         return any(name == known or name.endswith("." + known) for known in self._names)
 
     def _is_own(self, origin: bytes, host: bytes) -> bool:
@@ -132,13 +137,6 @@ class Admission:
         if scheme in (b"http", b"https") and authority and authority == host.lower():
             return True
         return self._own_origin is not None and origin.lower() == self._own_origin
-
-
-def _name(authority: str) -> str:
-    """The name in host[:port], in lower case and without a final dot."""
-    if authority.startswith("["):
-        return authority.partition("]")[0].lower() + "]"
-    return authority.partition(":")[0].lower().rstrip(".")
 
 
 def _stranger(origin: bytes) -> str:

@@ -26,8 +26,8 @@ from gateway.faces.requests import (
 )
 from gateway.http.admission import Admission
 from gateway.http.connections import CONNECTION, PREPARED
-from gateway.http.request_heads import url_asked
 from gateway.log_lines import Seldom
+from gateway.operations.caller import Origin
 from gateway.operations.identifiers import new_id
 from gateway.operations.series import Series
 from gateway.operations.traffic import Reading, Traffic
@@ -38,6 +38,7 @@ _log = logging.getLogger("queuegate.http")
 ABANDONED = 499
 """The status under which a request counts whose client went away before its answer."""
 _refused = Seldom(10.0)
+_PROXIED = "x-forwarded-proto"
 
 Result = TypeVar("Result")
 
@@ -70,6 +71,8 @@ class App:
         self.max_body_bytes = options.max_body_bytes
         self._access_log = options.access_log
         self._series = series
+        self._origins = admission.peers
+        self._is_told_of_proxies = False
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One request."""
@@ -180,7 +183,10 @@ class App:
         """What the head says. ``headers`` are those of the scope as texts."""
         if headers is None:
             headers = {name.decode("latin-1"): v.decode("latin-1") for name, v in scope["headers"]}
-        base_url = self._base_url or url_asked(scope, headers)
+        origin = self._origins.of(scope["client"], scope["scheme"], scope["headers"])
+        if not self._is_told_of_proxies and _PROXIED in headers:
+            self._tell_of_proxy(scope["client"])
+        base_url = self._base_url or _url_asked(origin, scope, headers)
         return Request(
             scope["method"],
             scope["path"],
@@ -192,8 +198,19 @@ class App:
             new_id(),
             started,
             raw_path,
+            origin,
             scope["headers"],
         )
+
+    def _tell_of_proxy(self, client: tuple[str, int] | None) -> None:
+        """Say once that headers are ignored: a proxy in front is expected to set them."""
+        if not self._origins.is_trusted(client):
+            self._is_told_of_proxies = True
+            _log.warning(
+                "X-Forwarded-Proto from %s is ignored, and so is what else says for whom it asks: "
+                "if this is a proxy of yours, set QUEUEGATE_TRUSTED_PROXIES",
+                client[0] if client else "a client",
+            )
 
     def count(
         self, entrance: Entrance, request: Request, route: str, action: str, status: int
@@ -204,7 +221,15 @@ class App:
         if self._access_log and not entrance.is_operators:
             # One path serves all actions; elsewhere the path says what was asked.
             asked = action if route == "/" else route
-            log_access(request.request_id, method, asked, status, request.started)
+            log_access(request.request_id, method, asked, status, request.started, request.origin)
+
+
+def _url_asked(origin: Origin, scope: Scope, headers: Mapping[str, str]) -> str:
+    """Scheme, host and port by which the client reached us."""
+    host = origin.host or headers.get("host")
+    if not host:
+        host = "{}:{}".format(*(scope.get("server") or ("localhost", 0)))
+    return f"{origin.scheme}://{host}"
 
 
 class _Gone(Exception):
@@ -327,7 +352,9 @@ async def _send(
     await send({"type": "http.response.body", "body": b"" if is_to_head else body})
 
 
-def log_access(request_id: str, method: str, action: str, status: int, started: float) -> None:
+def log_access(
+    request_id: str, method: str, action: str, status: int, started: float, origin: Origin
+) -> None:
     """One line of the access log; the duration is in milliseconds."""
     _log.info(
         "request",
@@ -336,6 +363,7 @@ def log_access(request_id: str, method: str, action: str, status: int, started: 
             "method": method,
             "action": action,
             "status": status,
+            "address": origin.address,
             "duration_ms": round((perf_counter() - started) * 1000, 3),
         },
     )

@@ -20,6 +20,7 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 
 from gateway.faces.requests import Response, Taker
 from gateway.http.counted_connections import CountedProtocol
+from gateway.http.origins import Headers, Origins
 from gateway.http.request_bodies import Body
 from gateway.http.request_heads import (
     CONTROL_CHARACTER,
@@ -29,6 +30,7 @@ from gateway.http.request_heads import (
     may_begin_head,
 )
 from gateway.log_lines import Seldom
+from gateway.operations.caller import Origin
 
 _log = logging.getLogger("queuegate.http")
 
@@ -116,9 +118,10 @@ class _TakenLine:
 
 
 class HttpConnection(CountedProtocol):
-    """One connection. ``heads`` is shared by those of a process."""
+    """One connection. ``heads`` and ``origins`` are shared by those of a process."""
 
     heads: RequestHeads
+    origins: Origins
     reading_seconds = 60.0
     """How long a request may take from its first byte to its last; so long may a new connection
     stay silent."""
@@ -442,6 +445,10 @@ class HttpConnection(CountedProtocol):
             b"connection: close\r\n\r\n%b" % (len(content), content)
         )
         self.transport.write(b"".join(parts))
+
+    def origin(self, headers: Headers) -> Origin:
+        """Where a request with these headers comes from."""
+        return self.origins.of(self.client, self.scheme or "http", headers)
 
     def _peer(self) -> str:
         if not self.client:

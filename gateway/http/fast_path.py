@@ -76,7 +76,8 @@ class FastPath:
         self.traffic = aws.engine.series.traffic
         self.callers = callers
         self.access_log = access_log
-        self.heads = RequestHeads()
+        self.origins = admission.peers
+        self.heads = RequestHeads(admission.peers.headers)
         self.app: App | None = None
         """Whose faces are asked the short way; None: everything goes the long one."""
         self.exchange: type[Exchange] = Exchange
@@ -103,6 +104,7 @@ class Exchange:
 
     __slots__ = (
         "context",
+        "headers",
         "members",
         "protocol",
         "receiving",
@@ -121,6 +123,7 @@ class Exchange:
         self.started = started
         self.request_id = new_id()
         self.receiving: Receiving | None = None
+        self.headers: dict[bytes, bytes] = {}
 
     def start(self) -> None:
         """Run the operation; its refusals without a database are answered at once."""
@@ -162,7 +165,12 @@ def protocol_class(
     fast_path: FastPath, base: type[FastProtocol] | None = None
 ) -> type[FastProtocol]:
     """The protocol class of this process, for uvicorn's ``http`` setting."""
-    bound = {"shared": fast_path, "heads": fast_path.heads, "traffic": fast_path.traffic}
+    bound = {
+        "shared": fast_path,
+        "heads": fast_path.heads,
+        "traffic": fast_path.traffic,
+        "origins": fast_path.origins,
+    }
     return type("Protocol", (base or FastProtocol,), bound)
 
 
@@ -310,11 +318,12 @@ class FastProtocol(HttpConnection):
         caller = shared.callers.fast_caller(authorization, route.service, data, end)
         if caller is None:
             return False
-        asked = Asked(shared.engine, caller, route.right, headers, shared.links_url)
+        asked = Asked(shared.engine, caller, route.right, headers, shared.links_url, self)
         context = route.find(asked, members)
         if context is None:
             return False
         exchange = shared.exchange(self, route, context, members, started)
+        exchange.headers = headers
         self._exchange = exchange
         self._reading_since = 0.0
         shared.series.active_requests += 1
@@ -367,7 +376,9 @@ class FastProtocol(HttpConnection):
 
     def _answered(self, exchange: Exchange, status: int) -> None:
         if self.shared.access_log:
-            log_access(exchange.request_id, "POST", exchange.route.name, status, exchange.started)
+            origin = self.origin(exchange.headers.items())
+            name, started = exchange.route.name, exchange.started
+            log_access(exchange.request_id, "POST", name, status, started, origin)
         self._be_idle()
 
     def _be_idle(self) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gateway.faces.aws import refusals
 from gateway.faces.aws.face import Members, most_bytes
@@ -11,9 +11,8 @@ from gateway.faces.aws.pairs import Pair
 from gateway.faces.aws.rights import published_topic, right_to
 from gateway.faces.aws.sns import messages as aws_sns_messages
 from gateway.faces.aws.sqs import messages as aws_sqs_messages
-from gateway.http.request_heads import forwarded_scheme
 from gateway.operations.access import known_audience, known_queue
-from gateway.operations.caller import Caller
+from gateway.operations.caller import Caller, Origin
 from gateway.operations.engine import Engine
 from gateway.operations.series import HTTP_SECONDS, Histogram
 from gateway.operations.topics.preparing import Publisher
@@ -22,6 +21,9 @@ from protocol.aws_errors import AwsError
 from protocol.shapes import Action, Service
 from protocol.sns_shapes import SNS
 from protocol.sqs_shapes import SQS
+
+if TYPE_CHECKING:
+    from gateway.http.connections import HttpConnection
 
 Headers = Mapping[bytes, bytes]
 
@@ -36,6 +38,11 @@ class Asked(NamedTuple):
     headers: Headers
     links_url: str | None
     """Where links in messages lead; None: to where this request was sent."""
+    connection: HttpConnection
+
+    def origin(self) -> Origin:
+        """Where it comes from: found when somebody wants to know."""
+        return self.connection.origin(self.headers.items())
 
 
 Find = Callable[[Asked, Members], Any]
@@ -139,9 +146,8 @@ def _find_topic(asked: Asked, members: Members) -> aws_sns_messages.TopicContext
     headers = asked.headers
     base_url = asked.links_url
     if base_url is None:
-        forwarded = headers.get(b"x-forwarded-proto", b"").decode("latin-1")
-        scheme = forwarded_scheme(forwarded) or "http"
-        base_url = f"{scheme}://{headers[b'host'].decode('latin-1')}"
+        origin = asked.origin()
+        base_url = f"{origin.scheme}://{origin.host or headers[b'host'].decode('latin-1')}"
     trace = headers.get(b"x-amzn-trace-id")
     publisher = Publisher(asked.caller, base_url, trace.decode("latin-1") if trace else None)
     return aws_sns_messages.TopicContext(asked.engine, publisher, audience)

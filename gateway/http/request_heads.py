@@ -7,8 +7,8 @@ short form for the fast path: the few headers that count there, or None, and the
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, MutableMapping
-from typing import Any, NamedTuple
+from collections.abc import Mapping
+from typing import NamedTuple
 
 _MOST_FAST_HEADERS = 64
 _MOST_HEADERS = 256
@@ -41,7 +41,6 @@ _NEEDED = frozenset(
         b"content-type",
         b"authorization",
         b"x-amzn-trace-id",
-        b"x-forwarded-proto",
     }
 )
 # Of these two would mean two things: one to whoever takes the first, one to whoever takes the last.
@@ -105,18 +104,16 @@ class Head(NamedTuple):
     keep_alive: bool
 
 
-def forwarded_scheme(value: str) -> str:
-    """What the client spoke, from X-Forwarded-Proto: of a list what the first proxy heard. "" for
-    what is no scheme of ours."""
-    scheme = value.partition(",")[0].strip().lower()
-    return scheme if scheme in ("http", "https") else ""
+def is_authority(text: str) -> bool:
+    """Whether this is a host, with or without port, as the header Host may have it."""
+    return _HOST(text.encode("latin-1", "replace")) is not None
 
 
-def url_asked(scope: MutableMapping[str, Any], headers: Mapping[str, str]) -> str:
-    """Scheme, host and port by which the client reached us."""
-    host = headers.get("host") or "{}:{}".format(*(scope.get("server") or ("localhost", 0)))
-    scheme = forwarded_scheme(headers.get("x-forwarded-proto", "")) or scope["scheme"]
-    return f"{scheme}://{host}"
+def authority_name(authority: str) -> str:
+    """The name in host[:port], in lower case and without a final dot."""
+    if authority.startswith("["):
+        return authority.partition("]")[0].lower() + "]"
+    return authority.partition(":")[0].lower().rstrip(".")
 
 
 def may_begin_head(data: bytes | bytearray) -> bool:

@@ -116,6 +116,7 @@ def asking_for(
         "method": method.decode(),
         "scheme": protocol.scheme,
         "server": protocol.server,
+        "client": protocol.client,
         "raw_path": path,
         "query_string": query,
         "headers": lines.headers,

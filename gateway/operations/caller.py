@@ -9,6 +9,17 @@ if TYPE_CHECKING:
     from storage.key_model import RateLimit
 
 
+class Origin(NamedTuple):
+    """Where a request comes from."""
+
+    address: str = ""
+    """Of whoever asked, behind all trusted proxies, without port; empty: it is not known."""
+    scheme: str = "http"
+    """What the client spoke: ``http`` or ``https``."""
+    host: str = ""
+    """The host that a trusted proxy was asked by; empty: the header Host has it."""
+
+
 class Producer(NamedTuple):
     """Whose requests count together where their rate is limited (``operations.rates``)."""
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+from collections.abc import Callable
 from html import escape
 from importlib.metadata import metadata
 from string import Template
@@ -17,10 +18,11 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
-from gateway.http.request_heads import url_asked
+from gateway.faces.requests import REQUEST
 
 if TYPE_CHECKING:
     from gateway.configuration.settings import Settings
+    from gateway.faces.requests import Scope
 
 _README = "/_admin/readme"
 
@@ -94,14 +96,12 @@ _UNVERIFIED = {
     "key": "any",
     "secret": "any",
     "credentials": "Any credentials will do; an access key of 12 digits is an account of its own.",
-    "documentation": f'<li><a href="{_README}">Documentation</a> of this version</li>',
 }
+_DOCUMENTATION = f'<li><a href="{_README}">Documentation</a> of this version</li>'
 _VERIFIED = {
     "key": "KEY",
     "secret": "SECRET",
     "credentials": "The key is one of this gateway: its administrators make them.",
-    # Only they can read it here, and a browser cannot sign.
-    "documentation": "",
 }
 _HEADERS = {
     "cache-control": "no-store",
@@ -115,18 +115,20 @@ _HEADERS = {
 }
 
 
-def front_routes(settings: Settings) -> list[Route]:
-    """The routes of the page, and of the README that it calls the documentation."""
+def front_routes(settings: Settings, admits: Callable[[Scope], bool] | None) -> list[Route]:
+    """The routes of the page, and of the README that it calls the documentation where who asks may
+    read it: ``admits`` (``guarded.Guarded``)."""
     package = metadata("queuegate")
 
     async def front(request: Request) -> Response:
         """GET /, for browsers (``paths.is_page``)."""
-        endpoint = settings.base_url or url_asked(request.scope, request.headers)
+        endpoint = request.scope[REQUEST].base_url
         page = _PAGE.substitute(
             endpoint=escape(endpoint),
             region=escape(settings.region),
             version=escape(package["Version"]),
             style=_STYLE,
+            documentation=_DOCUMENTATION if admits and admits(request.scope) else "",
             **(_VERIFIED if settings.auth == "sigv4" else _UNVERIFIED),
         )
         return HTMLResponse(page, headers=_HEADERS)

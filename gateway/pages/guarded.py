@@ -1,7 +1,12 @@
-"""Pages where signatures are verified: those that tell or change something are administrators'."""
+"""Pages that tell or change something are not for everybody.
+
+Where signatures are verified they are administrators'. Elsewhere they are for this machine, and for
+all who reach a gateway for tests, whose data is forgotten at its end.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -21,18 +26,26 @@ if TYPE_CHECKING:
 
 _MOST_BODY_BYTES = 65_536
 _NOT_YOURS = "This page takes the key of an administrator: sign the request with it, or show it."
+_NOT_HERE = (
+    "This page is for the gateway's own machine: ask it there at 127.0.0.1, directly, or start the "
+    "gateway with --ephemeral, or with QUEUEGATE_AUTH=sigv4 and ask with an administrator's key."
+)
 
 
 class Guarded:
     """Asks who wants to see a page before its router does, with all that a signature covers."""
 
-    def __init__(self, pages: Asgi, callers: Callers) -> None:
+    def __init__(
+        self, pages: Asgi, callers: Callers, admits: Callable[[Scope], bool] | None
+    ) -> None:
+        """``admits``: whether a request needs no key; None: each does."""
         self._pages = pages
         self._callers = callers
+        self._admits = admits
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One request."""
-        if paths.is_for_everybody(scope["raw_path"]):
+        if paths.is_for_everybody(scope["raw_path"]) or self._is_admitted(scope):
             await self._pages(scope, receive, send)
             return
         body = b""
@@ -57,13 +70,17 @@ class Guarded:
 
         await self._pages(scope, read, send)
 
+    def _is_admitted(self, scope: Scope) -> bool:
+        return self._admits is not None and self._admits(scope)
+
     def _refusal(self, request: Asked) -> Response | None:
         """What whoever asks is told; None: it is an administrator."""
+        wanted = _NOT_YOURS if self._admits is None else _NOT_HERE
         try:
             caller = self._callers.caller(request, {}, request.path)
         except Rejected as refusal:
-            return _refusal(403, str(refusal))
-        return None if caller.is_administrator else _refusal(403, _NOT_YOURS)
+            return _refusal(403, str(refusal) if self._admits is None else wanted)
+        return None if caller.is_administrator else _refusal(403, wanted)
 
 
 def _refusal(status: int, text: str) -> Response:

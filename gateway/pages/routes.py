@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
+from collections.abc import Callable
 from importlib.metadata import version
 from typing import TYPE_CHECKING
 
@@ -15,6 +16,7 @@ from starlette.routing import Route, Router
 from gateway.faces.face import AsgiFace
 from gateway.faces.requests import Request as Asked
 from gateway.faces.requests import Response as Refusal
+from gateway.http.origins import Origins
 from gateway.pages.answers import json_answer
 from gateway.pages.certificates import certificate_routes
 from gateway.pages.clock import clock_route
@@ -27,6 +29,7 @@ from storage.errors import Rejected, RequestTooLarge, Unavailable
 if TYPE_CHECKING:
     from gateway.configuration.settings import Settings
     from gateway.faces.callers import Callers
+    from gateway.faces.requests import Scope
     from gateway.metrics.scraping import Metrics
     from gateway.operations.engine import Engine
 
@@ -96,19 +99,30 @@ class _Pages:
 def pages(engine: Engine, metrics: Metrics, settings: Settings, callers: Callers) -> AsgiFace:
     """The face of all pages. Those that show messages ask ``callers`` who wants to see them."""
     handlers = _Pages(engine, metrics)
+    admits = _admits(settings)
     router = Router(
         [
             Route("/livez", handlers.livez),
             Route("/readyz", handlers.readyz),
             Route("/metrics", handlers.metrics),
             clock_route(engine, settings),
-            *front_routes(settings),
+            *front_routes(settings, admits),
             *certificate_routes(engine.signer),
             *outbox_routes(engine, callers),
         ]
     )
-    served = Guarded(router, callers) if settings.auth == "sigv4" else router
-    return AsgiFace(served, _turned_away)
+    return AsgiFace(Guarded(router, callers, admits), _turned_away)
+
+
+def _admits(settings: Settings) -> Callable[[Scope], bool] | None:
+    """Who sees pages that are not for everybody without a key; None: nobody."""
+    if settings.auth == "sigv4":
+        return None
+    if settings.ephemeral:
+        # Nobody would miss what a gateway for tests has.
+        return lambda _: True
+    origins = Origins(settings.trusted_proxies)
+    return lambda scope: origins.is_local(scope["client"], scope["headers"])
 
 
 def _turned_away(_: Asked, refusal: Rejected | Unavailable) -> Refusal:

@@ -192,6 +192,7 @@ def _admission(settings: Settings) -> Admission:
         base_url=settings.base_url,
         hosts=settings.allowed_hosts,
         origins=settings.allowed_origins,
+        proxies=settings.trusted_proxies,
     )
 
 

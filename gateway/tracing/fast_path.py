@@ -99,7 +99,7 @@ class TracedProtocol(FastProtocol):
 
 def traced_protocol_class(tracing: Tracing, fast_path: FastPath) -> type[FastProtocol]:
     """The protocol class of a process that makes traces; changes ``fast_path`` for it."""
-    fast_path.heads = RequestHeads(parents.HEADERS)
+    fast_path.heads = RequestHeads(parents.HEADERS | fast_path.origins.headers)
     fast_path.exchange = TracedExchange
 
     protocol = protocol_class(fast_path, TracedProtocol)

@@ -32,11 +32,11 @@ class Answer:
 class Connection:
     """One TCP connection to a gateway."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, source: str = "") -> None:
         parts = urlsplit(url)
         self.host = parts.netloc
         address = (parts.hostname or "", parts.port or 80)
-        self._socket = socket.create_connection(address, PATIENCE_SECONDS)
+        self._socket = socket.create_connection(address, PATIENCE_SECONDS, (source, 0))
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._read = b""
 

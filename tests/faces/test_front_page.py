@@ -98,7 +98,7 @@ def test_nothing_on_the_page_comes_from_elsewhere(server: Server) -> None:
 def test_the_endpoint_is_the_one_that_was_asked(server: Server) -> None:
     for headers, endpoint in (
         ({"Host": "sqs.us-east-1.localhost:1"}, "http://sqs.us-east-1.localhost:1"),
-        ({"Host": "localhost", "X-Forwarded-Proto": "https"}, "https://localhost"),
+        ({"Host": "localhost", "X-Forwarded-Proto": "https"}, "http://localhost"),
         ({"X-Forwarded-Proto": "<script>"}, server.url),
     ):
         assert Seen(look(server, **headers).text).boxes[0] == endpoint

@@ -264,17 +264,6 @@ def test_urls_follow_the_host_of_the_request(sqs: Sqs, host: str) -> None:
     assert sqs.arn(wanted)
 
 
-@pytest.mark.parametrize(
-    ("forwarded", "scheme"),
-    [("https", "https"), ("HTTPS , http", "https"), ("javascript", "http"), ("", "http")],
-)
-def test_urls_follow_a_proxys_scheme(sqs: Sqs, forwarded: str, scheme: str) -> None:
-    headers = {"X-Forwarded-Proto": forwarded, "Host": "queues.localhost"}
-    answer = sqs.ask("CreateQueue", {"QueueName": "orders"}, headers=headers)
-    url = sqs.decode("CreateQueue", answer)["QueueUrl"]
-    assert url == f"{scheme}://queues.localhost/{sqs.account}/orders"
-
-
 def test_urls_follow_the_setting_before_the_request() -> None:
     with socket.create_server(("127.0.0.1", 0)) as probe:
         port = str(probe.getsockname()[1])

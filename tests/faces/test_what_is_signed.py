@@ -8,6 +8,7 @@ from typing import Any, NamedTuple, cast
 
 import pytest
 
+from gateway.configuration.settings import Settings
 from gateway.faces.aws.face import AwsFace
 from gateway.faces.callers import Wants
 from gateway.faces.requests import Request
@@ -79,8 +80,8 @@ class Door:
         )
         admission = Admission(listens_on=["127.0.0.1"])
         aws = AwsFace(engine, self.recorder, {})
-        settings = SimpleNamespace(base_url=None, region="r", faces=("rest", "aws"), auth="none")
-        faces = entrances(aws, cast(Any, settings), cast(Any, None))
+        settings = Settings(region="r", faces=("rest", "aws"), auth="none", ephemeral=True)
+        faces = entrances(aws, settings, cast(Any, None))
         self._app = App(faces, series, admission, Options(None, None, 10_000, access_log=False))
         self._fast_path = FastPath(aws, self.recorder, admission, access_log=False)
 

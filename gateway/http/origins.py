@@ -1,0 +1,201 @@
+"""Where a request comes from: whose address, and the scheme and host by which it was sent.
+
+What the socket says is true. Headers are anybody's, so they count only where the socket's peer is a
+proxy of ``QUEUEGATE_TRUSTED_PROXIES``. Proxies add to the right: read from there, the first address
+that is none of theirs is the client's. A proxy writes one of two kinds of headers and may pass on
+the other as its client sent it; so where both are there and do not agree, neither is believed.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from ipaddress import IPv4Address, IPv6Address, ip_address
+from typing import NamedTuple, TypeAlias
+
+from gateway.configuration.values import Network, is_loopback
+from gateway.http.request_heads import authority_name, is_authority
+from gateway.operations.caller import Origin
+
+Headers: TypeAlias = Iterable[tuple[bytes, bytes]]
+
+_FOR = b"x-forwarded-for"
+_PROTO = b"x-forwarded-proto"
+_HOST = b"x-forwarded-host"
+_FORWARDED = b"forwarded"
+_READ = frozenset({_FOR, _PROTO, _HOST, _FORWARDED})
+_OF_PROXIES = _READ | {b"via", b"x-real-ip", b"x-forwarded-port", b"x-forwarded-server"}
+_OF_WEB_HOOKS = b"x-amz-sns-message-type"
+"""Ours, too, and a subscription may name this machine where private addresses are allowed."""
+_MOST_HOPS = 32
+_MOST_PEERS = 10_000
+_SCHEMES = ("http", "https")
+_ELEMENT = re.compile(r'(?:[^,"]|"[^"]*")+')
+_PAIR = re.compile(r'\s*([A-Za-z]+)=(?:"([^"]*)"|([^\s";]*))\s*(?:;|\Z)')
+
+
+class _Told(NamedTuple):
+    """What headers of one kind say. None: nothing; an empty address: of nobody that is known."""
+
+    address: str | None = None
+    scheme: str | None = None
+    host: str | None = None
+
+
+class Origins:
+    """Tells where requests come from. ``trusted`` are the proxies that are believed."""
+
+    def __init__(self, trusted: Sequence[Network] = ()) -> None:
+        self._trusted = tuple(trusted)
+        self.headers = _READ if trusted else frozenset[bytes]()
+        """Those that ``of`` looks at."""
+        self._peers: dict[tuple[str, str], tuple[Origin, bool]] = {}
+
+    def of(self, client: tuple[str, int] | None, scheme: str, headers: Headers) -> Origin:
+        """Where a request comes from, by the socket's peer, what is spoken there, and its headers.
+
+        Of a peer that is no trusted proxy this is one look into a table.
+        """
+        direct, is_proxy = self._peer(client, scheme)
+        return self._behind(direct, headers) if is_proxy else direct
+
+    def is_trusted(self, client: tuple[str, int] | None) -> bool:
+        """Whether this peer is a proxy that is believed."""
+        return self._peer(client, "")[1]
+
+    def is_local(
+        self, client: tuple[str, int] | None, headers: Sequence[tuple[bytes, bytes]]
+    ) -> bool:
+        """Whether somebody on this machine asks, by one of its names, and not for somebody else.
+
+        Of a proxy that is not trusted it is not known for whom it asks: not for this machine.
+        """
+        direct, is_proxy = self._peer(client, "")
+        if not is_loopback(direct.address):
+            return False
+        named = dict(headers)
+        if _OF_WEB_HOOKS in named or not _is_name_of_this_machine(named.get(b"host", b"")):
+            return False
+        if is_proxy and (_FOR in named or _FORWARDED in named):
+            return is_loopback(self._behind(direct, headers).address)
+        return _OF_PROXIES.isdisjoint(named)
+
+    def _peer(self, client: tuple[str, int] | None, scheme: str) -> tuple[Origin, bool]:
+        host = client[0] if client else ""
+        known = self._peers.get((host, scheme))
+        if known is None:
+            address = _address(host)
+            shown = "" if address is None else str(address)
+            known = Origin(shown, scheme), address is not None and self._trusts(address)
+            if len(self._peers) >= _MOST_PEERS:
+                self._peers.clear()
+            self._peers[(host, scheme)] = known
+        return known
+
+    def _trusts(self, address: IPv4Address | IPv6Address) -> bool:
+        return any(address in network for network in self._trusted)
+
+    def _behind(self, direct: Origin, headers: Headers) -> Origin:
+        """Where a request of a trusted proxy comes from."""
+        found: dict[bytes, str] = {}
+        for name, value in headers:
+            if name in _READ:
+                text = value.decode("latin-1")
+                found[name] = f"{found[name]},{text}" if name in found else text
+        if not found:
+            return direct
+        one, other = self._by_lists(found), self._by_elements(found.get(_FORWARDED))
+        address = _agreed(one.address, other.address, "")
+        return Origin(
+            direct.address if address is None else address,
+            _agreed(one.scheme, other.scheme, None) or direct.scheme,
+            _agreed(one.host, other.host, None) or "",
+        )
+
+    def _by_lists(self, found: dict[bytes, str]) -> _Told:
+        """What X-Forwarded-For, -Proto and -Host say."""
+        lists = {
+            name: _hops(found[name].split(",")) for name in (_FOR, _PROTO, _HOST) if name in found
+        }
+        hops = lists.get(_FOR)
+        place = address = None
+        if hops is not None:
+            place, address = self._client(hops)
+
+        def beside(name: bytes) -> str | None:
+            """What that proxy wrote which wrote the client's address, if all wrote to both."""
+            values = lists.get(name)
+            if values is None:
+                return None
+            is_parallel = hops is not None and len(hops) == len(values)
+            return values[place if is_parallel and place is not None else -1]
+
+        return _Told(address, _scheme(beside(_PROTO)), _authority(beside(_HOST)))
+
+    def _by_elements(self, text: str | None) -> _Told:
+        """What Forwarded says (RFC 7239)."""
+        if text is None:
+            return _Told()
+        elements = [_pairs(one) for one in _hops(_ELEMENT.findall(text))]
+        place, address = self._client([one.get("for", "") for one in elements])
+        if place is None:
+            return _Told("")
+        client = elements[place]
+        return _Told(address, _scheme(client.get("proto")), _authority(client.get("host")))
+
+    def _client(self, hops: Sequence[str]) -> tuple[int | None, str]:
+        """The place and address of the client among those whom proxies heard; the address is empty
+        where one heard nobody whose address can be read."""
+        found: tuple[int | None, str] = None, ""
+        for place in range(len(hops) - 1, -1, -1):
+            address = _address(hops[place])
+            if address is None:
+                return None, ""
+            found = place, str(address)
+            if not self._trusts(address):
+                break
+        return found
+
+
+def _hops(values: list[str]) -> list[str]:
+    """The last of them: nobody has as many proxies."""
+    return [value.strip() for value in values[-_MOST_HOPS:]]
+
+
+def _pairs(element: str) -> dict[str, str]:
+    return {name.lower(): quoted or plain for name, quoted, plain in _PAIR.findall(element)}
+
+
+def _agreed(one: str | None, other: str | None, otherwise: str | None) -> str | None:
+    """What both say, or the one that says something."""
+    if one is None or other is None:
+        return other if one is None else one
+    return one if one == other else otherwise
+
+
+def _scheme(text: str | None) -> str | None:
+    return text.lower() if text is not None and text.lower() in _SCHEMES else None
+
+
+def _authority(text: str | None) -> str | None:
+    return text if text and is_authority(text) else None
+
+
+def _address(text: str) -> IPv4Address | IPv6Address | None:
+    """An address, with or without port, brackets and zone; IPv4 also where it is within IPv6."""
+    if text.startswith("["):
+        text = text[1:].partition("]")[0]
+    elif text.count(":") == 1:
+        text = text.partition(":")[0]
+    try:
+        address = ip_address(text.partition("%")[0])
+    except ValueError:
+        return None
+    mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else None
+    return mapped or address
+
+
+def _is_name_of_this_machine(host: bytes) -> bool:
+    """Whether this is how one names loopback. A page whose name was pointed at it says another."""
+    name = authority_name(host.decode("latin-1")).strip("[]")
+    return is_loopback(name) or name.endswith(".localhost") or name == "host.docker.internal"
