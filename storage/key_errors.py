@@ -50,6 +50,12 @@ class KeyUnfit(Rejected):
     kind = Kind.INVALID
 
 
+class PolicyRefused(Rejected):
+    """What is no policy of a key. The text begins with AWS's code."""
+
+    kind = Kind.INVALID
+
+
 class UnrecognizedClient(Rejected):
     """What looks like a key of ours and is none: it is wrong, disabled or revoked, or has
     expired."""

@@ -39,3 +39,5 @@ class Key:
     """Of an access key its name in signatures."""
     previous_until: datetime | None = None
     """How long the secret before its last rotation is good, too."""
+    policy: str | None = None
+    """What it may do, in JSON; None: everything in its account."""

@@ -5,20 +5,24 @@ from __future__ import annotations
 import argparse
 import sys
 from datetime import UTC, datetime
+from pathlib import Path
 from secrets import token_hex
 from typing import TYPE_CHECKING, Any
+
+import orjson
 
 from gateway.command.first_key import as_variables
 from gateway.command.stored import Refused, opened, print_lines, print_table, with_database
 from gateway.configuration.settings import Settings
 from gateway.configuration.values import BadValue, format_rate, parse_account_id, parse_rate
+from gateway.operations import key_policies
 from gateway.operations.key_secrets import KeySecrets
 from gateway.operations.keys import LONGEST_OVERLAP_SECONDS, NewApiKey, insert, rotate, token
 from storage.key_model import ACCESS, API, RateLimit
 from storage.keys import keys
 
 if TYPE_CHECKING:
-    from storage.database import Database
+    from storage.database import Database, Transaction
     from storage.key_model import Key
 
 _PER_PAGE = 1_000
@@ -42,6 +46,8 @@ async def _act(dsn: str, settings: Settings, options: argparse.Namespace) -> int
             return await _list(database, account_id, options)
         if options.action == "rotate":
             return await _rotate(database, now, settings, options)
+        if options.action == "policy":
+            return await _policy(database, options)
         return await _change(database, now, options)
 
 
@@ -68,6 +74,7 @@ async def _create(
         _instant(options.expires),
         ACCESS if options.access or options.administrator else API,
         options.administrator,
+        _document(options.policy),
     )
     async with opened(dsn, "keys", account_id) as (database, now), database.transaction() as tx:
         key, secret = await insert(tx, now, account_id, wanted, _secrets(settings))
@@ -88,6 +95,45 @@ def _show(key: Key, secret: str, options: argparse.Namespace) -> None:
     )
 
 
+def _document(path: str | None) -> str | None:
+    """The text of a file, or of standard input. One that is empty is a policy, though a bad one."""
+    if path is None:
+        return None
+    most = key_policies.MOST_READ + 1
+    try:
+        if path == "-":
+            return sys.stdin.read(most) or " "
+        with Path(path).open(encoding="utf-8") as file:
+            return file.read(most) or " "
+    except (OSError, UnicodeDecodeError) as error:
+        raise Refused(f"{path} cannot be read: {error}") from None
+
+
+async def _policy(database: Database, options: argparse.Namespace) -> int:
+    """Show the policy of a key, or give it another one, or none."""
+    document = "" if options.remove else _document(options.set)
+    async with database.transaction() as tx:
+        key = await _found(tx, options.id)
+        if document is not None:
+            key = await key_policies.give(tx, key, document)
+    if options.json:
+        print_lines([_as_object(key)])
+    elif document is not None:
+        print(f"Key {key.key_id} may do {_may(key)}.")
+    elif key.policy is None:
+        print(f"Key {key.key_id} has no policy: it may do {_may(key)}.")
+    else:
+        print(orjson.dumps(orjson.loads(key.policy), option=orjson.OPT_INDENT_2).decode())
+    return 0
+
+
+async def _found(tx: Transaction, key_id: int) -> Key:
+    found = await keys.page(tx, None, after_id=key_id - 1, with_revoked=False, limit=1)
+    if not found or found[0].key_id != key_id:
+        raise Refused(f"there is no key {key_id}")
+    return found[0]
+
+
 async def _rotate(
     database: Database, now: datetime | None, settings: Settings, options: argparse.Namespace
 ) -> int:
@@ -95,10 +141,8 @@ async def _rotate(
     if overlap > LONGEST_OVERLAP_SECONDS:
         raise Refused(f"two secrets are good for {LONGEST_OVERLAP_SECONDS // 86_400} days at most")
     async with database.transaction() as tx:
-        found = await keys.page(tx, None, after_id=options.id - 1, with_revoked=False, limit=1)
-        if not found or found[0].key_id != options.id:
-            raise Refused(f"there is no key {options.id}")
-        key, secret = await rotate(tx, now, found[0], overlap, _secrets(settings))
+        key = await _found(tx, options.id)
+        key, secret = await rotate(tx, now, key, overlap, _secrets(settings))
     _show(key, secret, options)
     return 0
 
@@ -137,7 +181,9 @@ async def _list(database: Database, account_id: str | None, options: argparse.Na
         print("No keys.")
     else:
         heads: tuple[str, ...] = _HEADS
-        more = any(key.access_key or key.disabled_at or key.is_administrator for key in found)
+        more = any(
+            key.access_key or key.disabled_at or key.is_administrator or key.policy for key in found
+        )
         print_table(
             heads + _MORE_HEADS if more else heads,
             [_cells(key) + _more_cells(key) if more else _cells(key) for key in found],
@@ -146,8 +192,13 @@ async def _list(database: Database, account_id: str | None, options: argparse.Na
 
 
 def _more_cells(key: Key) -> tuple[str, ...]:
-    may = "everything" if key.is_administrator else "its account"
-    return (key.access_key or "-", may, "disabled" if key.disabled_at else "-")
+    return (key.access_key or "-", _may(key), "disabled" if key.disabled_at else "-")
+
+
+def _may(key: Key) -> str:
+    if key.is_administrator:
+        return "everything"
+    return "all in its account" if key.policy is None else "what its policy says"
 
 
 def _cells(key: Key) -> tuple[str, ...]:
@@ -196,4 +247,5 @@ def _as_object(key: Key) -> dict[str, Any]:
     for name in instants:
         instant: datetime | None = getattr(key, name)
         facts[name] = None if instant is None else instant.isoformat()
+    facts["policy"] = None if key.policy is None else orjson.loads(key.policy)
     return facts

@@ -21,6 +21,7 @@ examples:
   queuegate keys create --administrator
   queuegate keys list
   queuegate keys rotate 17 --overlap 2d
+  queuegate keys policy 17 --set shop.json
   queuegate keys delete 17
 """
 
@@ -32,7 +33,19 @@ examples:
   queuegate keys create shop
   queuegate keys create shop --rate 5000/10m --json
   queuegate keys create billing --access > billing.env
+  queuegate keys create shop --access --policy shop.json
   queuegate keys create --administrator
+"""
+_POLICY = """\
+Show what a key may do, or say it: with a policy of IAM's without Principal, of 6,144 characters at
+most. Where policies are asked (QUEUEGATE_POLICIES) a key with one may do what it allows and nothing
+else, and a key without one everything in its account. Gateways know at once.
+
+examples:
+  queuegate keys policy 17
+  queuegate keys policy 17 --set shop.json
+  queuegate keys policy 17 --set - < shop.json
+  queuegate keys policy 17 --remove
 """
 _LIST = "List keys by number, without those that were revoked; none shows its secret."
 _DELETE = """\
@@ -70,6 +83,9 @@ def add_actions(command: argparse.ArgumentParser, add_database: AddPlace) -> Non
     create.add_argument(
         "--administrator", action="store_true", help="one that signs and may do everything"
     )
+    create.add_argument(
+        "--policy", metavar="FILE", help="what it may do, as IAM says it (-: standard input)"
+    )
     listing = add("list", "list keys", _LIST)
     listing.add_argument("--account", metavar="ID", help="only those of this account")
     listing.add_argument("--all", action="store_true", help="also those that were deleted")
@@ -82,6 +98,11 @@ def add_actions(command: argparse.ArgumentParser, add_database: AddPlace) -> Non
         metavar="T",
         help="how long the old secret stays good, such as 90s, 6h or 2d (default: 1d)",
     )
+    policy = add("policy", "show or change what a key may do", _POLICY)
+    policy.add_argument("id", type=whole_number, metavar="ID", help="as `list` shows it")
+    how = policy.add_mutually_exclusive_group()
+    how.add_argument("--set", metavar="FILE", help="give it this policy (-: standard input)")
+    how.add_argument("--remove", action="store_true", help="let it do everything in its account")
     changes = [
         add("disable", "refuse keys until they are enabled", _DISABLE),
         add("enable", "take disabled keys again", _ENABLE),
@@ -92,5 +113,5 @@ def add_actions(command: argparse.ArgumentParser, add_database: AddPlace) -> Non
         action.add_argument(
             "ids", nargs="+", type=whole_number, metavar="ID", help="as `list` shows them"
         )
-    for action in (create, listing, rotate, *changes):
+    for action in (create, listing, rotate, policy, *changes):
         action.add_argument("--json", action="store_true", help="one JSON object a line")

@@ -8,7 +8,6 @@ on every face: it is the one vocabulary of AWS that operations use.
 
 from __future__ import annotations
 
-import contextlib
 from typing import TYPE_CHECKING, NewType, Protocol
 
 from protocol import arns, names
@@ -38,17 +37,29 @@ class Authority(Protocol):
 
 
 def check_right(engine: Engine, caller: Caller, right: str, arn: str) -> None:
-    """Raise what the authority says unless the caller may; without one everybody may everything."""
+    """Raise what the authority says unless the caller may, or the policy of its key; without an
+    authority everybody may everything."""
     if engine.authority is not None:
         engine.authority.check(caller, right, arn)
+    _check_key(engine, caller, right, arn)
+
+
+def _check_key(engine: Engine, caller: Caller, right: str, arn: str) -> None:
+    """Raise AccessDenied or AuthorizationError where the policy of the caller's key says so: of
+    what has no policy of its own, and of what is not there, which nobody else is told."""
+    if engine.policies is not None:
+        engine.policies.check_key(caller, right, arn)
 
 
 def _check_before(engine: Engine, caller: Caller, right: str, arn: str) -> None:
-    """The same of a queue or topic whose policy is asked when it is found: where policies are
-    enforced, these alone decide about what another account has."""
+    """Ask the authority alone about a queue or topic whose policy is asked when it is found, with
+    that of the key: where policies are enforced, these alone decide about what another account
+    has."""
     policies = engine.policies
-    if policies is None or not policies.enforces or f":{caller.account_id}:" in arn:
-        check_right(engine, caller, right, arn)
+    if engine.authority is not None and (
+        policies is None or not policies.enforces or f":{caller.account_id}:" in arn
+    ):
+        engine.authority.check(caller, right, arn)
 
 
 def _check_policy(
@@ -111,8 +122,13 @@ async def find_queue(
     engine: Engine, caller: Caller, right: str, account_id: str, region: str, name: str
 ) -> Queue:
     """The queue of that name. Raises QueueDoesNotExist and AccessDenied."""
-    _check_before(engine, caller, right, arns.queue_arn(region, account_id, name))
-    queue = await engine.queues.find(account_id, region, name)
+    arn = arns.queue_arn(region, account_id, name)
+    _check_before(engine, caller, right, arn)
+    try:
+        queue = await engine.queues.find(account_id, region, name)
+    except QueueDoesNotExist:
+        _check_key(engine, caller, right, arn)
+        raise
     _check_policy(engine, caller, right, queue)
     return queue
 
@@ -157,8 +173,10 @@ async def find_own_queue(engine: Engine, caller: Caller, right: str, name: str) 
         found = await engine.queues.find_many(keys)
         queue = next((one for key in keys if (one := found[key]) is not None), None)
     found_name = name if queue is None else queue.name
-    check_right(engine, caller, right, arns.queue_arn(region, account_id, found_name))
+    arn = arns.queue_arn(region, account_id, found_name)
+    _check_before(engine, caller, right, arn)
     if queue is None:
+        _check_key(engine, caller, right, arn)
         raise QueueDoesNotExist(name)
     _check_policy(engine, caller, right, queue)
     return queue
@@ -175,9 +193,15 @@ async def find_queue_by_id(engine: Engine, caller: Caller, right: str, queue_id:
     if queue is None or queue.account_id != caller.account_id:
         check_right(engine, caller, right, own_arn(caller, right, "*"))
         raise QueueDoesNotExist
-    check_right(engine, caller, right, queue.arn)
-    _check_policy(engine, caller, right, queue)
+    check_found(engine, caller, right, queue)
     return queue
+
+
+def check_found(engine: Engine, caller: Caller, right: str, queue: Queue) -> None:
+    """Raise what the authority or a policy says unless the caller may do this with a queue that
+    came from elsewhere, such as a dead-letter queue."""
+    _check_before(engine, caller, right, queue.arn)
+    _check_policy(engine, caller, right, queue)
 
 
 async def granted_topic(
@@ -185,11 +209,15 @@ async def granted_topic(
 ) -> GrantedTopic:
     """The topic of that ARN, if there is one, for whoever has the right. ``about`` has condition
     keys of the action. Raises AccessDenied and AuthorizationError."""
-    _check_before(engine, caller, right, arns.topic_arn(arn.region, arn.account_id, arn.resource))
+    name = arns.topic_arn(arn.region, arn.account_id, arn.resource)
+    _check_before(engine, caller, right, name)
     if engine.policies is not None:
-        # What is not there is the operation's to refuse.
-        with contextlib.suppress(NotFound):
+        try:
             audience = await engine.topics.find(arn.account_id, arn.region, arn.resource)
+        except NotFound:
+            # What is not there is the operation's to refuse.
+            _check_key(engine, caller, right, name)
+        else:
             _check_policy(engine, caller, right, audience.topic, about)
     return GrantedTopic(arn)
 
@@ -205,8 +233,13 @@ def known_audience(engine: Engine, caller: Caller, right: str, arn: str) -> Audi
 
 async def find_audience(engine: Engine, caller: Caller, right: str, arn: Arn) -> Audience:
     """Who gets what is published to that topic. Raises NotFound and AccessDenied."""
-    _check_before(engine, caller, right, arns.topic_arn(arn.region, arn.account_id, arn.resource))
-    audience = await engine.topics.find(arn.account_id, arn.region, arn.resource)
+    name = arns.topic_arn(arn.region, arn.account_id, arn.resource)
+    _check_before(engine, caller, right, name)
+    try:
+        audience = await engine.topics.find(arn.account_id, arn.region, arn.resource)
+    except NotFound:
+        _check_key(engine, caller, right, name)
+        raise
     _check_policy(engine, caller, right, audience.topic)
     return audience
 

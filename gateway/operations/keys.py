@@ -20,6 +20,7 @@ from hashlib import sha256
 from hmac import compare_digest
 from typing import TYPE_CHECKING, NamedTuple
 
+from gateway.operations import key_policies
 from gateway.operations.caller import Producer
 from gateway.operations.key_secrets import WrongMasterKey
 from gateway.operations.limits import LIMITS
@@ -56,6 +57,8 @@ _TOKEN = re.compile(r"qg_([1-9][0-9]{0,17})_([A-Za-z0-9_-]{43})", re.ASCII)
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,80}", re.ASCII)
 _LAST_YEAR = datetime(9999, 1, 1, tzinfo=UTC)
 """At its end, in UTC, no instant can be stored, or it comes back as infinity."""
+_NO_RIGHTS = '{"Statement":[]}'
+"""The policy of keys that are not good any more, for whoever came with one of them before."""
 _PATIENCE_SECONDS = 1.0
 _DOUBT_SECONDS = 0.5
 
@@ -82,6 +85,8 @@ class Keys:
         """What opens the secrets of access keys; None: this gateway knows none of them."""
         self._live: dict[int, tuple[LiveKey, Producer]] = {}
         self._access: dict[str, AccessKey] = {}
+        self._policies: dict[str, str | None] = {}
+        """By the ids of producers."""
         self._unread: set[int] = set()
         self._doubted: set[int] = set()
         """Those that have changed since they were read."""
@@ -128,6 +133,14 @@ class Keys:
         known = self._live.get(int(producer.producer_id))
         return known is not None and not self._has_expired(known[0].key)
 
+    def policy_of(self, caller: Caller) -> str | None:
+        """What the key of a caller may do, as it is now; None: everything in its account, or it is
+        none of ours."""
+        producer = caller.producer
+        if producer is None or not producer.name:
+            return None
+        return self._policies.get(producer.producer_id, _NO_RIGHTS)
+
     def _present(self, account_id: str) -> datetime:
         return self._clock.of(account_id).instant()
 
@@ -149,6 +162,7 @@ class Keys:
 
     def _forget(self, key_id: int) -> None:
         gone = self._live.pop(key_id, None)
+        self._policies.pop(str(key_id), None)
         if gone is not None and gone[0].key.access_key is not None:
             self._access.pop(gone[0].key.access_key, None)
 
@@ -197,6 +211,7 @@ class Keys:
     def _know(self, live: LiveKey) -> None:
         key, producer = live.key, _producer(live.key)
         self._live[key.key_id] = live, producer
+        self._policies[producer.producer_id] = key.policy
         if self.secrets is None or key.access_key is None:
             return
         closed = [one for one in (live.secret, live.previous_secret) if one is not None]
@@ -224,6 +239,8 @@ class NewApiKey(NamedTuple):
     expires_at: datetime | None = None
     kind: str = API
     is_administrator: bool = False
+    policy: str | None = None
+    """What it may do, in JSON; None: everything in its account."""
 
 
 def token(key: Key, secret: str) -> str:
@@ -252,12 +269,20 @@ async def insert(
     wanted: NewApiKey,
     key_secrets: KeySecrets | None = None,
 ) -> tuple[Key, str]:
-    """A new key of that account, and its secret. Raises InvalidParameterValue, KeyExists, KeyUnfit
-    and TooManyKeys."""
+    """A new key of that account, and its secret. Raises InvalidParameterValue, KeyExists, KeyUnfit,
+    PolicyRefused and TooManyKeys."""
     _check(now, wanted)
+    policy = key_policies.checked(wanted.policy, is_administrator=wanted.is_administrator)
     if await keys.count(tx) >= LIMITS.keys:
         raise TooManyKeys(LIMITS.keys)
-    new = NewKey(account_id, wanted.name, wanted.limit, wanted.expires_at, wanted.is_administrator)
+    new = NewKey(
+        account_id,
+        wanted.name,
+        wanted.limit,
+        wanted.expires_at,
+        wanted.is_administrator,
+        policy=policy,
+    )
     if wanted.kind == ACCESS:
         access_key = _ACCESS_PREFIX + "".join(
             secrets.choice(_ACCESS_LETTERS) for _ in range(_ACCESS_LENGTH)
@@ -305,7 +330,8 @@ async def create_key(
     shown what is shown. All processes know it then.
 
     Keys that sign, administrators' keys, and those of other accounts are made by administrators.
-    Raises AuthorizationError, InvalidParameterValue, KeyExists, KeyUnfit and TooManyKeys.
+    Raises AuthorizationError, InvalidParameterValue, KeyExists, KeyUnfit, PolicyRefused and
+    TooManyKeys.
     """
     account_id = account_id or caller.account_id
     if account_id != caller.account_id or wanted.kind == ACCESS or wanted.is_administrator:
@@ -391,14 +417,27 @@ async def revoke_key(engine: Engine, caller: Caller, key_id: int) -> Key:
     return await _change(engine, caller, key_id, revoke)
 
 
-async def disable_key(engine: Engine, caller: Caller, key_id: int, *, is_disabled: bool) -> Key:
-    """Let no process take a key, or let all take it again. Raises AuthorizationError and
-    KeyDoesNotExist, of revoked ones, too."""
+async def change_key(
+    engine: Engine,
+    caller: Caller,
+    key_id: int,
+    *,
+    is_disabled: bool | None = None,
+    policy: str | None = None,
+) -> Key:
+    """Let no process take a key, or let all take it again; give it a policy, or with an empty text
+    none. What is None stays. Raises AuthorizationError, KeyDoesNotExist, of revoked ones, too,
+    KeyUnfit and PolicyRefused."""
 
-    async def disable(tx: Transaction, now: datetime | None) -> Key | None:
-        return await keys.disable(tx, now, _reach(caller), key_id, is_disabled=is_disabled)
+    async def change(tx: Transaction, now: datetime | None) -> Key | None:
+        changed: Key | None = await _find(tx, caller, key_id)
+        if policy is not None and changed is not None:
+            changed = await key_policies.give(tx, changed, policy)
+        if is_disabled is not None:
+            changed = await keys.disable(tx, now, None, key_id, is_disabled=is_disabled)
+        return changed
 
-    return await _change(engine, caller, key_id, disable)
+    return await _change(engine, caller, key_id, change)
 
 
 async def rotate_key(

@@ -1,8 +1,7 @@
 """What policies of queues and topics say to requests and deliveries (docs/contract/policies.md 5).
 
-``warn`` refuses nothing: it says once for each cause what AWS would have refused, with the
-statement that is missing. Callers have all rights of their own account until keys have policies of
-their own (``Policies.identities_of``).
+And those of keys: a key without one may do everything in its account. ``warn`` refuses nothing: it
+says once for each cause what AWS would have refused, with the statement that is missing.
 """
 
 from __future__ import annotations
@@ -93,6 +92,26 @@ _NONE = _Compiled(Policy((), ()), True)
 """Of what has no policy."""
 
 
+class _Texts:
+    """Policies of one kind, compiled once."""
+
+    def __init__(self, kind: Kind) -> None:
+        self._kind = kind
+        self._compiled: dict[str, _Compiled] = {}
+
+    def known(self, text: str | None, of: str) -> _Compiled:
+        """The policy of a text, which ``of`` has."""
+        if text is None:
+            return _NONE
+        known = self._compiled.get(text)
+        if known is None:
+            known = _compiled(text, self._kind, of)
+            if len(self._compiled) >= _MOST:
+                self._compiled.clear()
+            self._compiled[text] = known
+        return known
+
+
 class Everybody:
     """An ``Authority`` that leaves everything to policies."""
 
@@ -107,11 +126,12 @@ class Policies:
         self._clock = clock
         self.enforces = enforces
         """Whether what they do not allow is refused."""
-        self._compiled: dict[str, _Compiled] = {}
+        self._of_resources = _Texts(Kind.RESOURCE)
+        self._of_keys = _Texts(Kind.IDENTITY)
         self._allowed: set[Hashable] = set()
         self._told: set[tuple[str, ...]] = set()
-        self.identities_of: Callable[[Caller], Sequence[Policy] | None] = lambda _: None
-        """The policies of a caller's key; None: it may do everything in its account."""
+        self.policy_of: Callable[[Caller], str | None] = lambda _: None
+        """The policy of a caller's key; None: it may do everything in its account."""
 
     def check(
         self, caller: Caller, right: str, resource: Queue | Topic, about: Context | None = None
@@ -122,22 +142,42 @@ class Policies:
             return
         text = resource.attributes.get("Policy")
         is_own = caller.account_id == resource.account_id and not caller.is_anonymous
-        identities = None if caller.is_anonymous else self.identities_of(caller)
-        if is_own and text is None and identities is None:
+        given = None if caller.is_anonymous else self.policy_of(caller)
+        if is_own and text is None and given is None:
             return
-        known = self._known(text, resource.arn)
-        if is_own and identities is None and not known.policy.denying:
+        known = self._of_resources.known(text, resource.arn)
+        if is_own and given is None and not known.policy.denying:
             return
         if not is_own and right in _OF_OWNERS:
             known = _NONE
+        own = self._of_keys.known(given, caller.user_name)
         place: Hashable = None
-        if known.is_steady and identities is None and about is None:
-            who = caller.region, caller.account_id, caller.access_key, caller.is_anonymous
-            place = text, resource.arn, right, who
+        if known.is_steady and own.is_steady and about is None:
+            place = text, given, resource.arn, right, _called(caller)
         if place in self._allowed:
             return
-        request = self._request(caller, right, resource, about or {})
-        decision = decide(request, resource=known.policy, identities=identities)
+        request = self._request(caller, right, resource.arn, resource.account_id, about or {})
+        identities = None if given is None else (own.policy,)
+        self._conclude(
+            request, decide(request, resource=known.policy, identities=identities), place
+        )
+
+    def check_key(self, caller: Caller, right: str, arn: str) -> None:
+        """Raise AccessDenied, of SNS AuthorizationError, unless the caller's key may do this with
+        what has no policy of its own, or is not there."""
+        given = None if caller.is_administrator else self.policy_of(caller)
+        if given is None or caller.is_anonymous:
+            return
+        own = self._of_keys.known(given, caller.user_name)
+        place: Hashable = None
+        if own.is_steady:
+            place = None, given, arn, right, _called(caller)
+        if place in self._allowed:
+            return
+        request = self._request(caller, right, arn, caller.account_id, {})
+        self._conclude(request, decide(request, resource=None, identities=(own.policy,)), place)
+
+    def _conclude(self, request: Request, decision: Decision, place: Hashable) -> None:
         if not decision.is_allowed:
             self._refuse(request, decision)
         elif place is not None:
@@ -149,29 +189,30 @@ class Policies:
         self._allowed.add(place)
 
     def _request(
-        self, caller: Caller, right: str, resource: Queue | Topic, about: Context
+        self, caller: Caller, right: str, arn: str, owner_id: str, about: Context
     ) -> Request:
-        context = {**self._everywhere(resource), **about, "aws:requestedregion": [caller.region]}
+        context = {**self._everywhere(owner_id), **about, "aws:requestedregion": [caller.region]}
         if caller.is_anonymous:
-            return Request(Principal(), right, resource.arn, resource.account_id, context)
-        arn = arns.user_arn(caller.account_id, caller.user_name)
+            return Request(Principal(), right, arn, owner_id, context)
+        user = arns.user_arn(caller.account_id, caller.user_name)
+        # aws:SourceOwner is of services alone: or the policy that a topic has from the start would
+        # give each key of its account what its own policy does not.
         context |= {
             "aws:principalaccount": [caller.account_id],
-            "aws:principalarn": [arn],
+            "aws:principalarn": [user],
             "aws:principalisawsservice": ["false"],
             "aws:principaltype": ["User"],
-            "aws:sourceowner": [caller.account_id],
             "aws:username": [caller.user_name],
         }
-        principal = Principal(caller.account_id, (arn,))
-        return Request(principal, right, resource.arn, resource.account_id, context)
+        principal = Principal(caller.account_id, (user,))
+        return Request(principal, right, arn, owner_id, context)
 
-    def _everywhere(self, resource: Queue | Topic) -> dict[str, Sequence[str]]:
-        now = self._clock.of(resource.account_id).instant()
+    def _everywhere(self, owner_id: str) -> dict[str, Sequence[str]]:
+        now = self._clock.of(owner_id).instant()
         return {
             "aws:currenttime": [now.isoformat()],
             "aws:epochtime": [str(int(now.timestamp()))],
-            "aws:resourceaccount": [resource.account_id],
+            "aws:resourceaccount": [owner_id],
         }
 
     def takes_copies(self, queue: Queue, topic: Topic) -> bool:
@@ -181,7 +222,7 @@ class Policies:
         if place in self._allowed:
             return True
         context = {
-            **self._everywhere(queue),
+            **self._everywhere(queue.account_id),
             "aws:principalisawsservice": ["true"],
             "aws:principalservicename": [_SNS],
             "aws:sourceaccount": [topic.account_id],
@@ -190,7 +231,7 @@ class Policies:
         }
         principal = Principal(service=_SNS)
         request = Request(principal, _SENDS, queue.arn, queue.account_id, context)
-        known = self._known(text, queue.arn)
+        known = self._of_resources.known(text, queue.arn)
         decision = decide(request, resource=known.policy, identities=None)
         if decision.is_allowed:
             if known.is_steady:
@@ -198,17 +239,6 @@ class Policies:
             return True
         self._tell(request, decision)
         return not self.enforces
-
-    def _known(self, text: str | None, arn: str) -> _Compiled:
-        if text is None:
-            return _NONE
-        known = self._compiled.get(text)
-        if known is None:
-            known = _compiled(text, arn)
-            if len(self._compiled) >= _MOST:
-                self._compiled.clear()
-            self._compiled[text] = known
-        return known
 
     def _refuse(self, request: Request, decision: Decision) -> None:
         self._tell(request, decision)
@@ -239,17 +269,21 @@ class Policies:
         )
 
 
-def _compiled(text: str, arn: str) -> _Compiled:
+def _called(caller: Caller) -> Hashable:
+    return caller.region, caller.account_id, caller.access_key, caller.is_anonymous
+
+
+def _compiled(text: str, kind: Kind, of: str) -> _Compiled:
     """Say what of it cannot be asked, once for each text."""
     try:
-        policy = parse(text, Kind.RESOURCE)
+        policy = parse(text, kind)
     except Malformed as error:
-        _log.warning("The policy of %s allows and denies nothing: %s.", arn, error)
+        _log.warning("The policy of %s allows and denies nothing: %s.", of, error)
         return _NONE
     keys = {one.key for statement in policy.statements for one in statement.conditions}
     unknown = ", ".join(sorted(keys - _KNOWN_KEYS))
     if unknown:
-        _log.warning("The policy of %s asks for %s, which is never there.", arn, unknown)
+        _log.warning("The policy of %s asks for %s, which is never there.", of, unknown)
     # Variables may stand for what changes.
     return _Compiled(policy, keys.isdisjoint(_MOVING) and "${" not in text)
 
@@ -267,9 +301,10 @@ def _why(request: Request, decision: Decision) -> str:
     """In AWS's words, as far as they are known."""
     service, _, action = request.action.partition(":")
     named = f"SNS:{action}" if service == "sns" else request.action.lower()
-    kind = "resource-based" if decision.kind is Kind.RESOURCE else "identity-based"
+    is_hanging = decision.kind is Kind.RESOURCE
+    kind = "resource-based" if is_hanging else "identity-based"
     if decision.reason is Reason.DENIED:
-        reason = f"with an explicit deny in a {kind} policy"
+        reason = f"with an explicit deny in {'a' if is_hanging else 'an'} {kind} policy"
     else:
         reason = f"because no {kind} policy allows the {named} action"
     return f"{named} on resource: {request.resource} {reason}"

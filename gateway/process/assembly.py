@@ -73,10 +73,14 @@ def authority_of(settings: Settings, /) -> Authority | None:
     return OwnAccounts() if settings.auth == "sigv4" else None
 
 
-def policies_of(settings: Settings, clock: clocks.Clock) -> Policies | None:
-    """What policies of queues and topics say; None: nobody asks them."""
+def policies_of(settings: Settings, engine: Engine, /) -> Policies | None:
+    """What policies of queues, topics and keys say; None: nobody asks them."""
     mode = settings.policies or ("enforce" if settings.auth == "sigv4" else "off")
-    return None if mode == "off" else Policies(clock, enforces=mode == "enforce")
+    if mode == "off":
+        return None
+    policies = Policies(engine.clock, enforces=mode == "enforce")
+    policies.policy_of = engine.keys.policy_of
+    return policies
 
 
 def build_engine(settings: Settings, database: Database, tracing: Tracing | None = None) -> Engine:
@@ -121,7 +125,7 @@ def build_engine(settings: Settings, database: Database, tracing: Tracing | None
     engine.authority = authority_of(settings)
     if settings.master_key is not None:
         engine.keys.secrets = KeySecrets(settings.master_key)
-    engine.policies = policies_of(settings, clock)
+    engine.policies = policies_of(settings, engine)
     if engine.policies is not None:
         engine.authority = engine.authority or Everybody()
     if settings.channel_rate_limit is not None:

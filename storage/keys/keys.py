@@ -44,6 +44,8 @@ class NewKey(NamedTuple):
     """Of one that signs."""
     secret: bytes | None = None
     """The same, encrypted."""
+    policy: str | None = None
+    """What it may do."""
 
 
 def _key(row: asyncpg.Record) -> Key:
@@ -61,6 +63,7 @@ def _key(row: asyncpg.Record) -> Key:
         disabled_at=row["disabled_at"],
         access_key=row["access_key"],
         previous_until=row["previous_until"],
+        policy=row["policy"],
     )
 
 
@@ -80,6 +83,7 @@ async def create(tx: Transaction, now: datetime | None, new: NewKey) -> Key | No
         seconds,
         new.expires_at,
         new.is_administrator,
+        new.policy,
     )
     return await _changed(tx, row)
 
@@ -132,6 +136,15 @@ async def disable(
     """The key, which is not taken any more, or again. None: the account, or nobody, has none such
     that is not revoked."""
     row = await tx.fetchrow(_SQL["disable"].text, now, account_id, key_id, is_disabled)
+    return await _changed(tx, row)
+
+
+async def give_policy(
+    tx: Transaction, account_id: str | None, key_id: int, policy: str | None
+) -> Key | None:
+    """The key with that policy, or none. None: the account, or nobody, has none such that is not
+    revoked."""
+    row = await tx.fetchrow(_SQL["give_policy"].text, account_id, key_id, policy)
     return await _changed(tx, row)
 
 

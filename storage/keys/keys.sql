@@ -2,14 +2,14 @@
 -- `live` and `sealed` reads hashes or encrypted secrets.
 
 -- name: create
--- params: now, kind, secret_hash, access_key, secret, account_id, key_name, rate_requests, rate_seconds, expires_at, is_administrator
+-- params: now, kind, secret_hash, access_key, secret, account_id, key_name, rate_requests, rate_seconds, expires_at, is_administrator, policy
 -- The new key, or no row when one of the account that is not revoked has the name.
 INSERT INTO keys (kind, secret_hash, access_key, secret, account_id, key_name, rate_requests,
-  rate_seconds, expires_at, is_administrator, created_at)
-SELECT $2, $3::bytea, $4, $5::bytea, $6, $7, $8, $9, $10, $11, coalesce($1::timestamptz, present())
+  rate_seconds, expires_at, is_administrator, policy, created_at)
+SELECT $2, $3::bytea, $4, $5::bytea, $6, $7, $8, $9, $10, $11, $12, coalesce($1::timestamptz, present())
 ON CONFLICT (account_id, key_name) WHERE revoked_at IS NULL DO NOTHING
 RETURNING key_id, kind, account_id, key_name, rate_requests, rate_seconds, created_at, expires_at,
-  revoked_at, is_administrator, disabled_at, access_key, previous_until
+  revoked_at, is_administrator, disabled_at, access_key, previous_until, policy
 
 -- name: count
 -- params:
@@ -20,7 +20,7 @@ SELECT count(*) FROM keys WHERE revoked_at IS NULL
 -- params: account_id, after_id, with_revoked, limit
 -- Keys of an account (NULL: of all), by number, behind one of them.
 SELECT key_id, kind, account_id, key_name, rate_requests, rate_seconds, created_at, expires_at,
-  revoked_at, is_administrator, disabled_at, access_key, previous_until
+  revoked_at, is_administrator, disabled_at, access_key, previous_until, policy
 FROM keys
 WHERE ($1::text IS NULL OR account_id = $1) AND key_id > $2 AND ($3 OR revoked_at IS NULL)
 ORDER BY key_id LIMIT $4
@@ -33,13 +33,14 @@ UPDATE keys SET revoked_at = coalesce(revoked_at, $1::timestamptz, present()), s
   previous_secret = NULL, previous_until = NULL
 WHERE key_id = $3 AND ($2::text IS NULL OR account_id = $2)
 RETURNING key_id, kind, account_id, key_name, rate_requests, rate_seconds, created_at, expires_at,
-  revoked_at, is_administrator, disabled_at, access_key, previous_until
+  revoked_at, is_administrator, disabled_at, access_key, previous_until, policy
 
 -- name: live
 -- params: key_ids
 -- What processes check keys with: those of these numbers (NULL: all) that are not revoked.
 SELECT key_id, kind, account_id, key_name, rate_requests, rate_seconds, created_at, expires_at,
-  revoked_at, is_administrator, disabled_at, access_key, previous_until, secret_hash, secret, previous_secret
+  revoked_at, is_administrator, disabled_at, access_key, previous_until, policy, secret_hash, secret,
+  previous_secret
 FROM keys
 WHERE revoked_at IS NULL AND disabled_at IS NULL AND ($1::bigint[] IS NULL OR key_id = ANY($1))
 
@@ -65,7 +66,7 @@ UPDATE keys SET secret = $4::bytea,
 WHERE key_id = $3 AND ($2::text IS NULL OR account_id = $2) AND secret IS NOT NULL
   AND revoked_at IS NULL
 RETURNING key_id, kind, account_id, key_name, rate_requests, rate_seconds, created_at, expires_at,
-  revoked_at, is_administrator, disabled_at, access_key, previous_until
+  revoked_at, is_administrator, disabled_at, access_key, previous_until, policy
 
 -- name: disable
 -- params: now, account_id, key_id, is_disabled
@@ -74,7 +75,16 @@ UPDATE keys SET disabled_at = CASE WHEN $4::boolean
   THEN coalesce(disabled_at, $1::timestamptz, present()) END
 WHERE key_id = $3 AND ($2::text IS NULL OR account_id = $2) AND revoked_at IS NULL
 RETURNING key_id, kind, account_id, key_name, rate_requests, rate_seconds, created_at, expires_at,
-  revoked_at, is_administrator, disabled_at, access_key, previous_until
+  revoked_at, is_administrator, disabled_at, access_key, previous_until, policy
+
+-- name: give_policy
+-- params: account_id, key_id, policy
+-- Gives a key of an account (NULL: of any) another policy, or with NULL none; no row if there is no
+-- such key.
+UPDATE keys SET policy = $3
+WHERE key_id = $2 AND ($1::text IS NULL OR account_id = $1) AND revoked_at IS NULL
+RETURNING key_id, kind, account_id, key_name, rate_requests, rate_seconds, created_at, expires_at,
+  revoked_at, is_administrator, disabled_at, access_key, previous_until, policy
 
 -- name: forget
 -- params: now, seconds, limit

@@ -1,4 +1,5 @@
-"""A gateway that refuses one access key everything, and writes down what it was asked for it."""
+"""A gateway that refuses one access key everything, by its authority or by the policy of the key,
+and writes down what it was asked for it."""
 
 from __future__ import annotations
 
@@ -8,20 +9,26 @@ from pathlib import Path
 
 from gateway import cli
 from gateway.operations.caller import Caller
+from gateway.operations.engine import Engine
+from gateway.operations.policies import Policies
 from gateway.process import assembly
-from storage.errors import AccessDenied
+from protocol.policies.requests import Context
+from storage.errors import AccessDenied, AuthorizationError
+from storage.model import Queue, Topic
 from tests.faces.servers import Server
 
 DENIED = "AKIADENIED"
 _ASKED = "TESTS_ASKED_FILE"
+_BY_POLICY = "TESTS_DENIED_BY_POLICY"
 
 
 class Denying(Server):
     """``file`` gets a line for each question about the key: the action and the resource."""
 
-    def __init__(self, account: str, file: Path) -> None:
+    def __init__(self, account: str, file: Path, *, by_policy: bool) -> None:
         self._file = file
-        super().__init__(QUEUEGATE_ACCOUNTS=f"{DENIED}={account}", **{_ASKED: str(file)})
+        more = {_ASKED: str(file)} | ({_BY_POLICY: "true"} if by_policy else {})
+        super().__init__(QUEUEGATE_ACCOUNTS=f"{DENIED}={account}", **more)
 
     def command(self) -> list[str]:
         return [sys.executable, "-m", "tests.faces.denying", "serve"]
@@ -33,14 +40,46 @@ class Denying(Server):
         return [(action, arn) for action, _, arn in (line.partition(" ") for line in lines)]
 
 
+def _note(action: str, arn: str) -> None:
+    with Path(os.environ[_ASKED]).open("a") as file:
+        file.write(f"{action} {arn}\n")
+
+
 class _Authority:
     def check(self, caller: Caller, action: str, arn: str) -> None:
         if caller.access_key == DENIED:
-            with Path(os.environ[_ASKED]).open("a") as file:
-                file.write(f"{action} {arn}\n")
+            _note(action, arn)
             raise AccessDenied(f"{action} on {arn} is not for you.")
 
 
+class _Noting(Policies):
+    def check(
+        self, caller: Caller, right: str, resource: Queue | Topic, about: Context | None = None
+    ) -> None:
+        try:
+            super().check(caller, right, resource, about)
+        except (AccessDenied, AuthorizationError):
+            _note(right, resource.arn)
+            raise
+
+    def check_key(self, caller: Caller, right: str, arn: str) -> None:
+        try:
+            super().check_key(caller, right, arn)
+        except (AccessDenied, AuthorizationError):
+            _note(right, arn)
+            raise
+
+
+def _noting(engine: Engine) -> Policies:
+    policies = _Noting(engine.clock, enforces=True)
+    nothing = '{"Statement":[]}'
+    policies.policy_of = lambda caller: nothing if caller.access_key == DENIED else None
+    return policies
+
+
 if __name__ == "__main__":
-    assembly.authority_of = lambda _: _Authority()
+    if _BY_POLICY in os.environ:
+        assembly.policies_of = lambda _, engine: _noting(engine)
+    else:
+        assembly.authority_of = lambda _: _Authority()
     sys.exit(cli.main())

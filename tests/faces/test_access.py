@@ -47,10 +47,13 @@ class World(NamedTuple):
     """What paths of the native API name."""
 
 
-@pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+@pytest.fixture(scope="module", params=["authority", "policy"])
+def world(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[World]:
     account = new_account()
-    with Denying(account, tmp_path_factory.mktemp("denying") / "asked") as server:
+    file = tmp_path_factory.mktemp("denying") / "asked"
+    with Denying(account, file, by_policy=request.param == "policy") as server:
         made = _world(server, account)
         before = _tables(server.dsn)
         yield made

@@ -12,8 +12,8 @@ from gateway.operations.engine import Engine
 from gateway.operations.key_secrets import KeySecrets, WrongMasterKey
 from gateway.operations.keys import (
     NewApiKey,
+    change_key,
     create_key,
-    disable_key,
     find_key,
     list_keys,
     opens_all,
@@ -120,14 +120,14 @@ async def test_it_ends_when_it_expires_or_is_disabled_or_revoked(
     key, secret = await create_key(engine, administrator, SHOP._replace(name="long"))
     clock.move_on(3600)
     assert secrets_of(engine, brief) == ()
-    await disable_key(engine, administrator, key.key_id, is_disabled=True)
+    await change_key(engine, administrator, key.key_id, is_disabled=True)
     assert secrets_of(engine, key) == ()
-    await disable_key(engine, administrator, key.key_id, is_disabled=False)
+    await change_key(engine, administrator, key.key_id, is_disabled=False)
     assert secrets_of(engine, key) == (secret,)
     await revoke_key(engine, administrator, key.key_id)
     assert secrets_of(engine, key) == ()
     for attempt in (
-        disable_key(engine, administrator, key.key_id, is_disabled=False),
+        change_key(engine, administrator, key.key_id, is_disabled=False),
         rotate_key(engine, administrator, key.key_id, 0),
     ):
         with pytest.raises(KeyDoesNotExist):
@@ -168,7 +168,7 @@ async def test_administrators_alone_make_and_change_them(
         create_key(engine, caller, shown._replace(is_administrator=True)),
         create_key(engine, caller, shown, OTHER_ACCOUNT),
         rotate_key(engine, caller, key.key_id, 0),
-        disable_key(engine, caller, key.key_id, is_disabled=True),
+        change_key(engine, caller, key.key_id, is_disabled=True),
         revoke_key(engine, caller, key.key_id),
         list_keys(engine, caller, after_id=0, with_revoked=True, limit=9, account_id=OTHER_ACCOUNT),
     ]
@@ -193,7 +193,7 @@ async def test_a_key_that_is_shown_has_no_second_secret(
         await rotate_key(engine, administrator, key.key_id, 0)
     with pytest.raises(KeyExists):
         await create_key(engine, administrator, SHOP._replace(name="shown"))
-    await disable_key(engine, administrator, key.key_id, is_disabled=True)
+    await change_key(engine, administrator, key.key_id, is_disabled=True)
     assert (await find_key(engine, administrator, key.key_id)).disabled_at is not None
 
 
@@ -204,5 +204,5 @@ async def test_the_key_of_a_disabled_one_is_not_taken(
     found = engine.keys.find(shown)
     assert found is not None
     assert found[0].is_administrator
-    await disable_key(engine, administrator, key.key_id, is_disabled=True)
+    await change_key(engine, administrator, key.key_id, is_disabled=True)
     assert engine.keys.find(shown) is None

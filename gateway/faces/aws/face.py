@@ -283,7 +283,8 @@ class AwsFace(Face):
         resource = rights.resource_of(service, action, call.members)
         # Whoever follows a link has its token for a right.
         if resource is not None and not call.caller.is_anonymous:
-            arn = resource or own_arn(call.caller, call.right, "*")
+            is_arn = resource.startswith("arn:")
+            arn = resource if is_arn else own_arn(call.caller, call.right, resource or "*")
             check_right(self.engine, call.caller, call.right, arn)
         if call.caller.producer is not None and action in _SENDS:
             entries = call.members.get(_SENDS[action]) or (None,)

@@ -42,6 +42,10 @@ _ARNS = (
     "SourceArn",
 )
 _BATCH = "Batch"
+_NEW = {"CreateQueue": "QueueName", "CreateTopic": "Name"}
+"""What a request calls something that is not there yet."""
+_GROUPED = {"CreateSchedule", "DeleteSchedule", "GetSchedule", "UpdateSchedule"}
+_GROUPS = {"CreateScheduleGroup", "DeleteScheduleGroup", "GetScheduleGroup"}
 
 
 def right_to(service: str, action: str) -> str:
@@ -50,15 +54,28 @@ def right_to(service: str, action: str) -> str:
 
 
 def resource_of(service: str, action: str, members: Mapping[str, Any]) -> str | None:
-    """The ARN of what an action is about, as far as the request says it; "" of what belongs to the
-    account. None: the right is asked for when it is found."""
+    """The ARN of what an action is about, as far as the request says it, or what is behind the
+    account in it; "" of what belongs to the account. None: the right is asked for when it is
+    found."""
     if action in _FOUND.get(service, ()) or (
         (service, action) == ("sns", "Publish") and published_topic(members)
     ):
         return None
+    named = _named(action, members)
+    if named:
+        return named
     arn: str = next((members[name] for name in _ARNS if members.get(name)), "")
     # A subscription is its topic's, as in IAM.
     return arn.rpartition(":")[0] if arn and arn == members.get("SubscriptionArn") else arn
+
+
+def _named(action: str, members: Mapping[str, Any]) -> str:
+    if action in _NEW:
+        name: str = members.get(_NEW[action]) or ""
+        return name
+    if action in _GROUPED:
+        return f"schedule/{members.get('GroupName') or 'default'}/{members.get('Name')}"
+    return f"schedule-group/{members.get('Name')}" if action in _GROUPS else ""
 
 
 def published_topic(members: Mapping[str, Any]) -> str | None:

@@ -109,8 +109,9 @@ class Endpoint:
     right: str = field(kw_only=True)
     """What a caller needs for it, as IAM calls it; empty: it is about nobody's things."""
     resource: str = field(default="", kw_only=True)
-    """What it needs the right to: the end of its ARN, in which parameters of the path may be, such
-    as ``schedule/{name}``. Empty: a queue or a topic, and the handler finds it by ``access``."""
+    """What it needs the right to: the end of its ARN, in which parameters of the path may be, or
+    where that has none members of the body, such as ``schedule/{name}``. Empty: a queue or a topic,
+    and the handler finds it by ``access``."""
     refusals: tuple[int, ...] = (404,)
     """Statuses of refusals beside 400, 403, 413 and 503, which all have. Most are about something
     that may not be there."""

@@ -195,7 +195,9 @@ class JsonFace(Face):
         call = self._call(request, found, endpoint, caller)
         call.body = await in_turns(self._body(endpoint, request.body))
         if endpoint.resource:
-            named = {} if call.path is None else structs.asdict(call.path)
+            # What is new is named in its body.
+            names = call.body if call.path is None else call.path
+            named = structs.asdict(names) if isinstance(names, Struct) else {}
             arn = own_arn(caller, endpoint.right, endpoint.resource.format(**named))
             check_right(self._engine, caller, endpoint.right, arn)
         return self._written(await endpoint.handler(call))

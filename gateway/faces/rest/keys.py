@@ -5,7 +5,8 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Annotated, Any, Literal
 
-from msgspec import Meta, Struct
+import orjson
+from msgspec import UNSET, Meta, Struct, UnsetType
 
 from gateway.faces.json.endpoints import PAGED, Answer, Answered, Call, Endpoint, next_page
 from gateway.faces.json.message_members import BIGGEST_ID
@@ -35,6 +36,27 @@ AccountId = Annotated[
 ]
 
 
+Policy = Annotated[
+    dict[str, Any],
+    Meta(
+        description="What the key may do: a policy of IAM's without Principal, of 6,144 "
+        "characters at most. Without one it is everything in its account.",
+        examples=[
+            {
+                "Version": "2012-10-17",
+                "Statement": [
+                    {
+                        "Effect": "Allow",
+                        "Action": "sqs:*",
+                        "Resource": "arn:aws:sqs:*:000000000000:shop-*",
+                    }
+                ],
+            }
+        ],
+    ),
+]
+
+
 class RateLimit(Struct, forbid_unknown_fields=True):
     """In no such window of time more requests than that, over all gateways."""
 
@@ -54,6 +76,7 @@ class NewKey(Struct, forbid_unknown_fields=True):
     ] = "api"
     administrator: Annotated[bool, Meta(description="Whether it may do everything.")] = False
     account_id: AccountId | None = None
+    policy: Policy | None = None
 
 
 class KeyShown(Struct):
@@ -73,6 +96,7 @@ class KeyShown(Struct):
     previous_until: (
         Annotated[datetime, Meta(description="How long the secret before is good.")] | None
     )
+    policy: Policy | None
 
 
 class MadeKey(KeyShown, omit_defaults=True):
@@ -98,9 +122,14 @@ class Rotation(Struct, forbid_unknown_fields=True):
 
 
 class KeyChange(Struct, forbid_unknown_fields=True):
-    """What is different of a key."""
+    """What is different of a key; what is absent stays as it is."""
 
-    disabled: Annotated[bool, Meta(description="true: gateways refuse it until it is false.")]
+    disabled: (
+        Annotated[bool, Meta(description="true: gateways refuse it until it is false.")] | UnsetType
+    ) = UNSET
+    policy: Annotated[
+        Policy | UnsetType | None, Meta(description="Another policy; null: none.")
+    ] = UNSET
 
 
 class KeysQuery(Struct, forbid_unknown_fields=True):
@@ -128,6 +157,7 @@ def _members(key: Key) -> dict[str, Any]:
         "access_key_id": key.access_key,
         "disabled_at": key.disabled_at,
         "previous_until": key.previous_until,
+        "policy": None if key.policy is None else orjson.loads(key.policy),
     }
 
 
@@ -135,7 +165,8 @@ async def _create(call: Call) -> Answer:
     body: NewKey = call.body
     rate = body.rate_limit
     limit = None if rate is None else Limit(rate.requests, rate.window_seconds)
-    wanted = NewApiKey(body.name, limit, body.expires_at, body.kind, body.administrator)
+    policy = None if body.policy is None else orjson.dumps(body.policy).decode()
+    wanted = NewApiKey(body.name, limit, body.expires_at, body.kind, body.administrator, policy)
     key, shown = await keys.create_key(call.engine, call.caller, wanted, body.account_id)
     return _shown_once(201, key, shown)
 
@@ -191,7 +222,14 @@ async def _rotate(call: Call) -> Answer:
 
 async def _change(call: Call) -> Answer:
     body: KeyChange = call.body
-    key = await keys.disable_key(call.engine, call.caller, call.path.id, is_disabled=body.disabled)
+    policy = None if body.policy is UNSET else orjson.dumps(body.policy).decode()
+    key = await keys.change_key(
+        call.engine,
+        call.caller,
+        call.path.id,
+        is_disabled=None if body.disabled is UNSET else body.disabled,
+        policy="" if policy == _NULL else policy,
+    )
     return Answer(200, KeyShown(**_members(key)))
 
 
@@ -200,6 +238,7 @@ async def _revoke(call: Call) -> Answer:
     return Answer(204)
 
 
+_NULL = "null"
 _EXAMPLE = {
     "id": 17,
     "name": "shop",
@@ -213,6 +252,7 @@ _EXAMPLE = {
     "access_key_id": None,
     "disabled_at": None,
     "previous_until": None,
+    "policy": None,
 }
 _ID = {"id": "$response.body#/id"}
 
@@ -275,7 +315,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         "PATCH",
         "/v1/keys/{id}",
         "changeKey",
-        "Disable or enable a key",
+        "Disable or enable a key, or say what it may do",
         "All gateways know when this is answered. Of keys that sign, and of those of "
         "administrators, it takes an administrator, as all changes do.",
         _TAG,

@@ -255,7 +255,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         body=NewQueue,
         example={"name": "jobs", "archive": True, "archive_days": 30},
         right="sqs:CreateQueue",
-        resource="*",
+        resource="{name}",
     ),
     Endpoint(
         "GET",

@@ -214,7 +214,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
             }
         },
         right="scheduler:CreateSchedule",
-        resource="schedule/*",
+        resource="schedule/{name}",
     ),
     Endpoint(
         "GET",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from gateway.operations.access import SEND, check_right
+from gateway.operations.access import SEND, check_found
 from gateway.operations.queues.browsing import Browse, BrowsedPage, browse
 from gateway.operations.queues.dead_letters import dead_letter_queue
 from gateway.operations.queues.moves import requeue
@@ -40,7 +40,7 @@ async def requeue_dead_letters(
     """Put dead letters back into the channels that they came from: these, which keep their numbers,
     or, with None, all that came from this one, as new messages. Raises AccessDenied, and what
     ``requeue`` raises when it does of the first."""
-    check_right(engine, caller, SEND, channel.arn)
+    check_found(engine, caller, SEND, channel)
     target = await _target(engine, caller, right, channel)
     if target is None:
         return Requeued(0, False)
@@ -60,5 +60,5 @@ async def requeue_dead_letters(
 async def _target(engine: Engine, caller: Caller, right: str, channel: Queue) -> Queue | None:
     target = await dead_letter_queue(engine, channel)
     if target is not None:
-        check_right(engine, caller, right, target.arn)
+        check_found(engine, caller, right, target)
     return target

@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 from uuid import UUID, uuid4
 
-from gateway.operations.access import SEND, check_right
+from gateway.operations.access import SEND, check_found, check_right
 from storage.errors import (
     MoveQueueAbsent,
     MoveRefused,
@@ -53,8 +53,12 @@ async def start_move(
         if not await queues.dead_letter_sources(tx, source.arn, after_queue_id=0, limit=1):
             raise MoveRefused("not dead letters")
         if destination_arn is not None:
-            check_right(engine, caller, SEND, destination_arn)
-            target = await _queue(tx, caller, destination_arn, is_source=False)
+            try:
+                target = await _queue(tx, caller, destination_arn, is_source=False)
+            except MoveQueueAbsent:
+                check_right(engine, caller, SEND, destination_arn)
+                raise
+            check_found(engine, caller, SEND, target)
             if source.queue_id == target.queue_id:
                 raise MoveRefused("same queue")
             if source.kind.order != target.kind.order:
@@ -125,7 +129,7 @@ async def requeue(engine: Engine, caller: Caller, queue: Queue, number: int) -> 
         target = await _home(tx, home)
         if target is None or target.kind.has_groups:
             raise MoveQueueAbsent(is_source=False)
-        check_right(engine, caller, SEND, target.arn)
+        check_found(engine, caller, SEND, target)
         if (await rooms(tx, [target.queue_id], now)).get(target.queue_id) == 0:
             raise QueueFull(target)
         moved = await moves.requeue(
