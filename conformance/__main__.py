@@ -8,7 +8,7 @@ import os
 import sys
 from concurrent.futures import ThreadPoolExecutor
 
-from conformance import clients, reporting, serving
+from conformance import clients, presigned, reporting, serving
 from conformance.cases import CASES
 from conformance.java_http import running as java_http
 from conformance.running import Run, run
@@ -23,7 +23,8 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument(
         "--endpoint",
         metavar="URL",
-        help="a running gateway on this machine that may reach it; else one is started",
+        help="a running gateway on this machine that may reach it and lets in everybody; else one "
+        "that verifies signatures is started",
     )
     names = [participant.name for participant in clients.ALL]
     parser.add_argument(
@@ -54,6 +55,14 @@ def _verdict(runs: list[Run], whole: bool) -> int:
     return 1 if failures else 0
 
 
+def _others(endpoint: serving.Endpoint) -> int:
+    """How many checks without an SDK went wrong."""
+    if endpoint.administrator is None:
+        return java_http.run(endpoint.url)
+    shown = endpoint.new_key(name="java-http")["key"]
+    return java_http.run(endpoint.url, shown) + presigned.run(endpoint)
+
+
 def main() -> int:
     """0 when every case of every client that could be had went well."""
     arguments = _arguments()
@@ -63,18 +72,18 @@ def main() -> int:
         for case in CASES:
             print(f"  {case.name}{' (brief)' if case.brief else ''}")
         return 0
-    started: contextlib.AbstractContextManager[str] = (
-        contextlib.nullcontext(arguments.endpoint)
+    started: contextlib.AbstractContextManager[serving.Endpoint] = (
+        contextlib.nullcontext(serving.Endpoint(arguments.endpoint))
         if arguments.endpoint
         # AWS refuses a second purge, which an ephemeral gateway does not unless told to.
-        else serving.gateway(os.environ, QUEUEGATE_AWS_COOLDOWNS="true")
+        else serving.verifying(os.environ, QUEUEGATE_AWS_COOLDOWNS="true")
     )
     try:
         with started as endpoint, ThreadPoolExecutor() as pool:
-            print(f"official clients against {endpoint}")
+            print(f"official clients against {endpoint.url}")
             tasks = [pool.submit(run, p, os.environ, endpoint, arguments.case) for p in wanted]
             runs = [task.result() for task in tasks]
-            failed = 0 if arguments.client or arguments.case else java_http.run(endpoint)
+            failed = 0 if arguments.client or arguments.case else _others(endpoint)
     except serving.DidNotStart as error:
         print(f"conformance: {error}", file=sys.stderr)
         return 1

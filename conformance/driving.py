@@ -8,7 +8,7 @@ import itertools
 import json
 import subprocess
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from protocol.detect import SERVICES
@@ -69,10 +69,11 @@ class Driver:
         hello = self._read()
         self.client: str = hello["client"]
         self.protocol: str = hello["protocol"]
+        self.is_ordered: bool = hello.get("ordered", True)
 
-    def twin(self) -> Driver:
-        """Another process of the same client."""
-        return Driver(self._command, self._environment)
+    def twin(self, **environment: str) -> Driver:
+        """Another process of the same client, some of its environment changed."""
+        return Driver(self._command, {**self._environment, **environment})
 
     def close(self) -> None:
         """Let it end."""
@@ -143,6 +144,11 @@ class Client:
     def is_query(self) -> bool:
         return self._driver.protocol == "query"
 
+    @property
+    def is_ordered(self) -> bool:
+        """Whether the client leaves members in the order in which they came."""
+        return self._driver.is_ordered
+
     def call(self, action: str, **members: Any) -> dict[str, Any]:
         """The result of an action of SQS; Refused."""
         return self._call("sqs", action, members)
@@ -171,6 +177,10 @@ class Client:
         """Be refused by EventBridge Scheduler; Different when that does not happen."""
         return self._refusal("scheduler", action, members)
 
+    def identity_refusal(self) -> Refused:
+        """Be refused by STS; Different when that does not happen."""
+        return self._refusal("sts", "GetCallerIdentity", {})
+
     def _call(self, service: str, action: str, members: Mapping[str, Any]) -> dict[str, Any]:
         self.actions[service].add(action)
         self._driver.ask(action, members, service)
@@ -191,6 +201,15 @@ class Client:
             twin.ask(action, members)
             self.call(other, **more)
             return twin.answer()
+        finally:
+            twin.close()
+
+    @contextlib.contextmanager
+    def as_another(self, **environment: str) -> Iterator[Client]:
+        """The same client with some other environment, such as other credentials."""
+        twin = self._driver.twin(**environment)
+        try:
+            yield Client(twin)
         finally:
             twin.close()
 
@@ -221,6 +240,19 @@ class Client:
         """The ARN of a queue."""
         return self.attribute(url, "QueueArn") or ""
 
+    def open_to_topics(self, url: str) -> str:
+        """Let a queue take what topics send it, which its policy has to allow; its ARN."""
+        arn = self.queue_arn(url)
+        allowed = {
+            "Effect": "Allow",
+            "Principal": {"Service": "sns.amazonaws.com"},
+            "Action": "sqs:SendMessage",
+            "Resource": arn,
+        }
+        policy = json.dumps({"Version": "2012-10-17", "Statement": [allowed]})
+        self.call("SetQueueAttributes", QueueUrl=url, Attributes={"Policy": policy})
+        return arn
+
     def topic(self, suffix: str = "", **attributes: str) -> str:
         """The ARN of a new topic under a name of its own."""
         members: dict[str, Any] = {"Name": f"case-{next(_numbers)}{suffix}"}
@@ -232,11 +264,11 @@ class Client:
         return arn
 
     def subscribed(self, topic_arn: str, queue_url: str, **attributes: str) -> str:
-        """Subscribe a queue; the ARN of the subscription."""
+        """Subscribe a queue, and let it take what comes; the ARN of the subscription."""
         members: dict[str, Any] = {
             "TopicArn": topic_arn,
             "Protocol": "sqs",
-            "Endpoint": self.queue_arn(queue_url),
+            "Endpoint": self.open_to_topics(queue_url),
         }
         if attributes:
             members["Attributes"] = attributes

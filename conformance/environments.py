@@ -10,6 +10,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 DRIVERS = Path(__file__).resolve().parent / "drivers"
+ENVIRONMENTS = ROOT / ".venvs"
 _INSTALL_SECONDS = 600
 
 
@@ -31,16 +32,32 @@ class Participant:
 
 def python_environment(name: str) -> str:
     """The interpreter of .venvs/<name>, which holds what requirements/<name>.txt says."""
-    folder = ROOT / ".venvs" / name
+    folder = ENVIRONMENTS / name
     lock = ROOT / "requirements" / f"{name}.txt"
+    build(folder, [lock], [[program("sh"), str(ROOT / ".ci" / "setup"), str(folder), str(lock)]])
+    return str(folder / "bin" / "python")
+
+
+def program(name: str) -> str:
+    """Where a program is; NotInstalled."""
+    found = shutil.which(name)
+    if found is None:
+        raise NotInstalled(f"there is no {name} on the PATH")
+    return found
+
+
+def build(folder: Path, sources: list[Path], commands: list[list[str]], where: Path = ROOT) -> None:
+    """Fill a folder of .venvs by commands that run in ``where``, unless that was done since the
+    sources changed; NotInstalled."""
     stamp = folder / ".ready"
-    if not stamp.exists() or stamp.stat().st_mtime < lock.stat().st_mtime:
-        sh = shutil.which("sh")
-        if sh is None:
-            raise NotInstalled("there is no sh to run .ci/setup")
+    newest = max(source.stat().st_mtime for source in sources)
+    if stamp.exists() and stamp.stat().st_mtime >= newest:
+        return
+    folder.mkdir(parents=True, exist_ok=True)
+    for command in commands:
         done = subprocess.run(
-            [sh, str(ROOT / ".ci" / "setup"), str(folder), str(lock)],
-            cwd=ROOT,
+            command,
+            cwd=where,
             capture_output=True,
             text=True,
             timeout=_INSTALL_SECONDS,
@@ -48,6 +65,7 @@ def python_environment(name: str) -> str:
         )
         if done.returncode != 0:
             lines = (done.stderr or done.stdout).strip().splitlines()
-            raise NotInstalled(f"{name} could not be installed: {lines[-1] if lines else '?'}")
-        stamp.touch()
-    return str(folder / "bin" / "python")
+            raise NotInstalled(
+                f"{folder.name} could not be installed: {lines[-1] if lines else '?'}"
+            )
+    stamp.touch()

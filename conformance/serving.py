@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
+import json
 import re
+import secrets
 import signal
 import subprocess
 import sys
+import tempfile
+import urllib.request
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from botocore.auth import SigV4Auth  # type: ignore[import-untyped]
+from botocore.awsrequest import AWSRequest  # type: ignore[import-untyped]
+from botocore.credentials import Credentials  # type: ignore[import-untyped]
 
 _STOP_SECONDS = 30
 
@@ -40,3 +51,45 @@ def gateway(environ: Mapping[str, str], **settings: str) -> Iterator[str]:
             process.send_signal(signal.SIGTERM)
             process.wait(_STOP_SECONDS)
         process.stdout.close()
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """Where a gateway is, and what its first key signs with: the default takes any key."""
+
+    url: str
+    administrator: Credentials | None = None
+
+    def account(self) -> tuple[str, str]:
+        """An access key of a new account, and its secret."""
+        account = f"{secrets.randbelow(10**12):012}"
+        if self.administrator is None:
+            return account, "any"
+        made = self.new_key(name="of-a-client", kind="access", account_id=account)
+        return made["access_key_id"], made["secret_access_key"]
+
+    def new_key(self, **members: str) -> dict[str, str]:
+        """A key of the gateway, as it is shown to who makes it."""
+        url = f"{self.url}/v1/keys"
+        request = AWSRequest("POST", url, data=json.dumps(members).encode())
+        SigV4Auth(self.administrator, "sqs", "us-east-1").add_auth(request)
+        signed = urllib.request.Request(url, request.data, dict(request.headers.items()))
+        with urllib.request.urlopen(signed, timeout=_STOP_SECONDS) as answer:
+            found: dict[str, str] = json.load(answer)
+            return found
+
+
+@contextlib.contextmanager
+def verifying(environ: Mapping[str, str], **settings: str) -> Iterator[Endpoint]:
+    """The endpoint of a gateway that verifies signatures."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "administrator"
+        signs = {
+            "QUEUEGATE_AUTH": "sigv4",
+            "QUEUEGATE_MASTER_KEY": base64.b64encode(secrets.token_bytes(32)).decode(),
+            "QUEUEGATE_ADMINISTRATOR_KEY_FILE": str(file),
+        }
+        with gateway(environ, **signs, **settings) as url:
+            lines = dict(line.split("=", 1) for line in file.read_text().splitlines())
+            first = Credentials(lines["AWS_ACCESS_KEY_ID"], lines["AWS_SECRET_ACCESS_KEY"])
+            yield Endpoint(url, first)

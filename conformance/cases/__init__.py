@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from conformance.casebook import Case
 from conformance.cases import (
+    credentials,
     deliveries,
     publishing,
     push_and_sms,
@@ -21,4 +22,5 @@ CASES: tuple[Case, ...] = (
     *deliveries.CASES,
     *push_and_sms.CASES,
     *schedules.CASES,
+    *credentials.CASES,
 )

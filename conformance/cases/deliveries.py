@@ -135,7 +135,7 @@ def a_topic_reaches_every_queue(client: Client) -> None:
 @case()
 def a_dead_letter_of_a_subscription(client: Client) -> None:
     topic, url, dead = client.topic(), client.queue(), client.queue()
-    policy = json.dumps({"deadLetterTargetArn": client.queue_arn(dead)})
+    policy = json.dumps({"deadLetterTargetArn": client.open_to_topics(dead)})
     client.subscribed(topic, url, RawMessageDelivery="true", RedrivePolicy=policy)
     client.call("DeleteQueue", QueueUrl=url)
     client.sns("Publish", TopicArn=topic, Message="nobody there")

@@ -42,7 +42,8 @@ def a_queue_is_subscribed_listed_and_unsubscribed(client: Client) -> None:
     expect(wanted in _listed(client, "ListSubscriptions"), True, "listed")
     found = client.subscription_attributes(arn)
     order = ("SubscriptionPrincipal", "Owner", "RawMessageDelivery", "TopicArn", "Endpoint")
-    expect(tuple(found)[:5], order)
+    if client.is_ordered:
+        expect(tuple(found)[:5], order)
     expect(found.pop("SubscriptionPrincipal").startswith("arn:aws:iam::"), True)
     expect(
         found,

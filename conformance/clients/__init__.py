@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
-from conformance.clients import aws_cli, boto3_current, boto3_query
+from conformance.clients import (
+    aws_cli,
+    boto3_current,
+    boto3_query,
+    sdk_go,
+    sdk_java,
+    sdk_javascript,
+)
 from conformance.environments import Participant
 
 ALL: tuple[Participant, ...] = (
     boto3_current.PARTICIPANT,
     boto3_query.PARTICIPANT,
     aws_cli.PARTICIPANT,
+    sdk_go.PARTICIPANT,
+    sdk_java.PARTICIPANT,
+    sdk_javascript.PARTICIPANT,
 )

@@ -8,7 +8,7 @@ import java.util.List;
  * Java's own HTTP client, as it comes: on a connection without TLS it offers HTTP/2 with every
  * request (Upgrade: h2c), and expects the body to be read all the same.
  *
- * Run with `java Requests.java ENDPOINT`. Prints a line for each request, and ends with 1 if one of
+ * Run with `java Requests.java ENDPOINT KEY`. Prints a line for each request, and ends with 1 if one of
  * them was not answered as it should be.
  */
 public class Requests {
@@ -18,14 +18,16 @@ public class Requests {
 
     private final HttpClient client = HttpClient.newHttpClient();
     private final String endpoint;
+    private final String key;
     private int failures = 0;
 
-    private Requests(String endpoint) {
+    private Requests(String endpoint, String key) {
         this.endpoint = endpoint;
+        this.key = key;
     }
 
     public static void main(String[] arguments) throws Exception {
-        Requests requests = new Requests(arguments[0]);
+        Requests requests = new Requests(arguments[0], arguments[1]);
         requests.run();
         System.exit(requests.failures == 0 ? 0 : 1);
     }
@@ -65,7 +67,8 @@ public class Requests {
     }
 
     private HttpRequest.Builder request(String path) {
-        return HttpRequest.newBuilder(URI.create(endpoint + path)).header("Authorization", "any");
+        return HttpRequest.newBuilder(URI.create(endpoint + path))
+                .header("Authorization", "Bearer " + key);
     }
 
     private void check(String name, HttpRequest request, int status, String expected)

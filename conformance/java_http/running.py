@@ -10,11 +10,11 @@ _SOURCE = Path(__file__).resolve().parent / "Requests.java"
 _SECONDS = 300
 
 
-def run(endpoint: str) -> int:
-    """How many requests went wrong, one at most; what they were is printed."""
+def run(endpoint: str, key: str = "any") -> int:
+    """Ask with this key. How many requests went wrong, one at most; what they were is printed."""
     java = shutil.which("java")
     if java is None:
         print("java.net.http  skipped: there is no java on the PATH")
         return 0
-    done = subprocess.run([java, str(_SOURCE), endpoint], timeout=_SECONDS, check=False)
+    done = subprocess.run([java, str(_SOURCE), endpoint, key], timeout=_SECONDS, check=False)
     return 1 if done.returncode else 0
