@@ -142,10 +142,10 @@ def _keys(options: argparse.Namespace) -> int:
 
 
 def _health(options: argparse.Namespace) -> int:
-    from gateway.command.asking import default_url
+    from gateway.command.asking import operators_url
     from gateway.command.health import examine
 
-    return examine(options.url or default_url(_settings(options)) + "/readyz")
+    return examine(options.url or operators_url(_settings(options)) + "/readyz")
 
 
 def _log(options: argparse.Namespace) -> int:
@@ -275,7 +275,7 @@ def _parser() -> argparse.ArgumentParser:
     logs = add("log", _log, log_arguments.SUMMARY, log_arguments.DESCRIPTION)
     log_arguments.add_actions(logs)
     health = add("health", _health, "ask a running gateway whether it is ready", _HEALTH)
-    health.add_argument("--url", help="what to ask (default: /readyz of the configured port)")
+    health.add_argument("--url", help="what to ask (default: /readyz where it is configured)")
     shown = add("config", _config, "print the settings in effect", _CONFIG)
     shown.add_argument("--table", action="store_true", help="print a table of all variables")
     return parser

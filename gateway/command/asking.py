@@ -6,7 +6,7 @@ import argparse
 import json
 import time
 import urllib.parse
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -39,9 +39,19 @@ class Answer(NamedTuple):
 
 def default_url(settings: Settings) -> str:
     """Where a gateway with these settings on this machine is."""
-    host = _MEANT.get(settings.hosts[0].lower(), settings.hosts[0])
+    return _url(settings.hosts, settings.port)
+
+
+def operators_url(settings: Settings) -> str:
+    """Where its probes are."""
+    apart = settings.operations_address
+    return default_url(settings) if apart is None else _url(*apart)
+
+
+def _url(hosts: Sequence[str], port: int) -> str:
+    host = _MEANT.get(hosts[0].lower(), hosts[0])
     bracketed = f"[{host}]" if ":" in host else host
-    return f"http://{bracketed}:{settings.port}"
+    return f"http://{bracketed}:{port}"
 
 
 def ask(

@@ -4,24 +4,24 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gateway.http.listening import Sockets, places_of, url_of
+from gateway.http.listening import Doors, places_of, url_of
 
 if TYPE_CHECKING:
     from gateway.configuration.settings import Settings
 
 
-def banner(settings: Settings, sockets: Sockets) -> str:
+def banner(settings: Settings, doors: Doors) -> str:
     """The endpoint, where it listens, what its faces are, where the data is, how to stop, a first
     queue by curl, and a first message and topic in a few lines of Python."""
-    url = settings.base_url or url_of(sockets, settings.hosts)
+    url = settings.base_url or url_of(doors.public, settings.hosts)
     key, secret, by_curl = "any", "any", "-H 'Authorization: any'"
     if settings.auth == "sigv4":
         key, secret = "KEY", "SECRET"
         by_curl = f"--aws-sigv4 aws:amz:{settings.region}:sqs --user KEY:SECRET"
     return f"""\
 Queuegate is ready: {url}
-  listen   {" ".join(places_of(sockets))}
-{_faces(settings, url)}\
+  listen   {" ".join(places_of(doors.public))}
+{_faces(settings, url)}{_operators(settings, doors)}\
   data     {_data(settings)}
   stop     Ctrl-C
 
@@ -57,6 +57,13 @@ def _faces(settings: Settings, url: str) -> str:
     return "".join(
         f"  {name:8} {url}{text}\n" for name, text in _FACES.items() if name in settings.faces
     )
+
+
+def _operators(settings: Settings, doors: Doors) -> str:
+    if settings.operations_address is None:
+        return ""
+    url = url_of(doors.operators, settings.operations_address[0])
+    return f"  operate  {url}/metrics, /livez and /readyz\n"
 
 
 def _data(settings: Settings) -> str:

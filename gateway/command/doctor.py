@@ -12,7 +12,14 @@ from pathlib import Path
 
 from gateway.command.privileges import remaining_risk
 from gateway.configuration.settings import Settings
-from gateway.http.listening import CannotListen, bind, closing, places_of
+from gateway.http.listening import (
+    OPERATIONS_ADDRESS,
+    Binding,
+    CannotListen,
+    bind,
+    closing,
+    places_of,
+)
 from storage import preflight
 from storage.embedded.account import (
     CannotStart,
@@ -67,7 +74,12 @@ def _python(_: Settings) -> str:
 
 def _port(settings: Settings) -> str:
     with closing(bind(settings.hosts, settings.port)) as sockets:
-        return f"{', '.join(places_of(sockets))}: free"
+        places = places_of(sockets)
+        if settings.operations_address:
+            how = Binding(named_by=OPERATIONS_ADDRESS)
+            with closing(bind(*settings.operations_address, how)) as operators:
+                places += places_of(operators)
+        return f"{', '.join(places)}: free"
 
 
 def _binaries(_: Settings) -> str:

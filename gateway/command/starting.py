@@ -24,7 +24,17 @@ from gateway.command.privileges import give_up_root, remaining_risk
 from gateway.command.supervisor import Supervisor
 from gateway.configuration.settings import BadSetting, Settings
 from gateway.configuration.values import is_loopback
-from gateway.http.listening import CannotListen, Sockets, bind, closing, links_url, port_of, reserve
+from gateway.http.listening import (
+    OPERATIONS_ADDRESS,
+    Binding,
+    CannotListen,
+    Doors,
+    bind,
+    closing,
+    links_url,
+    port_of,
+    reserve,
+)
 from storage.embedded import CannotStart, EmbeddedPostgres
 
 # What one process uses beside its pool: lanes, listening, workers, with room to spare.
@@ -45,10 +55,10 @@ def serve(settings: Settings) -> int:
     """Serve until SIGINT or SIGTERM, then drain and stop what was started; the exit code."""
     log_lines.configure(settings)
     try:
-        with _stop_by_signal(), _listening(settings) as sockets, _Database(settings) as database:
+        with _stop_by_signal(), _listening(settings) as doors, _Database(settings) as database:
             if settings.workers > 1:
-                return _supervise(settings, database, sockets)
-            return _serve_here(settings, database, sockets)
+                return _supervise(settings, database, doors)
+            return _serve_here(settings, database, doors)
     except _Stopped:
         return 0
     except (CannotListen, CannotStart, BadSetting, _refused()) as refusal:
@@ -105,7 +115,11 @@ def _serve_as_worker(settings: Settings, number: int, parent: socket.socket) -> 
 
     # Death of the supervisor closes its end of the pair, whatever it died of, on every system.
     threading.Thread(target=stop_when_parent_dies, daemon=True).start()
-    sockets = bind(settings.hosts, settings.port, shared=True, quiet=True)
+    how = Binding(shared=True, quiet=True)
+    sockets = bind(settings.hosts, settings.port, how)
+    # One of them is enough: it adds up what all of them have counted.
+    apart = settings.operations_address if number == 0 else None
+    operators = bind(*apart, how) if apart else []
     from gateway.process import server
 
     def tell_parent() -> None:
@@ -114,12 +128,19 @@ def _serve_as_worker(settings: Settings, number: int, parent: socket.socket) -> 
     assert settings.database_url is not None
     with contextlib.suppress(_Stopped):
         _run(
-            server.run(settings, settings.database_url, sockets, tell_parent, worker_number=number)
+            server.run(
+                settings,
+                settings.database_url,
+                sockets,
+                tell_parent,
+                operators=operators,
+                worker_number=number,
+            )
         )
     return 0
 
 
-def _serve_here(settings: Settings, database: _Database, sockets: Sockets) -> int:
+def _serve_here(settings: Settings, database: _Database, doors: Doors) -> int:
     # While the database boots, import what takes longest. The collector would only look at modules.
     gc.disable()
     from gateway.process import server
@@ -127,19 +148,21 @@ def _serve_here(settings: Settings, database: _Database, sockets: Sockets) -> in
     gc.enable()
     dsn = database.wait_ready()
     # Where nothing but a schedule publishes, links lead to the port that was taken.
-    own = replace(settings, port=port_of(sockets), watched_dir=_watched_dir(settings))
+    own = replace(settings, port=port_of(doors.public), watched_dir=_watched_dir(settings))
 
     async def prepare_and_run() -> None:
         await _prepared(dsn)
         await _keys_prepared(settings, dsn)
         database.wait_durable()
-        await server.run(own, dsn, sockets, lambda: _announce(settings, sockets))
+        await server.run(
+            own, dsn, doors.public, lambda: _announce(settings, doors), operators=doors.operators
+        )
 
     _run(prepare_and_run())
     return 0
 
 
-def _supervise(settings: Settings, database: _Database, sockets: Sockets) -> int:
+def _supervise(settings: Settings, database: _Database, doors: Doors) -> int:
     gc.disable()
     from gateway.process import server  # noqa: F401 - the children have it then
     from gateway.process.faces import import_all
@@ -154,7 +177,8 @@ def _supervise(settings: Settings, database: _Database, sockets: Sockets) -> int
     own = replace(
         settings,
         database_url=dsn,
-        port=port_of(sockets),
+        port=port_of(doors.public),
+        operations_address=_taken(settings, doors),
         runtime_dir=runtime_dir,
         watched_dir=_watched_dir(settings),
     )
@@ -164,7 +188,7 @@ def _supervise(settings: Settings, database: _Database, sockets: Sockets) -> int
         drain_seconds=settings.shutdown_deadline_seconds + 5.0,
     )
     try:
-        return supervisor.run(lambda: _announce(settings, sockets))
+        return supervisor.run(lambda: _announce(settings, doors))
     finally:
         shutil.rmtree(runtime_dir, ignore_errors=True)
 
@@ -256,16 +280,26 @@ def _run(main: Coroutine[Any, Any, _Result]) -> _Result:
 
 
 @contextlib.contextmanager
-def _listening(settings: Settings) -> Iterator[Sockets]:
-    if settings.workers > 1:
-        # Processes that share a port must be one user's.
-        give_up_root(settings)
-        sockets = reserve(settings.hosts, settings.port)
-    else:
-        sockets = bind(settings.hosts, settings.port)
-        give_up_root(settings)
-    with closing(sockets):
-        yield sockets
+def _listening(settings: Settings) -> Iterator[Doors]:
+    apart = settings.operations_address
+    with contextlib.ExitStack() as stack:
+        if settings.workers > 1:
+            # Processes that share a port must be one user's.
+            give_up_root(settings)
+            public = stack.enter_context(closing(reserve(settings.hosts, settings.port)))
+            operators = reserve(*apart, OPERATIONS_ADDRESS) if apart else []
+        else:
+            public = stack.enter_context(closing(bind(settings.hosts, settings.port)))
+            how = Binding(named_by=OPERATIONS_ADDRESS)
+            operators = bind(*apart, how) if apart else []
+            give_up_root(settings)
+        yield Doors(public, stack.enter_context(closing(operators)))
+
+
+def _taken(settings: Settings, doors: Doors) -> tuple[tuple[str, ...], int] | None:
+    """Where probes are answered, with the port that is a free one where none was asked for."""
+    apart = settings.operations_address
+    return (apart[0], port_of(doors.operators)) if apart else None
 
 
 class _Database:
@@ -330,12 +364,12 @@ def _stop_by_signal() -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def _announce(settings: Settings, sockets: Sockets) -> None:
+def _announce(settings: Settings, doors: Doors) -> None:
     # Whoever read our output may be gone; that is no reason to stop serving.
     with contextlib.suppress(OSError):
-        print(banner(settings, sockets), flush=True)
+        print(banner(settings, doors), flush=True)
     if not settings.is_local:
-        _warn_of_strangers(replace(settings, port=port_of(sockets)))
+        _warn_of_strangers(replace(settings, port=port_of(doors.public)))
 
 
 def _warn_of_strangers(settings: Settings) -> None:

@@ -54,6 +54,11 @@ class ListeningSettings:
         ),
         "Web pages that may ask this gateway from a browser, beside its own.",
     )
+    operations_address: tuple[tuple[str, ...], int] | None = setting(
+        None,
+        Kind("host:port", texts.hosts_and_port, texts.format_hosts_and_port),
+        "Where /metrics, /livez and /readyz are, plainly over HTTP. Unset: where everything is.",
+    )
     trusted_proxies: tuple[Network, ...] = setting(
         (),
         Kind(

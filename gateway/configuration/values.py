@@ -122,6 +122,12 @@ def hosts_and_port(text: str) -> tuple[tuple[str, ...], int]:
         raise BadValue("allowed is host:port, for example 0.0.0.0:9324") from None
 
 
+def format_hosts_and_port(place: tuple[tuple[str, ...], int]) -> str:
+    """The text from which this place is parsed again."""
+    hosts, port = place
+    return f"{format_list(f'[{host}]' if ':' in host else host for host in hosts)}:{port}"
+
+
 def parse_base_url(text: str) -> str:
     """Scheme, host and port, without a slash at the end."""
     try:

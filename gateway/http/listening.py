@@ -19,7 +19,17 @@ _PORTS_TRIED = 20
 # An address that this machine lacks, or all of a family: IPv6 that is switched off.
 _NOT_HERE = frozenset({errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT})
 
+OPERATIONS_ADDRESS = "QUEUEGATE_OPERATIONS_ADDRESS"
+
 Sockets = list[socket.socket]
+
+
+class Doors(NamedTuple):
+    """Where a gateway is asked."""
+
+    public: Sockets
+    operators: Sockets
+    """Where probes and scrapes are answered; none: where everything is."""
 
 
 class CannotListen(Exception):
@@ -41,29 +51,43 @@ class _Address(NamedTuple):
     """False: one of several that a name has, and left out where this machine lacks it."""
 
 
-def bind(hosts: Sequence[str], port: int, *, shared: bool = False, quiet: bool = False) -> Sockets:
-    """Sockets bound to the port at every address of the hosts, listening unless `quiet`.
+class Binding(NamedTuple):
+    """How a port is bound."""
+
+    shared: bool = False
+    """Others of ours may bind it, too (SO_REUSEPORT); the kernel spreads the connections over those
+    that listen."""
+    quiet: bool = False
+    """Hold it without listening."""
+    named_by: str = ""
+    """The variable that a refusal names; empty: --host and --port."""
+
+
+_ALONE = Binding()
+
+
+def bind(hosts: Sequence[str], port: int, how: Binding = _ALONE) -> Sockets:
+    """Sockets bound to the port at every address of the hosts.
 
     ``localhost`` is 127.0.0.1 and, where there is IPv6, ::1. Port 0 is a free one, the same for
-    all. `shared` lets other processes of ours bind it, too (SO_REUSEPORT); the kernel spreads the
-    connections over those that listen. CannotListen when the port is taken or a host unknown.
+    all. CannotListen when the port is taken or a host unknown.
     """
     addresses = _addresses(hosts)
     # A port that is free at the first address may be taken at the next one.
     for _ in range(_PORTS_TRIED if port == 0 else 0):
         with contextlib.suppress(_Taken):
-            return _bind(addresses, port, shared=shared, quiet=quiet)
-    return _bind(addresses, port, shared=shared, quiet=quiet)
+            return _bind(addresses, port, how)
+    return _bind(addresses, port, how)
 
 
-def reserve(hosts: Sequence[str], port: int) -> Sockets:
+def reserve(hosts: Sequence[str], port: int, named_by: str = "") -> Sockets:
     """Sockets that hold the port for workers which bind it too; they take no connections.
 
     A port that somebody else shares is refused: exclusive sockets must have been possible first.
     """
-    with closing(bind(hosts, port)) as exclusive:
+    with closing(bind(hosts, port, Binding(named_by=named_by))) as exclusive:
         taken_port = port_of(exclusive)
-    return bind(hosts, taken_port, shared=True, quiet=True)
+    return bind(hosts, taken_port, Binding(shared=True, quiet=True, named_by=named_by))
 
 
 @contextlib.contextmanager
@@ -108,25 +132,27 @@ def links_url(settings: Settings) -> str | None:
     return f"http://{_authority(socket.gethostname() if host in _ANY else host, settings.port)}"
 
 
-def _bind(addresses: Sequence[_Address], port: int, *, shared: bool, quiet: bool) -> Sockets:
+def _bind(addresses: Sequence[_Address], port: int, how: Binding) -> Sockets:
     with contextlib.ExitStack() as undone:
         sockets: Sockets = []
         for address in addresses:
             try:
-                sock = _open(address, port, shared=shared, quiet=quiet)
+                sock = _open(address, port, how)
             except OSError as error:
                 if error.errno in _NOT_HERE and not address.is_needed:
                     continue
-                raise _explained(error, address.host, port) from None
+                raise _explained(error, address.host, port, how.named_by) from None
             sockets.append(undone.enter_context(sock))
             port = port_of(sockets)
         if not sockets:
-            raise CannotListen("none of its addresses is one of this machine: see --host")
+            raise CannotListen(
+                "none of its addresses is one of this machine: see " + (how.named_by or "--host")
+            )
         undone.pop_all()
         return sockets
 
 
-def _open(address: _Address, port: int, *, shared: bool, quiet: bool) -> socket.socket:
+def _open(address: _Address, port: int, how: Binding) -> socket.socket:
     sock = socket.socket(address.family)
     try:
         sock.setblocking(False)
@@ -134,10 +160,10 @@ def _open(address: _Address, port: int, *, shared: bool, quiet: bool) -> socket.
         if address.family == socket.AF_INET6:
             # "::" alone would depend on a setting of the system; both families is what is meant.
             sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, int(address.host != "::"))
-        if shared:
+        if how.shared:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         sock.bind((address.host, port, *address.more))
-        if not quiet:
+        if not how.quiet:
             sock.listen(_BACKLOG)
     except OSError:
         sock.close()
@@ -179,16 +205,16 @@ def _authority(host: str, port: int) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
-def _explained(error: OSError, host: str, port: int) -> CannotListen:
+def _explained(error: OSError, host: str, port: int, named_by: str) -> CannotListen:
     if error.errno == errno.EADDRINUSE:
         return _Taken(
             f"port {port} on {host} is taken: another Queuegate or another program listens there. "
-            "Stop it, or choose another port with --port (0 takes a free one)"
+            f"Stop it, or choose another port with {named_by or '--port'} (0 takes a free one)"
         )
     if error.errno == errno.EACCES:
         return CannotListen(
-            f"port {port} is reserved for root: choose one from 1024 up with --port"
+            f"port {port} is reserved for root: choose one from 1024 up with {named_by or '--port'}"
         )
     if error.errno in _NOT_HERE:
-        return CannotListen(f"{host} is not an address of this machine: see --host")
+        return CannotListen(f"{host} is not an address of this machine: see {named_by or '--host'}")
     return CannotListen(f"cannot listen on {host} port {port}: {error.strerror}")

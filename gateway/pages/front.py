@@ -84,8 +84,7 @@ $documentation
 <a href="/api/openapi.json">/api/openapi.json</a> the simple queue,
 <a href="/v1/channels/openapi.json">/v1/channels/openapi.json</a> channels;
 <code>/queue</code> takes plain text</li>
-<li><a href="/readyz">/readyz</a> says whether requests can be served, and why not</li>
-<li><a href="/metrics">/metrics</a> is for Prometheus</li>
+$probes
 </ul>
 </main>
 </body>
@@ -98,6 +97,9 @@ _UNVERIFIED = {
     "credentials": "Any credentials will do; an access key of 12 digits is an account of its own.",
 }
 _DOCUMENTATION = f'<li><a href="{_README}">Documentation</a> of this version</li>'
+_PROBES = """\
+<li><a href="/readyz">/readyz</a> says whether requests can be served, and why not</li>
+<li><a href="/metrics">/metrics</a> is for Prometheus</li>"""
 _VERIFIED = {
     "key": "KEY",
     "secret": "SECRET",
@@ -128,6 +130,7 @@ def front_routes(settings: Settings, admits: Callable[[Scope], bool] | None) -> 
             region=escape(settings.region),
             version=escape(package["Version"]),
             style=_STYLE,
+            probes="" if settings.operations_address else _PROBES,
             documentation=_DOCUMENTATION if admits and admits(request.scope) else "",
             **(_VERIFIED if settings.auth == "sigv4" else _UNVERIFIED),
         )

@@ -6,7 +6,9 @@ from __future__ import annotations
 from collections.abc import MutableMapping
 from typing import Any
 
-_PAGES = ("/livez", "/readyz", "/metrics", "/v1/cert")
+PROBES = ("/livez", "/readyz", "/metrics")
+"""What programs of operators ask."""
+_PAGES = (*PROBES, "/v1/cert")
 _RAW_PAGES = tuple(page.encode() for page in _PAGES)
 _CERTIFICATES = "/SimpleNotificationService"
 PREFIXES = ("/_admin/", "/_aws/", _CERTIFICATES)
@@ -28,6 +30,11 @@ def is_for_everybody(raw_path: bytes) -> bool:
     """Whether nobody has to say who they are for it, even where signatures are verified: probes,
     metrics, certificates, and the front page, which tells nothing but what Queuegate is."""
     return raw_path in (*_RAW_PAGES, b"/") or raw_path.startswith(_CERTIFICATES.encode())
+
+
+def probe_label(path: str) -> str:
+    """The same at QUEUEGATE_OPERATIONS_ADDRESS."""
+    return path if path in PROBES else "/"
 
 
 def page_label(path: str) -> str:

@@ -17,6 +17,7 @@ from gateway.faces.face import AsgiFace
 from gateway.faces.requests import Request as Asked
 from gateway.faces.requests import Response as Refusal
 from gateway.http.origins import Origins
+from gateway.pages import paths
 from gateway.pages.answers import json_answer
 from gateway.pages.certificates import certificate_routes
 from gateway.pages.clock import clock_route
@@ -43,6 +44,10 @@ class _Pages:
         self._metrics = metrics
         self._version = version("queuegate")
         self._asking: asyncio.Task[str] | None = None
+
+    def routes(self) -> list[Route]:
+        """What programs of operators ask."""
+        return [Route(path, getattr(self, path[1:])) for path in paths.PROBES]
 
     async def livez(self, _: Request) -> Response:
         """200 while the process answers; never asks the database."""
@@ -96,15 +101,25 @@ class _Pages:
         return Response(await self._metrics.render(names), media_type="text/plain; version=0.0.4")
 
 
+async def _elsewhere(_: Request) -> Response:
+    return json_answer({"error": "This is at QUEUEGATE_OPERATIONS_ADDRESS, and not here."}, 404)
+
+
+_MOVED = [Route(path, _elsewhere) for path in paths.PROBES]
+
+
+def probes(engine: Engine, metrics: Metrics) -> AsgiFace:
+    """The face at QUEUEGATE_OPERATIONS_ADDRESS."""
+    return AsgiFace(Router(_Pages(engine, metrics).routes()), _turned_away)
+
+
 def pages(engine: Engine, metrics: Metrics, settings: Settings, callers: Callers) -> AsgiFace:
     """The face of all pages. Those that show messages ask ``callers`` who wants to see them."""
     handlers = _Pages(engine, metrics)
     admits = _admits(settings)
     router = Router(
         [
-            Route("/livez", handlers.livez),
-            Route("/readyz", handlers.readyz),
-            Route("/metrics", handlers.metrics),
+            *(handlers.routes() if settings.operations_address is None else _MOVED),
             clock_route(engine, settings),
             *front_routes(settings, admits),
             *certificate_routes(engine.signer),

@@ -7,13 +7,10 @@ import contextlib
 import gc
 import logging
 import signal
-import socket
 import sys
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING
-
-import uvicorn
 
 from gateway.faces.aws.face import AwsFace, Binding
 from gateway.faces.aws.scheduler import bindings as aws_scheduler
@@ -34,6 +31,8 @@ from gateway.process.assembly import open_engine
 from gateway.process.background import Background, workers_for
 from gateway.process.disk import watching
 from gateway.process.faces import entrances, opened_soon
+from gateway.process.operators import served_apart
+from gateway.process.serving import Server, config_of
 from gateway.tracing.opening import open_tracing
 
 if TYPE_CHECKING:
@@ -46,43 +45,9 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("queuegate.server")
 
+_NONE: Sockets = []
 _SWITCH_SECONDS = 0.001
 """How long a thread beside the event loop may hold it up at a time (``sys.setswitchinterval``)."""
-
-
-class _Server(uvicorn.Server):
-    """Uvicorn without its signal handlers: ours must run before connections are drained."""
-
-    def __init__(
-        self, config: uvicorn.Config, on_ready: Callable[[], None], on_tick: Callable[[], None]
-    ) -> None:
-        super().__init__(config)
-        self._on_ready = on_ready
-        self._on_tick = on_tick
-        self._stop_wanted = asyncio.Event()
-
-    def stop(self) -> None:
-        """Begin to drain."""
-        self.should_exit = True
-        self._stop_wanted.set()
-
-    async def main_loop(self) -> None:
-        """Once a second, for the date header, where uvicorn ticks ten times as often."""
-        while not await self.on_tick(0):
-            self._on_tick()
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._stop_wanted.wait(), 1.0)
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        """Nothing: ``_serve`` has installed ours."""
-        yield
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Listen, then say so."""
-        await super().startup(sockets)
-        if self.started:
-            self._on_ready()
 
 
 async def run(
@@ -91,9 +56,11 @@ async def run(
     sockets: Sockets,
     on_ready: Callable[[], None],
     *,
+    operators: Sockets = _NONE,
     worker_number: int = 0,
 ) -> None:
-    """Serve on ``sockets`` until SIGTERM or SIGINT, then drain and return.
+    """Serve on ``sockets`` until SIGTERM or SIGINT, then drain and return. Probes and scrapes are
+    answered on those for ``operators`` if there are any.
 
     Draining: no new connections, long polls end with what they have, what is in flight is finished
     within ``settings.shutdown_deadline_seconds``, then workers and lanes close.
@@ -123,11 +90,17 @@ async def run(
         doors = (faces, engine.series, admission, options)
         app, protocol = _served(doors, fast_path, tracing)
         look = partial(look_for_files, engine.series.traffic, sockets[0].fileno())
-        server = _Server(_uvicorn_config(settings, app, protocol), on_ready, look)
+        config = config_of(app, protocol, settings.shutdown_deadline_seconds)
+        server = Server(config, on_ready, look)
         workers = workers_for(engine, settings, tracing) if worker_number == 0 else []
         if settings.otlp_metrics_enabled and worker_number == 0:
             workers.append(PushMetrics(metrics, settings))
-        async with metrics.shared(), _at_work(workers), opened_soon(faces):
+        async with (
+            metrics.shared(),
+            _at_work(workers),
+            opened_soon(faces),
+            served_apart(settings, aws, metrics, operators),
+        ):
             await _serve(engine, server, sockets)
 
 
@@ -211,27 +184,7 @@ def _served(
     return TracedApp(tracing, *doors), traced_protocol_class(tracing, fast_path)
 
 
-def _uvicorn_config(settings: Settings, app: Asgi, protocol: type[FastProtocol]) -> uvicorn.Config:
-    return uvicorn.Config(
-        app,
-        http=protocol,
-        loop="none",
-        lifespan="off",
-        # Our connections ignore Upgrade, so the bytes behind such a head are the next request,
-        # unless a face takes the connection over, as WebSockets of channels do.
-        ws="none",
-        access_log=False,
-        log_config=None,
-        server_header=False,
-        proxy_headers=False,
-        date_header=True,
-        timeout_keep_alive=75,
-        timeout_graceful_shutdown=settings.shutdown_deadline_seconds,
-        backlog=4096,
-    )
-
-
-async def _serve(engine: Engine, server: _Server, sockets: Sockets) -> None:
+async def _serve(engine: Engine, server: Server, sockets: Sockets) -> None:
     loop = asyncio.get_running_loop()
     sys.setswitchinterval(_SWITCH_SECONDS)
 

@@ -12,6 +12,7 @@ import pytest
 
 from gateway.configuration.settings import Settings
 from gateway.http.listening import (
+    Binding,
     CannotListen,
     bind,
     closing,
@@ -97,7 +98,7 @@ def test_workers_get_one_port_at_every_address() -> None:
         port = port_of(sockets)
         assert places_of(sockets) == [f"127.0.0.1:{port}", f"[::1]:{port}"]
         # They only hold it: a worker listens.
-        with closing(bind(["localhost"], port, shared=True)) as listening:
+        with closing(bind(["localhost"], port, Binding(shared=True))) as listening:
             socket.create_connection(("::1", port)).close()
             assert len(listening) == 2
 
