@@ -15,6 +15,7 @@ from gateway.command import (
 )
 from gateway.configuration import settings as config
 from gateway.configuration import table as config_table
+from gateway.configuration.places import default_data_dir
 
 _DESCRIPTION = """\
 Queuegate: SQS, SNS, EventBridge Scheduler and a REST API of its own, durable on PostgreSQL.
@@ -339,4 +340,4 @@ def _add_serving(command: argparse.ArgumentParser) -> None:
 
 
 def _default_data_dir() -> str:
-    return str(config.default_data_dir(config.process_environment())).replace("%", "%%")
+    return str(default_data_dir(config.process_environment())).replace("%", "%%")

@@ -11,6 +11,7 @@ from pathlib import Path
 from secrets import token_hex
 from typing import TYPE_CHECKING
 
+from gateway.command.stored import note_change
 from gateway.configuration.settings import BadSetting
 from gateway.operations.key_secrets import KeySecrets
 from gateway.operations.keys import NewApiKey, insert, opens_all
@@ -58,20 +59,23 @@ async def _make_first(settings: Settings, database: Database, key_secrets: KeySe
     for name in (_NAME, f"{_NAME}-{token_hex(4)}"):
         wanted = NewApiKey(name, kind=ACCESS, is_administrator=True)
         with contextlib.suppress(KeyExists):
+            made = None
             async with database.transaction() as tx:
                 if not await keys.has_administrator(tx):
-                    await _make(tx, settings, wanted, key_secrets)
+                    made = await _make(tx, settings, wanted, key_secrets)
+            if made is not None:
+                note_change("serve", made.account_id, f"key {made.key_id} {made.name}")
             return
 
 
 async def _make(
     tx: Transaction, settings: Settings, wanted: NewApiKey, key_secrets: KeySecrets
-) -> None:
+) -> Key:
     key, secret = await insert(tx, None, settings.account_id, wanted, key_secrets)
     text = as_variables(key, secret)
     if sys.stdout.isatty():
         print(f"The first key, an administrator's. It is shown here only:\n{text}", flush=True)
-        return
+        return key
     default = settings.data_dir / f"{_NAME}-{key.access_key}"
     file = settings.administrator_key_file or default
     try:
@@ -83,6 +87,7 @@ async def _make(
             "--administrator`"
         ) from None
     _log.warning("the first key, an administrator's, is in %s: move it to where it is safe", file)
+    return key
 
 
 def _write_private(file: Path, text: str) -> None:

@@ -12,7 +12,14 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from gateway.command.first_key import as_variables
-from gateway.command.stored import Refused, opened, print_lines, print_table, with_database
+from gateway.command.stored import (
+    Refused,
+    note_change,
+    opened,
+    print_lines,
+    print_table,
+    with_database,
+)
 from gateway.configuration.settings import Settings
 from gateway.configuration.values import BadValue, format_rate, parse_account_id, parse_rate
 from gateway.operations import key_policies
@@ -78,8 +85,13 @@ async def _create(
     )
     async with opened(dsn, "keys", account_id) as (database, now), database.transaction() as tx:
         key, secret = await insert(tx, now, account_id, wanted, _secrets(settings))
+    _note("create", key)
     _show(key, secret, options)
     return 0
+
+
+def _note(action: str, key: Key) -> None:
+    note_change(f"keys {action}", key.account_id, f"key {key.key_id} {key.name}")
 
 
 def _show(key: Key, secret: str, options: argparse.Namespace) -> None:
@@ -116,6 +128,8 @@ async def _policy(database: Database, options: argparse.Namespace) -> int:
         key = await _found(tx, options.id)
         if document is not None:
             key = await key_policies.give(tx, key, document)
+    if document is not None:
+        _note("policy", key)
     if options.json:
         print_lines([_as_object(key)])
     elif document is not None:
@@ -143,6 +157,7 @@ async def _rotate(
     async with database.transaction() as tx:
         key = await _found(tx, options.id)
         key, secret = await rotate(tx, now, key, overlap, _secrets(settings))
+    _note("rotate", key)
     _show(key, secret, options)
     return 0
 
@@ -222,6 +237,8 @@ async def _change(database: Database, now: datetime | None, options: argparse.Na
             for key_id in ids
         ]
     changed = [key for key in found if key is not None]
+    for key in changed:
+        _note(options.action, key)
     if options.json:
         print_lines(map(_as_object, changed))
     else:

@@ -18,7 +18,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-from gateway import log_lines
+from gateway import audit_lines, log_lines
 from gateway.command.banner import banner
 from gateway.command.privileges import give_up_root, remaining_risk
 from gateway.command.supervisor import Supervisor
@@ -56,6 +56,7 @@ def serve(settings: Settings) -> int:
     log_lines.configure(settings)
     try:
         with _stop_by_signal(), _listening(settings) as doors, _Database(settings) as database:
+            audit_lines.configure(settings)
             if settings.workers > 1:
                 return _supervise(settings, database, doors)
             return _serve_here(settings, database, doors)

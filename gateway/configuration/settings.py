@@ -28,6 +28,7 @@ from gateway.configuration.fields import (
     word,
 )
 from gateway.configuration.listening import ListeningSettings
+from gateway.configuration.places import default_data_dir
 from gateway.configuration.together import conflict_of
 from gateway.configuration.values import BadSecret, BadValue
 
@@ -180,6 +181,12 @@ class Settings(ListeningSettings):
         "Form of the log lines on stderr. auto: text on a terminal, JSON otherwise.",
     )
     access_log: bool = setting(False, SWITCH, "Log one line for each request.")
+    audit: str | None = setting(
+        None,
+        Kind("off, stderr or /the/path/of/a/file", texts.parse_audit),
+        "A line for each refused call and each change of what is set up. Unset: stderr with "
+        "sigv4, else off.",
+    )
     admin_clock: bool = setting(
         None,
         SWITCH,
@@ -428,16 +435,6 @@ def process_environment() -> Mapping[str, str]:
 def use_home(directory: str) -> None:
     """Look for files of the user here from now on: this process has become another user."""
     os.environ["HOME"] = directory
-
-
-def default_data_dir(environ: Mapping[str, str]) -> Path:
-    """The state directory of this user; for root, whose home is closed to others, a system one."""
-    if os.geteuid() == 0:
-        return Path("/var/lib/queuegate")
-    state = environ.get("XDG_STATE_HOME", "")
-    if state.startswith("/"):
-        return Path(state) / "queuegate"
-    return Path(environ.get("HOME") or "~").expanduser() / ".local" / "state" / "queuegate"
 
 
 def _first_set(variable: Variable, environ: Mapping[str, str]) -> str | None:

@@ -141,6 +141,13 @@ def parse_base_url(text: str) -> str:
     return f"{parts.scheme}://{parts.netloc}"
 
 
+def parse_audit(text: str) -> str:
+    """A word, or the path of a file."""
+    if text not in ("off", "stderr") and not text.startswith("/"):
+        raise BadValue
+    return text
+
+
 def parse_hosts(text: str) -> tuple[str, ...]:
     """Host names or addresses without ports, separated by commas; in lower case."""
     names = [part.strip().lower().rstrip(".") for part in text.split(",")]

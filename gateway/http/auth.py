@@ -97,9 +97,22 @@ class Authenticator:
         may_be_anonymous: bool = False,
         wants: Wants = Wants.CREDENTIALS,
     ) -> Caller:
-        """The caller of a request; AccessDenied when credentials are needed and absent,
-        IncompleteSignature when they begin like a signature and are none
+        """The caller of a request, which has it from now on; AccessDenied when credentials are
+        needed and absent, IncompleteSignature when they begin like a signature and are none
         (docs/contract/protocol.md 1.2)."""
+        found = self._who(request, params, resource, may_be_anonymous=may_be_anonymous, wants=wants)
+        request.caller = found
+        return found
+
+    def _who(
+        self,
+        request: Request,
+        params: Mapping[str, str],
+        resource: str,
+        *,
+        may_be_anonymous: bool,
+        wants: Wants,
+    ) -> Caller:
         authorization = request.headers.get("authorization", "")
         # The fast path, which has AWS's requests alone, looks no further than at a signature.
         if wants is not Wants.CREDENTIALS or not authorization.startswith(sigv4.ALGORITHM):

@@ -37,6 +37,7 @@ from gateway.faces.requests import Response
 from gateway.http import hot_routes, short_way
 from gateway.http.admission import Admission
 from gateway.http.app import App, log_access
+from gateway.http.auditing import Auditor
 from gateway.http.connections import HttpConnection
 from gateway.http.hot_routes import Asked, Route
 from gateway.http.request_heads import RequestHeads
@@ -80,6 +81,8 @@ class FastPath:
         self.heads = RequestHeads(admission.peers.headers)
         self.app: App | None = None
         """Whose faces are asked the short way; None: everything goes the long one."""
+        self.auditor: Auditor | None = None
+        """Who is shown what is refused; None: nothing is audited."""
         self.exchange: type[Exchange] = Exchange
         self._admission = admission
         self.hosts = admission.hosts
@@ -156,8 +159,10 @@ class Exchange:
         status, headers, body = hot_routes.refusal(self.route, error, self.request_id)
         if status == 503:
             headers.append((b"retry-after", b"1"))
-        series = self.context.engine.series
-        series.answered("POST", "/", self.route.name, status, self.started)
+        self.context.engine.series.answered("POST", "/", self.route.name, status, self.started)
+        auditor = self.protocol.shared.auditor
+        if auditor is not None:
+            auditor.refused_at_once(self, error, status)
         self.protocol.fast_refusal(self, status, headers, body)
 
 

@@ -21,12 +21,13 @@ from protocol.policies import (
     Principal,
     Reason,
     Request,
+    Statement,
     decide,
     missing_statement,
     parse,
 )
 from protocol.policies.requests import Context
-from storage.errors import AccessDenied, AuthorizationError
+from storage.errors import AccessDenied, AuthorizationError, Denied
 
 if TYPE_CHECKING:
     from gateway.operations.caller import Caller
@@ -245,9 +246,11 @@ class Policies:
         if not self.enforces:
             return
         text = f"User: {_who(request)} is not authorized to perform: {_why(request, decision)}"
-        if request.action.startswith("sns:"):
-            raise AuthorizationError(text)
-        raise AccessDenied(text)
+        is_of_topic = request.action.startswith("sns:")
+        refusal = AuthorizationError(text) if is_of_topic else AccessDenied(text)
+        statement = "" if decision.statement is None else _name_of(decision.statement)
+        refusal.denied = Denied("policy", request.resource, statement)
+        raise refusal
 
     def _tell(self, request: Request, decision: Decision) -> None:
         """Say what is refused, once for each who, what and where."""
@@ -310,10 +313,13 @@ def _why(request: Request, decision: Decision) -> str:
     return f"{named} on resource: {request.resource} {reason}"
 
 
+def _name_of(statement: Statement) -> str:
+    return statement.sid or f"number {statement.index + 1}"
+
+
 def _way_out(request: Request, decision: Decision) -> str:
     if decision.statement is not None:
-        name = decision.statement.sid or f"number {decision.statement.index + 1}"
-        return f"The statement that denies it: {name}."
+        return f"The statement that denies it: {_name_of(decision.statement)}."
     if request.action in _OF_OWNERS and decision.kind is Kind.RESOURCE:
         return "Only the owner of a queue may do this."
     assert decision.kind is not None

@@ -14,7 +14,7 @@ from typing import Any
 from gateway.faces.aws import refusals, rights
 from gateway.faces.callers import Callers
 from gateway.faces.face import Face
-from gateway.faces.requests import Headers, Request, Response, Scope
+from gateway.faces.requests import Asked, Headers, Request, Response, Scope
 from gateway.operations.access import check_right, find_queue_at, find_queue_by_url, own_arn
 from gateway.operations.caller import Caller
 from gateway.operations.engine import Engine
@@ -219,6 +219,7 @@ class AwsFace(Face):
 
     async def _answer(self, request: Request, detected: Detected) -> Response:
         is_json = detected.wire == "json"
+        request.asked = _asked(detected.service, detected.action)
         resource = f"{request.base_url}{request.path}"
         caller = self.callers.caller(
             request,
@@ -256,12 +257,15 @@ class AwsFace(Face):
 
     async def _answer_rest(self, request: Request, detected: Detected) -> Response:
         """Answer on the rest-json wire, where method and path name the action."""
+        found = rest_json_wire.find(_SCHEDULER_PATHS, request.method, request.raw_path)
+        request.asked = _asked(
+            detected.service, None if found.route is None else found.route.action
+        )
         caller = self.callers.caller(
             request,
             detected.params or query_wire.parse_form(request.query),
             f"{request.base_url}{request.path}",
         )
-        found = rest_json_wire.find(_SCHEDULER_PATHS, request.method, request.raw_path)
         if found.route is None:
             return _no_route(request, detected, found.methods)
         detected.action = found.route.action
@@ -280,6 +284,7 @@ class AwsFace(Face):
     async def _done(self, call: Call) -> Members | None:
         """Carry out a decoded action, for whoever has the right to it."""
         service, action = call.detected.service, call.detected.action or ""
+        call.request.asked = _asked(service, action, call)
         resource = rights.resource_of(service, action, call.members)
         # Whoever follows a link has its token for a right.
         if resource is not None and not call.caller.is_anonymous:
@@ -290,6 +295,11 @@ class AwsFace(Face):
             entries = call.members.get(_SENDS[action]) or (None,)
             await self.engine.rates.take(call.caller, len(entries))
         return await self._bindings[service][action](call)
+
+
+def _asked(service: str, action: str | None, call: Call | None = None) -> Asked:
+    action = action or ""
+    return Asked(f"{service}:{action}", rights.right_to(service, action), call)
 
 
 def is_link_of_sns(scope: Scope) -> bool:
@@ -398,6 +408,7 @@ def wrong_service(request: Request, name: str) -> Response:
 def refuse(request: Request, detected: Detected, refusal: Rejected) -> Response:
     """A refusal in the form of the wire that asked."""
     service = detected.service
+    request.refusal = refusal
     text = refusals.text_of(refusal, is_query=detected.wire == "query", service=service)
     response = _error(request, detected, refusals.aws_error(detected.service, refusal), text)
     if refusal.retry_after_seconds is not None:
