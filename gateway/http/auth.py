@@ -74,6 +74,8 @@ class Authenticator:
         keys: KnownKeys = _NO_KEYS,
     ) -> None:
         self._required = mode != "none"
+        self.notes_origins = False
+        """Whether callers know from where they ask: policies want it."""
         self._accounts = dict(accounts)
         self._account_id = account_id
         self._region = region
@@ -101,6 +103,9 @@ class Authenticator:
         needed and absent, IncompleteSignature when they begin like a signature and are none
         (docs/contract/protocol.md 1.2)."""
         found = self._who(request, params, resource, may_be_anonymous=may_be_anonymous, wants=wants)
+        if self.notes_origins:
+            agent = request.headers.get("user-agent", "")
+            found = replace(found, origin=request.origin, agent=agent)
         request.caller = found
         return found
 

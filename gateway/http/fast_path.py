@@ -26,6 +26,7 @@ nothing.
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 from time import perf_counter
 from typing import Any
 
@@ -326,7 +327,13 @@ class FastProtocol(HttpConnection):
         asked = Asked(shared.engine, caller, route.right, headers, shared.links_url, self)
         context = route.find(asked, members)
         if context is None:
-            return False
+            policies = shared.engine.policies
+            if policies is None or not policies.asks_for_origins:
+                return False
+            caller = replace(caller, origin=self.origin(headers.items()))
+            context = route.find(asked._replace(caller=caller), members)
+            if context is None:
+                return False
         exchange = shared.exchange(self, route, context, members, started)
         exchange.headers = headers
         self._exchange = exchange

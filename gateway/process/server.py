@@ -74,6 +74,7 @@ async def run(
         watching(engine, settings.watched_dir) as disk,
     ):
         authenticator = _authenticator(settings, engine)
+        authenticator.notes_origins = engine.policies is not None
         aws = AwsFace(engine, authenticator, _bindings(tracing))
         engine.series.traffic = _traffic(settings)
         metrics = Metrics(engine, settings.runtime_dir, worker_number, disk)
