@@ -23,8 +23,9 @@ from gateway.command.stored import (
 from gateway.configuration.settings import Settings
 from gateway.configuration.values import BadValue, format_rate, parse_account_id, parse_rate
 from gateway.operations import key_policies
-from gateway.operations.key_secrets import KeySecrets
+from gateway.operations.key_secrets import KeySecrets, WrongMasterKey
 from gateway.operations.keys import LONGEST_OVERLAP_SECONDS, NewApiKey, insert, rotate, token
+from gateway.operations.master_keys import move
 from storage.key_model import ACCESS, API, RateLimit
 from storage.keys import keys
 
@@ -51,6 +52,8 @@ async def _act(dsn: str, settings: Settings, options: argparse.Namespace) -> int
     async with opened(dsn, "keys", account_id) as (database, now):
         if options.action == "list":
             return await _list(database, account_id, options)
+        if options.action == "rotate-master":
+            return await _rotate_master(database, settings)
         if options.action == "rotate":
             return await _rotate(database, now, settings, options)
         if options.action == "policy":
@@ -66,7 +69,7 @@ def _account(text: str | None) -> str | None:
 
 
 def _secrets(settings: Settings) -> KeySecrets | None:
-    return None if settings.master_key is None else KeySecrets(settings.master_key)
+    return None if settings.master_keys is None else KeySecrets(*settings.master_keys)
 
 
 async def _create(
@@ -159,6 +162,28 @@ async def _rotate(
         key, secret = await rotate(tx, now, key, overlap, _secrets(settings))
     _note("rotate", key)
     _show(key, secret, options)
+    return 0
+
+
+async def _rotate_master(database: Database, settings: Settings) -> int:
+    key_secrets = _secrets(settings)
+    if key_secrets is None or key_secrets.count == 1:
+        raise Refused(
+            "there is no second master key: let every gateway have the next one as the second line "
+            "of its QUEUEGATE_MASTER_KEY_FILE first"
+        )
+    try:
+        async with database.transaction() as tx:
+            done = await move(tx, key_secrets)
+    except WrongMasterKey:
+        raise Refused(
+            "some secrets are encrypted with neither of these master keys; nothing was changed"
+        ) from None
+    note_change("keys rotate-master", None, f"{done.moved} access keys")
+    print(
+        f"{done.moved} of {done.total} access keys were encrypted again. All are with the second "
+        "master key now: the first one can leave the file."
+    )
     return 0
 
 

@@ -153,7 +153,7 @@ def _serve_here(settings: Settings, database: _Database, doors: Doors) -> int:
 
     async def prepare_and_run() -> None:
         await _prepared(dsn)
-        await _keys_prepared(settings, dsn)
+        await _keys_prepared(settings, dsn, database.data_dir)
         database.wait_durable()
         await server.run(
             own, dsn, doors.public, lambda: _announce(settings, doors), operators=doors.operators
@@ -172,7 +172,7 @@ def _supervise(settings: Settings, database: _Database, doors: Doors) -> int:
     gc.enable()
     dsn = database.wait_ready()
     _run(_prepared(dsn))
-    _run(_keys_prepared(settings, dsn))
+    _run(_keys_prepared(settings, dsn, database.data_dir))
     database.wait_durable()
     runtime_dir = _make_runtime_dir()
     own = replace(
@@ -243,11 +243,11 @@ async def _prepared(dsn: str, *, finish: bool = False) -> list[str]:
         await connection.close()
 
 
-async def _keys_prepared(settings: Settings, dsn: str) -> None:
-    if settings.master_key is not None:
+async def _keys_prepared(settings: Settings, dsn: str, directory: Path) -> None:
+    if settings.master_keys is not None:
         from gateway.command.first_key import prepare_keys
 
-        await prepare_keys(settings, dsn, settings.master_key)
+        await prepare_keys(settings, dsn, settings.master_keys, directory)
 
 
 def _run(main: Coroutine[Any, Any, _Result]) -> _Result:
@@ -308,6 +308,8 @@ class _Database:
 
     def __init__(self, settings: Settings) -> None:
         self._url = settings.database_url
+        self.data_dir = settings.data_dir
+        """Where what belongs to the data may lie: with ephemeral data it goes when they go."""
         self._postgres: EmbeddedPostgres | None = None
         if self._url is None:
             per_process = settings.max_database_connections + _CONNECTIONS_BESIDE_POOL
@@ -316,6 +318,7 @@ class _Database:
                 ephemeral=settings.ephemeral,
                 max_connections=_CONNECTIONS_IN_RESERVE + settings.workers * per_process,
             )
+            self.data_dir = self._postgres.data_dir
             risk = remaining_risk(settings)
             if risk:
                 _log.warning("%s", risk)

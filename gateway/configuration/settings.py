@@ -83,14 +83,16 @@ class Settings(ListeningSettings):
         "presence: requests must carry credentials, any will do. none: not even that. sigv4: those "
         "of a key of `queuegate keys`.",
     )
-    master_key: bytes | None = setting(
+    master_keys: tuple[bytes, ...] | None = setting(
         None,
-        Kind("32 bytes in Base64 or hexadecimal digits", texts.parse_master_key, lambda _: "set"),
-        "What secrets of access keys are encrypted with, in the database. sigv4 needs it.",
+        Kind("32 bytes in Base64 or hexadecimal digits", texts.parse_master_keys, lambda _: "set"),
+        "What secrets of access keys are encrypted with, in the database. sigv4 needs it. A second "
+        "one, behind a space, is that of `queuegate keys rotate-master`.",
+        names="QUEUEGATE_MASTER_KEY",
         secret=True,
     )
     master_key_file: Path | None = setting(
-        None, FILE, "The same, in a file: `openssl rand -base64 32` makes one."
+        None, FILE, "The same, in a file, a line each: `openssl rand -base64 32` makes one."
     )
     administrator_key_file: Path | None = setting(
         None,

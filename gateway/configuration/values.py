@@ -284,9 +284,16 @@ def format_rate(rate: tuple[int, int]) -> str:
 _MASTER_KEY_BYTES = 32
 
 
-def parse_master_key(text: str) -> bytes:
-    """32 bytes in Base64 or as hexadecimal digits."""
-    text = text.strip()
+def parse_master_keys(text: str) -> tuple[bytes, ...]:
+    """One, or while secrets go over to another one the present and the next: 32 bytes each in
+    Base64 or as hexadecimal digits, on lines of their own."""
+    found = tuple(map(_master_key, text.split()))
+    if len(found) not in (1, 2):
+        raise BadSecret
+    return found
+
+
+def _master_key(text: str) -> bytes:
     try:
         if len(text) == 2 * _MASTER_KEY_BYTES:
             return bytes.fromhex(text)
