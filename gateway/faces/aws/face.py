@@ -32,7 +32,7 @@ from protocol import (
 from protocol.aws_errors import AwsError
 from protocol.detect import NOT_ON_QUEUE_PATH, SERVICES, Detected, detect, has_form
 from protocol.errors import Malformed
-from protocol.queue_urls import QueueAddress, queue_url, region_of_host
+from protocol.queue_urls import QueueAddress, queue_url, url_of_path
 from protocol.scheduler_shapes import ROUTES, RULES, SCHEDULER
 from storage.errors import (
     MalformedInput,
@@ -97,13 +97,12 @@ class Call:
     async def queue(self) -> Queue:
         """The queue of this call: its QueueUrl if there is one, else the path's."""
         url = self.members.get("QueueUrl")
-        if url:
-            return await find_queue_by_url(self.engine, self.caller, self.right, url)
-        address = self.detected.path_queue
-        if address is not None and address.region is None:
+        if not url and self.detected.path_queue is None:
+            return await self.find(None)
+        if not url:
             # The request went to the URL: its host may be one that names a region.
-            address = address._replace(region=region_of_host(self.request.headers.get("host", "")))
-        return await self.find(address)
+            url = url_of_path(self.request.headers.get("host", ""), self.request.path)
+        return await find_queue_by_url(self.engine, self.caller, self.right, url)
 
     async def find(self, address: QueueAddress | None) -> Queue:
         """The queue of an address, in the caller's account and region unless it names others;
