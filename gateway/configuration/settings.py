@@ -28,7 +28,6 @@ from gateway.configuration.fields import (
     word,
 )
 from gateway.configuration.listening import ListeningSettings
-from gateway.configuration.places import default_data_dir
 from gateway.configuration.together import conflict_of
 from gateway.configuration.values import BadSecret, BadValue
 
@@ -83,16 +82,14 @@ class Settings(ListeningSettings):
         "presence: requests must carry credentials, any will do. none: not even that. sigv4: those "
         "of a key of `queuegate keys`.",
     )
-    master_keys: tuple[bytes, ...] | None = setting(
+    master_key: bytes | None = setting(
         None,
-        Kind("32 bytes in Base64 or hexadecimal digits", texts.parse_master_keys, lambda _: "set"),
-        "What secrets of access keys are encrypted with, in the database. sigv4 needs it. A second "
-        "one, behind a space, is that of `queuegate keys rotate-master`.",
-        names="QUEUEGATE_MASTER_KEY",
+        Kind("32 bytes in Base64 or hexadecimal digits", texts.parse_master_key, lambda _: "set"),
+        "What secrets of access keys are encrypted with, in the database. sigv4 needs it.",
         secret=True,
     )
     master_key_file: Path | None = setting(
-        None, FILE, "The same, in a file, a line each: `openssl rand -base64 32` makes one."
+        None, FILE, "The same, in a file: `openssl rand -base64 32` makes one."
     )
     administrator_key_file: Path | None = setting(
         None,
@@ -183,12 +180,6 @@ class Settings(ListeningSettings):
         "Form of the log lines on stderr. auto: text on a terminal, JSON otherwise.",
     )
     access_log: bool = setting(False, SWITCH, "Log one line for each request.")
-    audit: str | None = setting(
-        None,
-        Kind("off, stderr or /the/path/of/a/file", texts.parse_audit),
-        "A line for each refused call and each change of what is set up. Unset: stderr with "
-        "sigv4, else off.",
-    )
     admin_clock: bool = setting(
         None,
         SWITCH,
@@ -437,6 +428,16 @@ def process_environment() -> Mapping[str, str]:
 def use_home(directory: str) -> None:
     """Look for files of the user here from now on: this process has become another user."""
     os.environ["HOME"] = directory
+
+
+def default_data_dir(environ: Mapping[str, str]) -> Path:
+    """The state directory of this user; for root, whose home is closed to others, a system one."""
+    if os.geteuid() == 0:
+        return Path("/var/lib/queuegate")
+    state = environ.get("XDG_STATE_HOME", "")
+    if state.startswith("/"):
+        return Path(state) / "queuegate"
+    return Path(environ.get("HOME") or "~").expanduser() / ".local" / "state" / "queuegate"
 
 
 def _first_set(variable: Variable, environ: Mapping[str, str]) -> str | None:

@@ -123,8 +123,8 @@ def build_engine(settings: Settings, database: Database, tracing: Tracing | None
     )
     engine.consumers.beat_every(settings.push_heartbeat_seconds)
     engine.authority = authority_of(settings)
-    if settings.master_keys is not None:
-        engine.keys.secrets = KeySecrets(*settings.master_keys)
+    if settings.master_key is not None:
+        engine.keys.secrets = KeySecrets(settings.master_key)
     engine.policies = policies_of(settings, engine)
     if engine.policies is not None:
         engine.authority = engine.authority or Everybody()

@@ -31,11 +31,6 @@ class Context(NamedTuple):
     trace_header: str | None
     is_query: bool
 
-    @property
-    def arn(self) -> str:
-        """Of what it is about."""
-        return self.queue.arn
-
 
 def _start_send(context: Context, members: Members, reply: Reply[Sent]) -> None:
     engine, caller, queue, trace_header, _ = context
