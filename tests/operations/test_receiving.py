@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
@@ -16,7 +16,7 @@ from gateway.operations.queues import receiving
 from storage.clocks.stored_clocks import Standing, StoredClock
 from storage.database import Database
 from storage.errors import OverLimit, QueueDoesNotExist, Unavailable
-from storage.model import Queue, Received
+from storage.model import Counts, Queue, Received
 from tests.engines import engine_on
 from tests.operations.conftest import MakeQueue, ReceiveFrom, SendTo, TestClock
 from tests.operations.sqs import (
@@ -412,3 +412,33 @@ async def test_a_full_queue_refuses_short_polls_and_lets_long_ones_wait(
     assert await poll(queue, 1) == []
     engine.in_flight.limit = 7
     assert _bodies(await receive(queue)) == ["f"]
+
+
+async def test_many_receives_share_one_count(
+    engine: Engine,
+    make_queue: MakeQueue,
+    send: SendTo,
+    poll: Poll,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    queue = await make_queue()
+    for body in "abcdef":
+        await send(queue, body)
+    counted = []
+    count, going_on = queue.kind.count, asyncio.Event()
+
+    async def slowly(tx: Any, now: datetime | None, queue_id: int) -> Counts:
+        counted.append(queue_id)
+        await going_on.wait()
+        return await count(tx, now, queue_id)
+
+    monkeypatch.setattr(type(queue.kind), "count", staticmethod(slowly))
+    engine.in_flight.limit = 4
+    engine.in_flight.handed_out(queue.queue_id, 1_000)
+    polls = [asyncio.ensure_future(poll(queue, 0, max_messages=1)) for _ in range(7)]
+    await until_so(lambda: bool(counted))
+    polls[0].cancel()
+    going_on.set()
+    found = await asyncio.gather(*polls[1:], return_exceptions=True)
+    assert counted == [queue.queue_id]
+    assert sum(len(each) for each in found if isinstance(each, list)) == 6

@@ -7,6 +7,7 @@ Several processes may together overshoot by as much; SQS's own limit is "approxi
 
 from __future__ import annotations
 
+import asyncio
 from datetime import datetime
 from typing import TYPE_CHECKING
 
@@ -25,6 +26,7 @@ class InFlight:
         self._database = database
         self.limit = limit
         self._left: dict[int, int] = {}
+        self._counting: dict[int, asyncio.Task[bool]] = {}
 
     def handed_out(self, queue_id: int, count: int) -> None:
         """A receive leased so many."""
@@ -35,7 +37,21 @@ class InFlight:
         return self._left.get(queue_id, _UNCOUNTED) <= 0
 
     async def is_full(self, now: datetime | None, queue: Queue) -> bool:
-        """Count, and say whether nothing more may be handed out."""
+        """Count, and say whether nothing more may be handed out.
+
+        Receives that come while their queue is counted wait for that count: it takes milliseconds
+        at tens of thousands in flight, and connections that others need.
+        """
+        queue_id = queue.queue_id
+        counting = self._counting.get(queue_id)
+        if counting is None:
+            counting = asyncio.get_running_loop().create_task(self._count(now, queue))
+            self._counting[queue_id] = counting
+            counting.add_done_callback(lambda _: self._counting.pop(queue_id))
+        # Who goes away ends the count for nobody else.
+        return await asyncio.shield(counting)
+
+    async def _count(self, now: datetime | None, queue: Queue) -> bool:
         async with self._database.transaction() as tx:
             counts = await queue.kind.count(tx, now, queue.queue_id)
         room = self.limit - counts.in_flight
