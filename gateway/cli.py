@@ -11,10 +11,12 @@ from gateway.command import (
     deliveries_arguments,
     keys_arguments,
     log_arguments,
+    quotas_arguments,
     redrive_arguments,
 )
 from gateway.configuration import settings as config
 from gateway.configuration import table as config_table
+from gateway.configuration.places import default_data_dir
 
 _DESCRIPTION = """\
 Queuegate: SQS, SNS, EventBridge Scheduler and a REST API of its own, durable on PostgreSQL.
@@ -141,14 +143,18 @@ def _keys(options: argparse.Namespace) -> int:
     return run(settings, options)
 
 
+def _quotas(options: argparse.Namespace) -> int:
+    settings = _settings(options)
+    from gateway.command.quotas import run
+
+    return run(settings, options)
+
+
 def _health(options: argparse.Namespace) -> int:
     from gateway.command.asking import operators_url
     from gateway.command.health import examine
 
-    if options.url:
-        return examine(options.url)
-    settings = _settings(options)
-    return examine(operators_url(settings) + "/readyz", settings.tls_certificate)
+    return examine(options.url or operators_url(_settings(options)) + "/readyz")
 
 
 def _log(options: argparse.Namespace) -> int:
@@ -191,7 +197,7 @@ def _settings(options: argparse.Namespace) -> config.Settings:
 
 def _settings_to_start(options: argparse.Namespace) -> config.Settings:
     """The same, with the files that they name and the packages that they need looked at, too."""
-    from gateway.process.supplied_keys import supplied_key, tls_certificate
+    from gateway.process.supplied_keys import supplied_key
     from gateway.process.webhook_certificates import check_ca_file
     from gateway.tracing.opening import check_installed
 
@@ -199,7 +205,6 @@ def _settings_to_start(options: argparse.Namespace) -> config.Settings:
     try:
         supplied_key(settings)
         check_ca_file(settings)
-        tls_certificate(settings)
         check_installed(settings)
     except config.BadSetting as refusal:
         _leave(str(refusal))
@@ -274,6 +279,8 @@ def _parser() -> argparse.ArgumentParser:
     deliveries_arguments.add_actions(deliveries, _add_database)
     keys = add("keys", _keys, keys_arguments.SUMMARY, keys_arguments.DESCRIPTION)
     keys_arguments.add_actions(keys, _add_database)
+    quotas = add("quotas", _quotas, quotas_arguments.SUMMARY, quotas_arguments.DESCRIPTION)
+    quotas_arguments.add_actions(quotas, _add_database)
     redrive = add("redrive", _redrive, redrive_arguments.SUMMARY, redrive_arguments.DESCRIPTION)
     redrive_arguments.add_arguments(redrive)
     logs = add("log", _log, log_arguments.SUMMARY, log_arguments.DESCRIPTION)
@@ -325,10 +332,6 @@ def _add_serving(command: argparse.ArgumentParser) -> None:
         const="true",
         help="with --ephemeral: a second purge and the name of a deleted queue wait for 60 s",
     )
-    command.add_argument(
-        "--tls-certificate", metavar="FILE", help="speak TLS with this certificate, in PEM"
-    )
-    command.add_argument("--tls-key", metavar="FILE", help="its key, in PEM")
     command.add_argument("--workers", metavar="N", help="processes on the port (default: 1)")
     command.add_argument("--max-clients", metavar="N", help="connections of a process")
     command.add_argument("--region", metavar="R", help="default region (default: us-east-1)")
@@ -347,4 +350,4 @@ def _add_serving(command: argparse.ArgumentParser) -> None:
 
 
 def _default_data_dir() -> str:
-    return str(config.default_data_dir(config.process_environment())).replace("%", "%%")
+    return str(default_data_dir(config.process_environment())).replace("%", "%%")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 import sys
 import time
 from datetime import UTC, datetime
@@ -13,22 +14,28 @@ if TYPE_CHECKING:
     from gateway.configuration.settings import Settings
 
 # What every record has; whatever else it carries came through `extra` and belongs into the line.
+_PLAIN = re.compile(r"[^\s\"\\\x00-\x1f\x7f]+").fullmatch
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 
 
 def configure(settings: Settings) -> None:
     """Send the records of this process to stderr in the form that the settings ask for."""
-    as_json = settings.log_format == "json"
-    if settings.log_format == "auto":
-        as_json = not sys.stderr.isatty()
     handler = logging.StreamHandler()
-    handler.setFormatter(JsonLines() if as_json else TextLines())
+    handler.setFormatter(formatter(settings))
     logging.basicConfig(level=settings.log_level.upper(), handlers=[handler], force=True)
     # Its notes on starting and stopping repeat what ours say.
     logging.getLogger("uvicorn").setLevel(logging.WARNING)
     logging.getLogger("asyncio").setLevel(logging.WARNING)
     # It reports each attempt to reach a lost database with a traceback; /readyz says it in a line.
     logging.getLogger("asyncpg.pool").setLevel(logging.ERROR)
+
+
+def formatter(settings: Settings) -> logging.Formatter:
+    """What makes lines on stderr of records."""
+    as_json = settings.log_format == "json"
+    if settings.log_format == "auto":
+        as_json = not sys.stderr.isatty()
+    return JsonLines() if as_json else TextLines()
 
 
 class Seldom:
@@ -75,11 +82,17 @@ class TextLines(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         time = _instant(record).astimezone().strftime("%H:%M:%S.%f")[:-3]
         words = [time, record.levelname.lower(), record.name, record.getMessage()]
-        words += [f"{name}={value}" for name, value in _carried(record).items()]
+        words += [f"{name}={_quoted(value)}" for name, value in _carried(record).items()]
         line = " ".join(words)
         if record.exc_info:
             line += "\n" + self.formatException(record.exc_info)
         return line
+
+
+def _quoted(value: object) -> str:
+    """Nothing that looks like another name and value, or like another line."""
+    text = str(value)
+    return text if _PLAIN(text) else json.dumps(text)
 
 
 def _instant(record: logging.LogRecord) -> datetime:

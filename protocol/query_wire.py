@@ -174,7 +174,7 @@ def decode(structure: Structure, params: dict[str, str]) -> dict[str, Any]:
 
 
 def _decode_flat(structure: Structure, params: dict[str, str]) -> dict[str, Any] | None:
-    """The members of a request that has nothing but strings; None: there is more to it."""
+    """The members of a request that has nothing but scalars; None: there is more to it."""
     members = structure.members
     flat = _flat_names.get(structure)
     if flat is None:
@@ -188,6 +188,10 @@ def _decode_flat(structure: Structure, params: dict[str, str]) -> dict[str, Any]
         shape = members.get(name)
         if shape is STRING:
             result[name] = text
+        elif isinstance(shape, Scalar):
+            value = _read_scalar(shape, text)
+            if value is not None:
+                result[name] = value
         elif shape is not None or "." in name or name in flat:
             return None
     return result

@@ -91,6 +91,11 @@ def queue_from_path(path: str) -> QueueAddress | None:
     return None
 
 
+def url_of_path(host: str, path: str) -> str:
+    """The QueueUrl that means what a path of a queue means in a request to that host."""
+    return f"http://{host}{path}"
+
+
 def _last_two(path: str) -> QueueAddress | None:
     path = path.partition("?")[0].partition("#")[0].strip("/")
     if "%" in path:

@@ -1,5 +1,6 @@
-"""What the signature of a hot request signs, from the bytes as they were read: `POST /` without a
-query, in one piece. `protocol.sigv4` has the rules, and judges whatever takes a closer look.
+"""What the signature of a hot request signs, from the bytes as they were read: a `POST` to a path
+that means itself, without a query, in one piece. `protocol.sigv4` has the rules, and judges
+whatever takes a closer look.
 """
 
 from hashlib import sha256
@@ -8,8 +9,8 @@ from typing import Final
 from protocol.sigv4 import ALGORITHM, Credential
 
 _ALGORITHM = ALGORITHM.encode()
-_FIRST_LINE = len(b"POST / HTTP/1.1\r\n")
-_START = b"POST\n/\n\n"
+_BEFORE_PATH = len(b"POST ")
+_AFTER_PATH = len(b" HTTP/1.1")
 _DATE = "x-amz-date"
 _NEEDED = {"host", _DATE}
 # What changes the meaning of a request must be signed, or is signed in its own way.
@@ -55,7 +56,8 @@ class SignedHead:
         if date_at is None:
             return None
         found, lines, ignored = self._empty.copy(), self._lines, self._ignored
-        for line in data[_FIRST_LINE:end].split(b"\r\n"):
+        first, *others = data[:end].split(b"\r\n")
+        for line in others:
             known = lines.get(line)
             if known is None:
                 if line.partition(b":")[0] in ignored:
@@ -72,7 +74,12 @@ class SignedHead:
         if len(signed) != len(found):
             return None
         payload = sha256(memoryview(data)[end + 4 :]).hexdigest()
-        canonical = b"%b%b%b%b" % (_START, b"\n".join(signed), self._rest, payload.encode())
+        canonical = b"POST\n%b\n\n%b%b%b" % (
+            first[_BEFORE_PATH:-_AFTER_PATH],
+            b"\n".join(signed),
+            self._rest,
+            payload.encode(),
+        )
         date = signed[date_at][len(_DATE) + 1 :]
         hashed = sha256(canonical).hexdigest().encode()
         return date, b"%b\n%b%b%b" % (_ALGORITHM, date, self._scope, hashed)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import logging
 from enum import Enum, auto
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 if TYPE_CHECKING:
     from storage.model import Queue
@@ -65,12 +65,25 @@ class Kind(Enum):
     """It is right, and not possible here."""
 
 
+class Denied(NamedTuple):
+    """What of a refused call is not for the caller."""
+
+    by: Literal["policy", "right", "origin", "quota"]
+    """What decided. right: it is somebody else's; origin: where the call comes from."""
+    resource: str = ""
+    """The ARN of what it was about."""
+    statement: str = ""
+    """Of a policy the statement that denies it: its id, or its number."""
+
+
 class Rejected(Exception):
     """Base of every refusal. ``str(error)`` is the text that the caller reads."""
 
     kind = Kind.INVALID
     retry_after_seconds: int | None = None
     """When it may go well; None: never, as it is, or nobody knows."""
+    denied: Denied | None = None
+    """Where something was asked that says more than the caller reads."""
 
 
 class QueueDoesNotExist(Rejected):

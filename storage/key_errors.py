@@ -33,15 +33,25 @@ class TooManyKeys(Rejected):
 
 
 class TooManyRequests(Rejected):
-    """A producer has reached the limit of its rate."""
+    """A producer has reached the limit of its rate, or an account or key that of its requests."""
 
     kind = Kind.THROTTLED
 
-    def __init__(self, retry_after_seconds: int) -> None:
-        super().__init__(
-            f"This is more than the rate limit of the key allows. Retry in {retry_after_seconds} s."
-        )
+    def __init__(self, retry_after_seconds: int, limit: str = "rate limit of the key") -> None:
+        super().__init__(f"This is more than the {limit} allows. Retry in {retry_after_seconds} s.")
         self.retry_after_seconds = retry_after_seconds
+
+
+class QuotaReached(Rejected):
+    """The account has as many queues or logs as it may."""
+
+    kind = Kind.LIMIT
+
+
+class TopicLimitExceeded(Rejected):
+    """The account has as many topics as it may."""
+
+    kind = Kind.LIMIT
 
 
 class KeyUnfit(Rejected):

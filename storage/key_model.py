@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
-from typing import NamedTuple
+from typing import Final, Literal, NamedTuple
 
 API = "api"
 ACCESS = "access"
@@ -41,3 +41,22 @@ class Key:
     """How long the secret before its last rotation is good, too."""
     policy: str | None = None
     """What it may do, in JSON; None: everything in its account."""
+
+
+What = Literal["queues", "topics", "subscriptions", "logs"]
+"""What an account may have so many of."""
+KINDS: Final[tuple[What, ...]] = ("queues", "topics", "subscriptions", "logs")
+ANY: Final = -1
+"""In place of a number: it is not limited, whatever the settings say."""
+UNLIMITED: Final = RateLimit(ANY, 1)
+
+
+class Quota(NamedTuple):
+    """What one account, or key, is limited to; None: nothing is said of it."""
+
+    requests: RateLimit | None = None
+    """Of any kind; ``UNLIMITED``: as often as it likes."""
+    queues: int | None = None
+    topics: int | None = None
+    subscriptions: int | None = None
+    logs: int | None = None

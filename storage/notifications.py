@@ -57,6 +57,11 @@ async def tell_key_changed(tx: Transaction, key_id: int) -> None:
     await tx.execute(_NOTIFY, _CHANNEL, f"{EVERYBODY} Y {key_id}:1")
 
 
+async def tell_quotas_changed(tx: Transaction) -> None:
+    """Tell every process, with this transaction's commit, to read the quotas again."""
+    await tx.execute(_NOTIFY, _CHANNEL, f"{EVERYBODY} U 0:1")
+
+
 async def tell_log_changed(tx: Transaction, log_id: int) -> None:
     """Tell every process, with this transaction's commit, to drop what it cached of the log and of
     its groups."""

@@ -8,7 +8,15 @@ from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from gateway.command.stored import Refused, opened, plain, print_lines, print_table, with_database
+from gateway.command.stored import (
+    Refused,
+    note_change,
+    opened,
+    plain,
+    print_lines,
+    print_table,
+    with_database,
+)
 from gateway.configuration.settings import Settings
 from protocol import arns
 from protocol.endpoint_urls import without_password
@@ -186,6 +194,7 @@ def _agreed(options: argparse.Namespace) -> bool:
 
 def _told(done: str, count: int, options: argparse.Namespace) -> int:
     """Say how many; 1 when some of those that were named are missing."""
+    note_change(f"deliveries {options.action}", None, f"{count} of {options.topic or 'all topics'}")
     print(f"{count} {'delivery' if count == 1 else 'deliveries'} {done}.")
     if not options.all and count < len(set(options.ids)):
         state = " exhausted and" if done == "redriven" else ""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 import os
 import sys
 from collections.abc import Iterator
@@ -11,9 +10,11 @@ from pathlib import Path
 from secrets import token_hex
 from typing import TYPE_CHECKING
 
+from gateway.command.stored import note_change
 from gateway.configuration.settings import BadSetting
 from gateway.operations.key_secrets import KeySecrets
-from gateway.operations.keys import NewApiKey, insert, opens_all
+from gateway.operations.keys import NewApiKey, insert
+from gateway.operations.master_keys import opens_all
 from storage.database import Database
 from storage.key_errors import KeyExists
 from storage.key_model import ACCESS
@@ -21,10 +22,7 @@ from storage.keys import keys
 
 if TYPE_CHECKING:
     from gateway.configuration.settings import Settings
-    from storage.database import Transaction
     from storage.key_model import Key
-
-_log = logging.getLogger("queuegate.keys")
 
 _NAME = "administrator"
 
@@ -34,10 +32,13 @@ def as_variables(key: Key, secret: str) -> str:
     return f"AWS_ACCESS_KEY_ID={key.access_key}\nAWS_SECRET_ACCESS_KEY={secret}\n"
 
 
-async def prepare_keys(settings: Settings, dsn: str, master_key: bytes) -> None:
-    """Look whether the master key is that of this database, and make the first administrator's key
-    where signatures are verified and there is none. Raises BadSetting."""
-    key_secrets = KeySecrets(master_key)
+async def prepare_keys(
+    settings: Settings, dsn: str, master_keys: tuple[bytes, ...], directory: Path
+) -> None:
+    """Look whether a master key is that of this database, and make the first administrator's key
+    where signatures are verified and there is none; the directory is where it may lie. Raises
+    BadSetting."""
+    key_secrets = KeySecrets(*master_keys)
     database = Database(dsn, max_connections=1, application="queuegate keys")
     await database.open()
     try:
@@ -48,32 +49,35 @@ async def prepare_keys(settings: Settings, dsn: str, master_key: bytes) -> None:
                     "the access keys in the database were encrypted with. Nothing was started"
                 )
         if settings.auth == "sigv4":
-            await _make_first(settings, database, key_secrets)
+            await _make_first(settings, database, key_secrets, directory)
     finally:
         await database.close()
 
 
-async def _make_first(settings: Settings, database: Database, key_secrets: KeySecrets) -> None:
+async def _make_first(
+    settings: Settings, database: Database, key_secrets: KeySecrets, directory: Path
+) -> None:
     # Of several gateways that start at once one makes it; another key may have the name.
     for name in (_NAME, f"{_NAME}-{token_hex(4)}"):
         wanted = NewApiKey(name, kind=ACCESS, is_administrator=True)
         with contextlib.suppress(KeyExists):
+            made: Key | None = None
             async with database.transaction() as tx:
                 if not await keys.has_administrator(tx):
-                    await _make(tx, settings, wanted, key_secrets)
+                    made, secret = await insert(tx, None, settings.account_id, wanted, key_secrets)
+                    default = directory / f"{_NAME}-{made.access_key}"
+                    _show(made, secret, settings.administrator_key_file or default)
+            if made is not None:
+                note_change("serve", made.account_id, f"key {made.key_id} {made.name}")
             return
 
 
-async def _make(
-    tx: Transaction, settings: Settings, wanted: NewApiKey, key_secrets: KeySecrets
-) -> None:
-    key, secret = await insert(tx, None, settings.account_id, wanted, key_secrets)
+def _show(key: Key, secret: str, file: Path) -> None:
+    """On a terminal, or else in a file. Raises BadSetting."""
     text = as_variables(key, secret)
     if sys.stdout.isatty():
         print(f"The first key, an administrator's. It is shown here only:\n{text}", flush=True)
         return
-    default = settings.data_dir / f"{_NAME}-{key.access_key}"
-    file = settings.administrator_key_file or default
     try:
         _write_private(file, text)
     except OSError as error:
@@ -82,7 +86,9 @@ async def _make(
             "QUEUEGATE_ADMINISTRATOR_KEY_FILE, or make one with `queuegate keys create "
             "--administrator`"
         ) from None
-    _log.warning("the first key, an administrator's, is in %s: move it to where it is safe", file)
+    print(
+        f"The first key, an administrator's, is in {file}: move it to where it is safe.", flush=True
+    )
 
 
 def _write_private(file: Path, text: str) -> None:

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 
 from gateway.command.asking import NoAnswer, ask
 
 _SHOWN = 2000
 
 
-def examine(url: str, certificate: Path | None = None) -> int:
-    """0 when the URL answers with 200, else 1 and a line that says what came instead. By https that
-    certificate is expected, if there is one."""
+def examine(url: str) -> int:
+    """0 when the URL answers with 200, else 1 and a line that says what came instead."""
     try:
-        answer = ask("GET", url, certificate=certificate)
+        answer = ask("GET", url)
     except NoAnswer as silence:
         print(f"queuegate: {silence}", file=sys.stderr)
         return 1

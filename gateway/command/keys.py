@@ -12,12 +12,20 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from gateway.command.first_key import as_variables
-from gateway.command.stored import Refused, opened, print_lines, print_table, with_database
+from gateway.command.stored import (
+    Refused,
+    note_change,
+    opened,
+    print_lines,
+    print_table,
+    with_database,
+)
 from gateway.configuration.settings import Settings
 from gateway.configuration.values import BadValue, format_rate, parse_account_id, parse_rate
 from gateway.operations import key_policies
-from gateway.operations.key_secrets import KeySecrets
+from gateway.operations.key_secrets import KeySecrets, WrongMasterKey
 from gateway.operations.keys import LONGEST_OVERLAP_SECONDS, NewApiKey, insert, rotate, token
+from gateway.operations.master_keys import move
 from storage.key_model import ACCESS, API, RateLimit
 from storage.keys import keys
 
@@ -44,6 +52,8 @@ async def _act(dsn: str, settings: Settings, options: argparse.Namespace) -> int
     async with opened(dsn, "keys", account_id) as (database, now):
         if options.action == "list":
             return await _list(database, account_id, options)
+        if options.action == "rotate-master":
+            return await _rotate_master(database, settings)
         if options.action == "rotate":
             return await _rotate(database, now, settings, options)
         if options.action == "policy":
@@ -59,7 +69,7 @@ def _account(text: str | None) -> str | None:
 
 
 def _secrets(settings: Settings) -> KeySecrets | None:
-    return None if settings.master_key is None else KeySecrets(settings.master_key)
+    return None if settings.master_keys is None else KeySecrets(*settings.master_keys)
 
 
 async def _create(
@@ -78,8 +88,13 @@ async def _create(
     )
     async with opened(dsn, "keys", account_id) as (database, now), database.transaction() as tx:
         key, secret = await insert(tx, now, account_id, wanted, _secrets(settings))
+    _note("create", key)
     _show(key, secret, options)
     return 0
+
+
+def _note(action: str, key: Key) -> None:
+    note_change(f"keys {action}", key.account_id, f"key {key.key_id} {key.name}")
 
 
 def _show(key: Key, secret: str, options: argparse.Namespace) -> None:
@@ -116,6 +131,8 @@ async def _policy(database: Database, options: argparse.Namespace) -> int:
         key = await _found(tx, options.id)
         if document is not None:
             key = await key_policies.give(tx, key, document)
+    if document is not None:
+        _note("policy", key)
     if options.json:
         print_lines([_as_object(key)])
     elif document is not None:
@@ -143,7 +160,30 @@ async def _rotate(
     async with database.transaction() as tx:
         key = await _found(tx, options.id)
         key, secret = await rotate(tx, now, key, overlap, _secrets(settings))
+    _note("rotate", key)
     _show(key, secret, options)
+    return 0
+
+
+async def _rotate_master(database: Database, settings: Settings) -> int:
+    key_secrets = _secrets(settings)
+    if key_secrets is None or key_secrets.count == 1:
+        raise Refused(
+            "there is no second master key: let every gateway have the next one as the second line "
+            "of its QUEUEGATE_MASTER_KEY_FILE first"
+        )
+    try:
+        async with database.transaction() as tx:
+            done = await move(tx, key_secrets)
+    except WrongMasterKey:
+        raise Refused(
+            "some secrets are encrypted with neither of these master keys; nothing was changed"
+        ) from None
+    note_change("keys rotate-master", None, f"{done.moved} access keys")
+    print(
+        f"{done.moved} of {done.total} access keys were encrypted again. All are with the second "
+        "master key now: the first one can leave the file."
+    )
     return 0
 
 
@@ -222,6 +262,8 @@ async def _change(database: Database, now: datetime | None, options: argparse.Na
             for key_id in ids
         ]
     changed = [key for key in found if key is not None]
+    for key in changed:
+        _note(options.action, key)
     if options.json:
         print_lines(map(_as_object, changed))
     else:

@@ -62,6 +62,16 @@ examples:
   queuegate keys rotate 17
   queuegate keys rotate 17 --overlap 0
 """
+_ROTATE_MASTER = """\
+Encrypt the secrets of all access keys with the next master key: the second line of
+QUEUEGATE_MASTER_KEY_FILE, which every gateway must have been started with before. All of them or
+none; nobody's secret changes, and no gateway notices.
+
+example:
+  openssl rand -base64 32 >> master.key   # then restart the gateways, one after the other
+  queuegate keys rotate-master
+  sed -i 1d master.key                    # and restart them when it suits you
+"""
 
 
 def add_actions(command: argparse.ArgumentParser, add_database: AddPlace) -> None:
@@ -103,6 +113,7 @@ def add_actions(command: argparse.ArgumentParser, add_database: AddPlace) -> Non
     how = policy.add_mutually_exclusive_group()
     how.add_argument("--set", metavar="FILE", help="give it this policy (-: standard input)")
     how.add_argument("--remove", action="store_true", help="let it do everything in its account")
+    add("rotate-master", "encrypt all secrets with the next master key", _ROTATE_MASTER)
     changes = [
         add("disable", "refuse keys until they are enabled", _DISABLE),
         add("enable", "take disabled keys again", _ENABLE),

@@ -18,7 +18,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-from gateway import log_lines
+from gateway import audit_lines, log_lines
 from gateway.command.banner import banner
 from gateway.command.privileges import give_up_root, remaining_risk
 from gateway.command.supervisor import Supervisor
@@ -35,7 +35,6 @@ from gateway.http.listening import (
     port_of,
     reserve,
 )
-from gateway.process.supplied_keys import tls_certificate
 from storage.embedded import CannotStart, EmbeddedPostgres
 
 # What one process uses beside its pool: lanes, listening, workers, with room to spare.
@@ -56,21 +55,15 @@ def serve(settings: Settings) -> int:
     """Serve until SIGINT or SIGTERM, then drain and stop what was started; the exit code."""
     log_lines.configure(settings)
     try:
-        with _stop_by_signal(), _listening(settings) as doors:
-            # Again: whose user we are now may not read what root did.
-            tls_certificate(settings)
-            return _serve_at(settings, doors)
+        with _stop_by_signal(), _listening(settings) as doors, _Database(settings) as database:
+            audit_lines.configure(settings)
+            if settings.workers > 1:
+                return _supervise(settings, database, doors)
+            return _serve_here(settings, database, doors)
     except _Stopped:
         return 0
     except (CannotListen, CannotStart, BadSetting, _refused()) as refusal:
         return _fail(refusal)
-
-
-def _serve_at(settings: Settings, doors: Doors) -> int:
-    with _Database(settings) as database:
-        if settings.workers > 1:
-            return _supervise(settings, database, doors)
-        return _serve_here(settings, database, doors)
 
 
 def migrate_only(settings: Settings, *, finish: bool) -> int:
@@ -160,7 +153,7 @@ def _serve_here(settings: Settings, database: _Database, doors: Doors) -> int:
 
     async def prepare_and_run() -> None:
         await _prepared(dsn)
-        await _keys_prepared(settings, dsn)
+        await _keys_prepared(settings, dsn, database.data_dir)
         database.wait_durable()
         await server.run(
             own, dsn, doors.public, lambda: _announce(settings, doors), operators=doors.operators
@@ -179,7 +172,7 @@ def _supervise(settings: Settings, database: _Database, doors: Doors) -> int:
     gc.enable()
     dsn = database.wait_ready()
     _run(_prepared(dsn))
-    _run(_keys_prepared(settings, dsn))
+    _run(_keys_prepared(settings, dsn, database.data_dir))
     database.wait_durable()
     runtime_dir = _make_runtime_dir()
     own = replace(
@@ -250,11 +243,11 @@ async def _prepared(dsn: str, *, finish: bool = False) -> list[str]:
         await connection.close()
 
 
-async def _keys_prepared(settings: Settings, dsn: str) -> None:
-    if settings.master_key is not None:
+async def _keys_prepared(settings: Settings, dsn: str, directory: Path) -> None:
+    if settings.master_keys is not None:
         from gateway.command.first_key import prepare_keys
 
-        await prepare_keys(settings, dsn, settings.master_key)
+        await prepare_keys(settings, dsn, settings.master_keys, directory)
 
 
 def _run(main: Coroutine[Any, Any, _Result]) -> _Result:
@@ -315,6 +308,8 @@ class _Database:
 
     def __init__(self, settings: Settings) -> None:
         self._url = settings.database_url
+        self.data_dir = settings.data_dir
+        """Where what belongs to the data may lie: with ephemeral data it goes when they go."""
         self._postgres: EmbeddedPostgres | None = None
         if self._url is None:
             per_process = settings.max_database_connections + _CONNECTIONS_BESIDE_POOL
@@ -323,6 +318,7 @@ class _Database:
                 ephemeral=settings.ephemeral,
                 max_connections=_CONNECTIONS_IN_RESERVE + settings.workers * per_process,
             )
+            self.data_dir = self._postgres.data_dir
             risk = remaining_risk(settings)
             if risk:
                 _log.warning("%s", risk)

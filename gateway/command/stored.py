@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import os
+import pwd
 import sys
 from collections.abc import (
     AsyncIterator,
@@ -18,8 +20,9 @@ from collections.abc import (
 from datetime import UTC, datetime
 from typing import Any
 
+from gateway import audit_lines
 from gateway.command.privileges import give_up_root
-from gateway.configuration.settings import Settings
+from gateway.configuration.settings import BadSetting, Settings
 from storage import preflight
 from storage.clocks import stored_clocks as stored_settings
 from storage.database import Database
@@ -39,11 +42,32 @@ class Refused(Exception):
 def with_database(settings: Settings, act: Callable[[str], Coroutine[Any, Any, int]]) -> int:
     """What the command makes of the database, or 1 when it could not be done."""
     try:
+        audit_lines.configure(settings)
         with _dsn(settings) as dsn:
             return asyncio.run(act(dsn))
-    except (Refused, Rejected, CannotStart, preflight.DatabaseRefused, Unavailable) as refusal:
+    except (
+        BadSetting,
+        Refused,
+        Rejected,
+        CannotStart,
+        preflight.DatabaseRefused,
+        Unavailable,
+    ) as refusal:
         print(f"queuegate: {refusal}", file=sys.stderr)
         return 1
+
+
+def note_change(operation: str, account_id: str | None, resource: str) -> None:
+    """Have it audited that a command changed the database, past all gateways."""
+    who = {"account": account_id or "", "user": _user_name(), "address": "local"}
+    audit_lines.write_change({**who, "operation": f"command:{operation}", "resource": resource})
+
+
+def _user_name() -> str:
+    try:
+        return pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:
+        return str(os.getuid())
 
 
 @contextlib.contextmanager

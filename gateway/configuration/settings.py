@@ -28,6 +28,7 @@ from gateway.configuration.fields import (
     word,
 )
 from gateway.configuration.listening import ListeningSettings
+from gateway.configuration.places import default_data_dir
 from gateway.configuration.together import conflict_of
 from gateway.configuration.values import BadSecret, BadValue
 
@@ -37,6 +38,8 @@ ADDRESS = Variable(
     "Hosts and port in one. The two variables for hosts and port take precedence.",
     title="Where it listens",
 )
+_RATE = Kind("requests/time, such as 500/s, 100/m or 5000/10s", texts.parse_rate, texts.format_rate)
+_COUNT = number(0, 1_000_000)
 _FLAGS = {"data_dir": "--data", "hosts": "--host"}
 
 
@@ -82,14 +85,16 @@ class Settings(ListeningSettings):
         "presence: requests must carry credentials, any will do. none: not even that. sigv4: those "
         "of a key of `queuegate keys`.",
     )
-    master_key: bytes | None = setting(
+    master_keys: tuple[bytes, ...] | None = setting(
         None,
-        Kind("32 bytes in Base64 or hexadecimal digits", texts.parse_master_key, lambda _: "set"),
-        "What secrets of access keys are encrypted with, in the database. sigv4 needs it.",
+        Kind("32 bytes in Base64 or hexadecimal digits", texts.parse_master_keys, lambda _: "set"),
+        "What secrets of access keys are encrypted with, in the database. sigv4 needs it. A second "
+        "one, behind a space, is that of `queuegate keys rotate-master`.",
+        names="QUEUEGATE_MASTER_KEY",
         secret=True,
     )
     master_key_file: Path | None = setting(
-        None, FILE, "The same, in a file: `openssl rand -base64 32` makes one."
+        None, FILE, "The same, in a file, a line each: `openssl rand -base64 32` makes one."
     )
     administrator_key_file: Path | None = setting(
         None,
@@ -128,22 +133,34 @@ class Settings(ListeningSettings):
     )
     channel_rate_limit: tuple[int, int] | None = setting(
         None,
-        Kind(
-            "requests/time, such as 500/s, 100/m or 5000/10s", texts.parse_rate, texts.format_rate
-        ),
+        _RATE,
         "How often a producer without a key of `queuegate keys` may publish to channels.",
     )
+    quota_requests: tuple[int, int] | None = setting(
+        None,
+        _RATE,
+        "How often an account may ask, whatever it asks. This and what follows is what `queuegate "
+        "quotas` does not say otherwise; unset: no limit.",
+        title="Quotas",
+    )
+    quota_key_requests: tuple[int, int] | None = setting(
+        None, _RATE, "The same of each key of `queuegate keys`."
+    )
+    quota_queues: int | None = setting(
+        None,
+        _COUNT,
+        "Queues that an account may have, whichever API makes them.",
+        names="QUEUEGATE_QUOTA_QUEUES QUEUEGATE_QUEUES_PER_ACCOUNT",
+    )
+    quota_topics: int | None = setting(None, _COUNT, "Topics that it may have.")
+    quota_subscriptions: int | None = setting(None, _COUNT, "Subscriptions of its own.")
+    quota_logs: int | None = setting(None, _COUNT, "Logs that it may have.")
     default_visibility_timeout_seconds: int = setting(
         30,
         number(0, 43_200),
         "VisibilityTimeout, in seconds, of queues that are created without one.",
         names="QUEUEGATE_DEFAULT_VISIBILITY_TIMEOUT QUEUE_DEFAULT_VISIBILITY_TIMEOUT",
         title="Queues and the database",
-    )
-    queues_per_account: int | None = setting(
-        None,
-        number(1, 1_000_000),
-        "Queues that an account may have, whichever API makes them. Unset: any number.",
     )
     channel_ack_window_seconds: int = setting(
         30,
@@ -180,6 +197,12 @@ class Settings(ListeningSettings):
         "Form of the log lines on stderr. auto: text on a terminal, JSON otherwise.",
     )
     access_log: bool = setting(False, SWITCH, "Log one line for each request.")
+    audit: str | None = setting(
+        None,
+        Kind("off, stderr or /the/path/of/a/file", texts.parse_audit),
+        "A line for each refused call and each change of what is set up. Unset: stderr with "
+        "sigv4, else off.",
+    )
     admin_clock: bool = setting(
         None,
         SWITCH,
@@ -428,16 +451,6 @@ def process_environment() -> Mapping[str, str]:
 def use_home(directory: str) -> None:
     """Look for files of the user here from now on: this process has become another user."""
     os.environ["HOME"] = directory
-
-
-def default_data_dir(environ: Mapping[str, str]) -> Path:
-    """The state directory of this user; for root, whose home is closed to others, a system one."""
-    if os.geteuid() == 0:
-        return Path("/var/lib/queuegate")
-    state = environ.get("XDG_STATE_HOME", "")
-    if state.startswith("/"):
-        return Path(state) / "queuegate"
-    return Path(environ.get("HOME") or "~").expanduser() / ".local" / "state" / "queuegate"
 
 
 def _first_set(variable: Variable, environ: Mapping[str, str]) -> str | None:

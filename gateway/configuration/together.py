@@ -10,12 +10,12 @@ if TYPE_CHECKING:
 
 def conflict_of(settings: Settings) -> str | None:
     """What is wrong with settings of which each is right by itself; None: nothing."""
-    if settings.master_key is not None and settings.master_key_file is not None:
+    if settings.master_keys is not None and settings.master_key_file is not None:
         return (
             "QUEUEGATE_MASTER_KEY and QUEUEGATE_MASTER_KEY_FILE exclude each other: leave one of "
             "them out."
         )
-    if settings.auth == "sigv4" and not (settings.master_key or settings.master_key_file):
+    if settings.auth == "sigv4" and not (settings.master_keys or settings.master_key_file):
         return (
             "QUEUEGATE_AUTH=sigv4 needs QUEUEGATE_MASTER_KEY_FILE, which secrets of keys are "
             "encrypted with: `openssl rand -base64 32 > FILE` makes one. Keep it: without it the "
@@ -31,6 +31,4 @@ def conflict_of(settings: Settings) -> str | None:
             "QUEUEGATE_SIGNING_KEY_FILE and QUEUEGATE_SIGNING_CERTIFICATE_FILE belong together: "
             "set both of them or none."
         )
-    if (settings.tls_certificate is None) != (settings.tls_key is None):
-        return "--tls-certificate and --tls-key belong together: set both of them or none."
     return None

@@ -141,6 +141,13 @@ def parse_base_url(text: str) -> str:
     return f"{parts.scheme}://{parts.netloc}"
 
 
+def parse_audit(text: str) -> str:
+    """A word, or the path of a file."""
+    if text not in ("off", "stderr") and not text.startswith("/"):
+        raise BadValue
+    return text
+
+
 def parse_hosts(text: str) -> tuple[str, ...]:
     """Host names or addresses without ports, separated by commas; in lower case."""
     names = [part.strip().lower().rstrip(".") for part in text.split(",")]
@@ -277,9 +284,16 @@ def format_rate(rate: tuple[int, int]) -> str:
 _MASTER_KEY_BYTES = 32
 
 
-def parse_master_key(text: str) -> bytes:
-    """32 bytes in Base64 or as hexadecimal digits."""
-    text = text.strip()
+def parse_master_keys(text: str) -> tuple[bytes, ...]:
+    """One, or while secrets go over to another one the present and the next: 32 bytes each in
+    Base64 or as hexadecimal digits, on lines of their own."""
+    found = tuple(map(_master_key, text.split()))
+    if len(found) not in (1, 2):
+        raise BadSecret
+    return found
+
+
+def _master_key(text: str) -> bytes:
     try:
         if len(text) == 2 * _MASTER_KEY_BYTES:
             return bytes.fromhex(text)

@@ -6,7 +6,12 @@ from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from time import perf_counter
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+if TYPE_CHECKING:
+    from gateway.operations.caller import Caller
+    from gateway.operations.effects import Effect
+    from storage.errors import Rejected, Unavailable
 
 from gateway.operations.caller import Origin
 
@@ -21,6 +26,19 @@ _UNKNOWN = Origin()
 
 REQUEST = "queuegate.request"
 """In the scope of a face of ASGI: its ``Request``, without the body that it reads itself."""
+
+
+class Asked(NamedTuple):
+    """What a request wants, as its face understood it."""
+
+    operation: str
+    """The service or the face, a colon, and what it calls it."""
+    right: str
+    """What it needs; empty: it is about nobody's things."""
+    about: Any = None
+    """The decoded request, in which names of what it is about may be."""
+    effect: Effect | None = None
+    """Where it is another than others with the right have."""
 
 
 @dataclass(slots=True)
@@ -47,6 +65,12 @@ class Request:
     """All headers in their order; ``headers`` has the last of each name."""
     found: Any = None
     """What its face found at the path, to look once."""
+    caller: Caller | None = None
+    """Who asks, once that is known."""
+    asked: Asked | None = None
+    """What for, once that is."""
+    refusal: Rejected | Unavailable | None = None
+    """Why it was refused."""
 
     def listed(self, name: bytes) -> list[str]:
         """The members of a list that may be spread over several headers of that name."""

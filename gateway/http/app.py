@@ -25,13 +25,14 @@ from gateway.faces.requests import (
     Taker,
 )
 from gateway.http.admission import Admission
+from gateway.http.auditing import Auditor
 from gateway.http.connections import CONNECTION, PREPARED
 from gateway.log_lines import Seldom
 from gateway.operations.caller import Origin
 from gateway.operations.identifiers import new_id
 from gateway.operations.series import Series
 from gateway.operations.traffic import Reading, Traffic
-from storage.errors import AccessDenied, Rejected, RequestTooLarge, Unavailable
+from storage.errors import AccessDenied, Denied, Rejected, RequestTooLarge, Unavailable
 
 _log = logging.getLogger("queuegate.http")
 
@@ -73,6 +74,8 @@ class App:
         self._series = series
         self._origins = admission.peers
         self._is_told_of_proxies = False
+        self.auditor: Auditor | None = None
+        """Who is shown each answer; None: nothing is audited."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One request."""
@@ -128,12 +131,13 @@ class App:
             return response
         try:
             if reason:
-                raise AccessDenied(reason)
+                raise _not_from_there(reason)
             most = face.most_bytes(request)
             if most is not None:
                 reader.most = min(reader.most, most)
             request.body = await reader.body(scope)
         except (Rejected, Unavailable) as refusal:
+            request.refusal = refusal
             return face.turned_away(request, refusal)
         if face.may_wait(request):
             return await _unless_gone(face.answer(request), scope, reader.receive)
@@ -166,11 +170,12 @@ class App:
         answer.status = 500
         try:
             if reason:
-                raise AccessDenied(reason)
+                raise _not_from_there(reason)
             await face.app({**scope, REQUEST: request}, reader, answer)
         except (Rejected, Unavailable) as refusal:
             if answer.has_begun:
                 raise
+            request.refusal = refusal
             await self._write(face.turned_away(request, refusal), scope, reader.receive, answer)
 
     def request(
@@ -218,6 +223,8 @@ class App:
         """Say in metrics and the log that the request is over."""
         method = request.method
         self._series.answered(method, route, action, status, request.started)
+        if self.auditor is not None:
+            self.auditor.answered(request, route, status)
         if self._access_log and not entrance.is_operators:
             # One path serves all actions; elsewhere the path says what was asked.
             asked = action if route == "/" else route
@@ -230,6 +237,12 @@ def _url_asked(origin: Origin, scope: Scope, headers: Mapping[str, str]) -> str:
     if not host:
         host = "{}:{}".format(*(scope.get("server") or ("localhost", 0)))
     return f"{origin.scheme}://{host}"
+
+
+def _not_from_there(reason: str) -> AccessDenied:
+    refusal = AccessDenied(reason)
+    refusal.denied = Denied("origin")
+    return refusal
 
 
 class _Gone(Exception):

@@ -74,6 +74,8 @@ class Authenticator:
         keys: KnownKeys = _NO_KEYS,
     ) -> None:
         self._required = mode != "none"
+        self.notes_origins = False
+        """Whether callers know from where they ask: policies want it."""
         self._accounts = dict(accounts)
         self._account_id = account_id
         self._region = region
@@ -97,9 +99,25 @@ class Authenticator:
         may_be_anonymous: bool = False,
         wants: Wants = Wants.CREDENTIALS,
     ) -> Caller:
-        """The caller of a request; AccessDenied when credentials are needed and absent,
-        IncompleteSignature when they begin like a signature and are none
+        """The caller of a request, which has it from now on; AccessDenied when credentials are
+        needed and absent, IncompleteSignature when they begin like a signature and are none
         (docs/contract/protocol.md 1.2)."""
+        found = self._who(request, params, resource, may_be_anonymous=may_be_anonymous, wants=wants)
+        if self.notes_origins:
+            agent = request.headers.get("user-agent", "")
+            found = replace(found, origin=request.origin, agent=agent)
+        request.caller = found
+        return found
+
+    def _who(
+        self,
+        request: Request,
+        params: Mapping[str, str],
+        resource: str,
+        *,
+        may_be_anonymous: bool,
+        wants: Wants,
+    ) -> Caller:
         authorization = request.headers.get("authorization", "")
         # The fast path, which has AWS's requests alone, looks no further than at a signature.
         if wants is not Wants.CREDENTIALS or not authorization.startswith(sigv4.ALGORITHM):

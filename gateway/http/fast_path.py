@@ -1,4 +1,5 @@
-"""The hot path: a complete ``POST /`` in one read goes from bytes to a lane without ASGI.
+"""The hot path: a complete ``POST`` to ``/`` or a queue in one read goes from bytes to a lane
+without ASGI.
 
 ``short_way.py`` has other methods and paths; ``connections.py`` is in charge of everything that is
 unusual in any way: chunked or partial bodies, Expect, Upgrade, pipelining, closing connections.
@@ -26,6 +27,8 @@ nothing.
 from __future__ import annotations
 
 import logging
+import re
+from dataclasses import replace
 from time import perf_counter
 from typing import Any
 
@@ -37,6 +40,7 @@ from gateway.faces.requests import Response
 from gateway.http import hot_routes, short_way
 from gateway.http.admission import Admission
 from gateway.http.app import App, log_access
+from gateway.http.auditing import Auditor
 from gateway.http.connections import HttpConnection
 from gateway.http.hot_routes import Asked, Route
 from gateway.http.request_heads import RequestHeads
@@ -50,12 +54,16 @@ from storage.errors import Rejected, Unavailable
 
 _log = logging.getLogger("queuegate.aws")
 
+_POST = b"POST /"
 _START = b"POST / HTTP/1.1\r\n"
+_QUEUE_START = re.compile(
+    rb"POST /(?:queue/[a-z0-9-]{1,64}/)?[0-9]{12}/[\w-]{1,75}(?:\.fifo)? HTTP/1.1\r\n", re.ASCII
+).match
 _LONGEST_HEAD = 16_384
 _LENGTH_DIGITS = 10
 _JSON = b"application/x-amz-json"
 _FORM = b"application/x-www-form-urlencoded"
-_PUBLISH = b"Action=Publish"
+_ACTION = b"Action="
 
 
 class FastPath:
@@ -74,12 +82,15 @@ class FastPath:
         self.engine = aws.engine
         self.series = aws.engine.series
         self.traffic = aws.engine.series.traffic
+        self.quotas = aws.engine.quotas
         self.callers = callers
         self.access_log = access_log
         self.origins = admission.peers
         self.heads = RequestHeads(admission.peers.headers)
         self.app: App | None = None
         """Whose faces are asked the short way; None: everything goes the long one."""
+        self.auditor: Auditor | None = None
+        """Who is shown what is refused; None: nothing is audited."""
         self.exchange: type[Exchange] = Exchange
         self._admission = admission
         self.hosts = admission.hosts
@@ -97,6 +108,27 @@ class FastPath:
         if self._admission.has_origins and method in (b"GET", b"HEAD"):
             return False
         return host in self.hosts
+
+    def decoded(self, headers: dict[bytes, bytes], body: bytes) -> tuple[Route, Members] | None:
+        """What is asked, of a hot action; None: it is none. Raises Malformed."""
+        target = headers.get(b"x-amz-target")
+        content_type = headers.get(b"content-type", b"")
+        if target is not None:
+            route = self.by_target.get(target)
+            if route is None or len(body) > route.most_bytes or not content_type.startswith(_JSON):
+                return None
+            return route, route.wire.decode(route.action, body)
+        # Forms that begin otherwise are rare, and nobody's hot path.
+        # Long ones are decoded with others having their turn in between.
+        if not content_type.startswith(_FORM) or not body.startswith(_ACTION):
+            return None
+        route = self.by_action.get(body[len(_ACTION) : body.find(b"&")])
+        if route is None or len(body) > min(route.most_bytes, query_wire.LONG_FORM):
+            return None
+        params = query_wire.parse_form(body)
+        if params.get("Version") not in route.wire.service.versions:
+            return None
+        return route, route.wire.decode(route.action, params)
 
 
 class Exchange:
@@ -156,8 +188,10 @@ class Exchange:
         status, headers, body = hot_routes.refusal(self.route, error, self.request_id)
         if status == 503:
             headers.append((b"retry-after", b"1"))
-        series = self.context.engine.series
-        series.answered("POST", "/", self.route.name, status, self.started)
+        self.context.engine.series.answered("POST", "/", self.route.name, status, self.started)
+        auditor = self.protocol.shared.auditor
+        if auditor is not None:
+            auditor.refused_at_once(self, error, status)
         self.protocol.fast_refusal(self, status, headers, body)
 
 
@@ -201,7 +235,7 @@ class FastProtocol(HttpConnection):
             and not self._head_begun
             and not self._closing
             and self.flow.write_paused is False
-            and ((data.startswith(_START) and self._take(data)) or self._ask(data))
+            and ((data.startswith(_POST) and self._take(data)) or self._ask(data))
         ):
             return
         super()._read(data)
@@ -259,11 +293,17 @@ class FastProtocol(HttpConnection):
     def _take(self, data: bytes) -> bool:
         """Whether the request was taken."""
         started = perf_counter()
+        begin = len(_START)
+        if not data.startswith(_START):
+            line = _QUEUE_START(data)
+            if line is None:
+                return False
+            begin = line.end()
         end = data.find(b"\r\n\r\n")
         if not 0 < end <= _LONGEST_HEAD:
             return False
         shared = self.shared
-        headers = shared.heads.read(data[len(_START) : end])
+        headers = shared.heads.read(data[begin:end])
         if headers is None or headers[b"host"] not in shared.hosts or shared.traffic.is_full:
             return False
         length = headers.get(b"content-length", b"")
@@ -274,34 +314,13 @@ class FastProtocol(HttpConnection):
         ):
             return False
         body = data[end + 4 :]
-        target = headers.get(b"x-amz-target")
-        content_type = headers.get(b"content-type", b"")
         try:
-            if target is not None:
-                route = shared.by_target.get(target)
-                if (
-                    route is None
-                    or len(body) > route.most_bytes
-                    or not content_type.startswith(_JSON)
-                ):
-                    return False
-                members = route.wire.decode(route.action, body)
-            else:
-                # Forms that begin otherwise are rare, and nobody's hot path.
-                # Long ones are decoded with others having their turn in between.
-                if (
-                    not content_type.startswith(_FORM)
-                    or not body.startswith(_PUBLISH)
-                    or len(body) > query_wire.LONG_FORM
-                ):
-                    return False
-                params = query_wire.parse_form(body)
-                route = shared.by_action.get(params["Action"])
-                if route is None or params.get("Version") not in route.wire.service.versions:
-                    return False
-                members = route.wire.decode(route.action, params)
+            found = shared.decoded(headers, body)
         except Malformed:
             return False
+        if found is None:
+            return False
+        route, members = found
         return self._start(route, headers, members, started, data, end)
 
     def _start(
@@ -318,9 +337,18 @@ class FastProtocol(HttpConnection):
         caller = shared.callers.fast_caller(authorization, route.service, data, end)
         if caller is None:
             return False
-        asked = Asked(shared.engine, caller, route.right, headers, shared.links_url, self)
+        asked = Asked(shared.engine, caller, route, headers, data, shared.links_url, self)
         context = route.find(asked, members)
         if context is None:
+            policies = shared.engine.policies
+            if policies is None or not policies.asks_for_origins:
+                return False
+            caller = replace(caller, origin=self.origin(headers.items()))
+            context = route.find(asked._replace(caller=caller), members)
+            if context is None:
+                return False
+        quotas = shared.quotas
+        if quotas.limits_requests and not quotas.passes(caller):
             return False
         exchange = shared.exchange(self, route, context, members, started)
         exchange.headers = headers

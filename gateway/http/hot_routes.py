@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gateway.faces.aws import refusals
@@ -18,6 +18,7 @@ from gateway.operations.series import HTTP_SECONDS, Histogram
 from gateway.operations.topics.preparing import Publisher
 from protocol import aws_errors, json_wire, query_results, query_wire
 from protocol.aws_errors import AwsError
+from protocol.queue_urls import url_of_path
 from protocol.shapes import Action, Service
 from protocol.sns_shapes import SNS
 from protocol.sqs_shapes import SQS
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from gateway.http.connections import HttpConnection
 
 Headers = Mapping[bytes, bytes]
+_POST_TO_ROOT = b"POST / "
 
 
 class Asked(NamedTuple):
@@ -33,9 +35,10 @@ class Asked(NamedTuple):
 
     engine: Engine
     caller: Caller
-    right: str
-    """What the caller needs (``operations.access``)."""
+    route: Route
     headers: Headers
+    data: bytes
+    """All that was read."""
     links_url: str | None
     """Where links in messages lead; None: to where this request was sent."""
     connection: HttpConnection
@@ -53,6 +56,7 @@ class Wire(NamedTuple):
     """How a service speaks to a client: JSON, or forms and XML."""
 
     service: Service
+    is_query: bool
     content_type: bytes
     decode: Callable[[Action, Any], Members]
     """From the body of a request, or from the parameters of a form."""
@@ -100,6 +104,7 @@ def _json(service: Service) -> Wire:
 
     return Wire(
         service,
+        False,
         f"application/x-amz-json-{version}".encode(),
         lambda action, body: json_wire.decode(action.input, body),
         lambda action, members, _: json_wire.encode(action.output, members),
@@ -118,6 +123,7 @@ def _query(service: Service) -> Wire:
 
     return Wire(
         service,
+        True,
         content_type,
         lambda action, params: query_wire.decode(action.input, params),
         lambda action, members, request_id: query_results.encode_result(
@@ -128,19 +134,27 @@ def _query(service: Service) -> Wire:
 
 
 def _find_queue(asked: Asked, members: Members) -> aws_sqs_messages.Context | None:
-    caller = asked.caller
-    queue = known_queue(asked.engine, caller, asked.right, members.get("QueueUrl") or "")
+    caller, route, headers = asked.caller, asked.route, asked.headers
+    url = members.get("QueueUrl") or ""
+    if not url and not asked.data.startswith(_POST_TO_ROOT):
+        path = asked.data.split(b" ", 2)[1].decode("ascii")
+        url = url_of_path(headers[b"host"].decode("latin-1"), path)
+    queue = known_queue(asked.engine, caller, route.right, url)
     if queue is None:
         return None
-    trace = asked.headers.get(b"x-amzn-trace-id")
+    trace = headers.get(b"x-amzn-trace-id")
     return aws_sqs_messages.Context(
-        asked.engine, caller, queue, trace.decode("latin-1") if trace else None, False
+        asked.engine,
+        caller,
+        queue,
+        trace.decode("latin-1") if trace else None,
+        route.wire.is_query,
     )
 
 
 def _find_topic(asked: Asked, members: Members) -> aws_sns_messages.TopicContext | None:
     arn = published_topic(members) or ""
-    audience = known_audience(asked.engine, asked.caller, asked.right, arn)
+    audience = known_audience(asked.engine, asked.caller, asked.route.right, arn)
     if audience is None or audience.topic.region != asked.caller.region:
         return None
     headers = asked.headers
@@ -155,33 +169,34 @@ def _find_topic(asked: Asked, members: Members) -> aws_sns_messages.TopicContext
 
 def routes_by_target(seconds: dict[str, Histogram]) -> dict[bytes, Route]:
     """X-Amz-Target -> route, of the JSON wires."""
-    tables: tuple[tuple[Wire, Mapping[str, Pair[Any, Any]], Find], ...] = (
-        (_json(SQS), aws_sqs_messages.HOT, _find_queue),
-        (_json(SNS), aws_sns_messages.HOT, _find_topic),
+    return {
+        f"{route.wire.service.target_prefix}.{name}".encode(): route
+        for name, route in _routes(_json, seconds)
+    }
+
+
+def routes_by_action(seconds: dict[str, Histogram]) -> dict[bytes, Route]:
+    """Action -> route, of forms: the one wire of SNS in AWS's SDKs, and of SQS in old ones."""
+    return {name.encode(): route for name, route in _routes(_query, seconds)}
+
+
+def _routes(
+    wire_of: Callable[[Service], Wire], seconds: dict[str, Histogram]
+) -> Iterator[tuple[str, Route]]:
+    tables: tuple[tuple[Service, Mapping[str, Pair[Any, Any]], Find], ...] = (
+        (SQS, aws_sqs_messages.HOT, _find_queue),
+        (SNS, aws_sns_messages.HOT, _find_topic),
     )
-    return {
-        f"{wire.service.target_prefix}.{name}".encode(): Route(
-            wire, name, pair, find, seconds.setdefault(name, Histogram(HTTP_SECONDS))
-        )
-        for wire, pairs, find in tables
-        for name, pair in pairs.items()
-    }
-
-
-def routes_by_action(seconds: dict[str, Histogram]) -> dict[str, Route]:
-    """Action -> route, of forms: those of SNS, which has no other wire in AWS's SDKs."""
-    wire = _query(SNS)
-    return {
-        name: Route(
-            wire, name, pair, _find_topic, seconds.setdefault(name, Histogram(HTTP_SECONDS))
-        )
-        for name, pair in aws_sns_messages.HOT.items()
-    }
+    for service, pairs, find in tables:
+        wire = wire_of(service)
+        for name, pair in pairs.items():
+            histogram = seconds.setdefault(name, Histogram(HTTP_SECONDS))
+            yield name, Route(wire, name, pair, find, histogram)
 
 
 def refusal(
     route: Route, error: BaseException, request_id: str
 ) -> tuple[int, list[tuple[bytes, bytes]], bytes]:
     """Status, headers and body of whatever went wrong; what is not a refusal becomes a 500."""
-    shape, text = refusals.what_to_say(route.wire.service.name, error)
+    shape, text = refusals.what_to_say(route.service, error, is_query=route.wire.is_query)
     return route.wire.refuse(shape, text, request_id)

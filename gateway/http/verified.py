@@ -75,17 +75,17 @@ class VerifyingAuthenticator(Authenticator):
         """The last time of signing on the fast path: its day, and in seconds."""
         self._verified: dict[tuple[str, str], tuple[Key, Caller]] = {}
 
-    def caller(
+    def _who(
         self,
         request: Request,
         params: Mapping[str, str],
-        resource: str = "",
+        resource: str,
         *,
-        may_be_anonymous: bool = False,
-        wants: Wants = Wants.CREDENTIALS,
+        may_be_anonymous: bool,
+        wants: Wants,
     ) -> Caller:
-        """The caller of a request. Beside what ``Authenticator`` raises: InvalidSignature for one
-        that is wrong or too old."""
+        """Beside what ``Authenticator`` raises: InvalidSignature for a signature that is wrong or
+        too old."""
         authorization = request.headers.get("authorization", "")
         is_signed = authorization.startswith(sigv4.ALGORITHM)
         if wants is not Wants.CREDENTIALS or not is_signed:

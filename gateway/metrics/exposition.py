@@ -69,6 +69,12 @@ class _ProcessNumbers(Collector):
             ["account", "key"],
             [([*key], number) for key, number in series.throttled_requests.items()],
         )
+        yield counter_of(
+            "queuegate_quota_refusals",
+            "Requests over a quota: of requests, or of queues, topics, subscriptions or logs.",
+            ["account", "quota"],
+            [([*key], number) for key, number in series.quota_refusals.items()],
+        )
         yield from _queues(series.shown_queues(), self._wants)
         yield from simple_queue_counters(series)
         yield from log_counters(series.groups.shown())

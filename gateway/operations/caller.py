@@ -20,6 +20,10 @@ class Origin(NamedTuple):
     """The host that a trusted proxy was asked by; empty: the header Host has it."""
 
 
+NOWHERE = Origin("", "https")
+"""What begins here, and goes over no wire."""
+
+
 class Producer(NamedTuple):
     """Whose requests count together where their rate is limited (``operations.rates``)."""
 
@@ -50,6 +54,10 @@ class Caller:
     """None: its rate is not limited."""
     is_administrator: bool = False
     """Its key, which was verified, may do everything."""
+    origin: Origin | None = None
+    """None: nobody looked. Policies that ask for it refuse then."""
+    agent: str | None = None
+    """What the client calls itself; None: nobody looked."""
 
     @property
     def user_name(self) -> str:

@@ -12,6 +12,7 @@ from gateway.operations.limits import LIMITS, Limits
 from gateway.operations.logs.log_cache import LogCache
 from gateway.operations.logs.readers import Readers
 from gateway.operations.queues.receipt_handles import ReceiptHandles
+from gateway.operations.quotas import Quotas
 from gateway.operations.rates import Rates
 from storage.errors import Unavailable
 from storage.logs.deliveries import DeliveryLane
@@ -66,8 +67,6 @@ class Rules:
     """Of a channel that is made when it is first used, as is the next one."""
     channel_max_deliveries: int = 5
     """0: no number is too high."""
-    queues_per_account: int | None = None
-    """Queues that an account may have, in all regions together; None: any number."""
     push_heartbeat_seconds: int = 20
     """How often a connection to which messages are pushed is written to."""
 
@@ -118,7 +117,9 @@ class Engine:
     keys: Keys = field(init=False)
     """Those by which callers say who they are."""
     rates: Rates = field(init=False)
-    """How often callers may ask."""
+    """How often callers may send."""
+    quotas: Quotas = field(init=False)
+    """What accounts may have, and how often they may ask anything."""
     logs: LogCache = field(init=False)
     append: AppendLane = field(init=False)
     """Of records to logs."""
@@ -144,6 +145,7 @@ class Engine:
     def __post_init__(self) -> None:
         self.keys = Keys(self.database, self.clock, self.wakeups)
         self.rates = Rates(self.database, self.clock, self.series)
+        self.quotas = Quotas(self.database, self.series, self.rates, self.wakeups)
         self.prioritised = PriorityLanes(self.standard)
         self.serial = SerialLanes(self.database, self.clock.now)
         self.logs = LogCache(self.database)
@@ -182,6 +184,7 @@ class Engine:
             self.deliver,
             self.rates,
             self.keys,
+            self.quotas,
             self.signer,
         )
         for part in parts:

@@ -7,6 +7,7 @@ without access keys need none.
 
 from __future__ import annotations
 
+from functools import cached_property
 from secrets import token_bytes
 from typing import TYPE_CHECKING
 
@@ -21,31 +22,52 @@ class WrongMasterKey(Exception):
 
 
 class KeySecrets:
-    """Encrypts and decrypts with one master key, which it does not show."""
+    """Encrypts with the last of some master keys, decrypts with any of them, and shows none."""
 
-    def __init__(self, master_key: bytes) -> None:
-        self._master_key = master_key
-        self._cipher: AESGCM | None = None
+    def __init__(self, *master_keys: bytes) -> None:
+        self._master_keys = master_keys
 
-    def _ready(self) -> AESGCM:
-        if self._cipher is None:
-            from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+    @property
+    def count(self) -> int:
+        """How many master keys there are."""
+        return len(self._master_keys)
 
-            self._cipher = AESGCM(self._master_key)
-        return self._cipher
+    @cached_property
+    def _ciphers(self) -> list[AESGCM]:
+        from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+        return [AESGCM(key) for key in self._master_keys]
 
     def close(self, access_key: str, secret: str) -> bytes:
         """The secret as it is stored."""
         nonce = token_bytes(_NONCE_BYTES)
-        return nonce + self._ready().encrypt(nonce, secret.encode(), access_key.encode())
+        return nonce + self._ciphers[-1].encrypt(nonce, secret.encode(), access_key.encode())
 
     def open(self, access_key: str, closed: bytes) -> str:
         """The secret again. Raises WrongMasterKey."""
-        cipher = self._ready()
+        return self._opened(access_key, closed)[0]
+
+    def that_closed(self, access_key: str, closed: bytes) -> KeySecrets:
+        """The one master key that this was encrypted with. Raises WrongMasterKey."""
+        return KeySecrets(self._master_keys[self._opened(access_key, closed)[1]])
+
+    @property
+    def oldest(self) -> KeySecrets:
+        """The first master key alone."""
+        return KeySecrets(self._master_keys[0])
+
+    @property
+    def newest(self) -> KeySecrets:
+        """The last master key alone."""
+        return KeySecrets(self._master_keys[-1])
+
+    def _opened(self, access_key: str, closed: bytes) -> tuple[str, int]:
         from cryptography.exceptions import InvalidTag
 
         nonce, text = closed[:_NONCE_BYTES], closed[_NONCE_BYTES:]
-        try:
-            return cipher.decrypt(nonce, text, access_key.encode()).decode()
-        except (InvalidTag, ValueError):
-            raise WrongMasterKey from None
+        for number, cipher in enumerate(self._ciphers):
+            try:
+                return cipher.decrypt(nonce, text, access_key.encode()).decode(), number
+            except (InvalidTag, ValueError):
+                continue
+        raise WrongMasterKey

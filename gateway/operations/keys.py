@@ -24,6 +24,7 @@ from gateway.operations import key_policies
 from gateway.operations.caller import Producer
 from gateway.operations.key_secrets import WrongMasterKey
 from gateway.operations.limits import LIMITS
+from gateway.operations.master_keys import WRONG_MASTER_KEY, new_secret
 from gateway.operations.repeating import until_available
 from storage.errors import AuthorizationError, InvalidParameterValue
 from storage.key_errors import KeyDoesNotExist, KeyExists, KeyUnfit, TooManyKeys
@@ -48,11 +49,8 @@ _SECRET_BYTES = 32
 _ACCESS_PREFIX = "AKQG"
 _ACCESS_LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ234567"
 _ACCESS_LENGTH = 16
-_ACCESS_SECRET_BYTES = 30
-"""Forty characters, as AWS's have."""
 LONGEST_OVERLAP_SECONDS = 30 * 86_400
 """That two secrets of a key are good."""
-WRONG_MASTER_KEY = "the master key is not the one that its secret was encrypted with"
 _TOKEN = re.compile(r"qg_([1-9][0-9]{0,17})_([A-Za-z0-9_-]{43})", re.ASCII)
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,80}", re.ASCII)
 _LAST_YEAR = datetime(9999, 1, 1, tzinfo=UTC)
@@ -287,7 +285,7 @@ async def insert(
         access_key = _ACCESS_PREFIX + "".join(
             secrets.choice(_ACCESS_LETTERS) for _ in range(_ACCESS_LENGTH)
         )
-        secret, closed = await _new_secret(tx, access_key, key_secrets)
+        secret, closed = await new_secret(tx, access_key, key_secrets)
         new = new._replace(access_key=access_key, secret=closed)
     else:
         secret = secrets.token_urlsafe(_SECRET_BYTES)
@@ -296,31 +294,6 @@ async def insert(
     if key is None:
         raise KeyExists(wanted.name)
     return key, secret
-
-
-async def _new_secret(
-    tx: Transaction, access_key: str, key_secrets: KeySecrets | None
-) -> tuple[str, bytes]:
-    """A secret, and the same encrypted. Raises KeyUnfit."""
-    if key_secrets is None:
-        raise KeyUnfit(
-            "Secrets of access keys are kept encrypted: QUEUEGATE_MASTER_KEY_FILE or "
-            "QUEUEGATE_MASTER_KEY has to say with what."
-        )
-    if not await opens_all(tx, key_secrets, 1):
-        raise KeyUnfit(WRONG_MASTER_KEY)
-    secret = secrets.token_urlsafe(_ACCESS_SECRET_BYTES)
-    return secret, key_secrets.close(access_key, secret)
-
-
-async def opens_all(tx: Transaction, key_secrets: KeySecrets, limit: int = LIMITS.keys) -> bool:
-    """Whether these open the access keys that there are, or up to so many of them."""
-    try:
-        for access_key, closed in await keys.sealed(tx, limit):
-            key_secrets.open(access_key, closed)
-    except WrongMasterKey:
-        return False
-    return True
 
 
 async def create_key(
@@ -468,7 +441,7 @@ async def rotate(
     """The same of a key that was found. Raises KeyDoesNotExist and KeyUnfit."""
     if key.access_key is None:
         raise KeyUnfit(f"Key {key.key_id} does not sign: make another one, and revoke this one.")
-    secret, closed = await _new_secret(tx, key.access_key, key_secrets)
+    secret, closed = await new_secret(tx, key.access_key, key_secrets)
     changed = await keys.rotate(
         tx, now, None, key.key_id, secret=closed, overlap_seconds=overlap_seconds
     )

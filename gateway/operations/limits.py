@@ -108,6 +108,8 @@ class Limits:
     schedule_groups: int = 500
 
     # Keys
+    quotas: int = 20_000
+    """Accounts and keys with quotas of their own: every process remembers all of them."""
     keys: int = 10_000
     """That are not revoked, of all accounts. Each process keeps them: about six megabytes."""
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from protocol import arns
-from storage.errors import AuthorizationError
+from storage.errors import AuthorizationError, Denied
 
 if TYPE_CHECKING:
     from gateway.operations.caller import Caller
@@ -30,6 +30,8 @@ class OwnAccounts:
         if is_own and not right.startswith(_OF_ADMINISTRATORS):
             return
         user = arns.user_arn(caller.account_id, caller.user_name)
-        raise AuthorizationError(
+        refusal = AuthorizationError(
             f"User: {user} is not authorized to perform: {right} on resource: {arn}"
         )
+        refusal.denied = Denied("right", arn)
+        raise refusal

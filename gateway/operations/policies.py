@@ -7,7 +7,7 @@ says once for each cause what AWS would have refused, with the statement that is
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import orjson
@@ -21,12 +21,13 @@ from protocol.policies import (
     Principal,
     Reason,
     Request,
+    Statement,
     decide,
     missing_statement,
     parse,
 )
 from protocol.policies.requests import Context
-from storage.errors import AccessDenied, AuthorizationError
+from storage.errors import AccessDenied, AuthorizationError, Denied
 
 if TYPE_CHECKING:
     from gateway.operations.caller import Caller
@@ -56,10 +57,13 @@ _OF_OWNERS = frozenset(f"sqs:{action}" for action in OF_OWNERS)
 _SENDS: Final = "sqs:SendMessage"
 _SNS: Final = "sns.amazonaws.com"
 _MOST = 10_000
+_UNSEEN = "It is not known from where this is asked."
 _KNOWN_KEYS = frozenset(
     {
         "aws:currenttime",
         "aws:epochtime",
+        "aws:multifactorauthage",
+        "aws:multifactorauthpresent",
         "aws:principalaccount",
         "aws:principalarn",
         "aws:principalisawsservice",
@@ -67,28 +71,39 @@ _KNOWN_KEYS = frozenset(
         "aws:principaltype",
         "aws:requestedregion",
         "aws:resourceaccount",
+        "aws:securetransport",
         "aws:sourceaccount",
         "aws:sourcearn",
+        "aws:sourceip",
         "aws:sourceowner",
+        "aws:tokenissuetime",
+        "aws:useragent",
         "aws:username",
+        "aws:viaawsservice",
         "sns:endpoint",
         "sns:protocol",
     }
 )
 """Condition keys that requests have here, if they have them on AWS."""
-_MOVING = frozenset({"aws:currenttime", "aws:epochtime"})
+_OF_TAGS: Final = "aws:resourcetag/"
+_MOVING = ("aws:currenttime", "aws:epochtime", _OF_TAGS)
 """Those that change from one request to the next."""
+_OF_ORIGINS = ("aws:sourceip", "aws:securetransport")
+_OF_AGENTS = ("aws:useragent",)
 
 
 class _Compiled(NamedTuple):
     """The policy of a text."""
 
     policy: Policy
-    is_steady: bool
-    """What it allowed once it always allows."""
+    is_steady: bool = True
+    """What it allowed once it always allows: whoever asks from there."""
+    asks_for_origin: bool = False
+    asks_for_agent: bool = False
+    asks_for_tags: bool = False
 
 
-_NONE = _Compiled(Policy((), ()), True)
+_NONE = _Compiled(Policy((), ()))
 """Of what has no policy."""
 
 
@@ -126,6 +141,8 @@ class Policies:
         self._clock = clock
         self.enforces = enforces
         """Whether what they do not allow is refused."""
+        self.asks_for_origins = False
+        """Whether one that was asked wanted to know from where a request comes."""
         self._of_resources = _Texts(Kind.RESOURCE)
         self._of_keys = _Texts(Kind.IDENTITY)
         self._allowed: set[Hashable] = set()
@@ -151,11 +168,15 @@ class Policies:
         if not is_own and right in _OF_OWNERS:
             known = _NONE
         own = self._of_keys.known(given, caller.user_name)
+        who = self._asking(caller, known, own)
         place: Hashable = None
         if known.is_steady and own.is_steady and about is None:
-            place = text, given, resource.arn, right, _called(caller)
+            place = text, given, resource.arn, right, who
         if place in self._allowed:
             return
+        if known.asks_for_tags or own.asks_for_tags:
+            tags = {f"{_OF_TAGS}{key.lower()}": [one] for key, one in resource.tags.items()}
+            about = {**tags, **(about or {})}
         request = self._request(caller, right, resource.arn, resource.account_id, about or {})
         identities = None if given is None else (own.policy,)
         self._conclude(
@@ -169,13 +190,33 @@ class Policies:
         if given is None or caller.is_anonymous:
             return
         own = self._of_keys.known(given, caller.user_name)
-        place: Hashable = None
-        if own.is_steady:
-            place = None, given, arn, right, _called(caller)
+        who = self._asking(caller, _NONE, own)
+        place: Hashable = (None, given, arn, right, who) if own.is_steady else None
         if place in self._allowed:
             return
         request = self._request(caller, right, arn, caller.account_id, {})
         self._conclude(request, decide(request, resource=None, identities=(own.policy,)), place)
+
+    def _asking(self, caller: Caller, known: _Compiled, own: _Compiled) -> Hashable:
+        """What these policies want to know of who asks. Raises AccessDenied where nobody looked."""
+        origin = agent = None
+        if known.asks_for_origin or own.asks_for_origin:
+            self.asks_for_origins = True
+            origin = caller.origin
+            if origin is None:
+                raise AccessDenied(_UNSEEN)
+        if known.asks_for_agent or own.asks_for_agent:
+            agent = caller.agent
+            if agent is None:
+                raise AccessDenied(_UNSEEN)
+        return (
+            caller.region,
+            caller.account_id,
+            caller.access_key,
+            caller.is_anonymous,
+            origin,
+            agent,
+        )
 
     def _conclude(self, request: Request, decision: Decision, place: Hashable) -> None:
         if not decision.is_allowed:
@@ -192,6 +233,13 @@ class Policies:
         self, caller: Caller, right: str, arn: str, owner_id: str, about: Context
     ) -> Request:
         context = {**self._everywhere(owner_id), **about, "aws:requestedregion": [caller.region]}
+        if caller.origin is not None:
+            is_secure = caller.origin.scheme == "https"
+            context["aws:securetransport"] = ["true" if is_secure else "false"]
+            if caller.origin.address:
+                context["aws:sourceip"] = [caller.origin.address]
+        if caller.agent:
+            context["aws:useragent"] = [caller.agent]
         if caller.is_anonymous:
             return Request(Principal(), right, arn, owner_id, context)
         user = arns.user_arn(caller.account_id, caller.user_name)
@@ -203,6 +251,7 @@ class Policies:
             "aws:principalisawsservice": ["false"],
             "aws:principaltype": ["User"],
             "aws:username": [caller.user_name],
+            "aws:viaawsservice": ["false"],
         }
         principal = Principal(caller.account_id, (user,))
         return Request(principal, right, arn, owner_id, context)
@@ -225,9 +274,11 @@ class Policies:
             **self._everywhere(queue.account_id),
             "aws:principalisawsservice": ["true"],
             "aws:principalservicename": [_SNS],
+            "aws:securetransport": ["true"],
             "aws:sourceaccount": [topic.account_id],
             "aws:sourcearn": [topic.arn],
             "aws:sourceowner": [topic.account_id],
+            "aws:viaawsservice": ["false"],
         }
         principal = Principal(service=_SNS)
         request = Request(principal, _SENDS, queue.arn, queue.account_id, context)
@@ -245,9 +296,11 @@ class Policies:
         if not self.enforces:
             return
         text = f"User: {_who(request)} is not authorized to perform: {_why(request, decision)}"
-        if request.action.startswith("sns:"):
-            raise AuthorizationError(text)
-        raise AccessDenied(text)
+        is_of_topic = request.action.startswith("sns:")
+        refusal = AuthorizationError(text) if is_of_topic else AccessDenied(text)
+        statement = "" if decision.statement is None else _name_of(decision.statement)
+        refusal.denied = Denied("policy", request.resource, statement)
+        raise refusal
 
     def _tell(self, request: Request, decision: Decision) -> None:
         """Say what is refused, once for each who, what and where."""
@@ -269,10 +322,6 @@ class Policies:
         )
 
 
-def _called(caller: Caller) -> Hashable:
-    return caller.region, caller.account_id, caller.access_key, caller.is_anonymous
-
-
 def _compiled(text: str, kind: Kind, of: str) -> _Compiled:
     """Say what of it cannot be asked, once for each text."""
     try:
@@ -281,11 +330,22 @@ def _compiled(text: str, kind: Kind, of: str) -> _Compiled:
         _log.warning("The policy of %s allows and denies nothing: %s.", of, error)
         return _NONE
     keys = {one.key for statement in policy.statements for one in statement.conditions}
-    unknown = ", ".join(sorted(keys - _KNOWN_KEYS))
+    unknown = ", ".join(sorted(key for key in keys - _KNOWN_KEYS if not key.startswith(_OF_TAGS)))
     if unknown:
         _log.warning("The policy of %s asks for %s, which is never there.", of, unknown)
-    # Variables may stand for what changes.
-    return _Compiled(policy, keys.isdisjoint(_MOVING) and "${" not in text)
+    # Variables name keys, too: whatever looks like one is one. Nothing is escaped in what we write.
+    words = orjson.dumps(orjson.loads(text)).decode().lower()
+    return _Compiled(
+        policy,
+        not _has_any(words, _MOVING),
+        _has_any(words, _OF_ORIGINS),
+        _has_any(words, _OF_AGENTS),
+        _OF_TAGS in words,
+    )
+
+
+def _has_any(words: str, keys: Iterable[str]) -> bool:
+    return any(key in words for key in keys)
 
 
 def _source(request: Request) -> Sequence[str]:
@@ -310,10 +370,13 @@ def _why(request: Request, decision: Decision) -> str:
     return f"{named} on resource: {request.resource} {reason}"
 
 
+def _name_of(statement: Statement) -> str:
+    return statement.sid or f"number {statement.index + 1}"
+
+
 def _way_out(request: Request, decision: Decision) -> str:
     if decision.statement is not None:
-        name = decision.statement.sid or f"number {decision.statement.index + 1}"
-        return f"The statement that denies it: {name}."
+        return f"The statement that denies it: {_name_of(decision.statement)}."
     if request.action in _OF_OWNERS and decision.kind is Kind.RESOURCE:
         return "Only the owner of a queue may do this."
     assert decision.kind is not None

@@ -41,7 +41,7 @@ class Rates:
         """Of producers without a key of ours."""
         self._clock = clock
         self._series = series
-        self._producers: dict[tuple[str, str], _Producer] = {}
+        self._producers: dict[tuple[str, str], Limited] = {}
         self._rates = RateLane(database, clock.now)
 
     @property
@@ -73,7 +73,7 @@ class Rates:
         found = self._limited(caller)
         return found is None or found.spend(count)
 
-    def _limited(self, caller: Caller) -> _Producer | None:
+    def _limited(self, caller: Caller) -> Limited | None:
         """What is known of the caller's producer; None: it has no limit."""
         producer = caller.producer
         if producer is None:
@@ -81,18 +81,22 @@ class Rates:
         limit = producer.limit if producer.name else self.default
         if limit is None:
             return None
+        return self.limited(caller.account_id, producer.producer_id, limit)
+
+    def limited(self, account_id: str, producer_id: str, limit: RateLimit) -> Limited:
+        """Who has that limit, and counts by that name in the account."""
         # While gateways are told another window they count apart: neither can in the other's slots.
-        key = (caller.account_id, f"{producer.producer_id}/{limit.window_seconds}")
+        key = (account_id, f"{producer_id}/{limit.window_seconds}")
         found = self._producers.get(key)
         if found is None or found.limit != limit:
             found = self._remember(key, limit)
         return found
 
-    def _remember(self, key: tuple[str, str], limit: RateLimit) -> _Producer:
+    def _remember(self, key: tuple[str, str], limit: RateLimit) -> Limited:
         if len(self._producers) >= _MOST_PRODUCERS:
             busy = [one for one in self._producers.values() if one.is_busy]
             self._producers = {one.key: one for one in busy}
-        made = _Producer(key, limit, self._rates.lane, self._clock)
+        made = Limited(key, limit, self._rates.lane, self._clock)
         self._producers[key] = made
         return made
 
@@ -107,9 +111,9 @@ class _Waiting:
         self.future = future
 
 
-class _Producer:
-    """What this process knows of one producer: what it has left to spend, or for how long there is
-    nothing."""
+class Limited:
+    """What this process knows of one producer, or of whoever else has a limit: what it has left to
+    spend, or for how long there is nothing."""
 
     __slots__ = (
         "_asked_at",
@@ -140,10 +144,14 @@ class _Producer:
         self._requests = 0
         self._waiting: deque[_Waiting] = deque()
 
+    def has(self, count: int) -> bool:
+        """Whether so many permits are here to be spent."""
+        is_here = not self.is_busy and count <= self._left
+        return is_here and self._since(self._asked_at) < self._granted.lease_seconds
+
     def spend(self, count: int) -> bool:
         """Spend so many permits, if they are here. False: nothing was counted."""
-        is_here = not self.is_busy and count <= self._left
-        if not is_here or self._since(self._asked_at) >= self._granted.lease_seconds:
+        if not self.has(count):
             return False
         self._requests += count
         self._left -= count

@@ -196,6 +196,8 @@ class Series:
         self.request_seconds: dict[tuple[str, str, str], Histogram] = {}
         self.throttled_requests: dict[tuple[str, str], int] = {}
         """(account, name of the key; empty without one) -> requests over the limit."""
+        self.quota_refusals: dict[tuple[str, str], int] = {}
+        """(account, what of it is limited) -> requests that would have been more."""
         self.tries: dict[tuple[int, str, str], int] = {}
         """(number of a queue, operation, outcome) -> requests of the simple queue."""
         self.active_requests = 0
@@ -307,6 +309,13 @@ class Series:
         if key not in self.throttled_requests and len(self.throttled_requests) >= MOST_KEYS:
             key = ("_other", "_other")
         self.throttled_requests[key] = self.throttled_requests.get(key, 0) + 1
+
+    def over_quota(self, account_id: str, quota: str) -> None:
+        """A request was more than a quota of the account, or of one of its keys, allowed."""
+        key = (account_id, quota)
+        if key not in self.quota_refusals and len(self.quota_refusals) >= MOST_KEYS:
+            key = ("_other", quota)
+        self.quota_refusals[key] = self.quota_refusals.get(key, 0) + 1
 
     def flush_observer(self, lane: str) -> Histogram:
         """The histogram of entries per flush of a lane."""

@@ -99,8 +99,10 @@ class Wakeups:
         """Told that a clock was moved, and which of all moves that was."""
         self.on_key_changed: Callable[[int | None], None] = lambda _: None
         """Told which key was made or revoked; None: any may have, the connection was lost."""
+        self.on_quotas_changed: Callable[[], None] = lambda: None
+        """Told that quotas were changed, or may have been."""
         self.on_log_changed: Callable[[int | None], None] = lambda _: None
-        """The same for logs and their groups."""
+        """As for keys, for logs and their groups."""
         self._unaware: dict[int, set[str]] = {}
         self._key_known = asyncio.Event()
         self._moves_known: dict[str, int] = {}
@@ -358,6 +360,8 @@ class Wakeups:
             self.on_finished([number])
         elif kind == "L":
             self.on_log_changed(number)
+        elif kind == "U":
+            self.on_quotas_changed()
 
     # Running
 
@@ -428,6 +432,7 @@ class Wakeups:
         self.on_topic_changed(None)
         self.on_key_changed(None)
         self.on_log_changed(None)
+        self.on_quotas_changed()
         self.on_schedules()
         self.on_deliveries()
         self.wake_all()

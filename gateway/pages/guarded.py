@@ -7,7 +7,6 @@ all who reach a gateway for tests, whose data is forgotten at its end.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from starlette.requests import ClientDisconnect, Request
@@ -15,7 +14,7 @@ from starlette.requests import ClientDisconnect, Request
 from gateway.faces.requests import REQUEST
 from gateway.pages import paths
 from gateway.pages.answers import json_answer
-from storage.errors import Rejected
+from storage.errors import AuthorizationError, Denied, Rejected
 
 if TYPE_CHECKING:
     from starlette.responses import Response
@@ -59,7 +58,7 @@ class Guarded:
                     return
         except ClientDisconnect:
             return
-        scope[REQUEST] = replace(scope[REQUEST], body=body)
+        scope[REQUEST].body = body
         refusal = self._refusal(scope[REQUEST])
         if refusal is not None:
             await refusal(scope, receive, send)
@@ -75,12 +74,16 @@ class Guarded:
 
     def _refusal(self, request: Asked) -> Response | None:
         """What whoever asks is told; None: it is an administrator."""
-        wanted = _NOT_YOURS if self._admits is None else _NOT_HERE
         try:
             caller = self._callers.caller(request, {}, request.path)
+            if not caller.is_administrator:
+                raise AuthorizationError(_NOT_YOURS)
         except Rejected as refusal:
-            return _refusal(403, str(refusal) if self._admits is None else wanted)
-        return None if caller.is_administrator else _refusal(403, wanted)
+            request.refusal = refusal
+            if self._admits is not None:
+                refusal.denied = Denied("origin")
+            return _refusal(403, str(refusal) if self._admits is None else _NOT_HERE)
+        return None
 
 
 def _refusal(status: int, text: str) -> Response:

@@ -73,9 +73,11 @@ class _Pages:
                 params = dict(request.query_params)
                 caller = self._callers.caller(request.scope[REQUEST], params)
                 return await handler(request, caller)
-            except AccessDenied:
+            except AccessDenied as refusal:
+                request.scope[REQUEST].refusal = refusal
                 return _error(_SIGN_IN, 403)
             except UnrecognizedClient as refusal:
+                request.scope[REQUEST].refusal = refusal
                 return _error(str(refusal), 403)
             except (_BadRequest, Rejected) as bad:
                 return _error(str(bad), 400)

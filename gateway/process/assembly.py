@@ -26,7 +26,7 @@ from gateway.process.supplied_keys import supplied_key
 from protocol.receipts import SECRET_BYTES
 from storage.clocks import stored_clocks as stored_settings
 from storage.database import Database
-from storage.key_model import RateLimit
+from storage.key_model import Quota, RateLimit
 from storage.queues import receipt_secrets
 from storage.queues.bounded_lane import BoundedLane
 from storage.queues.fifo_lanes import FifoLanes
@@ -55,6 +55,7 @@ async def open_engine(
         engine.clock.move(stored)
         engine.receipts.use(secret)
         await engine.keys.load()
+        await engine.quotas.load()
         yield engine
     finally:
         engine.stopping = True
@@ -117,19 +118,18 @@ def build_engine(settings: Settings, database: Database, tracing: Tracing | None
             settings.queue_urls == "host",
             settings.channel_ack_window_seconds,
             settings.channel_max_deliveries,
-            queues_per_account=settings.queues_per_account,
             push_heartbeat_seconds=settings.push_heartbeat_seconds,
         ),
     )
     engine.consumers.beat_every(settings.push_heartbeat_seconds)
     engine.authority = authority_of(settings)
-    if settings.master_key is not None:
-        engine.keys.secrets = KeySecrets(settings.master_key)
+    if settings.master_keys is not None:
+        engine.keys.secrets = KeySecrets(*settings.master_keys)
     engine.policies = policies_of(settings, engine)
     if engine.policies is not None:
         engine.authority = engine.authority or Everybody()
-    if settings.channel_rate_limit is not None:
-        engine.rates.default = RateLimit(*settings.channel_rate_limit)
+    engine.rates.default = _limit(settings.channel_rate_limit)
+    engine.quotas.use(_quota(settings), _limit(settings.quota_key_requests))
     looking.connect(engine)
     engine.wakeups.on_topic_changed = engine.topics.forget
     account_of = _account_of(engine)
@@ -143,6 +143,20 @@ def build_engine(settings: Settings, database: Database, tracing: Tracing | None
         for lane in engine.lanes:
             watch(tracing, lane)
     return engine
+
+
+def _quota(settings: Settings) -> Quota:
+    return Quota(
+        _limit(settings.quota_requests),
+        settings.quota_queues,
+        settings.quota_topics,
+        settings.quota_subscriptions,
+        settings.quota_logs,
+    )
+
+
+def _limit(given: tuple[int, int] | None) -> RateLimit | None:
+    return None if given is None else RateLimit(*given)
 
 
 def _account_of(engine: Engine) -> Callable[[Hashable], Hashable]:

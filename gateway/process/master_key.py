@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from gateway.configuration.settings import BadSetting
-from gateway.configuration.values import BadValue, parse_master_key
+from gateway.configuration.values import BadValue, parse_master_keys
 
 if TYPE_CHECKING:
     from gateway.configuration.settings import Settings
@@ -15,7 +15,7 @@ _MOST_BYTES = 4096
 
 
 def with_master_key(settings: Settings) -> Settings:
-    """The settings with the key that the file has: it is read once, by whoever may.
+    """The settings with the keys that the file has: it is read once, by whoever may.
 
     BadSetting names a file that cannot be used, and shows nothing of what is in it.
     """
@@ -25,9 +25,12 @@ def with_master_key(settings: Settings) -> Settings:
     try:
         with file.open("rb") as opened:
             text = opened.read(_MOST_BYTES).decode("ascii", "replace")
-        return replace(settings, master_key=parse_master_key(text), master_key_file=None)
+        return replace(settings, master_keys=parse_master_keys(text), master_key_file=None)
     except OSError as error:
         reason = f"cannot be read: {error.strerror}"
     except BadValue:
-        reason = "is not 32 bytes in Base64 or hexadecimal digits: `openssl rand -base64 32`"
+        reason = (
+            "is not 32 bytes in Base64 or hexadecimal digits, or two lines of them: `openssl rand "
+            "-base64 32`"
+        )
     raise BadSetting(f"QUEUEGATE_MASTER_KEY_FILE={str(file)!r}: {reason}")

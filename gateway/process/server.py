@@ -12,6 +12,8 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
+from gateway import audit_lines
+from gateway.audit_lines import Audit
 from gateway.faces.aws.face import AwsFace, Binding
 from gateway.faces.aws.scheduler import bindings as aws_scheduler
 from gateway.faces.aws.sns import bindings as aws_sns
@@ -19,6 +21,7 @@ from gateway.faces.aws.sqs import bindings as aws_sqs
 from gateway.faces.aws.sts import bindings as aws_sts
 from gateway.http.admission import Admission
 from gateway.http.app import App, Options
+from gateway.http.auditing import Auditor
 from gateway.http.auth import Authenticator
 from gateway.http.counted_connections import look_for_files, room_for_clients
 from gateway.http.fast_path import FastPath, FastProtocol, protocol_class
@@ -33,13 +36,11 @@ from gateway.process.disk import watching
 from gateway.process.faces import entrances, opened_soon
 from gateway.process.operators import served_apart
 from gateway.process.serving import Server, config_of
-from gateway.process.supplied_keys import tls_certificate
 from gateway.tracing.opening import open_tracing
 
 if TYPE_CHECKING:
     from gateway.configuration.settings import Settings
     from gateway.faces.face import Entrance
-    from gateway.faces.requests import Asgi
     from gateway.operations.engine import Engine
     from gateway.operations.series import Series
     from gateway.tracing.spans import Tracing
@@ -67,11 +68,13 @@ async def run(
     within ``settings.shutdown_deadline_seconds``, then workers and lanes close.
     """
     async with (
+        contextlib.aclosing(Audit()) as audit,
         open_tracing(settings) as tracing,
         open_engine(settings, dsn, tracing) as engine,
         watching(engine, settings.watched_dir) as disk,
     ):
         authenticator = _authenticator(settings, engine)
+        authenticator.notes_origins = engine.policies is not None
         aws = AwsFace(engine, authenticator, _bindings(tracing))
         engine.series.traffic = _traffic(settings)
         metrics = Metrics(engine, settings.runtime_dir, worker_number, disk)
@@ -90,10 +93,10 @@ async def run(
         faces = entrances(aws, settings, metrics)
         doors = (faces, engine.series, admission, options)
         app, protocol = _served(doors, fast_path, tracing)
+        app.auditor = fast_path.auditor = Auditor(audit) if audit_lines.is_on(settings) else None
         look = partial(look_for_files, engine.series.traffic, sockets[0].fileno())
         config = config_of(app, protocol, settings.shutdown_deadline_seconds)
-        certificate = tls_certificate(settings)
-        server = Server(config, on_ready, look, certificate)
+        server = Server(config, on_ready, look)
         workers = workers_for(engine, settings, tracing) if worker_number == 0 else []
         if settings.otlp_metrics_enabled and worker_number == 0:
             workers.append(PushMetrics(metrics, settings))
@@ -102,7 +105,6 @@ async def run(
             _at_work(workers),
             opened_soon(faces),
             served_apart(settings, aws, metrics, operators),
-            certificate.watched() if certificate else contextlib.nullcontext(),
         ):
             await _serve(engine, server, sockets)
 
@@ -176,11 +178,11 @@ def _served(
     doors: tuple[tuple[Entrance, ...], Series, Admission, Options],
     fast_path: FastPath,
     tracing: Tracing | None,
-) -> tuple[Asgi, type[FastProtocol]]:
+) -> tuple[App, type[FastProtocol]]:
     """What answers on the ordinary path, and the protocol class with the fast one."""
     if tracing is None:
-        fast_path.app = App(*doors)
-        return fast_path.app, protocol_class(fast_path)
+        app = fast_path.app = App(*doors)
+        return app, protocol_class(fast_path)
     from gateway.tracing.fast_path import traced_protocol_class
     from gateway.tracing.requests import TracedApp
 

@@ -170,6 +170,38 @@ async def sealed(tx: Transaction, limit: int) -> list[tuple[str, bytes]]:
     return [(row["access_key"], row["secret"]) for row in rows]
 
 
+async def sample(tx: Transaction) -> tuple[str, bytes] | None:
+    """The access key of one of them, with its encrypted secret; None: there are none. What all are
+    encrypted with is not exchanged until the transaction ends."""
+    row = await tx.fetchrow(_SQL["sample"].text)
+    return None if row is None else (row["access_key"], row["secret"])
+
+
+class Sealed(NamedTuple):
+    """An access key with its secrets, encrypted."""
+
+    key_id: int
+    access_key: str
+    secret: bytes
+    previous_secret: bytes | None
+
+
+async def all_sealed(tx: Transaction) -> list[Sealed]:
+    """All encrypted secrets. Until the transaction ends nobody else changes keys."""
+    await tx.execute(_SQL["hold"].text)
+    return [Sealed(**row) for row in await tx.fetch(_SQL["all_sealed"].text)]
+
+
+async def seal_again(tx: Transaction, changed: list[Sealed]) -> None:
+    """Store secrets as they are encrypted now. They are the same, so nobody is told."""
+    await tx.execute(
+        _SQL["seal_again"].text,
+        [key.key_id for key in changed],
+        [key.secret for key in changed],
+        [key.previous_secret for key in changed],
+    )
+
+
 async def has_administrator(tx: Transaction) -> bool:
     """Whether a key that is not revoked is an administrator's."""
     found: bool = await tx.fetchval(_SQL["has_administrator"].text)

@@ -1,5 +1,5 @@
--- Keys that clients show, or sign with. `now`: NULL means the clock of the database. No statement but
--- `live` and `sealed` reads hashes or encrypted secrets.
+-- Keys that clients show, or sign with. `now`: NULL means the clock of the database. Only
+-- `live`, `sealed`, `sample` and `all_sealed` read hashes or encrypted secrets.
 
 -- name: create
 -- params: now, kind, secret_hash, access_key, secret, account_id, key_name, rate_requests, rate_seconds, expires_at, is_administrator, policy
@@ -49,6 +49,30 @@ WHERE revoked_at IS NULL AND disabled_at IS NULL AND ($1::bigint[] IS NULL OR ke
 -- Encrypted secrets of keys that are not revoked, of up to so many: whoever has the key that opens
 -- one has the one that opens all.
 SELECT access_key, secret FROM keys WHERE secret IS NOT NULL AND revoked_at IS NULL LIMIT $1
+
+-- name: sample
+-- params:
+-- One of them. The lock makes `hold` wait, and waits for it, so that what it was encrypted with
+-- stays what all are encrypted with; the weakest one, for several may look at the same row.
+SELECT access_key, secret FROM keys WHERE secret IS NOT NULL AND revoked_at IS NULL LIMIT 1
+FOR KEY SHARE
+
+-- name: hold
+-- params:
+-- Until the transaction ends nobody makes, changes or samples keys. Who checks them goes on.
+LOCK TABLE keys IN EXCLUSIVE MODE
+
+-- name: all_sealed
+-- params:
+-- Every encrypted secret, also of keys that are disabled.
+SELECT key_id, access_key, secret, previous_secret FROM keys WHERE secret IS NOT NULL ORDER BY key_id
+
+-- name: seal_again
+-- params: key_ids, secrets, previous_secrets
+-- Stores secrets that were encrypted anew.
+UPDATE keys AS k SET secret = given.secret, previous_secret = given.previous_secret
+FROM unnest($1::bigint[], $2::bytea[], $3::bytea[]) AS given (key_id, secret, previous_secret)
+WHERE k.key_id = given.key_id
 
 -- name: has_administrator
 -- params:

@@ -200,14 +200,6 @@ async def create(tx: Transaction, now: datetime | None, new: NewQueue) -> Queue 
     return None if row is None else _queue(row)
 
 
-async def count_alone(tx: Transaction, account_id: str, most: int) -> int:
-    """How many live queues the account has, ``most`` at most, but for dead-letter queues that were
-    made for others. Nobody else counts them so until the transaction ends: who creates one then has
-    a number that holds."""
-    await tx.execute(_SQL["count_alone_from_here"].text, account_id)
-    return int(await tx.fetchval(_SQL["count"].text, account_id, most))
-
-
 async def was_deleted_recently(
     tx: Transaction,
     now: datetime | None,

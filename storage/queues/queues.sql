@@ -53,21 +53,6 @@ RETURNING queue_id, account_id, region, queue_name, is_fifo, attributes, tags,
   created_at, modified_at, is_archiving, archive_days, grouped_from,
   title, is_serial, has_priorities, most_messages, max_deliveries
 
--- name: count_alone_from_here
--- params: account_id
--- Waits for others that count the queues of the account, and keeps them waiting to the end of the
--- transaction. A statement of its own: what counts afterwards sees what they created.
-SELECT pg_advisory_xact_lock(1819242340, hashtext($1))
-
--- name: count
--- params: account_id, most
--- Live queues of the account, in whatever region, not counted beyond `most`. Dead-letter queues that
--- were made for one of them do not count.
-SELECT count(*) FROM (
-  SELECT 1 FROM queues
-  WHERE account_id = $1 AND deleted_at IS NULL AND parent_id IS NULL
-  LIMIT $2) AS q
-
 -- name: deleted_recently
 -- params: now, account_id, region, queue_name, seconds
 -- Whether a queue of that name was deleted less than `seconds` ago. Bounded on both sides: a clock

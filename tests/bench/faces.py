@@ -9,7 +9,7 @@ from typing import cast
 
 from tests.bench.client import HANDLE, Load, Pool, Script
 from tests.bench.hot import Steps, cycles, fifo_sends, receive_request
-from tests.bench.rendering import message_body
+from tests.bench.rendering import SQS_QUERY, message_body
 from tests.bench.stage import Bench, Scenario, Stage, say
 
 BODY_BYTES = 1024
@@ -47,6 +47,24 @@ async def _aws(stage: Stage, pool: Pool) -> Cycle:
         receive_request(stage, queue_url, 1),
         HANDLE,
         stage.renderer.deletion(queue_url),
+    )
+
+
+async def _query(stage: Stage, pool: Pool) -> Cycle:
+    queue_url = await stage.create_queue(pool)
+
+    def form(action: str, **parameters: str) -> bytes:
+        return stage.renderer.form(action, {"QueueUrl": queue_url} | parameters, SQS_QUERY)
+
+    def deletion(handle: bytes) -> bytes:
+        return form("DeleteMessage", ReceiptHandle=handle.decode())
+
+    return Cycle(
+        queue_url,
+        itertools.repeat(form("SendMessage", MessageBody=message_body(BODY_BYTES))),
+        form("ReceiveMessage", MaxNumberOfMessages="1", WaitTimeSeconds="0"),
+        re.compile(rb"<ReceiptHandle>([^<]+)<"),
+        deletion,
     )
 
 
@@ -163,6 +181,7 @@ def json_request(stage: Stage, method: str, path: str, body: object = None) -> b
 
 
 _FACES: tuple[tuple[str, str, Make, Make], ...] = (
+    ("face-query", "cycle of SQS over Query against that over JSON, in turn", _aws, _query),
     ("face-rest", "cycle of the native API against that of the AWS face, in turn", _aws, _rest),
     ("face-simple", "the same of the simple queue", _aws, _simple),
     ("face-channels", "the same of channels, each message with a priority", _aws, _channels),

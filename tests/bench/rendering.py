@@ -22,7 +22,7 @@ _AGENT = (
 )
 _ALPHABET = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789    "
 
-_SNS_VERSION = "2010-03-31"
+_VERSIONS = {"sns": "2010-03-31", "sqs": "2012-11-05"}
 
 
 class Wire(NamedTuple):
@@ -53,6 +53,7 @@ SNS_QUERY = Wire(
     ("Content-Type: application/x-www-form-urlencoded; charset=utf-8",),
     "content-type;host;x-amz-date",
 )
+SQS_QUERY = Wire("sqs", SNS_QUERY.lines, SNS_QUERY.signed)
 
 
 def message_body(size_bytes: int, seed: int = 1) -> str:
@@ -72,9 +73,9 @@ class Renderer:
         """Return the whole request of one action over JSON 1.0, of SQS unless said."""
         return self.wrap(action, json.dumps(members).encode(), wire)
 
-    def form(self, action: str, parameters: Mapping[str, str]) -> bytes:
-        """Return the whole request of one SNS action over Query."""
-        return self.wrap(action, _form(action, parameters).encode(), SNS_QUERY)
+    def form(self, action: str, parameters: Mapping[str, str], wire: Wire = SNS_QUERY) -> bytes:
+        """Return the whole request of one action over Query, of SNS unless said."""
+        return self.wrap(action, _form(action, parameters, wire).encode(), wire)
 
     def wrap(self, action: str, body: bytes, wire: Wire = SQS_JSON) -> bytes:
         """Return a request around a body that is encoded already."""
@@ -107,7 +108,7 @@ class Renderer:
     ) -> Callable[..., bytes]:
         """Return the same for an SNS action over Query."""
         quoted = [quote_plus(name) for name in fields]
-        text = _form(action, parameters)
+        text = _form(action, parameters, SNS_QUERY)
         return self._numbered(text, quoted, lambda: self.head(action, SNS_QUERY))
 
     @staticmethod
@@ -165,5 +166,5 @@ class Renderer:
         return "\r\n".join(lines).encode()
 
 
-def _form(action: str, parameters: Mapping[str, str]) -> str:
-    return urlencode({"Action": action, "Version": _SNS_VERSION, **parameters})
+def _form(action: str, parameters: Mapping[str, str], wire: Wire) -> str:
+    return urlencode({"Action": action, "Version": _VERSIONS[wire.service], **parameters})

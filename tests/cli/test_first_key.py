@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pty
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -13,7 +14,7 @@ import pytest
 
 from tests import databases
 from tests.cli.calling import call
-from tests.cli.processes import PATIENCE_SECONDS, environment
+from tests.cli.processes import PATIENCE_SECONDS, Gateway, environment
 from tests.faces.signing import MASTER_KEY, Verifying
 
 ANOTHER = "ab" * 32
@@ -117,6 +118,23 @@ def test_a_terminal_shows_it(tmp_path: Path) -> None:
     databases.of_this_process().drop(made)
     assert b"AWS_ACCESS_KEY_ID=AKQG" in shown
     assert b"AWS_SECRET_ACCESS_KEY=" in shown
+    assert [*tmp_path.iterdir()] == []
+
+
+def test_with_ephemeral_data_it_goes_when_they_go(tmp_path: Path) -> None:
+    with Gateway(
+        "--ephemeral",
+        QUEUEGATE_AUTH="sigv4",
+        QUEUEGATE_MASTER_KEY=MASTER_KEY,
+        QUEUEGATE_DATA_DIR=str(tmp_path),
+        QUEUEGATE_LOG_LEVEL="error",
+    ) as gateway:
+        found = re.search(r"first key, an administrator's, is in (\S+):", gateway.printed)
+        assert found is not None
+        file = Path(found[1])
+        assert "AWS_SECRET_ACCESS_KEY=" in file.read_text()
+        assert file.stat().st_mode & 0o777 == 0o600
+    assert not file.parent.exists()
     assert [*tmp_path.iterdir()] == []
 
 

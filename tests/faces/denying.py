@@ -7,7 +7,7 @@ import os
 import sys
 from pathlib import Path
 
-from gateway import cli
+from gateway import audit_lines, cli
 from gateway.operations.caller import Caller
 from gateway.operations.engine import Engine
 from gateway.operations.policies import Policies
@@ -15,6 +15,7 @@ from gateway.process import assembly
 from protocol.policies.requests import Context
 from storage.errors import AccessDenied, AuthorizationError
 from storage.model import Queue, Topic
+from tests.faces.audited import AuditFile
 from tests.faces.servers import Server
 
 DENIED = "AKIADENIED"
@@ -27,7 +28,10 @@ class Denying(Server):
 
     def __init__(self, account: str, file: Path, *, by_policy: bool) -> None:
         self._file = file
+        self.audit = AuditFile(file.parent)
+        self.reason = "policy" if by_policy else "right"
         more = {_ASKED: str(file)} | ({_BY_POLICY: "true"} if by_policy else {})
+        more["QUEUEGATE_AUDIT"] = str(self.audit.path)
         super().__init__(QUEUEGATE_ACCOUNTS=f"{DENIED}={account}", **more)
 
     def command(self) -> list[str]:
@@ -82,4 +86,6 @@ if __name__ == "__main__":
         assembly.policies_of = lambda _, engine: _noting(engine)
     else:
         assembly.authority_of = lambda _: _Authority()
+    # More than anybody asks at once.
+    audit_lines._MOST_DIFFERENT = 10_000
     sys.exit(cli.main())

@@ -29,8 +29,8 @@ class Server(Gateway):
         self.dsn = dsn or self._own_dsn
         settings = {"DATABASE_URL": self.dsn, "QUEUEGATE_ADMIN_CLOCK": "true"}
         if self.log is None:
-            settings["QUEUEGATE_LOG_LEVEL"] = "error"
-        super().__init__(*arguments, **settings, **more)
+            settings |= {"QUEUEGATE_LOG_LEVEL": "error", "QUEUEGATE_AUDIT": "off"}
+        super().__init__(*arguments, **settings | more)
 
     def __enter__(self) -> Self:
         return self

@@ -31,6 +31,7 @@ class Verifying(Server):
             "QUEUEGATE_MASTER_KEY": MASTER_KEY,
             "QUEUEGATE_ADMINISTRATOR_KEY_FILE": str(file),
         }
+        self.master = more.get("QUEUEGATE_MASTER_KEY", MASTER_KEY)
         super().__init__(*arguments, **settings | more)
         lines = dict(line.split("=", 1) for line in file.read_text().splitlines())
         self.first = Signer(
@@ -39,7 +40,7 @@ class Verifying(Server):
 
     def keys(self, *arguments: str) -> str:
         """What `queuegate keys` prints."""
-        done = call("keys", *arguments, DATABASE_URL=self.dsn, QUEUEGATE_MASTER_KEY=MASTER_KEY)
+        done = call("keys", *arguments, DATABASE_URL=self.dsn, QUEUEGATE_MASTER_KEY=self.master)
         assert done.returncode == 0, done.stderr
         return done.stdout
 

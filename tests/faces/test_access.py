@@ -286,17 +286,28 @@ def _tables(dsn: str) -> dict[str, str]:
 
 
 class Refused:
-    """What is within is asked about these rights, and no others."""
+    """What is within is asked about these rights, and no others, and that it was refused is in the
+    audit."""
 
-    def __init__(self, world: World, right: str) -> None:
+    def __init__(self, world: World, right: str, operation: str) -> None:
         self._server = world.server
         self._right = right
+        self._operation = operation
 
     def __enter__(self) -> None:
         self._server.asked()
 
     def __exit__(self, *_: object) -> None:
         assert {right for right, _ in self._server.asked()} == {self._right}
+        line = self._server.audit.until(
+            lambda one: (one["operation"], one["message"]) == (self._operation, "refused")
+        )
+        assert (line["access_key"], line["reason"], line["status"]) == (
+            DENIED,
+            self._server.reason,
+            403,
+        )
+        assert line["address"] == "127.0.0.1"
 
 
 def _right(service: str, action: str) -> str:
@@ -316,28 +327,35 @@ def test_no_action_is_reached(world: World, service: str, action: str, wire: str
     kind = Sqs if service == "sqs" else Sns
     with (
         kind(wire, world.server.url, DENIED) as client,
-        Refused(world, _right(service, action)),
+        Refused(world, _right(service, action), f"{service}:{action}"),
     ):
         refused = client.refusal(action, **world.members[service][action])
     assert refused.status == 403, refused
+
+
+FACES = {"rest": ENDPOINTS, "simple": SIMPLE, "channels": channels.ENDPOINTS, "logs": LOGS}
 
 
 @pytest.mark.parametrize("action", SCHEDULER.actions)
 def test_no_action_of_the_scheduler_is_reached(world: World, action: str) -> None:
     scheduler = Scheduler(world.server.url, DENIED)
     name = re.sub(r"(?<!^)([A-Z])", r"_\1", action).lower()
-    with Refused(world, _right("scheduler", action)):
+    with Refused(world, _right("scheduler", action), f"scheduler:{action}"):
         refused = scheduler.refusal(name, **world.members["scheduler"][action])
     scheduler.close()
     assert refused.status == 403
 
 
 @pytest.mark.parametrize(
-    "endpoint",
-    [one for one in (*ENDPOINTS, *SIMPLE, *channels.ENDPOINTS, *LOGS) if one.name not in _NOBODYS],
-    ids=lambda endpoint: f"{endpoint.path.split('/')[1]}-{endpoint.name}",
+    ("face", "endpoint"),
+    [
+        pytest.param(face, one, id=f"{face}-{one.name}")
+        for face, endpoints in FACES.items()
+        for one in endpoints
+        if one.name not in _NOBODYS
+    ],
 )
-def test_no_endpoint_is_reached(world: World, endpoint: Endpoint) -> None:
+def test_no_endpoint_is_reached(world: World, face: str, endpoint: Endpoint) -> None:
     things = world.things
     named = {
         "name": "nightly" if "/schedules" in endpoint.path else "kept",
@@ -347,6 +365,7 @@ def test_no_endpoint_is_reached(world: World, endpoint: Endpoint) -> None:
         "queue_id": things["queue"],
         "message_id": things["held"],
         "log": "kept",
+        "subject": "key-17",
         "group": "readers",
         "subscriber": "one",
         "partition": 0,
@@ -355,7 +374,7 @@ def test_no_endpoint_is_reached(world: World, endpoint: Endpoint) -> None:
     body = endpoint.example
     if isinstance(body, dict) and "examples" in body:
         body = next(iter(body["examples"].values()))
-    with Refused(world, endpoint.right):
+    with Refused(world, endpoint.right, f"{face}:{endpoint.name}"):
         target = endpoint.path.format(**named) + _query_of(endpoint)
         status, told = _ask(world.server.url, DENIED, endpoint.method, target, body)
     assert (status, "error" in told) == (403, True)
@@ -369,7 +388,8 @@ def test_no_method_of_the_text_face_is_reached(world: World, endpoint: Endpoint)
         given["receipt_id"] = "x"
     if method == "PATCH":
         given["visibility_timeout"] = 5
-    with Text(world.server.url, DENIED) as text, Refused(world, endpoint.right):
+    refused = Refused(world, endpoint.right, f"text:{endpoint.name}")
+    with Text(world.server.url, DENIED) as text, refused:
         assert text.text(method, "x", **given).status == 403
 
 

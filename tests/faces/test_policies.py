@@ -10,7 +10,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from tests.faces.clients import WIRES, Refused, Sqs
+from tests.faces.clients import WIRES, Refused, Sqs, authorization
+from tests.faces.connections import Connection, request_bytes
 from tests.faces.servers import Server
 from tests.faces.signing import Verifying
 from tests.faces.sns_client import PUBLISH_WIRES, Sns
@@ -175,6 +176,38 @@ def test_a_queue_that_does_not_let_sns_in_gets_nothing(
     world.sns.subscribe(others, "sqs", world.sqs.arn(queue))
     world.sns.call("Publish", TopicArn=others, Message="four")
     assert world.bodies(queue) == []
+
+
+def test_addresses_count_on_every_path(enforcing: Server, world: World) -> None:
+    queue = world.sqs.create("orders")
+    other = {"AWS": world.other_sqs.account}
+    here = {"IpAddress": {"aws:SourceIp": ["127.0.0.0/8", "::1"]}}
+    world.allow(queue, Principal=other, Condition=here)
+    for _ in range(3):
+        world.other_sqs.send(queue, "theirs")
+    assert len(world.bodies(queue)) == 3
+    elsewhere = {"NotIpAddress": {"aws:SourceIp": ["127.0.0.0/8", "::1"]}}
+    for condition in (elsewhere, {"Bool": {"aws:SecureTransport": "true"}}):
+        world.allow(queue, Principal=other, Condition=condition)
+        for _ in range(3):
+            with pytest.raises(Refused):
+                world.other_sqs.send(queue, "theirs")
+    world.allow(queue, Effect="Deny", Condition=here)
+    for _ in range(2):
+        with pytest.raises(Refused, match="explicit deny"):
+            world.sqs.send(queue, "mine")
+    world.allow(queue, Principal=other, Condition={"StringLike": {"aws:UserAgent": "Boto3/*"}})
+    body = json.dumps({"QueueUrl": queue, "MessageBody": "theirs"}).encode()
+    for agent, status in (("Boto3/1.40", 200), ("curl", 403)):
+        headers = {
+            "Content-Type": "application/x-amz-json-1.0",
+            "X-Amz-Target": "AmazonSQS.SendMessage",
+            "Authorization": authorization(world.other_sqs.account),
+            "User-Agent": agent,
+        }
+        with Connection(enforcing.url) as connection:
+            connection.send(request_bytes("POST", "/", {"Host": connection.host, **headers}, body))
+            assert connection.answer().status == status
 
 
 def test_keys_of_other_accounts_get_what_policies_give(tmp_path: Path) -> None:

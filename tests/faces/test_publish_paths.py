@@ -17,7 +17,7 @@ from tests.faces.test_publish_refusals import ATTRIBUTES, FIFO_MEMBERS, INVALID_
 
 _ID = re.compile(rb"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|(?<![0-9])[0-9]{20}(?![0-9])")
 # What the fast path writes; the ordinary one writes header names in lower case.
-_FAST = b"x-amzn-RequestId:"
+FAST = b"x-amzn-RequestId:"
 
 WIRES = pytest.mark.parametrize("wire", ["query", "json"])
 
@@ -74,7 +74,7 @@ class Path:
         """It was this way and not the other; but for what does not come in one read, and once
         again when the gateway hears of our own subscriptions late."""
         heads = self.connection.heads
-        fast = sum(_FAST in head for head in heads)
+        fast = sum(FAST in head for head in heads)
         if self.sns.wire.endswith("-long"):
             assert fast == 0
         else:

@@ -101,7 +101,7 @@ def test_boto3_is_told_why_not(
 
 
 class Wire:
-    """A request of each wire. Sends of SQS in JSON and publishes are on the fast path."""
+    """A request of each wire. Sends of SQS and publishes are on the fast path."""
 
     def __init__(
         self, service: str, method: str, target: str, headers: dict[str, str], body: bytes
@@ -112,10 +112,12 @@ class Wire:
 
 SENT = json.dumps({"QueueUrl": queue_url(), "MessageBody": "x"}).encode()
 SEND = {**JSON, "X-Amz-Target": "AmazonSQS.SendMessage"}
+SENT_IN_FORM = b"Action=SendMessage&Version=2012-11-05&MessageBody=x"
 WIRES = {
     "json": Wire("sqs", "POST", "/", SEND, SENT),
     "json at a queue": Wire("sqs", "POST", f"/{OWNER}/jobs", SEND, SENT),
     "form": Wire("sqs", "POST", "/", FORM, b"Action=ListQueues&Version=2012-11-05"),
+    "form at a queue": Wire("sqs", "POST", f"/{OWNER}/jobs", FORM, SENT_IN_FORM),
     "query": Wire("sqs", "GET", f"/{OWNER}/jobs?Action=SendMessage&MessageBody=a%20b", {}, b""),
     "sns": Wire("sns", "POST", "/", FORM, b"Action=ListTopics&Version=2010-03-31"),
     "sts": Wire("sts", "POST", "/", FORM, b"Action=GetCallerIdentity&Version=2011-06-15"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 from datetime import timedelta
 
@@ -16,17 +17,17 @@ from gateway.operations.keys import (
     create_key,
     find_key,
     list_keys,
-    opens_all,
     revoke_key,
     rotate_key,
 )
+from gateway.operations.master_keys import Moved, move, opens_all
 from storage.database import Database
 from storage.errors import AuthorizationError, Unavailable
 from storage.key_errors import KeyDoesNotExist, KeyExists, KeyUnfit
 from storage.key_model import ACCESS, API, Key
 from storage.keys import keys as stored
 from tests.operations.conftest import TestClock
-from tests.waiting import until_so
+from tests.waiting import until_async, until_so
 
 SHOP = NewApiKey("shop", kind=ACCESS)
 OTHER_ACCOUNT = "999988887777"
@@ -93,6 +94,58 @@ async def test_with_a_wrong_master_key_none_is_made_or_taken(
     assert secret not in caplog.text
     with pytest.raises(KeyUnfit, match="not the one"):
         await create_key(engine, administrator, SHOP._replace(name="more"))
+
+
+async def test_secrets_go_over_to_another_master_key(
+    engine: Engine, administrator: Caller, database: Database
+) -> None:
+    """Meanwhile gateways have both, and what is new is encrypted as the others are."""
+    both = KeySecrets(b"m" * 32, b"n" * 32)
+    engine.keys.secrets = both
+    key, first = await create_key(engine, administrator, SHOP)
+    _, second = await rotate_key(engine, administrator, key.key_id, 3600)
+    async with database.transaction() as tx:
+        assert await opens_all(tx, KeySecrets(b"m" * 32))
+        with pytest.raises(WrongMasterKey):
+            await move(tx, KeySecrets(b"n" * 32))
+        assert await move(tx, both) == Moved(1, 1)
+        assert await move(tx, both) == Moved(0, 1)
+    more, third = await create_key(engine, administrator, SHOP._replace(name="more"))
+    async with database.transaction() as tx:
+        assert await opens_all(tx, KeySecrets(b"n" * 32))
+    for now in (both, KeySecrets(b"n" * 32)):
+        engine.keys.secrets = now
+        await engine.keys.load()
+        assert (secrets_of(engine, key), secrets_of(engine, more)) == ((second, first), (third,))
+    engine.keys.secrets = KeySecrets(b"m" * 32)
+    with pytest.raises(KeyUnfit, match="not the one"):
+        await create_key(engine, administrator, SHOP._replace(name="less"))
+
+
+async def test_a_key_that_is_made_meanwhile_is_encrypted_as_the_others(
+    engine: Engine, administrator: Caller, database: Database
+) -> None:
+    both = KeySecrets(b"m" * 32, b"n" * 32)
+    engine.keys.secrets = both
+    await create_key(engine, administrator, SHOP)
+    async with database.transaction() as tx:
+        await move(tx, both)
+        making = asyncio.ensure_future(create_key(engine, administrator, SHOP._replace(name="b")))
+        await until_waiting(database)
+    await making
+    async with database.transaction() as tx:
+        assert await opens_all(tx, KeySecrets(b"n" * 32))
+
+
+async def until_waiting(database: Database) -> None:
+    """Until a statement waits for a lock."""
+
+    async def waiting() -> int:
+        async with database.transaction() as tx:
+            found: int = await tx.fetchval("SELECT count(*)::int FROM pg_locks WHERE NOT granted")
+            return found
+
+    await until_async(waiting)
 
 
 async def test_two_secrets_are_good_for_a_while(

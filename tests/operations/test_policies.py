@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from gateway.operations import access
+from gateway.operations.caller import Origin
 from gateway.operations.policies import Everybody, Policies
 from storage.errors import AccessDenied
 from storage.model import Queue
@@ -78,17 +79,78 @@ async def test_decisions_follow_the_clock_of_the_account(world: World) -> None:
     assert (await find(world, queue, OTHER)).queue_id == queue.queue_id
 
 
+OFFICE = {"IpAddress": {"aws:SourceIp": "10.0.0.0/8"}}
+TLS = {"Bool": {"aws:SecureTransport": "true"}}
+CLIENT = {"StringLike": {"aws:UserAgent": "Boto3/*"}}
+
+
+@pytest.mark.parametrize(
+    ("condition", "good", "bad"),
+    [
+        (OFFICE, {"origin": Origin("10.1.2.3")}, {"origin": Origin("11.1.2.3")}),
+        (OFFICE, {"origin": Origin("10.1.2.3")}, {"origin": Origin("")}),
+        (OFFICE, {"origin": Origin("10.1.2.3")}, {"origin": Origin("::ffff")}),
+        (
+            {"NotIpAddress": {"aws:SourceIp": ["10.0.0.0/8", "fd00::/8"]}},
+            {"origin": Origin("11.1.2.3")},
+            {"origin": Origin("fd00::1")},
+        ),
+        (TLS, {"origin": Origin("", "https")}, {"origin": Origin("")}),
+        (CLIENT, {"agent": "Boto3/1.40"}, {"agent": "curl"}),
+        (CLIENT, {"agent": "Boto3/1.40"}, {"agent": ""}),
+        (
+            {"StringEquals": {"aws:SourceIp": "${aws:UserAgent}"}},
+            {"origin": Origin("10.1.2.3"), "agent": "10.1.2.3"},
+            {"origin": Origin("10.1.2.3"), "agent": "10.1.2.4"},
+        ),
+    ],
+)
+@pytest.mark.parametrize("escaped", [False, True])
+async def test_where_and_how_somebody_asks(
+    world: World, condition: Any, good: dict[str, Any], bad: dict[str, Any], escaped: bool
+) -> None:
+    asked(world, enforces=True)
+    policies = world.engine.policies
+    assert policies is not None
+    statement = {"Effect": "Allow", "Principal": "*", "Action": "sqs:*", "Condition": condition}
+    text = json.dumps({"Version": "2012-10-17", "Statement": statement})
+    if escaped:
+        text = text.replace("a", "\\u0061").replace("{\\u0061", "{a")
+    queue = replace(await world.make_queue("orders"), attributes={"Policy": text})
+    stranger = replace(world.caller, account_id=OTHER)
+    for _ in range(2):
+        policies.check(replace(stranger, **good), access.SEND, queue)
+        # Also where nobody looked.
+        for wrong in (bad, {}):
+            with pytest.raises(AccessDenied):
+                policies.check(replace(stranger, **wrong), access.SEND, queue)
+
+
+async def test_tags_of_a_queue_are_conditions(world: World) -> None:
+    asked(world, enforces=True)
+    policies = world.engine.policies
+    assert policies is not None
+    queue = await world.make_queue("orders")
+    await allow(world, queue, Condition={"StringEquals": {"aws:ResourceTag/Team": "shop"}})
+    stranger = replace(world.caller, account_id=OTHER)
+    queue = await find(world, queue, world.caller.account_id)
+    policies.check(stranger, access.SEND, replace(queue, tags={"team": "shop"}))
+    for tags in ({}, {"team": "till"}):
+        with pytest.raises(AccessDenied):
+            policies.check(stranger, access.SEND, replace(queue, tags=tags))
+
+
 async def test_conditions_on_what_is_never_known_are_told(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
     asked(world, enforces=True)
     queue = await world.make_queue("orders")
-    await allow(world, queue, Condition={"IpAddress": {"aws:SourceIp": "10.0.0.0/8"}})
+    await allow(world, queue, Condition={"StringEquals": {"aws:SourceVpc": "vpc-1"}})
     for _ in range(2):
         with pytest.raises(AccessDenied):
             await find(world, queue, OTHER)
     [line] = [one.message for one in caplog.records if "never there" in one.message]
-    assert line == f"The policy of {queue.arn} asks for aws:sourceip, which is never there."
+    assert line == f"The policy of {queue.arn} asks for aws:sourcevpc, which is never there."
 
 
 async def test_a_policy_from_before_they_were_read_allows_nothing(world: World) -> None:

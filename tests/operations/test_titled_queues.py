@@ -11,13 +11,14 @@ from gateway.operations import access
 from gateway.operations.queues.public_ids import number_of, public_id
 from gateway.operations.queues.queues import (
     CreateQueue,
-    QueueLimitReached,
     change_tags,
     create_queue,
     delete_queue,
 )
 from gateway.operations.queues.titled_queues import QueueTitleInvalid, TitledQueue, create_titled
 from storage.errors import QueueDoesNotExist
+from storage.key_errors import QuotaReached
+from storage.key_model import Quota
 from storage.model import Queue
 from tests.operations.conftest import World
 
@@ -37,9 +38,9 @@ async def test_creators_of_one_title_get_a_queue_each(world: World) -> None:
 
 
 async def test_an_account_has_no_more_queues_than_it_may(world: World) -> None:
-    world.engine.rules.queues_per_account = 5
+    world.engine.quotas.use(Quota(queues=5), None)
     results = await asyncio.gather(*[_create(world) for _ in range(20)], return_exceptions=True)
-    refused = [one for one in results if isinstance(one, QueueLimitReached)]
+    refused = [one for one in results if isinstance(one, QuotaReached)]
     made = [one for one in results if isinstance(one, Queue)]
     assert (len(made), len(refused)) == (5, 15)
     # One that is there already is no new one, and what was made for one does not count.
@@ -48,7 +49,7 @@ async def test_an_account_has_no_more_queues_than_it_may(world: World) -> None:
     await delete_queue(world.engine, world.caller, made[0])
     elsewhere = replace(world.caller, region="eu-north-1")
     await create_queue(world.engine, elsewhere, CreateQueue("another"))
-    with pytest.raises(QueueLimitReached):
+    with pytest.raises(QuotaReached):
         await create_queue(world.engine, world.caller, CreateQueue("one-more"))
     other = replace(world.caller, account_id="222233334444")
     await create_queue(world.engine, other, CreateQueue("orders"))

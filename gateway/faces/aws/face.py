@@ -14,7 +14,7 @@ from typing import Any
 from gateway.faces.aws import refusals, rights
 from gateway.faces.callers import Callers
 from gateway.faces.face import Face
-from gateway.faces.requests import Headers, Request, Response, Scope
+from gateway.faces.requests import Asked, Headers, Request, Response, Scope
 from gateway.operations.access import check_right, find_queue_at, find_queue_by_url, own_arn
 from gateway.operations.caller import Caller
 from gateway.operations.engine import Engine
@@ -32,7 +32,7 @@ from protocol import (
 from protocol.aws_errors import AwsError
 from protocol.detect import NOT_ON_QUEUE_PATH, SERVICES, Detected, detect, has_form
 from protocol.errors import Malformed
-from protocol.queue_urls import QueueAddress, queue_url, region_of_host
+from protocol.queue_urls import QueueAddress, queue_url, url_of_path
 from protocol.scheduler_shapes import ROUTES, RULES, SCHEDULER
 from storage.errors import (
     MalformedInput,
@@ -97,13 +97,12 @@ class Call:
     async def queue(self) -> Queue:
         """The queue of this call: its QueueUrl if there is one, else the path's."""
         url = self.members.get("QueueUrl")
-        if url:
-            return await find_queue_by_url(self.engine, self.caller, self.right, url)
-        address = self.detected.path_queue
-        if address is not None and address.region is None:
+        if not url and self.detected.path_queue is None:
+            return await self.find(None)
+        if not url:
             # The request went to the URL: its host may be one that names a region.
-            address = address._replace(region=region_of_host(self.request.headers.get("host", "")))
-        return await self.find(address)
+            url = url_of_path(self.request.headers.get("host", ""), self.request.path)
+        return await find_queue_by_url(self.engine, self.caller, self.right, url)
 
     async def find(self, address: QueueAddress | None) -> Queue:
         """The queue of an address, in the caller's account and region unless it names others;
@@ -219,6 +218,7 @@ class AwsFace(Face):
 
     async def _answer(self, request: Request, detected: Detected) -> Response:
         is_json = detected.wire == "json"
+        request.asked = _asked(detected.service, detected.action)
         resource = f"{request.base_url}{request.path}"
         caller = self.callers.caller(
             request,
@@ -226,6 +226,8 @@ class AwsFace(Face):
             resource,
             may_be_anonymous=detected.service == "sns" and detected.action in WITHOUT_CREDENTIALS,
         )
+        if self.engine.quotas.limits_requests:
+            await self.engine.quotas.admit(caller)
         service = SERVICES.get(detected.service)
         action = service.actions.get(detected.action or "") if service else None
         if service is None or action is None:
@@ -256,12 +258,17 @@ class AwsFace(Face):
 
     async def _answer_rest(self, request: Request, detected: Detected) -> Response:
         """Answer on the rest-json wire, where method and path name the action."""
+        found = rest_json_wire.find(_SCHEDULER_PATHS, request.method, request.raw_path)
+        request.asked = _asked(
+            detected.service, None if found.route is None else found.route.action
+        )
         caller = self.callers.caller(
             request,
             detected.params or query_wire.parse_form(request.query),
             f"{request.base_url}{request.path}",
         )
-        found = rest_json_wire.find(_SCHEDULER_PATHS, request.method, request.raw_path)
+        if self.engine.quotas.limits_requests:
+            await self.engine.quotas.admit(caller)
         if found.route is None:
             return _no_route(request, detected, found.methods)
         detected.action = found.route.action
@@ -280,6 +287,7 @@ class AwsFace(Face):
     async def _done(self, call: Call) -> Members | None:
         """Carry out a decoded action, for whoever has the right to it."""
         service, action = call.detected.service, call.detected.action or ""
+        call.request.asked = _asked(service, action, call)
         resource = rights.resource_of(service, action, call.members)
         # Whoever follows a link has its token for a right.
         if resource is not None and not call.caller.is_anonymous:
@@ -290,6 +298,11 @@ class AwsFace(Face):
             entries = call.members.get(_SENDS[action]) or (None,)
             await self.engine.rates.take(call.caller, len(entries))
         return await self._bindings[service][action](call)
+
+
+def _asked(service: str, action: str | None, call: Call | None = None) -> Asked:
+    action = action or ""
+    return Asked(f"{service}:{action}", rights.right_to(service, action), call)
 
 
 def is_link_of_sns(scope: Scope) -> bool:
@@ -398,6 +411,7 @@ def wrong_service(request: Request, name: str) -> Response:
 def refuse(request: Request, detected: Detected, refusal: Rejected) -> Response:
     """A refusal in the form of the wire that asked."""
     service = detected.service
+    request.refusal = refusal
     text = refusals.text_of(refusal, is_query=detected.wire == "query", service=service)
     response = _error(request, detected, refusals.aws_error(detected.service, refusal), text)
     if refusal.retry_after_seconds is not None:

@@ -257,10 +257,12 @@ def internal(service: str) -> AwsError:
     return ERRORS.get(service, SQS_ERRORS)[shape]
 
 
-def what_to_say(service: str, error: BaseException) -> tuple[AwsError, str]:
+def what_to_say(
+    service: str, error: BaseException, *, is_query: bool = False
+) -> tuple[AwsError, str]:
     """The AWS error of whatever went wrong, and its text: bugs are not described."""
     if isinstance(error, Rejected):
-        return aws_error(service, error), text_of(error, is_query=False, service=service)
+        return aws_error(service, error), text_of(error, is_query=is_query, service=service)
     if isinstance(error, Unavailable):
         return unavailable(service), str(error)
     return internal(service), "We encountered an internal error. Please try again."

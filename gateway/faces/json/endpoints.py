@@ -16,6 +16,7 @@ from msgspec import Struct
 
 from gateway.faces.requests import Request
 from gateway.operations.caller import Caller
+from gateway.operations.effects import Effect
 from gateway.operations.engine import Engine
 from gateway.operations.replies import Reply, Started
 from protocol.routing import Found, Place
@@ -112,6 +113,8 @@ class Endpoint:
     """What it needs the right to: the end of its ARN, in which parameters of the path may be, or
     where that has none members of the body, such as ``schedule/{name}``. Empty: a queue or a topic,
     and the handler finds it by ``access``."""
+    effect: Effect | None = field(default=None, kw_only=True)
+    """What it does, where that is not what others with its right do (``operations.effects``)."""
     refusals: tuple[int, ...] = (404,)
     """Statuses of refusals beside 400, 403, 413 and 503, which all have. Most are about something
     that may not be there."""

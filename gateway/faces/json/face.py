@@ -22,7 +22,7 @@ from gateway.faces.json.documenting import About, described
 from gateway.faces.json.endpoints import Answer, Begun, Call, Endpoint, allowed, asked
 from gateway.faces.json.explaining import explained
 from gateway.faces.json.parameters import decode_path, decode_query
-from gateway.faces.requests import Headers, Request, Response, Taker
+from gateway.faces.requests import Asked, Headers, Request, Response, Taker
 from gateway.operations.access import check_right, own_arn
 from gateway.operations.caller import Caller
 from gateway.operations.engine import Engine
@@ -130,8 +130,12 @@ class JsonFace(Face):
         endpoint = found.place.methods.get(request.method) if found else None
         if found is None or endpoint is None or endpoint.begin is None or len(request.body) > SHORT:
             return False
+        if self._engine.quotas.limits_requests:
+            # They may have to be asked for.
+            return False
         answering = _Answering(self, request, found, done)
         try:
+            request.asked = self._asked(endpoint)
             call = self._call(request, found, endpoint, self._caller(request, is_public=False))
             call.body = at_once(self._body(endpoint, request.body))
             begun = endpoint.begin(call)
@@ -147,6 +151,7 @@ class JsonFace(Face):
     ) -> Response:
         """Bugs become a 500 without detail."""
         if isinstance(error, Rejected):
+            request.refusal = error
             return self._rejected(error, found)
         if isinstance(error, Unavailable):
             self._log.log(error.log_level, "%s %s: %s", request.request_id, request.raw_path, error)
@@ -183,7 +188,12 @@ class JsonFace(Face):
         if found is not None and request.method == "OPTIONS":
             return Response(204, [(b"allow", allowed(found.place).encode())], b"")
         endpoint = asked(request.method, found)
-        caller = self._caller(request, is_public=endpoint is not None and endpoint.public)
+        if endpoint is not None:
+            request.asked = self._asked(endpoint)
+        is_public = endpoint is not None and endpoint.public
+        caller = self._caller(request, is_public=is_public)
+        if self._engine.quotas.limits_requests and not is_public:
+            await self._engine.quotas.admit(caller)
         if found is None:
             text = f"There is nothing at {request.raw_path}. See {self._document_path}."
             return self._manner.elsewhere(request) or self._refused(404, text)
@@ -194,6 +204,7 @@ class JsonFace(Face):
             return response
         call = self._call(request, found, endpoint, caller)
         call.body = await in_turns(self._body(endpoint, request.body))
+        request.asked = self._asked(endpoint, call)
         if endpoint.resource:
             # What is new is named in its body.
             names = call.body if call.path is None else call.path
@@ -215,6 +226,10 @@ class JsonFace(Face):
             None,
             endpoint.right,
         )
+
+    def _asked(self, endpoint: Endpoint, call: Call | None = None) -> Asked:
+        operation = f"{self._manner.name}:{endpoint.name}"
+        return Asked(operation, endpoint.right, call, endpoint.effect)
 
     def _caller(self, request: Request, *, is_public: bool) -> Caller:
         try:

@@ -24,6 +24,7 @@ from gateway.faces.logs.words import (
 )
 from gateway.faces.rest.words import QueueName
 from gateway.operations.access import SEND, find_own_queue
+from gateway.operations.effects import Effect
 from gateway.operations.limits import LIMITS
 from gateway.operations.logs.groups import (
     EARLIEST,
@@ -490,5 +491,6 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         body=Commit,
         example={"offsets": [{"partition": 0, "offset": 400}]},
         right="log:SeekGroup",
+        effect=Effect.DATA,
     ),
 )

@@ -22,6 +22,7 @@ from gateway.faces.rest import (
     messages,
     previews,
     queues,
+    quotas,
     receipts,
     redrives,
     refusals,
@@ -43,6 +44,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
     *schedules.ENDPOINTS,
     *previews.ENDPOINTS,
     *keys.ENDPOINTS,
+    *quotas.ENDPOINTS,
 )
 """Every endpoint but the document that describes them."""
 

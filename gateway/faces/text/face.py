@@ -14,7 +14,7 @@ from gateway.faces.face import Face
 from gateway.faces.json.documenting import About, described
 from gateway.faces.json.endpoints import Answer, Call, allowed, asked
 from gateway.faces.json.refusals import status_of
-from gateway.faces.requests import Headers, Request, Response
+from gateway.faces.requests import Asked, Headers, Request, Response
 from gateway.faces.text import parameters
 from gateway.faces.text.messages import ENDPOINTS
 from gateway.operations.caller import Caller
@@ -75,6 +75,7 @@ class TextFace(Face):
         try:
             response = await self._answer(request)
         except Rejected as refusal:
+            request.refusal = refusal
             response = _rejected(refusal)
         except Unavailable as error:
             _log.log(error.log_level, "%s: %s", request.request_id, error)
@@ -103,21 +104,26 @@ class TextFace(Face):
             return Response(204, allow, b"")
         endpoint = asked(request.method, found)
         is_public = endpoint is not None and endpoint.public
+        if endpoint is not None:
+            request.asked = Asked(f"text:{endpoint.name}", endpoint.right, None, endpoint.effect)
         try:
             caller: Caller = self._callers.caller(
                 request, {}, may_be_anonymous=is_public, wants=Wants.KEY
             )
-        except Rejected:
+        except Rejected as refusal:
+            request.refusal = refusal
             return _refused(401, _SIGN_IN)
         if endpoint is None:
             text = f"{request.method} is not possible here; {allowed(found.place)} are."
             response = _refused(405, text)
             response.headers += allow
             return response
+        if self._engine.quotas.limits_requests and not is_public:
+            await self._engine.quotas.admit(caller)
         given = parameters.read(endpoint.query, request.query)
-        answer = await endpoint.handler(
-            Call(self._engine, caller, request, None, given, request.body, endpoint.right)
-        )
+        call = Call(self._engine, caller, request, None, given, request.body, endpoint.right)
+        request.asked = request.asked and request.asked._replace(about=call)
+        answer = await endpoint.handler(call)
         return _written(answer)
 
 

@@ -143,6 +143,8 @@ async def _create_topic(
         place = (caller.account_id, caller.region)
         if await topics.count_patterns(tx, *place, limit=most) >= most:
             raise OverLimit(f"There can be subscriptions to {most} patterns.")
+    else:
+        await engine.quotas.check_room(tx, caller.account_id, "topics")
     new = topics.NewTopic(
         caller.account_id, caller.region, pattern, False, {}, {}, None, is_pattern
     )

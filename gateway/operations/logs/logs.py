@@ -46,7 +46,7 @@ async def create_log(
 ) -> Made:
     """The new log, or the one that has the name and the same settings.
 
-    Raises LogNameInvalid, AccessDenied, and LogExists for one with others.
+    Raises LogNameInvalid, AccessDenied, QuotaReached, and LogExists for one with others.
     """
     made = await _make(engine, caller, name, partition_count, settings)
     if (made.log.partition_count, made.log.settings) != (partition_count, settings):
@@ -82,6 +82,7 @@ async def _make(
             log = await logs.find(tx, *owner, name)
             if log is not None:
                 return Made(log, False)
+            await engine.quotas.check_room(tx, caller.account_id, "logs")
             log = await logs.insert(tx, now, owner, name, partition_count, settings)
             if log is not None:
                 return Made(log, True)

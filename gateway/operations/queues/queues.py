@@ -12,13 +12,11 @@ from gateway.operations.queues.live_queues import current, locked
 from protocol import names
 from protocol.arns import queue_arn
 from storage.errors import (
-    Kind,
     PurgeQueueInProgress,
     QueueDeletedRecently,
     QueueDoesNotExist,
     QueueNameExists,
     QueueNameInvalid,
-    Rejected,
     Unavailable,
 )
 from storage.model import Counts, Queue
@@ -32,15 +30,6 @@ if TYPE_CHECKING:
 
 _CREATE_ATTEMPTS = 5
 _PURGED_PER_BATCH = 2_000
-
-
-class QueueLimitReached(Rejected):
-    """The account has as many queues as the operator lets it have."""
-
-    kind = Kind.LIMIT
-
-    def __init__(self, most: int) -> None:
-        super().__init__(f"An account may have {most} queues here. Delete one to create another.")
 
 
 Change = Callable[[Mapping[str, str]], Mapping[str, str]]
@@ -101,7 +90,7 @@ async def create_queue(engine: Engine, caller: Caller, request: CreateQueue) -> 
     """The new queue, or the one that has the name.
 
     Any number of creators of one name get the same queue. Raises QueueNameInvalid,
-    QueueDeletedRecently, QueueLimitReached, DeadLetterQueueUnfit, and QueueNameExists when the
+    QueueDeletedRecently, QuotaReached, DeadLetterQueueUnfit, and QueueNameExists when the
     existing one archives otherwise than asked, is of another size, or is not serial as asked.
     """
     archiving = request.archiving or Archiving(False, None)
@@ -160,9 +149,7 @@ async def _create(
         tx, now, account_id=new.account_id, region=new.region, name=new.name, seconds=seconds
     ):
         raise QueueDeletedRecently(seconds)
-    most = engine.rules.queues_per_account
-    if most is not None and await queues.count_alone(tx, new.account_id, most) >= most:
-        raise QueueLimitReached(most)
+    await engine.quotas.check_room(tx, new.account_id, "queues")
     if request.dead_letter_arn is not None:
         arn = queue_arn(new.region, new.account_id, new.name)
         order = kind_of(is_fifo=new.is_fifo, is_serial=new.is_serial).order

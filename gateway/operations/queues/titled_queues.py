@@ -46,7 +46,7 @@ async def create_titled(engine: Engine, caller: Caller, request: TitledQueue) ->
     """A new queue, whatever others are called. Its name is its title where that is free and can be
     a name, else something like it.
 
-    Raises QueueTitleInvalid, and QueueLimitReached.
+    Raises QueueTitleInvalid, and QuotaReached.
     """
     title = request.title
     if not title.isprintable() or not title.strip() or len(title) > engine.limits.title_length:

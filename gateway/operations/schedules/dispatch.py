@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import orjson
 
 from gateway.operations.access import PUBLISH, SEND
-from gateway.operations.caller import Caller
+from gateway.operations.caller import NOWHERE, Caller
 from gateway.operations.queues.queue_cache import QueueName
 from gateway.operations.schedules.fired_messages import (
     attributes_of,
@@ -349,7 +349,8 @@ class Dispatcher:
     def _check_policy(self, fire: Fire, right: str, resource: Queue | Topic) -> None:
         """Raise what a policy of the target says to whoever made the schedule."""
         if self._engine.policies is not None:
-            caller = Caller(fire.account_id, fire.region, fire.account_id)
+            place = fire.account_id, fire.region, fire.account_id
+            caller = Caller(*place, origin=NOWHERE, agent="")
             self._engine.policies.check(caller, right, resource)
 
     async def _audience(self, fire: Fire) -> Audience:

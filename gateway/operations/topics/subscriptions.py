@@ -117,6 +117,7 @@ async def _create(
     engine: Engine, caller: Caller, tx: Transaction, topic: Topic, request: Subscribe
 ) -> None:
     account_id, limits = caller.account_id, engine.limits
+    await engine.quotas.check_room(tx, account_id, "subscriptions")
     if topic.is_fifo:
         most = limits.subscriptions_of_fifo_topic
         if await subscriptions.count_of_topic(tx, topic.topic_id, limit=most) >= most:

@@ -42,7 +42,7 @@ class Created(NamedTuple):
 
 async def create(engine: Engine, caller: Caller, request: CreateTopic) -> Created:
     """The topic of that name. Any number of creators of one name get the same topic; whether one
-    that was there is what was wanted is for the caller to say."""
+    that was there is what was wanted is for the caller to say. Raises TopicLimitExceeded."""
     new = topics.NewTopic(
         caller.account_id,
         caller.region,
@@ -61,6 +61,7 @@ async def create(engine: Engine, caller: Caller, request: CreateTopic) -> Create
                 if request.data_protection_policy is not None:
                     policy = await topics.data_protection_policy(tx, topic.topic_id)
                 return Created(topic, False, policy)
+            await engine.quotas.check_room(tx, new.account_id, "topics")
             topic = await topics.create(tx, engine.clock.of(new.account_id).now(), new)
         if topic is not None:
             engine.wakeups.topic_changed(topic.topic_id)

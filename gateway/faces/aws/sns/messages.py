@@ -18,6 +18,7 @@ from gateway.faces.aws.sns.errors import (
 )
 from gateway.faces.aws.sns.topic_arns import checked_topic_arn
 from gateway.operations.access import find_audience
+from gateway.operations.caller import Caller
 from gateway.operations.engine import Engine
 from gateway.operations.limits import LIMITS
 from gateway.operations.replies import Reply, answered
@@ -45,6 +46,16 @@ class TopicContext(NamedTuple):
     engine: Engine
     publisher: Publisher
     audience: Audience
+
+    @property
+    def caller(self) -> Caller:
+        """Who publishes."""
+        return self.publisher.caller
+
+    @property
+    def arn(self) -> str:
+        """Of what it is about."""
+        return self.audience.topic.arn
 
 
 def _to_publish(members: Members) -> PublishMessage:

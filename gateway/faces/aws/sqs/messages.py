@@ -31,6 +31,11 @@ class Context(NamedTuple):
     trace_header: str | None
     is_query: bool
 
+    @property
+    def arn(self) -> str:
+        """Of what it is about."""
+        return self.queue.arn
+
 
 def _start_send(context: Context, members: Members, reply: Reply[Sent]) -> None:
     engine, caller, queue, trace_header, _ = context

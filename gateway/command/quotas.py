@@ -1,0 +1,95 @@
+"""`queuegate quotas`: quotas are set in the database; gateways hear of it."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING
+
+from gateway.command.stored import Refused, note_change, opened, print_table, with_database
+from gateway.configuration.values import BadValue, format_rate, integer, parse_rate
+from gateway.operations.limits import LIMITS
+from gateway.operations.quotas import put
+from storage.key_model import ANY, KINDS, UNLIMITED, Quota, RateLimit
+from storage.keys import quotas
+
+if TYPE_CHECKING:
+    from gateway.configuration.settings import Settings
+    from storage.database import Database
+
+_ANY = "any"
+_count = integer(0, 1_000_000)
+
+
+def run(settings: Settings, options: argparse.Namespace) -> int:
+    """Do what was asked; 0, or 1 when it could not be done."""
+    return with_database(settings, lambda dsn: _act(dsn, options))
+
+
+async def _act(dsn: str, options: argparse.Namespace) -> int:
+    async with opened(dsn, "quotas") as (database, _):
+        if options.action == "list":
+            return await _list(database)
+        if options.action == "set":
+            return await _set(database, options)
+        return await _remove(database, options.subjects)
+
+
+async def _list(database: Database) -> int:
+    async with database.transaction() as tx:
+        found = await quotas.read(tx, LIMITS.quotas)
+    if not found:
+        print("No quotas: the settings are all.")
+        return 0
+    heads = ("WHOSE", "REQUESTS", *(kind.upper() for kind in KINDS))
+    print_table(heads, [(subject, *_cells(quota)) for subject, quota in found.items()])
+    return 0
+
+
+def _cells(quota: Quota) -> tuple[str, ...]:
+    rate = "-"
+    if quota.requests is not None:
+        rate = _ANY if quota.requests.requests == ANY else format_rate(quota.requests)
+    return (rate, *("-" if n is None else _ANY if n == ANY else str(n) for n in quota[1:]))
+
+
+async def _set(database: Database, options: argparse.Namespace) -> int:
+    counts = [_number(getattr(options, kind)) for kind in KINDS]
+    quota = Quota(_rate(options.requests), *counts)
+    async with database.transaction() as tx:
+        await put(tx, options.subject, quota)
+    note_change("quotas set", _account(options.subject), options.subject)
+    print(f"The quota of {options.subject} is set.")
+    return 0
+
+
+def _account(subject: str) -> str | None:
+    return None if subject.startswith("key-") else subject
+
+
+def _number(text: str | None) -> int | None:
+    try:
+        return None if text is None else ANY if text == _ANY else _count(text)
+    except BadValue:
+        raise Refused(f"{text!r} is not a number up to 1000000, nor `any`") from None
+
+
+def _rate(text: str | None) -> RateLimit | None:
+    try:
+        if text is None or text == _ANY:
+            return None if text is None else UNLIMITED
+        return RateLimit(*parse_rate(text))
+    except BadValue as bad:
+        reason = str(bad) or "it is requests/time, such as 500/s or 5000/10m, or any"
+        raise Refused(f"{text!r} is not a rate: {reason}") from None
+
+
+async def _remove(database: Database, subjects: list[str]) -> int:
+    async with database.transaction() as tx:
+        found = [subject for subject in subjects if await quotas.remove(tx, subject)]
+    for subject in found:
+        note_change("quotas remove", _account(subject), subject)
+    missing = [subject for subject in subjects if subject not in found]
+    if missing:
+        raise Refused(f"there is no quota of {', '.join(missing)}")
+    print(f"{len(found)} {'quota' if len(found) == 1 else 'quotas'} removed.")
+    return 0

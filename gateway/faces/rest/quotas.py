@@ -1,0 +1,142 @@
+"""What accounts may have, and how often they may ask: for administrators."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from msgspec import Meta, Struct, structs
+
+from gateway.faces.json.endpoints import Answer, Answered, Call, Endpoint
+from gateway.faces.rest.keys import RateLimit
+from gateway.operations import quotas
+from storage.key_model import ANY, KINDS, UNLIMITED
+from storage.key_model import Quota as Stored
+from storage.key_model import RateLimit as Limit
+
+_TAG = "keys"
+
+Count = Annotated[
+    int,
+    Meta(ge=ANY, le=1_000_000, description="-1: any number. null: what the settings say."),
+]
+Subject = Annotated[
+    str,
+    Meta(
+        pattern="^([0-9]{12}|key-[1-9][0-9]{0,17})$",
+        description="An account, or a key by its number.",
+        examples=["111122223333", "key-17"],
+    ),
+]
+
+
+class Quota(Struct, forbid_unknown_fields=True):
+    """What an account, or a key, is limited to. A key has requests only."""
+
+    requests: RateLimit | None = None
+    """How often it may ask, whatever it asks."""
+    unlimited_requests: Annotated[
+        bool, Meta(description="As often as it likes, whatever the settings say.")
+    ] = False
+    queues: Count | None = None
+    topics: Count | None = None
+    subscriptions: Count | None = None
+    logs: Count | None = None
+
+
+class QuotaShown(Quota):
+    """A quota, and whose it is."""
+
+    subject: Subject = ""
+
+
+class QuotaPath(Struct, forbid_unknown_fields=True):
+    """Whose quota."""
+
+    subject: Subject
+
+
+def _shown(subject: str, quota: Stored) -> QuotaShown:
+    requests = quota.requests
+    is_unlimited = requests is not None and requests.requests == ANY
+    limit = None if requests is None or is_unlimited else RateLimit(*requests)
+    counts = {kind: getattr(quota, kind) for kind in KINDS}
+    return QuotaShown(limit, is_unlimited, **counts, subject=subject)
+
+
+async def _list(call: Call) -> Answer:
+    found = await quotas.list_quotas(call.engine, call.caller)
+    return Answer(200, [_shown(subject, quota) for subject, quota in found.items()])
+
+
+async def _put(call: Call) -> Answer:
+    body: Quota = call.body
+    limit = None if body.requests is None else Limit(*structs.astuple(body.requests))
+    if body.unlimited_requests:
+        limit = UNLIMITED
+    quota = Stored(limit, body.queues, body.topics, body.subscriptions, body.logs)
+    await quotas.put_quota(call.engine, call.caller, call.path.subject, quota)
+    return Answer(200, _shown(call.path.subject, quota))
+
+
+async def _remove(call: Call) -> Answer:
+    await quotas.remove_quota(call.engine, call.caller, call.path.subject)
+    return Answer(204)
+
+
+_EXAMPLE = {"requests": {"requests": 500, "window_seconds": 1}, "queues": 100}
+_SHOWN = {
+    "requests": {"requests": 500, "window_seconds": 1},
+    "unlimited_requests": False,
+    "queues": 100,
+    "topics": None,
+    "subscriptions": None,
+    "logs": None,
+    "subject": "111122223333",
+}
+
+ENDPOINTS: tuple[Endpoint, ...] = (
+    Endpoint(
+        "GET",
+        "/v1/quotas",
+        "listQuotas",
+        "List quotas",
+        "Of accounts and keys for which the settings are not all. For administrators.",
+        _TAG,
+        _list,
+        (Answered(200, list[QuotaShown], "Quotas.", [_SHOWN]),),
+        refusals=(),
+        right="queuegate:ListQuotas",
+        resource="quota/*",
+    ),
+    Endpoint(
+        "PUT",
+        "/v1/quotas/{subject}",
+        "putQuota",
+        "Set the quota of an account or a key",
+        "All of it: what is absent is left to the settings. All gateways know within a second. For "
+        "administrators.",
+        _TAG,
+        _put,
+        (Answered(200, QuotaShown, "The quota.", _SHOWN),),
+        path_params=QuotaPath,
+        body=Quota,
+        example=_EXAMPLE,
+        refusals=(429,),
+        right="queuegate:PutQuota",
+        resource="quota/{subject}",
+    ),
+    Endpoint(
+        "DELETE",
+        "/v1/quotas/{subject}",
+        "deleteQuota",
+        "Leave an account or a key to the settings",
+        "Once more changes nothing. For administrators.",
+        _TAG,
+        _remove,
+        (Answered(204, None, "The settings are all."),),
+        path_params=QuotaPath,
+        refusals=(),
+        right="queuegate:DeleteQuota",
+        resource="quota/{subject}",
+    ),
+)

@@ -1,0 +1,59 @@
+"""What accounts may have and how often accounts and keys may ask, as it is stored."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from storage.key_model import KINDS, Quota, RateLimit, What
+from storage.notifications import tell_quotas_changed
+from storage.queries import load
+
+if TYPE_CHECKING:
+    import asyncpg
+
+    from storage.database import Transaction
+
+_SQL = load("keys/quotas")
+
+
+def _quota(row: asyncpg.Record) -> Quota:
+    count = row["request_count"]
+    requests = None if count is None else RateLimit(count, row["request_seconds"])
+    return Quota(requests, *(row[kind] for kind in KINDS))
+
+
+async def read(tx: Transaction, most: int) -> dict[str, Quota]:
+    """Quotas by whose they are, up to so many."""
+    return {row["subject"]: _quota(row) for row in await tx.fetch(_SQL["all"].text, most)}
+
+
+async def count(tx: Transaction) -> int:
+    """How many there are."""
+    return int(await tx.fetchval(_SQL["count"].text))
+
+
+async def put(tx: Transaction, subject: str, quota: Quota) -> None:
+    """Set the quota of a subject; every process hears of it with the commit."""
+    requests, seconds = quota.requests or (None, None)
+    await tx.execute(_SQL["put"].text, subject, requests, seconds, *quota[1:])
+    await tell_quotas_changed(tx)
+
+
+async def remove(tx: Transaction, subject: str) -> bool:
+    """Leave the subject to the settings; False: it had no quota."""
+    found = await tx.fetchval(_SQL["remove"].text, subject)
+    await tell_quotas_changed(tx)
+    return found is not None
+
+
+async def count_alone(tx: Transaction, kind: What, account_id: str, most: int) -> int:
+    """How many of these the account has, ``most`` at most. Nobody else counts them so until the
+    transaction ends: who creates one then has a number that holds."""
+    await tx.execute(_SQL["count_alone_from_here"].text, KINDS.index(kind), account_id)
+    counting = {
+        "queues": _SQL["count_queues"],
+        "topics": _SQL["count_topics"],
+        "subscriptions": _SQL["count_subscriptions"],
+        "logs": _SQL["count_logs"],
+    }
+    return int(await tx.fetchval(counting[kind].text, account_id, most))

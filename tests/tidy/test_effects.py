@@ -1,0 +1,52 @@
+"""Every action and endpoint of every face says what it does: nothing administrative escapes the
+audit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from gateway.faces.aws.rights import right_to
+from gateway.faces.channels.api import ENDPOINTS as CHANNELS
+from gateway.faces.json.endpoints import Endpoint
+from gateway.faces.logs.api import ENDPOINTS as LOGS
+from gateway.faces.rest.api import ENDPOINTS as REST
+from gateway.faces.simple.api import ENDPOINTS as SIMPLE
+from gateway.faces.text.messages import ENDPOINTS as TEXT
+from gateway.operations.effects import EFFECTS, Effect, effect_of
+from protocol.detect import SERVICES
+
+NOBODYS = {"previewSchedule"}
+"""They are about nobody's things, and change nothing."""
+FACES = (REST, SIMPLE, CHANNELS, LOGS, TEXT)
+
+
+def rights_of_actions() -> Iterator[str]:
+    for service in SERVICES.values():
+        for action in service.actions:
+            yield right_to(service.name, action)
+
+
+def endpoints() -> Iterator[Endpoint]:
+    for face in FACES:
+        yield from face
+
+
+def test_every_operation_is_one_kind() -> None:
+    used = {*rights_of_actions(), *(one.right for one in endpoints() if one.name not in NOBODYS)}
+    assert used == EFFECTS.keys()
+    assert {one.name for one in endpoints() if not one.right} == NOBODYS
+
+
+def test_what_only_looks_changes_nothing() -> None:
+    for one in endpoints():
+        if one.right and (one.effect or effect_of(one.right)) is Effect.READING:
+            # Two read what they are asked for in a body.
+            assert one.method == "GET" or one.name in ("findOffsets", "readRecords"), one.name
+    reading = ("Get", "List", "CheckIf")
+    for right in rights_of_actions():
+        is_reading = right.partition(":")[2].startswith(reading)
+        assert (effect_of(right) is Effect.READING) == is_reading, right
+
+
+def test_nobody_forgets_the_audit() -> None:
+    assert effect_of("sqs:SomethingNew") is Effect.ADMINISTRATIVE
