@@ -154,7 +154,10 @@ def _health(options: argparse.Namespace) -> int:
     from gateway.command.asking import operators_url
     from gateway.command.health import examine
 
-    return examine(options.url or operators_url(_settings(options)) + "/readyz")
+    if options.url:
+        return examine(options.url)
+    settings = _settings(options)
+    return examine(operators_url(settings) + "/readyz", settings.tls_certificate)
 
 
 def _log(options: argparse.Namespace) -> int:
@@ -197,7 +200,7 @@ def _settings(options: argparse.Namespace) -> config.Settings:
 
 def _settings_to_start(options: argparse.Namespace) -> config.Settings:
     """The same, with the files that they name and the packages that they need looked at, too."""
-    from gateway.process.supplied_keys import supplied_key
+    from gateway.process.supplied_keys import supplied_key, tls_certificate
     from gateway.process.webhook_certificates import check_ca_file
     from gateway.tracing.opening import check_installed
 
@@ -205,6 +208,7 @@ def _settings_to_start(options: argparse.Namespace) -> config.Settings:
     try:
         supplied_key(settings)
         check_ca_file(settings)
+        tls_certificate(settings)
         check_installed(settings)
     except config.BadSetting as refusal:
         _leave(str(refusal))
@@ -332,6 +336,10 @@ def _add_serving(command: argparse.ArgumentParser) -> None:
         const="true",
         help="with --ephemeral: a second purge and the name of a deleted queue wait for 60 s",
     )
+    command.add_argument(
+        "--tls-certificate", metavar="FILE", help="speak TLS with this certificate, in PEM"
+    )
+    command.add_argument("--tls-key", metavar="FILE", help="its key, in PEM")
     command.add_argument("--workers", metavar="N", help="processes on the port (default: 1)")
     command.add_argument("--max-clients", metavar="N", help="connections of a process")
     command.add_argument("--region", metavar="R", help="default region (default: us-east-1)")

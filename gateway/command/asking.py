@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import argparse
 import json
+import ssl
 import time
 import urllib.parse
 from collections.abc import Mapping, Sequence
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
@@ -39,7 +41,7 @@ class Answer(NamedTuple):
 
 def default_url(settings: Settings) -> str:
     """Where a gateway with these settings on this machine is."""
-    return _url(settings.hosts, settings.port)
+    return _url(settings.hosts, settings.port, settings.scheme)
 
 
 def operators_url(settings: Settings) -> str:
@@ -48,10 +50,10 @@ def operators_url(settings: Settings) -> str:
     return default_url(settings) if apart is None else _url(*apart)
 
 
-def _url(hosts: Sequence[str], port: int) -> str:
+def _url(hosts: Sequence[str], port: int, scheme: str = "http") -> str:
     host = _MEANT.get(hosts[0].lower(), hosts[0])
     bracketed = f"[{host}]" if ":" in host else host
-    return f"http://{bracketed}:{port}"
+    return f"{scheme}://{bracketed}:{port}"
 
 
 def ask(
@@ -61,14 +63,22 @@ def ask(
     headers: Mapping[str, str] | None = None,
     *,
     patience_seconds: float = 5.0,
+    certificate: Path | None = None,
 ) -> Answer:
-    """Ask on a connection of its own. Raises NoAnswer."""
+    """Ask on a connection of its own; by https whoever has this certificate, if there is one, by
+    whatever name. Raises NoAnswer."""
     try:
         parts = urllib.parse.urlsplit(url)
         if parts.scheme not in {"http", "https"} or not parts.hostname:
             raise ValueError("not an http URL")
-        kind = HTTPSConnection if parts.scheme == "https" else HTTPConnection
-        connection = kind(parts.hostname, parts.port, timeout=patience_seconds)
+        connection = HTTPConnection(parts.hostname, parts.port, timeout=patience_seconds)
+        if parts.scheme == "https":
+            connection = HTTPSConnection(
+                parts.hostname,
+                parts.port,
+                timeout=patience_seconds,
+                context=_pinned(certificate) if certificate else None,
+            )
     except ValueError as error:
         raise NoUrl(f"{url} does not answer: {error}") from None
     path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
@@ -87,6 +97,7 @@ class Gateway:
 
     def __init__(self, settings: Settings, options: argparse.Namespace, command: str) -> None:
         self._url = (options.url or default_url(settings)).rstrip("/")
+        self._certificate = None if options.url else settings.tls_certificate
         self._hint = "" if options.url else "; is a gateway running there? --url names another one"
         self._headers = {"Content-Type": "application/json", **_credentials(options, command)}
 
@@ -102,6 +113,7 @@ class Gateway:
                     data,
                     self._headers,
                     patience_seconds=_PATIENCE_SECONDS,
+                    certificate=self._certificate,
                 )
             except NoUrl:
                 raise
@@ -115,6 +127,14 @@ class Gateway:
                     raise Refused(_text_of(answer))
             time.sleep(attempt * 0.5)
         raise AssertionError
+
+
+def _pinned(certificate: Path) -> ssl.SSLContext:
+    """Of our own gateway the certificate is known, while 127.0.0.1 is hardly a name in it."""
+    context = ssl.create_default_context(cafile=certificate)
+    context.check_hostname = False
+    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+    return context
 
 
 def _credentials(options: argparse.Namespace, command: str) -> dict[str, str]:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 def banner(settings: Settings, doors: Doors) -> str:
     """The endpoint, where it listens, what its faces are, where the data is, how to stop, a first
     queue by curl, and a first message and topic in a few lines of Python."""
-    url = settings.base_url or url_of(doors.public, settings.hosts)
+    url = settings.base_url or url_of(doors.public, settings.hosts, settings.scheme)
     key, secret, by_curl = "any", "any", "-H 'Authorization: any'"
     if settings.auth == "sigv4":
         key, secret = "KEY", "SECRET"

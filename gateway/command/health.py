@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 
 from gateway.command.asking import NoAnswer, ask
 
 _SHOWN = 2000
 
 
-def examine(url: str) -> int:
-    """0 when the URL answers with 200, else 1 and a line that says what came instead."""
+def examine(url: str, certificate: Path | None = None) -> int:
+    """0 when the URL answers with 200, else 1 and a line that says what came instead. By https that
+    certificate is expected, if there is one."""
     try:
-        answer = ask("GET", url)
+        answer = ask("GET", url, certificate=certificate)
     except NoAnswer as silence:
         print(f"queuegate: {silence}", file=sys.stderr)
         return 1

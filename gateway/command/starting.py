@@ -35,6 +35,7 @@ from gateway.http.listening import (
     port_of,
     reserve,
 )
+from gateway.process.supplied_keys import tls_certificate
 from storage.embedded import CannotStart, EmbeddedPostgres
 
 # What one process uses beside its pool: lanes, listening, workers, with room to spare.
@@ -55,15 +56,22 @@ def serve(settings: Settings) -> int:
     """Serve until SIGINT or SIGTERM, then drain and stop what was started; the exit code."""
     log_lines.configure(settings)
     try:
-        with _stop_by_signal(), _listening(settings) as doors, _Database(settings) as database:
-            audit_lines.configure(settings)
-            if settings.workers > 1:
-                return _supervise(settings, database, doors)
-            return _serve_here(settings, database, doors)
+        with _stop_by_signal(), _listening(settings) as doors:
+            # Again: whose user we are now may not read what root did.
+            tls_certificate(settings)
+            return _serve_at(settings, doors)
     except _Stopped:
         return 0
     except (CannotListen, CannotStart, BadSetting, _refused()) as refusal:
         return _fail(refusal)
+
+
+def _serve_at(settings: Settings, doors: Doors) -> int:
+    with _Database(settings) as database:
+        audit_lines.configure(settings)
+        if settings.workers > 1:
+            return _supervise(settings, database, doors)
+        return _serve_here(settings, database, doors)
 
 
 def migrate_only(settings: Settings, *, finish: bool) -> int:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
 from gateway.configuration import values as texts
-from gateway.configuration.fields import BASE_URL, Kind, number, setting, word
+from gateway.configuration.fields import BASE_URL, FILE, Kind, number, setting, word
 from gateway.configuration.values import Network, is_loopback
 
 _DEFAULT_PORT = 9324
@@ -54,6 +55,13 @@ class ListeningSettings:
         ),
         "Web pages that may ask this gateway from a browser, beside its own.",
     )
+    tls_certificate: Path | None = setting(
+        None,
+        FILE,
+        "Certificate, in PEM, with those between it and its authority: then the port speaks TLS. "
+        "Exchanged files are taken within seconds.",
+    )
+    tls_key: Path | None = setting(None, FILE, "Key, in PEM and without password, of it.")
     operations_address: tuple[tuple[str, ...], int] | None = setting(
         None,
         Kind("host:port", texts.hosts_and_port, texts.format_hosts_and_port),
@@ -69,6 +77,11 @@ class ListeningSettings:
         "Proxies whose X-Forwarded-For, -Proto and -Host, or Forwarded, are believed. Those of "
         "everybody else are ignored.",
     )
+
+    @property
+    def scheme(self) -> str:
+        """What the port speaks."""
+        return "http" if self.tls_certificate is None else "https"
 
     @property
     def is_local(self) -> bool:

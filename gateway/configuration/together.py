@@ -31,4 +31,6 @@ def conflict_of(settings: Settings) -> str | None:
             "QUEUEGATE_SIGNING_KEY_FILE and QUEUEGATE_SIGNING_CERTIFICATE_FILE belong together: "
             "set both of them or none."
         )
+    if (settings.tls_certificate is None) != (settings.tls_key is None):
+        return "--tls-certificate and --tls-key belong together: set both of them or none."
     return None

@@ -170,6 +170,9 @@ class HttpConnection(CountedProtocol):
         """The client sends no more. What it asked for is still answered, but for a receive: nobody
         can tell whether its client still listens, and messages must not be leased for one that
         has gone."""
+        if self.scheme == "https":
+            # TLS has no half of a stream: the transport closes.
+            return None
         # Between an answer and what is held behind it nothing is busy for a moment.
         is_owing = self._is_busy() or bool(self._held)
         if self.is_dropping() or not is_owing or self._is_receiving():
@@ -427,7 +430,7 @@ class HttpConnection(CountedProtocol):
 
         Whoever is answering it already is told that the client has gone.
         """
-        _bad_messages.warn(_log, "Invalid HTTP request from %s: %s", self._peer(), text)
+        _bad_messages.warn(_log, "Invalid HTTP request from %s: %s", self.peer(), text)
         if self._body is None or not self.cycle.response_started:
             self._write_refusal(text, status)
         if self._body is not None:
@@ -449,12 +452,6 @@ class HttpConnection(CountedProtocol):
     def origin(self, headers: Headers) -> Origin:
         """Where a request with these headers comes from."""
         return self.origins.of(self.client, self.scheme or "http", headers)
-
-    def _peer(self) -> str:
-        if not self.client:
-            return "a client"
-        host, port = self.client
-        return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
     def is_dropping(self) -> bool:
         return self._dropped_bytes >= 0
@@ -482,11 +479,16 @@ class HttpConnection(CountedProtocol):
         self._body = None
         self._drop_held()
         self._head_begun.clear()
-        self.transport.write_eof()
+        seconds = self.lingering_seconds
+        if self.transport.can_write_eof():
+            self.transport.write_eof()
+        else:
+            # By TLS a client hears of the end when it comes.
+            seconds = min(seconds, _LINGERING_AT_THE_END_SECONDS)
         self.flow.resume_reading()
         if self._reading_timer is not None:
             self._reading_timer.cancel()
-        self._reading_timer = self.loop.call_later(self.lingering_seconds, self.transport.close)
+        self._reading_timer = self.loop.call_later(seconds, self.transport.close)
 
     def _drop(self, data: bytes) -> None:
         self._dropped_bytes += len(data)

@@ -94,6 +94,13 @@ class CountedProtocol(HttpToolsProtocol):
         self._count_unread(now)
         self._unread_timer = self.loop.call_later(self.unread_seconds, self._check_unread)
 
+    def peer(self) -> str:
+        """Who is at the other end, as one reads it."""
+        if not self.client:
+            return "a client"
+        host, port = self.client
+        return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
     def hang_up_unread(self) -> None:
         """Close on a client that does not read."""
         self.transport.abort()

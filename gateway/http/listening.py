@@ -110,13 +110,13 @@ def places_of(sockets: Sockets) -> list[str]:
     return [_authority(*sock.getsockname()[:2]) for sock in sockets]
 
 
-def url_of(sockets: Sockets, hosts: Sequence[str]) -> str:
+def url_of(sockets: Sockets, hosts: Sequence[str], scheme: str = "http") -> str:
     """The URL by which a client on this machine reaches the first of them."""
     host = hosts[0]
     if is_name_of_loopback(host):
         # Not every resolver knows the name.
         host = sockets[0].getsockname()[0]
-    return f"http://{_authority('localhost' if host in _ANY else host, port_of(sockets))}"
+    return f"{scheme}://{_authority('localhost' if host in _ANY else host, port_of(sockets))}"
 
 
 def links_url(settings: Settings) -> str | None:
@@ -129,7 +129,8 @@ def links_url(settings: Settings) -> str | None:
     if settings.base_url is not None or settings.is_local:
         return settings.base_url
     host = next(host for host in settings.hosts if not is_loopback(host))
-    return f"http://{_authority(socket.gethostname() if host in _ANY else host, settings.port)}"
+    name = socket.gethostname() if host in _ANY else host
+    return f"{settings.scheme}://{_authority(name, settings.port)}"
 
 
 def _bind(addresses: Sequence[_Address], port: int, how: Binding) -> Sockets:

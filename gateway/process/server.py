@@ -36,6 +36,7 @@ from gateway.process.disk import watching
 from gateway.process.faces import entrances, opened_soon
 from gateway.process.operators import served_apart
 from gateway.process.serving import Server, config_of
+from gateway.process.supplied_keys import tls_certificate
 from gateway.tracing.opening import open_tracing
 
 if TYPE_CHECKING:
@@ -96,7 +97,8 @@ async def run(
         app.auditor = fast_path.auditor = Auditor(audit) if audit_lines.is_on(settings) else None
         look = partial(look_for_files, engine.series.traffic, sockets[0].fileno())
         config = config_of(app, protocol, settings.shutdown_deadline_seconds)
-        server = Server(config, on_ready, look)
+        certificate = tls_certificate(settings)
+        server = Server(config, on_ready, look, certificate)
         workers = workers_for(engine, settings, tracing) if worker_number == 0 else []
         if settings.otlp_metrics_enabled and worker_number == 0:
             workers.append(PushMetrics(metrics, settings))
@@ -105,6 +107,7 @@ async def run(
             _at_work(workers),
             opened_soon(faces),
             served_apart(settings, aws, metrics, operators),
+            certificate.watched() if certificate else contextlib.nullcontext(),
         ):
             await _serve(engine, server, sockets)
 

@@ -6,13 +6,16 @@ import asyncio
 import contextlib
 import socket
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import uvicorn
+
+from gateway.http.tls import TlsDoor
 
 if TYPE_CHECKING:
     from gateway.faces.requests import Asgi
     from gateway.http.fast_path import FastProtocol
+    from gateway.http.tls import Certificate
 
 
 class Server(uvicorn.Server):
@@ -23,8 +26,10 @@ class Server(uvicorn.Server):
         config: uvicorn.Config,
         on_ready: Callable[[], object] = bool,
         on_tick: Callable[[], object] = bool,
+        certificate: Certificate | None = None,
     ) -> None:
         super().__init__(config)
+        self._certificate = certificate
         self._on_ready = on_ready
         self._on_tick = on_tick
         self._stop_wanted = asyncio.Event()
@@ -48,9 +53,25 @@ class Server(uvicorn.Server):
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Listen, then say so."""
-        await super().startup(sockets)
+        if self._certificate is None:
+            await super().startup(sockets)
+        else:
+            self._listen_by_tls(sockets or [], self._certificate)
         if self.started:
             self._on_ready()
+
+    def _listen_by_tls(self, sockets: list[socket.socket], certificate: Certificate) -> None:
+        protocol: Any = self.config.http_protocol_class
+
+        def make() -> asyncio.Protocol:
+            made: asyncio.Protocol = protocol(
+                config=self.config, server_state=self.server_state, app_state={}
+            )
+            return made
+
+        doors: Any = [TlsDoor(sock, certificate, make, protocol.traffic) for sock in sockets]
+        self.servers = doors
+        self.started = True
 
 
 def config_of(app: Asgi, protocol: type[FastProtocol], shutdown_seconds: int) -> uvicorn.Config:

@@ -1,4 +1,4 @@
-"""The signing key that an operator supplies as two files."""
+"""Keys that an operator supplies as files with their certificates: to sign, and for TLS."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from gateway.configuration.settings import BadSetting
 
 if TYPE_CHECKING:
     from gateway.configuration.settings import Settings
+    from gateway.http.tls import Certificate
     from storage.topics.signing_keys import SigningKey
 
 _KEY = "QUEUEGATE_SIGNING_KEY_FILE"
@@ -34,6 +35,19 @@ def supplied_key(settings: Settings) -> SigningKey | None:
         raise _bad(_KEY, key_file, str(error)) from None
     except NoCertificate as error:
         raise _bad(_CERTIFICATE, certificate_file, str(error)) from None
+
+
+def tls_certificate(settings: Settings) -> Certificate | None:
+    """What the port speaks TLS with, None where it does not; BadSetting says why it cannot."""
+    certificate, key = settings.tls_certificate, settings.tls_key
+    if certificate is None or key is None:
+        return None
+    from gateway.http.tls import CannotUse, Certificate
+
+    try:
+        return Certificate(certificate, key)
+    except CannotUse as error:
+        raise BadSetting(f"--tls-certificate and --tls-key: {error}") from None
 
 
 def _read(name: str, path: Path) -> bytes:

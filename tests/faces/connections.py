@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import select
 import socket
+import ssl
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from urllib.parse import urlsplit
@@ -29,15 +30,27 @@ class Answer:
         return self.body.decode()
 
 
-class Connection:
-    """One TCP connection to a gateway."""
+def _anybodys() -> ssl.SSLContext:
+    context = ssl.create_default_context()
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    return context
 
-    def __init__(self, url: str, source: str = "") -> None:
+
+class Connection:
+    """One connection to a gateway, by TLS where the URL says so: whose certificate it is does not
+    matter unless ``tls`` says so."""
+
+    def __init__(self, url: str, source: str = "", tls: ssl.SSLContext | None = None) -> None:
         parts = urlsplit(url)
         self.host = parts.netloc
         address = (parts.hostname or "", parts.port or 80)
         self._socket = socket.create_connection(address, PATIENCE_SECONDS, (source, 0))
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if parts.scheme == "https":
+            # It is closed with the other, or when hands cannot be shaken.
+            context = tls or _anybodys()
+            self._socket = context.wrap_socket(self._socket, server_hostname=parts.hostname)
         self._read = b""
 
     def __enter__(self) -> Connection:

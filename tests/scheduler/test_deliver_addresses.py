@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import datetime
-import ipaddress
 import socket
 import ssl
 import threading
@@ -13,13 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
 
 from scheduler.delivery.webhooks import WebHooks, make_context
 from storage.database import Database
+from tests.protocol.certificates import write_pair
 from tests.scheduler.conftest import StillClock
 from tests.scheduler.endpoints import Endpoint, answer
 from tests.scheduler.webhook_store import WebHookStore
@@ -133,37 +128,6 @@ async def test_proxies_of_the_environment_are_not_used(
     assert await deliver_to(hooks, endpoint.url) is None
 
 
-def make_certificate(folder: Path, address: str) -> tuple[Path, Path]:
-    """A certificate that is its own authority, and its key."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "test")])
-    present = datetime.datetime.now(datetime.UTC)
-    certificate = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(present - datetime.timedelta(days=1))
-        .not_valid_after(present + datetime.timedelta(days=1))
-        .add_extension(
-            x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address(address))]), False
-        )
-        .add_extension(x509.BasicConstraints(ca=True, path_length=None), True)
-        .sign(key, hashes.SHA256())
-    )
-    certificate_file, key_file = folder / "cert.pem", folder / "key.pem"
-    certificate_file.write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
-    key_file.write_bytes(
-        key.private_bytes(
-            serialization.Encoding.PEM,
-            serialization.PrivateFormat.PKCS8,
-            serialization.NoEncryption(),
-        )
-    )
-    return certificate_file, key_file
-
-
 @pytest.mark.parametrize(
     ("address", "is_known", "error"),
     [
@@ -175,7 +139,7 @@ def make_certificate(folder: Path, address: str) -> tuple[Path, Path]:
 async def test_certificates_are_verified(
     hooks: WebHookStore, tmp_path: Path, address: str, is_known: bool, error: str | None
 ) -> None:
-    certificate, key = make_certificate(tmp_path, address)
+    certificate, key = write_pair(tmp_path, address)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificate, key)
     async with Endpoint(answer(200)).listening(context) as endpoint:
