@@ -37,12 +37,13 @@ class DatabaseRefused(Exception):
 
 async def connect(dsn: str) -> Connection:
     """A connection to a database that is new enough and takes writes; else DatabaseRefused."""
+    _check_tls_files(dsn)
     try:
         connection: Connection = await asyncpg.connect(
             dsn, timeout=_CONNECT_SECONDS, server_settings={"application_name": "queuegate start"}
         )
     except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, ValueError) as error:
-        raise DatabaseRefused(_explained(error, shown(dsn))) from None
+        raise DatabaseRefused(_explained(error, dsn)) from None
     refusal = _unfit(connection) or await _pooled(connection, dsn)
     if refusal:
         await connection.close()
@@ -136,6 +137,10 @@ async def _session(dsn: str) -> AsyncIterator[Connection]:
         connection.terminate()
 
 
+_TLS_FILES = ("sslrootcert", "sslcert", "sslkey", "sslcrl")
+# OpenSSL's codes: the name, or the address, is not the one that was asked.
+_OF_ANOTHER = (62, 64)
+
 # SQLSTATE -> what to do; {text} is the server's own message, {place} the host and database.
 _BY_SQLSTATE = {
     "28P01": "{place} refuses the user or password: correct DATABASE_URL",
@@ -146,19 +151,44 @@ _BY_SQLSTATE = {
 }
 
 
-def _explained(error: Exception, place: str) -> str:
+def _check_tls_files(dsn: str) -> None:
+    """DatabaseRefused names a file that cannot be read: the error of who reads it would not."""
+    for name in _TLS_FILES:
+        for path in _query(dsn).get(name, []):
+            try:
+                with open(path, "rb"):
+                    pass
+            except (OSError, ValueError) as error:
+                reason = error.strerror if isinstance(error, OSError) else "no name of a file"
+                raise DatabaseRefused(
+                    f"{name}={path} in DATABASE_URL cannot be read: {reason}"
+                ) from None
+
+
+def _query(dsn: str) -> dict[str, list[str]]:
+    try:
+        return parse_qs(urlsplit(dsn).query)
+    except ValueError:
+        return {}
+
+
+def _explained(error: Exception, dsn: str) -> str:
+    place = shown(dsn)
     text = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
     by_state = _BY_SQLSTATE.get(getattr(error, "sqlstate", None) or "")
     if by_state is not None:
-        return by_state.format(place=place, text=text)
+        is_plain = _query(dsn).get("sslmode", [""])[-1] == "disable"
+        hint = "; sslmode=disable asks it without TLS" if is_plain else ""
+        return by_state.format(place=place, text=text) + hint
+    of_tls = _about_tls(error, place, text)
+    if of_tls:
+        return of_tls
     if isinstance(error, asyncpg.exceptions.TargetServerAttributeNotMatched):
         return f"no host of {place} takes writes at the moment ({text})"
     if isinstance(error, asyncpg.exceptions.ClientConfigurationError):
         return f"DATABASE_URL cannot be used ({text}): see `queuegate serve --help`"
     if isinstance(error, socket.gaierror):
         return f"the host in {place} has no address ({text}): correct DATABASE_URL"
-    if isinstance(error, ssl.SSLError):
-        return f"no TLS connection to {place} ({text}): correct sslmode in DATABASE_URL"
     if isinstance(error, asyncio.TimeoutError):
         return f"{place} did not answer within {_CONNECT_SECONDS:.0f} s: is it the right host?"
     if isinstance(error, ConnectionError | FileNotFoundError):
@@ -166,3 +196,28 @@ def _explained(error: Exception, place: str) -> str:
     if isinstance(error, ValueError):
         return f"DATABASE_URL cannot be used ({text}): see `queuegate serve --help`"
     return f"cannot connect to {place}: {text}"
+
+
+def _about_tls(error: Exception, place: str, text: str) -> str:
+    """What to say where TLS is the matter, else nothing."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return _unverified(error, place)
+    if isinstance(error, ssl.SSLError):
+        return f"no TLS with {place} ({text}): correct sslmode and its files in DATABASE_URL"
+    if type(error) is ConnectionError:
+        # Its kinds say what became of a connection; itself it says that the server wants no TLS.
+        return f"{place} speaks no TLS ({text}): switch it on there, or correct sslmode"
+    return ""
+
+
+def _unverified(error: ssl.SSLCertVerificationError, place: str) -> str:
+    about = f"the certificate of {place}"
+    if error.verify_code in _OF_ANOTHER:
+        return (
+            f"{about} is for another host ({error.verify_message}): name it in DATABASE_URL as its "
+            "certificate does, or use sslmode=verify-ca"
+        )
+    return (
+        f"{about} is not signed by what sslrootcert in DATABASE_URL names ({error.verify_message}):"
+        " name the file of its authority"
+    )
