@@ -127,8 +127,10 @@ def test_it_is_changed_by_administrators_and_known_at_once(
     assert send(till, "other").status == 403
     malformed = change(administrator, path, "PATCH", policy={"Statement": []}, disabled="x")
     assert malformed.status == 400
-    refused = change(administrator, path, "PATCH", policy={"Statement": [{}]}, disabled=True)
-    assert (refused.status, "MalformedPolicyDocument" in refused.text) == (400, True)
+    statements: list[object] = [[{}], -(2**100)]
+    for unfit in statements:
+        refused = change(administrator, path, "PATCH", policy={"Statement": unfit}, disabled=True)
+        assert (refused.status, "MalformedPolicyDocument" in refused.text) == (400, True)
     shown = json.loads(administrator.ask("GET", path).body)
     assert (shown["policy"], shown["disabled_at"]) == (nothing, None)
     assert json.loads(change(administrator, path, "PATCH", policy=None).body)["policy"] is None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Annotated, Any, Literal
 
+import msgspec
 import orjson
 from msgspec import UNSET, Meta, Struct, UnsetType
 
@@ -165,7 +166,7 @@ async def _create(call: Call) -> Answer:
     body: NewKey = call.body
     rate = body.rate_limit
     limit = None if rate is None else Limit(rate.requests, rate.window_seconds)
-    policy = None if body.policy is None else orjson.dumps(body.policy).decode()
+    policy = None if body.policy is None else msgspec.json.encode(body.policy).decode()
     wanted = NewApiKey(body.name, limit, body.expires_at, body.kind, body.administrator, policy)
     key, shown = await keys.create_key(call.engine, call.caller, wanted, body.account_id)
     return _shown_once(201, key, shown)
@@ -222,7 +223,7 @@ async def _rotate(call: Call) -> Answer:
 
 async def _change(call: Call) -> Answer:
     body: KeyChange = call.body
-    policy = None if body.policy is UNSET else orjson.dumps(body.policy).decode()
+    policy = None if body.policy is UNSET else msgspec.json.encode(body.policy).decode()
     key = await keys.change_key(
         call.engine,
         call.caller,
