@@ -244,12 +244,20 @@ def _topics(all_series: list[TopicSeries]) -> Iterator[Metric]:
                 for value, attribute in attributes
             ],
         )
-    yield counter_of(
-        "queuegate_topic_deliveries_exhausted",
-        "Deliveries to web hooks given up.",
-        _OF_TOPICS,
-        [(list(one.labels()), one.deliveries_exhausted) for one in all_series],
-    )
+    for name, attribute, text in (
+        ("deliveries_exhausted", "deliveries_exhausted", "Deliveries to web hooks given up."),
+        (
+            "copies_barred",
+            "copies_barred",
+            "Copies, dead letters and confirmations that the policy of a queue did not let in.",
+        ),
+    ):
+        yield counter_of(
+            f"queuegate_topic_{name}",
+            text,
+            _OF_TOPICS,
+            [(list(one.labels()), getattr(one, attribute)) for one in all_series],
+        )
 
 
 _BY_TOPIC = (

@@ -41,10 +41,27 @@ def check_right(engine: Engine, caller: Caller, right: str, arn: str) -> None:
     authority everybody may everything."""
     if engine.authority is not None:
         engine.authority.check(caller, right, arn)
-    _check_key(engine, caller, right, arn)
+    check_key(engine, caller, right, arn)
 
 
-def _check_key(engine: Engine, caller: Caller, right: str, arn: str) -> None:
+def check_elsewhere(engine: Engine, caller: Caller, right: str, arn: str) -> None:
+    """Raise the same about what others decide, too: by a token, or by the policy of what may be
+    another account's, which is asked when it comes to that. Where policies are enforced, the policy
+    of the caller's key says no more than it may ask for."""
+    if engine.policies is not None and engine.policies.enforces:
+        check_key(engine, caller, right, arn)
+    else:
+        check_right(engine, caller, right, arn)
+
+
+def check_copies(engine: Engine, caller: Caller, queue_arn: str) -> None:
+    """Raise the same unless the caller may have SNS send to that queue: who may send may. Where
+    policies are enforced, as on AWS, that of the queue says what SNS may, whenever it sends."""
+    if engine.policies is None or not engine.policies.enforces:
+        check_right(engine, caller, SEND, queue_arn)
+
+
+def check_key(engine: Engine, caller: Caller, right: str, arn: str) -> None:
     """Raise AccessDenied or AuthorizationError where the policy of the caller's key says so: of
     what has no policy of its own, and of what is not there, which nobody else is told."""
     if engine.policies is not None:
@@ -127,7 +144,7 @@ async def find_queue(
     try:
         queue = await engine.queues.find(account_id, region, name)
     except QueueDoesNotExist:
-        _check_key(engine, caller, right, arn)
+        check_key(engine, caller, right, arn)
         raise
     _check_policy(engine, caller, right, queue)
     return queue
@@ -176,7 +193,7 @@ async def find_own_queue(engine: Engine, caller: Caller, right: str, name: str) 
     arn = arns.queue_arn(region, account_id, found_name)
     _check_before(engine, caller, right, arn)
     if queue is None:
-        _check_key(engine, caller, right, arn)
+        check_key(engine, caller, right, arn)
         raise QueueDoesNotExist(name)
     _check_policy(engine, caller, right, queue)
     return queue
@@ -216,7 +233,7 @@ async def granted_topic(
             audience = await engine.topics.find(arn.account_id, arn.region, arn.resource)
         except NotFound:
             # What is not there is the operation's to refuse.
-            _check_key(engine, caller, right, name)
+            check_key(engine, caller, right, name)
         else:
             _check_policy(engine, caller, right, audience.topic, about)
     return GrantedTopic(arn)
@@ -238,7 +255,7 @@ async def find_audience(engine: Engine, caller: Caller, right: str, arn: Arn) ->
     try:
         audience = await engine.topics.find(arn.account_id, arn.region, arn.resource)
     except NotFound:
-        _check_key(engine, caller, right, name)
+        check_key(engine, caller, right, name)
         raise
     _check_policy(engine, caller, right, audience.topic)
     return audience

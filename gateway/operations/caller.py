@@ -54,6 +54,8 @@ class Caller:
     """None: its rate is not limited."""
     is_administrator: bool = False
     """Its key, which was verified, may do everything."""
+    role_arn: str = ""
+    """Of a schedule the role of its account in which it acts, if it has one."""
     origin: Origin | None = None
     """None: nobody looked. Policies that ask for it refuse then."""
     agent: str | None = None

@@ -214,6 +214,7 @@ class Policies:
             caller.account_id,
             caller.access_key,
             caller.is_anonymous,
+            caller.role_arn,
             origin,
             agent,
         )
@@ -242,14 +243,14 @@ class Policies:
             context["aws:useragent"] = [caller.agent]
         if caller.is_anonymous:
             return Request(Principal(), right, arn, owner_id, context)
-        user = arns.user_arn(caller.account_id, caller.user_name)
+        user = caller.role_arn or arns.user_arn(caller.account_id, caller.user_name)
         # aws:SourceOwner is of services alone: or the policy that a topic has from the start would
         # give each key of its account what its own policy does not.
         context |= {
             "aws:principalaccount": [caller.account_id],
             "aws:principalarn": [user],
             "aws:principalisawsservice": ["false"],
-            "aws:principaltype": ["User"],
+            "aws:principaltype": ["AssumedRole" if caller.role_arn else "User"],
             "aws:username": [caller.user_name],
             "aws:viaawsservice": ["false"],
         }
@@ -264,20 +265,21 @@ class Policies:
             "aws:resourceaccount": [owner_id],
         }
 
-    def takes_copies(self, queue: Queue, topic: Topic) -> bool:
-        """Whether the queue's policy lets SNS send to it what is published to the topic."""
+    def takes_copies(self, queue: Queue, topic_arn: str) -> bool:
+        """Whether the queue's policy lets SNS send to it what is of that topic."""
         text = queue.attributes.get("Policy")
-        place = text, queue.arn, topic.arn
+        place = text, queue.arn, topic_arn
         if place in self._allowed:
             return True
+        account_id = arns.parse(topic_arn).account_id
         context = {
             **self._everywhere(queue.account_id),
             "aws:principalisawsservice": ["true"],
             "aws:principalservicename": [_SNS],
             "aws:securetransport": ["true"],
-            "aws:sourceaccount": [topic.account_id],
-            "aws:sourcearn": [topic.arn],
-            "aws:sourceowner": [topic.account_id],
+            "aws:sourceaccount": [account_id],
+            "aws:sourcearn": [topic_arn],
+            "aws:sourceowner": [account_id],
             "aws:viaawsservice": ["false"],
         }
         principal = Principal(service=_SNS)

@@ -26,6 +26,7 @@ class TopicSeries:
     outbox_copies: int = 0
     copies_kept: int = 0
     copies_dropped: int = 0
+    copies_barred: int = 0
     attempts_succeeded: int = 0
     attempts_failed: int = 0
     deliveries_exhausted: int = 0

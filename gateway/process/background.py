@@ -13,6 +13,7 @@ from gateway.http.listening import links_url
 from gateway.operations.logs import feeding
 from gateway.operations.schedules.dispatch import Dispatcher
 from gateway.operations.topics import replaying
+from gateway.operations.topics.preparing import lets_in
 from gateway.process.assembly import open_engine
 from gateway.tracing.opening import open_tracing
 from protocol import envelopes
@@ -59,7 +60,10 @@ def workers_for(
             engine.database,
             engine.clock,
             engine.wakeups.arrived,
-            Needs(replaying.copier, has_room=lambda: not engine.refuses_sends),
+            Needs(
+                partial(replaying.copier_by_policies, engine),
+                has_room=lambda: not engine.refuses_sends,
+            ),
             queue_recreate_seconds=engine.rules.queue_recreate_seconds,
             outbox_days=engine.rules.outbox_days,
         ),
@@ -139,6 +143,7 @@ def _options(engine: Engine, settings: Settings, tracing: Tracing | None) -> Del
         stop_seconds=min(_STOP_SECONDS, settings.shutdown_deadline_seconds),
         allow_private=engine.rules.private_webhooks,
         ca_file=settings.webhook_ca_file,
+        lets_in=partial(lets_in, engine),
     )
     return options if tracing is None else replace(options, trace=tracing.delivery)
 

@@ -20,6 +20,7 @@ from storage.errors import Unavailable
 
 if TYPE_CHECKING:
     from scheduler.delivery.webhooks import WebHooks
+    from storage.model import Queue
 
 _log = logging.getLogger("queuegate.deliver")
 
@@ -29,6 +30,10 @@ _SHORTEST_MARGIN_SECONDS = 5.0
 
 Sign = Callable[[str], Awaitable[str]]
 """An envelope with its signature; ``Unavailable`` while the key cannot be read."""
+
+
+LetsIn = Callable[["Queue", str], bool]
+"""Whether the policy of a queue lets in a message of that topic."""
 
 
 class Tally(Protocol):
@@ -77,6 +82,7 @@ class DeliveryOptions:
     allow_private: bool = False
     ca_file: Path | None = None
     trace: Callable[[Claimed], AttemptTrace] = lambda _: _NO_TRACE
+    lets_in: LetsIn = lambda _queue, _topic_arn: True
 
     @property
     def lease_seconds(self) -> float:

@@ -19,6 +19,7 @@ from storage.queues.rows import Row, row_of
 from storage.queues.waiting import Addressed, send_or_wait
 
 if TYPE_CHECKING:
+    from scheduler.delivery.attempts import LetsIn
     from storage.database import Transaction
     from storage.model import Queue
 
@@ -30,6 +31,8 @@ class DeadLetter(NamedTuple):
     outcome: Outcome
     body: str
     queue_arn: str
+    topic_arn: str | None
+    """None: it is of the native API, which asks no policy."""
 
 
 def target_of(redrive_policy: str | None) -> str | None:
@@ -45,12 +48,12 @@ def target_of(redrive_policy: str | None) -> str | None:
 
 
 async def move(
-    tx: Transaction, now: datetime | None, letters: list[DeadLetter]
+    tx: Transaction, now: datetime | None, letters: list[DeadLetter], lets_in: LetsIn
 ) -> tuple[Counter[int], list[DeadLetter]]:
     """Turn deliveries into messages of their queues, those whose lease is still ours.
 
-    Answers how many each queue got, and those whose queue is not there, or is a FIFO queue, which
-    takes nothing from web hooks. For a full queue they wait.
+    Answers how many each queue got, and those whose queue is not there, does not let them in, or is
+    a FIFO queue, which takes nothing from web hooks. For a full queue they wait.
     """
     held = await deliveries.hold(tx, [_lease(letter) for letter in letters])
     queues: dict[str, Queue | None] = {}
@@ -63,7 +66,12 @@ async def move(
         if letter.queue_arn not in queues:
             queues[letter.queue_arn] = await find_by_arn(tx, letter.queue_arn)
         queue = queues[letter.queue_arn]
-        if queue is None or queue.kind.has_groups:
+        topic_arn = letter.topic_arn
+        if (
+            queue is None
+            or queue.kind.has_groups
+            or (topic_arn is not None and not lets_in(queue, topic_arn))
+        ):
             stuck.append(letter)
         else:
             row = _row(letter, queue, held[letter.claimed.delivery_id])

@@ -262,7 +262,7 @@ class Deliver:
         """Write outcomes down, each by the clock of its account."""
         recorded = Recorded(Counter(), Counter())
         for account_id, some in self._by_clock(ended, lambda one: one.claimed).items():
-            part = await record(tx, self._now_of(account_id), some)
+            part = await record(tx, self._now_of(account_id), some, self._options.lets_in)
             recorded = Recorded(recorded.arrived + part.arrived, recorded.given_up + part.given_up)
         return recorded
 

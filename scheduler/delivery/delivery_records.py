@@ -7,8 +7,9 @@ from collections import Counter
 from datetime import datetime
 from typing import TYPE_CHECKING, NamedTuple
 
+from protocol import arns
 from scheduler.delivery import dead_letters
-from scheduler.delivery.attempts import NOTIFICATION, Ended, plan_of
+from scheduler.delivery.attempts import NOTIFICATION, Ended, LetsIn, plan_of
 from scheduler.delivery.dead_letters import DeadLetter
 from storage.deliveries import deliveries
 from storage.deliveries.deliveries import Failure, Lease, Source
@@ -25,7 +26,9 @@ class Recorded(NamedTuple):
     given_up: Counter[Source]
 
 
-async def record(tx: Transaction, now: datetime | None, ended: list[Ended]) -> Recorded:
+async def record(
+    tx: Transaction, now: datetime | None, ended: list[Ended], lets_in: LetsIn
+) -> Recorded:
     """Write down these outcomes, of the leases that are still ours."""
     done: list[Lease] = []
     given_up: Counter[Source] = Counter()
@@ -41,16 +44,24 @@ async def record(tx: Transaction, now: datetime | None, ended: list[Ended]) -> R
         if delay is None:
             given_up[claimed.source] += 1
         if delay is None and queue_arn is not None:
-            letters.append(DeadLetter(claimed, one.outcome, one.body, queue_arn))
+            letters.append(DeadLetter(claimed, one.outcome, one.body, queue_arn, _topic(one)))
         else:
             failures.append(_failure(one, delay))
     arrived: Counter[int] = Counter()
     if letters:
-        arrived, stuck = await dead_letters.move(tx, now, letters)
+        arrived, stuck = await dead_letters.move(tx, now, letters, lets_in)
         failures += [_failure(letter, None) for letter in stuck]
     await deliveries.remove(tx, done)
     await deliveries.record_failures(tx, now, failures)
     return Recorded(arrived, given_up)
+
+
+def _topic(one: Ended) -> str | None:
+    """The topic that a subscription of SNS is to."""
+    if one.policies is None or one.policies.gets_events:
+        return None
+    account_id, region, name = one.claimed.source
+    return arns.topic_arn(region, account_id, name)
 
 
 def _failure(one: Ended | DeadLetter, delay: float | None) -> Failure:

@@ -81,6 +81,7 @@ def dead_letter(fire: Fire, queue: Mapping[str, str], failure: Failure, reason: 
             "body": target["body"] if target["kind"] == "queue" else target["message"],
             "attributes": json.dumps(stored, ensure_ascii=False),
             "substitutes": target.get("substitutes", False),
+            "role_arn": target.get("role_arn"),
             # Nobody sends it again.
             "may_wait": True,
         }

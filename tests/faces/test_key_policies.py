@@ -137,6 +137,43 @@ def test_it_is_changed_by_administrators_and_known_at_once(
     assert send(till, "other").status == 200
 
 
+def test_a_schedule_takes_the_rights_to_its_target_and_its_role(
+    gateway: Verifying, owner: Signer
+) -> None:
+    role = f"arn:aws:iam::{ACCOUNT}:role/scheduler"
+    elsewhere = "arn:aws:sqs:us-east-1:444455556666:theirs"
+
+    def create(signer: Signer, name: str, arn: str) -> int:
+        body = {
+            "ScheduleExpression": "rate(1 day)",
+            "FlexibleTimeWindow": {"Mode": "OFF"},
+            "Target": {"Arn": arn, "RoleArn": role},
+        }
+        scheduler = signer.other(service="scheduler")
+        return scheduler.ask("POST", f"/schedules/{name}", JSON, json.dumps(body).encode()).status
+
+    statements = [{"Effect": "Allow", "Action": "scheduler:*", "Resource": "*"}]
+    made = json.loads(gateway.keys("create", "timer", "--access", "--account", ACCOUNT, "--json"))
+    timer = Signer(gateway.url, made["access_key_id"], made["secret_access_key"], ACCOUNT)
+    path = f"/v1/keys/{made['id']}"
+    own = f"arn:aws:sqs:us-east-1:{ACCOUNT}:other"
+    for statement in (
+        {"Effect": "Allow", "Action": "sqs:SendMessage", "Resource": own},
+        {"Effect": "Allow", "Action": "iam:PassRole", "Resource": role},
+    ):
+        policy = {"policy": json.loads(document(*statements))}
+        patched = gateway.first.ask("PATCH", path, JSON, json.dumps(policy).encode())
+        assert patched.status == 200
+        assert create(timer, "own", own) == 403
+        statements.append(statement)
+    policy = {"policy": json.loads(document(*statements))}
+    assert gateway.first.ask("PATCH", path, JSON, json.dumps(policy).encode()).status == 200
+    assert create(timer, "own", own) == 200
+    assert create(timer, "theirs", elsewhere) == 403
+    # Whether it may send there is asked when it fires.
+    assert create(owner, "theirs", elsewhere) == 200
+
+
 def test_the_command_shows_and_changes_it(
     gateway: Verifying, owner: Signer, tmp_path: Path
 ) -> None:

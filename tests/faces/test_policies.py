@@ -13,8 +13,9 @@ import pytest
 from tests.faces.clients import WIRES, Refused, Sqs, authorization
 from tests.faces.connections import Connection, request_bytes
 from tests.faces.servers import Server
-from tests.faces.signing import Verifying
+from tests.faces.signing import Signer, Verifying
 from tests.faces.sns_client import PUBLISH_WIRES, Sns
+from tests.waiting import until
 
 
 @pytest.fixture(scope="module")
@@ -208,6 +209,100 @@ def test_addresses_count_on_every_path(enforcing: Server, world: World) -> None:
         with Connection(enforcing.url) as connection:
             connection.send(request_bytes("POST", "/", {"Host": connection.host, **headers}, body))
             assert connection.answer().status == status
+
+
+def test_replays_ask_the_policies_of_queues(enforcing: Server, world: World) -> None:
+    start = enforcing.now()
+    topic = world.sns.create_fifo(ArchivePolicy='{"MessageRetentionPeriod":"30"}')
+    for number in range(3):
+        world.sns.publish(topic, str(number), MessageGroupId="a")
+    queue, dead = world.sqs.create_fifo("late.fifo"), world.sqs.create_fifo("dead.fifo")
+    world.allow(dead, Principal={"Service": "sns.amazonaws.com"})
+    subscribed = world.sns.subscribe(
+        topic,
+        "sqs",
+        world.sqs.arn(queue),
+        RawMessageDelivery="true",
+        RedrivePolicy=json.dumps({"deadLetterTargetArn": world.sqs.arn(dead)}),
+        ReplayPolicy=json.dumps({"PointType": "Timestamp", "StartingPoint": start}),
+    )
+    until(
+        lambda: world.sns.subscription(subscribed)["ReplayStatus"],
+        lambda status: status == "Completed",
+    )
+    assert (world.bodies(queue), world.bodies(dead)) == ([], ["0", "1", "2"])
+    sample = f'queuegate_topic_copies_barred_total{{account="{world.sns.account}"'
+    assert enforcing.metric(f'{sample},region="us-east-1",topic="{topic.split(":")[-1]}"}}') == 3
+
+
+def _taken(signer: Signer, url: str) -> list[Any]:
+    """What is in the queue, which is deleted."""
+    found = json.loads(signer.sqs("ReceiveMessage", QueueUrl=url).body).get("Messages", [])
+    for one in found:
+        signer.sqs("DeleteMessage", QueueUrl=url, ReceiptHandle=one["ReceiptHandle"])
+    return [json.loads(one["Body"]) for one in found]
+
+
+def test_subscriptions_across_accounts(tmp_path: Path) -> None:
+    """As on AWS: the topic lets them subscribe, the queue lets SNS send, and its owner confirms."""
+    owner_id, other_id = "111122223333", "444455556666"
+    with Verifying(tmp_path) as server:
+        owner, other = server.signer(owner_id), server.signer(other_id)
+        stranger = server.signer("777788889999")
+        topic = {"TopicArn": f"arn:aws:sns:us-east-1:{owner_id}:news"}
+        for signer in (owner, other, stranger):
+            until(lambda: signer.sqs("ListQueues").status, lambda found: found == 200)  # noqa: B023
+        url = json.loads(other.sqs("CreateQueue", QueueName="jobs").body)["QueueUrl"]
+        queue = {"Protocol": "sqs", "Endpoint": f"arn:aws:sqs:us-east-1:{other_id}:jobs"}
+        assert owner.form("sns", Action="CreateTopic", Name="news").status == 200
+
+        def bodies() -> list[Any]:
+            return _taken(other, url)
+
+        def let_in() -> None:
+            principal = {"Service": "sns.amazonaws.com"}
+            source = {"ArnEquals": {"aws:SourceArn": topic["TopicArn"]}}
+            statement = {"Effect": "Allow", "Principal": principal, "Action": "sqs:SendMessage"}
+            policy = {"Policy": json.dumps({"Statement": {**statement, "Condition": source}})}
+            assert other.sqs("SetQueueAttributes", QueueUrl=url, Attributes=policy).status == 200
+
+        def publish() -> None:
+            assert owner.form("sns", Action="Publish", **topic, Message="x").status == 200
+
+        # The owner of the topic asks the queue's.
+        assert "pending" in owner.form("sns", Action="Subscribe", **topic, **queue).text
+        assert bodies() == []
+        let_in()
+        assert "pending" in owner.form("sns", Action="Subscribe", **topic, **queue).text
+        [asked] = bodies()
+        publish()
+        assert bodies() == []
+        confirm = {"Action": "ConfirmSubscription", **topic, "Token": asked["Token"]}
+        confirmed = other.form("sns", **confirm, AuthenticateOnUnsubscribe="true")
+        assert confirmed.status == 200
+        publish()
+        assert [one["Message"] for one in bodies()] == ["x"]
+        arn = confirmed.text.partition("<SubscriptionArn>")[2].partition("<")[0]
+        refused = stranger.form("sns", Action="Unsubscribe", SubscriptionArn=arn)
+        assert (refused.status, "AuthorizationError" in refused.text) == (403, True)
+        publish()
+        assert [one["Message"] for one in bodies()] == ["x"]
+        assert owner.form("sns", Action="Unsubscribe", SubscriptionArn=arn).status == 200
+        publish()
+        assert bodies() == []
+        # The owner of the queue subscribes it, and has to be let.
+        assert other.form("sns", Action="Subscribe", **topic, **queue).status == 403
+        permission = {"Label": "a", "AWSAccountId.member.1": other_id}
+        permission |= {"ActionName.member.1": "Subscribe", "Action": "AddPermission"}
+        assert owner.form("sns", **permission, **topic).status == 200
+        subscribed = other.form("sns", Action="Subscribe", **topic, **queue).text
+        assert "pending" not in subscribed
+        publish()
+        assert [one["Message"] for one in bodies()] == ["x"]
+        arn = subscribed.partition("<SubscriptionArn>")[2].partition("<")[0]
+        assert other.form("sns", Action="Unsubscribe", SubscriptionArn=arn).status == 200
+        publish()
+        assert bodies() == []
 
 
 def test_keys_of_other_accounts_get_what_policies_give(tmp_path: Path) -> None:

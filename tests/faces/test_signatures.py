@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import boto3  # type: ignore[import-untyped]
@@ -331,8 +332,15 @@ def test_an_account_is_its_keys_alone(owner: Signer, stranger: Signer) -> None:
     assert owner.form("sns", Action="Publish", TopicArn=topic, Message="x").status == 200
 
 
-def test_nothing_is_sent_into_another_account(owner: Signer, stranger: Signer) -> None:
+def test_without_policies_nothing_is_sent_into_another_account(tmp_path: Path) -> None:
     """Not by a subscription, its dead letters, or a schedule."""
+    with Verifying(tmp_path, QUEUEGATE_POLICIES="off") as server:
+        stranger = server.signer(STRANGER)
+        until(lambda: stranger.sqs("ListQueues").status, lambda status: status == 200)
+        _sends_elsewhere(stranger)
+
+
+def _sends_elsewhere(stranger: Signer) -> None:
     assert stranger.sqs("CreateQueue", QueueName="own").status == 200
     assert stranger.form("sns", Action="CreateTopic", Name="mine").status == 200
     topic = f"arn:aws:sns:us-east-1:{STRANGER}:mine"

@@ -266,8 +266,8 @@ async def test_a_dead_letter_of_a_web_hook_waits_for_room(world: World) -> None:
         claimed = await deliveries.claim(
             tx, world.clock.now(), {UUID(int=1): 10}, held_ids=[], lease_seconds=30
         )
-        letters = [DeadLetter(one, no_answer("no"), one.body, dead.arn) for one in claimed]
-        counts, stuck = await dead_letters.move(tx, world.clock.now(), letters)
+        letters = [DeadLetter(one, no_answer("no"), one.body, dead.arn, None) for one in claimed]
+        counts, stuck = await dead_letters.move(tx, world.clock.now(), letters, lambda *_: False)
         assert (dict(counts), stuck) == ({dead.queue_id: 1}, [])
         assert await tx.fetchval("SELECT count(*) FROM deliveries") == 0
     assert await waiting_count(world) == 1

@@ -177,6 +177,49 @@ async def test_schedules_send_only_where_policies_let_them(world: World) -> None
     assert len(await world.receive(queue)) == 1
 
 
+ROLE = f"arn:aws:iam::{OTHER}:role/scheduler"
+
+
+@pytest.mark.parametrize(
+    ("principal", "role_arn", "is_sent"),
+    [
+        (OTHER, ROLE, True),
+        (ROLE, ROLE, True),
+        (ROLE, f"{ROLE}-two", False),
+        (ROLE, None, False),
+        # Nobody acts in the role of another account.
+        ("arn:aws:iam::888888888888:role/a", "arn:aws:iam::888888888888:role/a", False),
+        ("777777777777", ROLE, False),
+    ],
+)
+async def test_schedules_of_another_account_need_the_policy_of_the_queue(
+    world: World, principal: str, role_arn: str | None, is_sent: bool
+) -> None:
+    asked(world, enforces=True)
+    stranger = replace(world.caller, account_id=OTHER)
+    store = ScheduleStore(world.engine, stranger, world.clock)
+    queue = await world.make_queue("orders")
+    await allow(world, queue, Principal={"AWS": principal})
+    await store.add("s", queue_target(queue, role_arn=role_arn))
+    assert await store.fire(60) == 1
+    assert len(await world.receive(queue)) == is_sent
+
+
+async def test_dead_letters_of_schedules_need_the_policy_of_their_queue(world: World) -> None:
+    asked(world, enforces=True)
+    store = ScheduleStore(world.engine, world.caller, world.clock)
+    queue, dead = await world.make_queue("orders"), await world.make_queue("dead")
+    place = {"account_id": dead.account_id, "region": dead.region, "queue_name": dead.name}
+    await allow(world, queue, Effect="Deny")
+    await allow(world, dead, Effect="Deny")
+    await store.add("s", queue_target(queue), max_attempts=0, dead_letter=place)
+    assert await store.fire(60) == 1
+    assert await world.receive(dead) == []
+    await allow(world, dead)
+    assert await store.fire(120) == 1
+    assert len(await world.receive(dead)) == 1
+
+
 async def test_subscriptions_of_the_native_api_need_no_statement(world: World) -> None:
     asked(world, enforces=True)
     queue = await world.make_queue("orders")

@@ -348,6 +348,27 @@ async def test_without_a_usable_dead_letter_queue_the_delivery_stays(
     assert hooks.moved == []
 
 
+async def test_what_the_policy_of_a_dead_letter_queue_does_not_let_in_stays(
+    hooks: WebHookStore, store: Store, endpoint: Endpoint
+) -> None:
+    await store.make_queue("dead")
+    arn = queue_arn(REGION, ACCOUNT, "dead")
+    endpoint.behaviour = answer(404)
+    policy = json.dumps({"deadLetterTargetArn": arn})
+    await hooks.add(await hooks.subscribe(endpoint.url, RedrivePolicy=policy), endpoint.url, "a")
+    asked: list[tuple[str, str]] = []
+
+    def lets_in(queue: storage.model.Queue, topic_arn: str) -> bool:
+        asked.append((queue.arn, topic_arn))
+        return False
+
+    worker = hooks.worker(lets_in=lets_in)
+    await worker.run_once()
+    await worker.stop()
+    assert asked == [(arn, TOPIC_ARN)]
+    assert ((await hooks.row())["state"], hooks.moved) == ("exhausted", [])
+
+
 async def test_confirmation_does_not_go_to_the_dead_letter_queue(
     hooks: WebHookStore, store: Store, endpoint: Endpoint
 ) -> None:

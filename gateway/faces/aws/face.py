@@ -15,7 +15,13 @@ from gateway.faces.aws import refusals, rights
 from gateway.faces.callers import Callers
 from gateway.faces.face import Face
 from gateway.faces.requests import Asked, Headers, Request, Response, Scope
-from gateway.operations.access import check_right, find_queue_at, find_queue_by_url, own_arn
+from gateway.operations.access import (
+    check_elsewhere,
+    check_right,
+    find_queue_at,
+    find_queue_by_url,
+    own_arn,
+)
 from gateway.operations.caller import Caller
 from gateway.operations.engine import Engine
 from gateway.operations.limits import LIMITS
@@ -293,7 +299,8 @@ class AwsFace(Face):
         if resource is not None and not call.caller.is_anonymous:
             is_arn = resource.startswith("arn:")
             arn = resource if is_arn else own_arn(call.caller, call.right, resource or "*")
-            check_right(self.engine, call.caller, call.right, arn)
+            check = check_elsewhere if action in rights.BY_TOKEN else check_right
+            check(self.engine, call.caller, call.right, arn)
         if call.caller.producer is not None and action in _SENDS:
             entries = call.members.get(_SENDS[action]) or (None,)
             await self.engine.rates.take(call.caller, len(entries))

@@ -32,6 +32,8 @@ _FOUND: Mapping[str, set[str]] = {
     "sts": {"GetCallerIdentity"},
 }
 """Actions that find a queue or a topic, or that everybody may do."""
+BY_TOKEN = {"ConfirmSubscription", "Unsubscribe"}
+"""Actions of SNS for whoever has the token or made the subscription, which the operation knows."""
 _ARNS = (
     "TopicArn",
     "TargetArn",

@@ -350,7 +350,10 @@ class Dispatcher:
         """Raise what a policy of the target says to whoever made the schedule."""
         if self._engine.policies is not None:
             place = fire.account_id, fire.region, fire.account_id
-            caller = Caller(*place, origin=NOWHERE, agent="")
+            role_arn = fire.target.get("role_arn") or ""
+            if f"::{fire.account_id}:role/" not in role_arn:
+                role_arn = ""
+            caller = Caller(*place, role_arn=role_arn, origin=NOWHERE, agent="")
             self._engine.policies.check(caller, right, resource)
 
     async def _audience(self, fire: Fire) -> Audience:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from gateway.operations.identifiers import new_id
 from gateway.operations.queues.sending import Outgoing, send_all
 from gateway.operations.replies import answered
+from gateway.operations.topics.preparing import lets_in
 from protocol import arns, envelopes
 from protocol.endpoint_urls import WEB
 from protocol.envelopes import ConfirmationKind, Confirming, Signing
@@ -109,10 +110,12 @@ async def send_confirmation(
     engine: Engine, caller: Caller, subscription: Subscription, confirmation: Confirmation
 ) -> None:
     """Send it into the queue of another account, whose owner reads it there; a queue that does not
-    exist or does not take it gets none."""
+    exist, does not take it, or whose policy does not let it in gets none."""
     queue_arn = arns.parse_queue(subscription.endpoint)
     with contextlib.suppress(Rejected):
         queue = await engine.queues.find(queue_arn.account_id, queue_arn.region, queue_arn.resource)
+        if not lets_in(engine, queue, subscription.arn.rpartition(":")[0]):
+            return
         ids = (str(subscription.subscription_id), confirmation.message_id)
         message = NewMessage(confirmation.envelope)
         if queue.kind.has_groups:

@@ -20,7 +20,7 @@ from gateway.operations.topics.fan_out import (
 )
 from gateway.operations.topics.log_copies import copy_for
 from gateway.operations.topics.topic_cache import Audience, Target
-from protocol import envelopes
+from protocol import arns, envelopes
 from protocol.endpoint_urls import WEB
 from protocol.envelopes import Signing
 from storage.model import Queue, Topic
@@ -88,7 +88,9 @@ async def look_up(
     assert origin is not None
     everybody = [target for one in chosen for target in one.targets]
     names = {target.queue for target in everybody if target.queue}
-    queues = _allowed(engine, origin.topic, await engine.queues.find_many(names), everybody)
+    found = await engine.queues.find_many(names)
+    meant = [target.queue for target in everybody]
+    queues = _allowed(engine, origin.topic, found, everybody, meant)
     checked = []
     for outgoing, targets, *_ in chosen:
         # On a FIFO topic a number is part of the envelope; any will do to measure it.
@@ -114,7 +116,9 @@ async def look_up(
         for target in one.targets
         if target.dead_letter and may_be_full(queues, target)
     }
-    queues |= _allowed(engine, origin.topic, await engine.queues.find_many(buried), everybody)
+    found = await engine.queues.find_many(buried)
+    meant = [target.dead_letter for target in failed]
+    queues |= _allowed(engine, origin.topic, found, everybody, meant)
     if failed:
         kept = len([t for t in failed if t.dead_letter and queues.get(t.dead_letter)])
         series = engine.series.topics.of(audience.topic)
@@ -127,18 +131,41 @@ def takes_copies(engine: Engine, topic: Topic, target: Target, queue: Queue) -> 
     """Whether the policy of a subscription's queue lets SNS send to it. Those of the native API,
     which has no policies, need none."""
     policies = engine.policies
-    return policies is None or target.gets_events or policies.takes_copies(queue, topic)
+    return policies is None or target.gets_events or policies.takes_copies(queue, topic.arn)
 
 
-def _allowed(engine: Engine, topic: Topic, queues: Queues, targets: Iterable[Target]) -> Queues:
-    """The queues as they are to the topic: one whose policy does not let SNS send is none."""
+def lets_in(engine: Engine, queue: Queue, topic_arn: str) -> bool:
+    """Whether the policy of a queue lets in one message of SNS's, which is counted if it does
+    not."""
+    is_let_in = engine.policies is None or engine.policies.takes_copies(queue, topic_arn)
+    if not is_let_in:
+        topic = arns.parse(topic_arn)
+        place = topic.account_id, topic.region, topic.resource
+        engine.series.topics.of_delivery(*place).copies_barred += 1
+    return is_let_in
+
+
+def _allowed(
+    engine: Engine,
+    topic: Topic,
+    queues: Queues,
+    targets: Iterable[Target],
+    meant: Iterable[QueueName | None],
+) -> Queues:
+    """The queues as they are to the topic: one whose policy does not let SNS send is none.
+    ``meant`` has it as often as there are copies for it."""
     if engine.policies is None:
         return queues
     by_queue = {name: one for one in targets for name in (one.queue, one.dead_letter)}
-    return {
-        name: queue if queue and takes_copies(engine, topic, by_queue[name], queue) else None
+    barred = {
+        name
         for name, queue in queues.items()
+        if queue is not None and not takes_copies(engine, topic, by_queue[name], queue)
     }
+    if not barred:
+        return queues
+    engine.series.topics.of(topic).copies_barred += sum([name in barred for name in meant])
+    return {name: None if name in barred else queue for name, queue in queues.items()}
 
 
 def message_for(

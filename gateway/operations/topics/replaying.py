@@ -8,6 +8,7 @@ from uuid import uuid4
 import orjson
 
 from gateway.operations.topics.fan_out import CopyMaker, Origin, Outgoing, can_take, choose
+from gateway.operations.topics.preparing import lets_in
 from gateway.operations.topics.subscription_settings import Settings
 from gateway.operations.topics.topic_cache import Target
 from protocol import filter_policies
@@ -16,13 +17,29 @@ from protocol.attribute_values import counted_bytes, with_bytes
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from gateway.operations.engine import Engine
     from storage.model import Queue, Topic
     from storage.queues.rows import Row
     from storage.topics.replays import Kept, Replay
 
 
+def copier_by_policies(
+    engine: Engine, replay: Replay, topic: Topic, queue: Queue, dead_letters: Queue | None
+) -> Callable[[Kept], tuple[Queue, Row] | None]:
+    """The same of what the policies of both queues let in."""
+
+    def takes(taker: Queue) -> bool:
+        return lets_in(engine, taker, topic.arn)
+
+    return copier(replay, topic, queue, dead_letters, takes)
+
+
 def copier(
-    replay: Replay, topic: Topic, queue: Queue, dead_letters: Queue | None
+    replay: Replay,
+    topic: Topic,
+    queue: Queue,
+    dead_letters: Queue | None,
+    takes: Callable[[Queue], bool] = lambda _: True,
 ) -> Callable[[Kept], tuple[Queue, Row] | None]:
     """Makes the copy of a message and says where it goes: to the queue, or, where that cannot take
     it, to the one for dead letters. None: the filter does not let it pass, or no queue takes it.
@@ -67,7 +84,10 @@ def copier(
         maker = CopyMaker(origin, outgoing, kept.sequence)
         if not choose([target], outgoing):
             return None
-        taker = queue if can_take(maker, target, {place: queue}) else dead_letters
-        return None if taker is None else (taker, maker.row(target, taker, uuid4().hex))
+        is_taken = can_take(maker, target, {place: queue}) and takes(queue)
+        taker = queue if is_taken else dead_letters
+        if taker is None or (taker is not queue and not takes(taker)):
+            return None
+        return taker, maker.row(target, taker, uuid4().hex)
 
     return copy

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from gateway.faces.aws.limits import AWS
 from gateway.faces.aws.scheduler import targets
 from gateway.faces.aws.scheduler.pages import page_size, place_behind, token_behind
+from gateway.operations import access
 from gateway.operations.schedules import keeping
 from gateway.operations.schedules.groups import DEFAULT
 from protocol import names
@@ -158,7 +159,10 @@ class _Wanted:
             raise ScheduleInvalid("Description has characters that no text may have.")
         self._caller = caller
         self._members = members
-        self._target = targets.stored_target(engine, caller, members["Target"])
+        role_arn = members["Target"]["RoleArn"]
+        access.check_key(engine, caller, "iam:PassRole", role_arn)
+        kept = targets.stored_target(engine, caller, members["Target"])
+        self._target = {**kept, "role_arn": role_arn}
         self._dead_letter = targets.dead_letter(members["Target"])
         targets.check_rights(engine, caller, self._target)
         targets.check_rights(engine, caller, self._dead_letter or {})

@@ -17,7 +17,7 @@ import orjson
 from gateway.faces.aws import message_attributes
 from gateway.faces.aws.refusals import text_of
 from gateway.operations import access
-from gateway.operations.access import check_right
+from gateway.operations.access import check_elsewhere, check_right
 from gateway.operations.queues.message_attributes import stored
 from gateway.operations.schedules.targets import Kept, queue_target, topic_target
 from protocol import arns, json_wire, names
@@ -113,12 +113,14 @@ def dead_letter(target: Mapping[str, Any]) -> dict[str, str] | None:
 
 
 def check_rights(engine: Engine, caller: Caller, kept: Mapping[str, Any]) -> None:
-    """Whoever has something sent to a queue, or published, needs the right to it."""
+    """Whoever has something sent to a queue, or published, needs the right to it; what is another
+    account's is asked whether it lets the schedule, when that fires."""
     place = kept.get("region", ""), kept.get("account_id", "")
+    check = check_right if place[1] == caller.account_id else check_elsewhere
     if kept.get("queue_name"):
-        check_right(engine, caller, access.SEND, arns.queue_arn(*place, kept["queue_name"]))
+        check(engine, caller, access.SEND, arns.queue_arn(*place, kept["queue_name"]))
     elif kept.get("topic_name"):
-        check_right(engine, caller, access.PUBLISH, arns.topic_arn(*place, kept["topic_name"]))
+        check(engine, caller, access.PUBLISH, arns.topic_arn(*place, kept["topic_name"]))
 
 
 def _checked_input(engine: Engine, text: str | None) -> str | None:

@@ -20,7 +20,7 @@ from gateway.faces.aws.sns.subscription_endpoints import (
     log_endpoint,
 )
 from gateway.faces.aws.sns.topic_arns import find_topic
-from gateway.operations.access import PUBLISH_RECORDS, SEND, check_right
+from gateway.operations.access import PUBLISH_RECORDS, SEND, check_copies, check_right
 from gateway.operations.topics import (
     confirmations,
     push,
@@ -77,7 +77,7 @@ async def subscribe(call: Call) -> Members:
     subject = Subject(topic, protocol, endpoint, engine.clock.of(topic.account_id).instant())
     wanted = subscription_attributes.normalise(subject, given, {}, in_subscribe=True)
     if protocol == "sqs":
-        check_right(engine, caller, SEND, endpoint)
+        check_copies(engine, caller, endpoint)
     _check_dead_letter(call, wanted)
     request = Subscribe(
         protocol,
@@ -99,9 +99,14 @@ async def subscribe(call: Call) -> Members:
 
 
 def _check_dead_letter(call: Call, attributes: Mapping[str, str]) -> None:
-    """Whoever has something sent to a queue needs the right to it."""
+    """Whoever has dead letters sent to a queue needs the right to have it: it is of the account of
+    the subscription, on AWS."""
     arn = subscription_attributes.dead_letter_of(attributes)
-    if arn is not None:
+    if arn is None:
+        return
+    if arns.parse(arn).account_id == call.caller.account_id:
+        check_copies(call.engine, call.caller, arn)
+    else:
         check_right(call.engine, call.caller, SEND, arn)
 
 
