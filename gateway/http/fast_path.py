@@ -45,6 +45,7 @@ from gateway.http.connections import HttpConnection
 from gateway.http.hot_routes import Asked, Route
 from gateway.http.request_heads import RequestHeads
 from gateway.http.short_way import Asking
+from gateway.operations.caller import Caller
 from gateway.operations.identifiers import new_id
 from gateway.operations.queues.receiving import Receiving
 from gateway.operations.series import Histogram
@@ -64,6 +65,7 @@ _LENGTH_DIGITS = 10
 _JSON = b"application/x-amz-json"
 _FORM = b"application/x-www-form-urlencoded"
 _ACTION = b"Action="
+_RECEIVE = "ReceiveMessage"
 
 
 class FastPath:
@@ -216,6 +218,8 @@ class FastProtocol(HttpConnection):
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
         self._exchange: Exchange | Asking | None = None
+        self._admitting: object = None
+        """The task in which an exchange waits to be let through."""
         self._closing = False
         self._active_at = 0.0
         self._defaults: object = None
@@ -348,15 +352,30 @@ class FastProtocol(HttpConnection):
             if context is None:
                 return False
         quotas = shared.quotas
-        if quotas.limits_requests and not quotas.passes(caller):
+        is_limited = quotas.limits_requests and not quotas.passes(caller)
+        if is_limited and route.name == _RECEIVE:
+            # Its client may be gone before it begins, and nothing must be leased for it then.
             return False
         exchange = shared.exchange(self, route, context, members, started)
         exchange.headers = headers
         self._exchange = exchange
         self._reading_since = 0.0
         shared.series.active_requests += 1
-        exchange.start()
+        if is_limited:
+            self._admitting = self.loop.create_task(self._admit(exchange, caller))
+        else:
+            exchange.start()
         return True
+
+    async def _admit(self, exchange: Exchange, caller: Caller) -> None:
+        """Begin when the database has let one more request of the caller through."""
+        try:
+            await self.shared.quotas.admit(caller)
+        except Exception as error:  # noqa: BLE001 - the outermost handler of this path
+            exchange.failed(error)
+            return
+        if self._exchange is exchange:
+            exchange.start()
 
     def fast_answer(self, exchange: Exchange, body: bytes) -> None:
         """Write a success."""

@@ -112,12 +112,9 @@ class Quotas:
         """Count one request of the caller's account and key, if nobody has to be asked for it.
         False: nothing was counted."""
         limits = self._limits_of(caller)
-        for _, limited in limits:
-            if not limited.has(1):
-                return False
-        for _, limited in limits:
-            limited.spend(1)
-        return True
+        if len(limits) == 1:
+            return limits[0][1].spend(1)
+        return all(one.has(1) for _, one in limits) and all(one.spend(1) for _, one in limits)
 
     async def admit(self, caller: Caller) -> None:
         """Count one request of the caller's account and key. Raises TooManyRequests when it is one

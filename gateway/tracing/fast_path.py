@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from gateway.http.fast_path import Exchange, FastPath, FastProtocol, protocol_class
 from gateway.http.request_heads import RequestHeads
@@ -24,6 +24,10 @@ class TracedExchange(Exchange):
     __slots__ = ("span",)
 
     span: Span | None
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.span = None
 
     def start(self) -> None:
         """Run the operation in the name of this request."""
