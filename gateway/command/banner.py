@@ -18,6 +18,7 @@ def banner(settings: Settings, doors: Doors) -> str:
     if settings.auth == "sigv4":
         key, secret = "KEY", "SECRET"
         by_curl = f"--aws-sigv4 aws:amz:{settings.region}:sqs --user KEY:SECRET"
+    let_in = _LET_IN if settings.policy_mode == "enforce" else ""
     return f"""\
 Queuegate is ready: {url}
   listen   {" ".join(places_of(doors.public))}
@@ -36,6 +37,7 @@ url = sqs.create_queue(QueueName="hello")["QueueUrl"]; sqs.send_message(QueueUrl
 MessageBody="Hello")
 print(sqs.receive_message(QueueUrl=url)["Messages"][0]["Body"])
 
+{let_in}\
 topic = sns.create_topic(Name="news")["TopicArn"]; sns.subscribe(TopicArn=topic, Protocol="sqs", \
 Endpoint="arn:aws:sqs:{settings.region}:{settings.account_id}:hello")
 sns.publish(TopicArn=topic, Message="Hello, topic")
@@ -43,6 +45,10 @@ print(sqs.receive_message(QueueUrl=url)["Messages"][0]["Body"])
 """
 
 
+_LET_IN = """\
+sqs.set_queue_attributes(QueueUrl=url, Attributes={"Policy": '{"Statement": {"Effect": "Allow", \
+"Principal": {"Service": "sns.amazonaws.com"}, "Action": "sqs:SendMessage"}}'}); """
+"""Where policies are enforced, SNS needs a queue's, as on AWS."""
 _FACES = {
     "rest": "/v1/openapi.json describes the native API, with schedules and events",
     "simple": "/api/openapi.json describes queues with an id and a size",

@@ -442,6 +442,11 @@ class Settings(ListeningSettings):
             return self.private_webhooks
         return self.ephemeral or self.is_local
 
+    @property
+    def policy_mode(self) -> str:
+        """Whether policies are enforced, warn, or are off."""
+        return self.policies or ("enforce" if self.auth == "sigv4" else "off")
+
 
 def process_environment() -> Mapping[str, str]:
     """The environment of this process; others take it as an argument."""

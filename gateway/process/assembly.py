@@ -76,10 +76,9 @@ def authority_of(settings: Settings, /) -> Authority | None:
 
 def policies_of(settings: Settings, engine: Engine, /) -> Policies | None:
     """What policies of queues, topics and keys say; None: nobody asks them."""
-    mode = settings.policies or ("enforce" if settings.auth == "sigv4" else "off")
-    if mode == "off":
+    if settings.policy_mode == "off":
         return None
-    policies = Policies(engine.clock, enforces=mode == "enforce")
+    policies = Policies(engine.clock, enforces=settings.policy_mode == "enforce")
     policies.policy_of = engine.keys.policy_of
     return policies
 

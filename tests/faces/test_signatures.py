@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -53,6 +55,16 @@ def queue_url(account: str = OWNER) -> str:
 def client(signer: Signer, service: str, **more: Any) -> Any:
     given = {"aws_access_key_id": signer.access_key, "aws_secret_access_key": signer.secret}
     return boto3.client(service, endpoint_url=signer.url, region_name=signer.region, **given | more)
+
+
+def test_the_example_that_is_printed_runs(gateway: Verifying) -> None:
+    """A Python that loads boto3. Policies are enforced: SNS has to be let in."""
+    _, example = gateway.examples()
+    for place, value in (("KEY", gateway.first.access_key), ("SECRET", gateway.first.secret)):
+        example = example.replace(f'"{place}"', f'"{value}"')
+    ran = subprocess.run([sys.executable, "-c", example], capture_output=True, text=True)
+    assert ran.returncode == 0, ran.stderr
+    assert "Hello, topic" in ran.stdout
 
 
 def test_boto3_is_let_in(gateway: Verifying, owner: Signer) -> None:
