@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 
 from tests.faces.clients import WIRES, Refused, Sqs, authorization
-from tests.faces.connections import Connection, request_bytes
+from tests.faces.connections import Connection, fetch, request_bytes
+from tests.faces.scheduler_client import Scheduler
 from tests.faces.servers import Server
 from tests.faces.signing import Signer, Verifying
 from tests.faces.sns_client import PUBLISH_WIRES, Sns
+from tests.faces.web_hooks import WebHook
 from tests.waiting import until
 
 
@@ -209,6 +211,94 @@ def test_addresses_count_on_every_path(enforcing: Server, world: World) -> None:
         with Connection(enforcing.url) as connection:
             connection.send(request_bytes("POST", "/", {"Host": connection.host, **headers}, body))
             assert connection.answer().status == status
+
+
+def test_dead_letters_of_web_hooks_ask_the_policy_of_their_queue(
+    enforcing: Server, world: World
+) -> None:
+    dead, topic = world.sqs.create("dead"), world.sns.create()
+    redrive = json.dumps({"deadLetterTargetArn": world.sqs.arn(dead)})
+    place = f'{{account="{world.sns.account}",region="us-east-1",topic="{topic.split(":")[-1]}"}}'
+    with WebHook() as hook:
+        world.sns.subscribe(topic, "http", hook.url, RedrivePolicy=redrive)
+        link = hook.next().envelope["SubscribeURL"]
+        assert fetch(world.sns.url, link.removeprefix(world.sns.url)).status == 200
+        hook.statuses += [404, 404]
+        world.sns.publish(topic, "barred")
+        enforcing.until(f"queuegate_topic_copies_barred_total{place}", 1)
+        assert enforcing.metric(f"queuegate_topic_deliveries_exhausted_total{place}") == 1
+        world.allow(dead, Principal={"Service": "sns.amazonaws.com"})
+        world.sns.publish(topic, "let in")
+        found = world.sqs.call("ReceiveMessage", QueueUrl=dead, WaitTimeSeconds=20)["Messages"]
+    assert [json.loads(one["Body"])["Message"] for one in found] == ["let in"]
+
+
+def test_what_a_schedule_may_not_send_is_a_dead_letter(enforcing: Server, world: World) -> None:
+    """boto3 makes the schedules. What they send is counted."""
+    queue, dead = world.sqs.create("orders"), world.sqs.create("dead")
+    topic = world.sns.create("news")
+    world.allow(queue, Effect="Deny")
+    statement = {"Effect": "Deny", "Principal": "*", "Action": "sns:Publish", "Resource": topic}
+    world.sns.set(topic, "Policy", json.dumps({"Statement": statement}))
+    failed = 'queue_schedule_fires_total{outcome="failure"}'
+    before = enforcing.metric(failed)
+    with closing(Scheduler(enforcing.url, world.sqs.account)) as scheduler:
+        for name, arn in (("queue", world.sqs.arn(queue)), ("topic", topic)):
+            more = {
+                "Input": name,
+                "DeadLetterConfig": {"Arn": world.sqs.arn(dead)},
+                "RetryPolicy": {"MaximumRetryAttempts": 0},
+            }
+            target = scheduler.target(arn, **more)
+            scheduler.create(name, ScheduleExpression="rate(1 day)", Target=target)
+        reasons = {}
+        for _ in range(2):
+            [found] = world.sqs.call(
+                "ReceiveMessage",
+                QueueUrl=dead,
+                WaitTimeSeconds=20,
+                MessageAttributeNames=["ERROR_MESSAGE"],
+            )["Messages"]
+            world.sqs.call("DeleteMessage", QueueUrl=dead, ReceiptHandle=found["ReceiptHandle"])
+            reasons[found["Body"]] = found["MessageAttributes"]["ERROR_MESSAGE"]["StringValue"]
+    assert set(reasons) == {"queue", "topic"}
+    assert all(
+        "with an explicit deny in a resource-based policy" in one for one in reasons.values()
+    )
+    assert enforcing.metric(failed) == before + 2
+    assert world.bodies(queue) == []
+
+
+def test_warnings_about_deliveries_have_the_statement_that_is_missing(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    with log.open("w") as file, ExitStack() as stack:
+
+        class Logging(Server):
+            log = file
+
+        warning = stack.enter_context(Logging(QUEUEGATE_POLICIES="warn"))
+        world = _world(warning, stack)
+        queue, topic = world.sqs.create("orders"), world.sns.create("news")
+        world.sns.subscribe(topic, "sqs", world.sqs.arn(queue), RawMessageDelivery="true")
+        for text in ("one", "two"):
+            world.sns.publish(topic, text)
+        assert world.bodies(queue) == ["one", "two"]
+        arn = world.sqs.arn(queue)
+        scheduler = Scheduler(warning.url, world.other_sqs.account)
+        with closing(scheduler):
+            target = scheduler.target(arn, Input="three")
+            scheduler.create(ScheduleExpression="rate(1 day)", Target=target)
+            found = world.sqs.call("ReceiveMessage", QueueUrl=queue, WaitTimeSeconds=20)
+        assert [one["Body"] for one in found["Messages"]] == ["three"]
+    said = [json.loads(line)["message"] for line in log.read_text().splitlines()]
+    lines = [one for one in said if "would be refused by AWS" in one]
+    assert [topic in one for one in lines] == [True, False]
+    missing = [json.loads(one.partition("Missing statement: ")[2]) for one in lines]
+    assert [one["Resource"] for one in missing] == [arn, arn]
+    assert [one["Principal"] for one in missing] == [
+        {"Service": "sns.amazonaws.com"},
+        {"AWS": scheduler.role},
+    ]
 
 
 def test_replays_ask_the_policies_of_queues(enforcing: Server, world: World) -> None:
