@@ -44,11 +44,10 @@ class Verifying(Server):
         assert done.returncode == 0, done.stderr
         return done.stdout
 
-    def signer(self, account: str, *more: str) -> Signer:
+    def signer(self, account: str, *more: str, name: str = "") -> Signer:
         """Somebody with a new key of this account."""
-        text = self.keys(
-            "create", f"of-{account}", "--access", "--account", account, "--json", *more
-        )
+        name = name or f"of-{account}"
+        text = self.keys("create", name, "--access", "--account", account, "--json", *more)
         made = json.loads(text)
         signer = Signer(self.url, made["access_key_id"], made["secret_access_key"], account)
         signer.key_id = made["id"]

@@ -1,0 +1,132 @@
+"""Where signatures are verified, nobody gets anywhere without a good key that may: one request to
+each operation of each face, and then a look at every table."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterator, Mapping
+from itertools import chain
+from typing import Any, NamedTuple
+
+import pytest
+
+from gateway.faces.channels import sockets, streams
+from tests import databases
+from tests.faces.clients import Sqs, new_account
+from tests.faces.connections import Answer, Connection, request_bytes
+from tests.faces.everything import NOBODYS, PAGES, Asked, make, requests, rows
+from tests.faces.servers import Server
+from tests.faces.signing import Signer, Verifying
+from tests.waiting import until
+
+_STRANGER = "444455556666"
+
+
+class World(NamedTuple):
+    """An account with one of everything, and whom it must be kept from."""
+
+    gateway: Verifying
+    account: str
+    asked: list[Asked]
+    before: dict[str, list[dict[str, Any]]]
+    signers: Mapping[str, Signer]
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    """It is made by a gateway that lets in everybody."""
+    account, dsn = new_account(), databases.of_this_process().copy()
+    folder = tmp_path_factory.mktemp("strangers")
+    with Server(dsn=dsn) as server:
+        made = make(server, account)
+        with Sqs("json", server.url, account) as sqs:
+            listed = made.members["sqs"]["ListMessageMoveTasks"]
+            until(
+                lambda: sqs.call("ListMessageMoveTasks", **listed)["Results"][0]["Status"],
+                lambda status: status != "RUNNING",
+            )
+    nothing = folder / "nothing.json"
+    nothing.write_text('{"Version": "2012-10-17", "Statement": []}')
+    with Verifying(folder, dsn=dsn) as gateway:
+        signers = {
+            "disabled": gateway.signer(account, name="disabled"),
+            "of another account": gateway.signer(_STRANGER),
+            "without a right": gateway.signer(account, "--policy", str(nothing), name="nothing"),
+        }
+        gateway.keys("disable", str(signers["disabled"].key_id))
+        until(lambda: signers["disabled"].sqs("ListQueues").status, lambda found: found == 403)
+        late = signers["without a right"].other(service="sts")
+        until(
+            lambda: late.form("sts", Action="GetCallerIdentity").status, lambda found: found == 200
+        )
+        yield World(gateway, account, [*requests(made, gateway.url)], rows(dsn), signers)
+    databases.of_this_process().drop(dsn)
+
+
+def answers(
+    world: World, signer: Signer | None, leaves: Collection[str] = ()
+) -> Iterator[tuple[Asked, Answer]]:
+    """What each request but those that it leaves is answered, signed or not."""
+    with Connection(world.gateway.url) as connection:
+        for asked in world.asked:
+            if asked.operation in leaves:
+                continue
+            headers = asked.headers
+            if signer is not None:
+                own = signer.other(service=asked.service)
+                headers = own.sign(asked.method, asked.target, headers, asked.body)
+            headers = {"Host": connection.host, **headers}
+            connection.send(request_bytes(asked.method, asked.target, headers, asked.body))
+            yield asked, connection.answer()
+
+
+def is_public(asked: Asked) -> bool:
+    """Whether whoever has a good key may do it."""
+    return asked.operation.rpartition(":")[2] in NOBODYS
+
+
+_PUSHED = {f"channels:{one.name}" for one in (*streams.ENDPOINTS, *sockets.ENDPOINTS)}
+"""Who may have them waits for what comes."""
+
+
+@pytest.mark.parametrize("who", ["nobody", "disabled", "without a right"])
+def test_nothing_is_reached_or_changed(world: World, who: str) -> None:
+    signer = world.signers.get(who)
+    for asked, answer in answers(world, signer):
+        is_known = signer is not None and who != "disabled"
+        refusals = [401 if asked.operation.startswith("text:") and not is_known else 403]
+        if asked.target in PAGES:
+            refusals.append(405)
+        elif asked.operation.startswith("sns:ConfirmSubscription ") and signer is None:
+            # Who follows a link needs its token alone, and this one is none.
+            refusals = [400]
+        elif is_public(asked) and is_known:
+            refusals = [200]
+        assert answer.status in refusals, (asked, answer.text)
+    after = rows(world.gateway.dsn)
+    assert [name for name, found in after.items() if found != world.before[name]] == []
+
+
+def test_a_stranger_reaches_its_own_account_alone(world: World) -> None:
+    """It may make what it likes there, under the same names."""
+    for asked, answer in answers(world, world.signers["of another account"], _PUSHED):
+        assert answer.status < 500, asked
+        if asked.target.split("?")[0] in PAGES:
+            assert answer.status in (403, 405), asked
+        if answer.status < 300:
+            assert world.account not in answer.text, (asked, answer.text)
+    taken: dict[str, set[Any]] = {}
+    for row in chain.from_iterable(world.before.values()):
+        for name, value in row.items():
+            if name.endswith("_id") and value != _STRANGER:
+                taken.setdefault(name, set()).add(json.dumps(value))
+    for name, found in rows(world.gateway.dsn).items():
+        assert [row for row in world.before[name] if row not in found] == []
+        for row in found:
+            if row not in world.before[name]:
+                theirs = {
+                    column
+                    for column, value in row.items()
+                    if value is not None and json.dumps(value) in taken.get(column, ())
+                }
+                assert theirs == set(), (name, row)
