@@ -17,7 +17,7 @@ from tests.faces.connections import fetch
 from tests.faces.denying import DENIED, Denying
 from tests.faces.everything import (
     ACTIONS,
-    FACES,
+    ENDPOINTS,
     NOBODYS,
     ask,
     endpoint_request,
@@ -109,7 +109,7 @@ def test_no_action_of_the_scheduler_is_reached(world: World, action: str) -> Non
     ("face", "endpoint"),
     [
         pytest.param(face, one, id=f"{face}-{one.name}")
-        for face, endpoints in FACES.items()
+        for face, endpoints in ENDPOINTS.items()
         for one in endpoints
         if one.name not in NOBODYS
     ],

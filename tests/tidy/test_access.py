@@ -1,10 +1,14 @@
-"""Queues and topics of callers are found by ``operations/access.py``, which asks for rights."""
+"""Queues and topics of callers are found by ``operations/access.py``, which asks for rights, and
+nobody forgets to walk what can be asked."""
 
 from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
 
+from gateway.configuration.values import FACE_NAMES
+from gateway.pages.paths import PREFIXES, is_for_everybody
+from tests.faces.everything import ENDPOINTS, PAGES
 from tests.tidy.source import Source, planted, product
 
 _ACCESS = "gateway/operations/access.py"
@@ -72,3 +76,16 @@ def test_the_check_can_fail() -> None:
     assert [*finds(planted("async def f(): await call.engine.queues.find(a, b, c)"))]
     assert [*finds(planted("x = self._engine.topics.by_arn[arn]"))]
     assert not [*finds(planted("x = queues.find(tx, a, b, c)"))]
+
+
+def test_strangers_are_kept_from_every_face_and_page() -> None:
+    """What tests/faces/test_strangers.py and test_access.py ask is all that there is."""
+    assert ENDPOINTS.keys() - {"logs"} | {"aws", "text", "log"} == {*FACE_NAMES}
+    named = {
+        str(text.value)
+        for source in product()
+        if source.path.is_relative_to("gateway/pages")
+        for text in source.strings
+        if str(text.value).startswith(PREFIXES) and text.value not in PREFIXES
+    }
+    assert {path for path in named if not is_for_everybody(path.encode())} == PAGES.keys()
