@@ -16,7 +16,9 @@ _NEEDED = {"host", _DATE}
 # What changes the meaning of a request must be signed, or is signed in its own way.
 _TELLING = {b"x-amz-target", b"x-amz-content-sha256"}
 _TELLS: Final = -1
-_MOST_KEPT = 64
+# Ten thousand heads are remembered, and clients choose what they sign.
+_MOST_KEPT = 16
+_LONGEST_KEPT = 256
 
 
 class SignedHead:
@@ -93,13 +95,13 @@ class SignedHead:
         if slot is None:
             if name in _TELLING:
                 return _TELLS, b""
-            if len(self._ignored) < _MOST_KEPT:
+            if len(self._ignored) < _MOST_KEPT and len(written) < _LONGEST_KEPT:
                 self._ignored.add(written)
             return None
         if name == b"x-amz-content-sha256" or b"  " in value or b"\t" in value:
             return _TELLS, b""
         known = slot, b"%b:%b" % (name, value)
-        if slot != self._date_at:
+        if slot != self._date_at and len(line) < _LONGEST_KEPT:
             if len(self._lines) >= _MOST_KEPT:
                 self._lines.clear()
             self._lines[line] = known

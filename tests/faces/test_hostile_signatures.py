@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import hmac
+import tracemalloc
 from datetime import UTC, datetime
-from time import perf_counter
+from time import perf_counter, time
+from urllib.parse import urlencode
 
 import pytest
 from hypothesis import given
@@ -11,10 +14,12 @@ from hypothesis import strategies as st
 
 from gateway.faces.callers import Wants
 from gateway.faces.requests import Request
+from gateway.http import verified
 from gateway.http.verified import VerifyingAuthenticator
 from gateway.operations.caller import Producer
 from gateway.operations.keys import AccessKey
-from storage.errors import Rejected
+from protocol import sigv4
+from storage.errors import IncompleteSignature, Rejected
 from storage.key_model import ACCESS, Key
 from tests.faces.connections import request_bytes
 from tests.faces.signing import JSON, Signer
@@ -97,8 +102,68 @@ def test_the_fast_path_takes_what_is_right_alone() -> None:
     assert fast(SIGNER.other(late_seconds=890))
 
 
+def test_a_replay_after_the_window_is_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not even by a process that has just taken the same bytes."""
+    headers = SIGNER.sign("POST", "/", SEND, b"{}")
+    data = request_bytes("POST", "/", headers, b"{}")
+    arguments = headers["Authorization"].encode(), "sqs", data, data.find(b"\r\n\r\n")
+    for seconds, is_taken in ((0, True), (890, True), (910, False), (-910, False)):
+        monkeypatch.setattr(verified, "time", lambda late=seconds: time() + late)
+        assert (CALLERS.fast_caller(*arguments) is not None) == is_taken
+
+
+@pytest.mark.parametrize("says", [True, False])
+def test_nothing_compares_signatures_but_in_constant_time(
+    monkeypatch: pytest.MonkeyPatch, *, says: bool
+) -> None:
+    """What `hmac.compare_digest` says is what counts, whatever the signature is."""
+    forged = SIGNER.other(secret="wrong")
+    assert (fast(SIGNER), fast(forged)) == (True, False)
+    for module in (verified, hmac):
+        monkeypatch.setattr(module, "compare_digest", lambda *_: says)
+    for signer in (SIGNER, forged):
+        assert fast(signer) == says
+        headers = signer.sign("POST", "/", SEND, b"{}")
+        lower = {name.lower(): value for name, value in headers.items()}
+        request = Request("POST", "/", b"", lower, b"{}", "", "", "1", raw_path="/")
+        if says:
+            assert CALLERS.caller(request, {}).access_key == NAME
+        else:
+            refused(lower, body=b"{}")
+
+
+@pytest.mark.parametrize("place", ["header", "url"])
+def test_a_header_is_signed_once(place: str) -> None:
+    """Each time would be one more value to hash: 64 KB could ask for gigabytes."""
+    at = f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}"
+    scope, names = SCOPE.replace("20260101", at[:8]), ";".join(["host", *["h"] * 900])
+    claim = f"Credential={scope}, SignedHeaders={names}, Signature={'0' * 64}"
+    query = urlencode(
+        {
+            "X-Amz-Algorithm": sigv4.ALGORITHM,
+            "X-Amz-Credential": scope,
+            "X-Amz-Date": at,
+            "X-Amz-Expires": "60",
+            "X-Amz-SignedHeaders": names,
+            "X-Amz-Signature": "0" * 64,
+        }
+    )
+    headers = {"host": "h", "h": "x  y" * 10_000, "x-amz-date": at}
+    if place == "header":
+        headers["authorization"] = f"{sigv4.ALGORITHM} {claim}"
+    request = Request(
+        "GET", "/", b"" if place == "header" else query.encode(), headers, b"", "", "", "1"
+    )
+    tracemalloc.start()
+    with pytest.raises(IncompleteSignature):
+        CALLERS.caller(request, {})
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert most < 1_000_000
+
+
 def test_long_ones_cost_little() -> None:
-    many = ";".join(["host"] * 400)
+    many = ";".join(f"h{number}" for number in range(300))
     header = f"AWS4-HMAC-SHA256 Credential={SCOPE}, SignedHeaders={many}, Signature={'0' * 64}"
     began = perf_counter()
     for number in range(100):

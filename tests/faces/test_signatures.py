@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -233,6 +234,42 @@ def test_a_scope_names_a_service_of_ours(owner: Signer, wire: Wire, service: str
 def test_other_credentials_are_none(gateway: Verifying, wire: Wire, header: str) -> None:
     headers = {**wire.headers, "Authorization": header}
     check(send(gateway.url, wire.method, wire.target, headers, wire.body), wire, "incomplete")
+
+
+_DRAWN = (
+    *["AWS4-HMAC-SHA256", "Credential=", "SignedHeaders=", "Signature=", "Bearer", "qg_1_"],
+    *[";", ",", "/", "=", "%", " ", "host", "\xe9", "0" * 64, "x" * 3000],
+)
+
+
+def test_any_credentials_are_answered(gateway: Verifying, owner: Signer, wire: Wire) -> None:
+    """On whatever wire, by a refusal, and the gateway goes on."""
+    draws, signer = random.Random(wire.target), owner.other(service=wire.service)
+    for _ in range(20):
+        drawn = "".join(draws.choices(_DRAWN, k=draws.randrange(1, 12)))
+        signed = signer.sign(wire.method, wire.target, wire.headers, wire.body)
+        kept, cut = signed["Authorization"], draws.randrange(200)
+        for header in (drawn, kept[:cut] + drawn + kept[cut:], kept.replace("host", drawn)):
+            headers = {**wire.headers, "Authorization": header}
+            answer = send(gateway.url, wire.method, wire.target, headers, wire.body)
+            assert 400 <= answer.status < 500, (header, answer.text)
+    assert signer.ask(wire.method, wire.target, wire.headers, wire.body).status < 300
+
+
+def test_a_queue_url_says_which_region_it_means(owner: Signer) -> None:
+    """The scope's is that of URLs and names that say none."""
+    elsewhere = owner.other(region="eu-west-1")
+    assert elsewhere.sqs("CreateQueue", QueueName="jobs").status == 200
+    named = f"http://localhost/queue/us-east-1/{OWNER}/jobs"
+    for signer, url, region in (
+        (elsewhere, queue_url(), "eu-west-1"),
+        (owner, queue_url(), "us-east-1"),
+        (elsewhere, named, "us-east-1"),
+        (owner, named.replace("us-east-1", "eu-west-1"), "eu-west-1"),
+    ):
+        answer = signer.sqs("GetQueueAttributes", QueueUrl=url, AttributeNames=["QueueArn"])
+        arn = json.loads(answer.body)["Attributes"]["QueueArn"]
+        assert arn == f"arn:aws:sqs:{region}:{OWNER}:jobs"
 
 
 def test_what_is_no_signature_is_told_what_there_is(gateway: Verifying) -> None:
