@@ -188,8 +188,6 @@ class Exchange:
         elif not isinstance(error, Rejected):
             _log.error("%s %s failed", self.request_id, self.route.name, exc_info=error)
         status, headers, body = hot_routes.refusal(self.route, error, self.request_id)
-        if status == 503:
-            headers.append((b"retry-after", b"1"))
         self.context.engine.series.answered("POST", "/", self.route.name, status, self.started)
         auditor = self.protocol.shared.auditor
         if auditor is not None:

@@ -22,6 +22,7 @@ from protocol.queue_urls import url_of_path
 from protocol.shapes import Action, Service
 from protocol.sns_shapes import SNS
 from protocol.sqs_shapes import SQS
+from storage.errors import Rejected
 
 if TYPE_CHECKING:
     from gateway.http.connections import HttpConnection
@@ -199,4 +200,10 @@ def refusal(
 ) -> tuple[int, list[tuple[bytes, bytes]], bytes]:
     """Status, headers and body of whatever went wrong; what is not a refusal becomes a 500."""
     shape, text = refusals.what_to_say(route.service, error, is_query=route.wire.is_query)
-    return route.wire.refuse(shape, text, request_id)
+    status, headers, content = route.wire.refuse(shape, text, request_id)
+    seconds = error.retry_after_seconds if isinstance(error, Rejected) else None
+    if seconds is None and status == 503:
+        seconds = 1
+    if seconds is not None:
+        headers.append((b"retry-after", b"%d" % seconds))
+    return status, headers, content

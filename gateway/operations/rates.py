@@ -31,6 +31,9 @@ _MOST_PRODUCERS = 10_000
 _SLOTS = 100
 _SHORTEST_SLOTS = 0.25
 """What was asked for in less says little of what comes."""
+_REFUSAL_SECONDS = 0.002
+"""From one refusal of one producer, in one process, to the next."""
+_LONGEST_TURN = 1.0
 
 
 class Rates:
@@ -122,6 +125,7 @@ class Limited:
         "_heard_at",
         "_lane",
         "_left",
+        "_refusing_at",
         "_requests",
         "_waiting",
         "is_busy",
@@ -142,6 +146,7 @@ class Limited:
         self._left = 0
         self._asked_at = self._heard_at = -math.inf
         self._requests = 0
+        self._refusing_at = -math.inf
         self._waiting: deque[_Waiting] = deque()
 
     def has(self, count: int) -> bool:
@@ -158,9 +163,24 @@ class Limited:
         return True
 
     async def take(self, count: int) -> None:
-        """Spend so many permits. Raises TooManyRequests."""
+        """Spend so many permits. Raises TooManyRequests: in turn, where there is a flood of it."""
         if self.spend(count):
             return
+        try:
+            await self._take(count)
+        except TooManyRequests:
+            await self._wait_for_turn()
+            raise
+
+    async def _wait_for_turn(self) -> None:
+        """Whoever asks again as soon as it is refused would otherwise have all of this process: a
+        refusal costs nearly what a send does, and waits for nobody."""
+        now = asyncio.get_running_loop().time()
+        self._refusing_at = min(max(self._refusing_at + _REFUSAL_SECONDS, now), now + _LONGEST_TURN)
+        if self._refusing_at > now:
+            await asyncio.sleep(self._refusing_at - now)
+
+    async def _take(self, count: int) -> None:
         self._requests += count
         if count > self.limit.requests:
             raise TooManyRequests(self.limit.window_seconds)

@@ -100,6 +100,7 @@ def test_the_fast_path_counts_too(server: Server, audit: AuditFile) -> None:
             lambda answer: answer.status == 403,
         )
     assert "RequestThrottled" in refused.text
+    assert int(refused.headers["retry-after"]) > 0
     audit.until(lambda line: line["operation"] == "sqs:SendMessage" and line["reason"] == "quota")
     quota_of = f'queuegate_quota_refusals_total{{account="{account}",quota="requests of account"}}'
     assert server.metric(quota_of) >= 1

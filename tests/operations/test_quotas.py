@@ -28,6 +28,7 @@ from storage.log_model import LogSettings
 from tests.engines import engine_on
 from tests.operations.conftest import MakeQueue, TestClock
 from tests.operations.sqs import CreateQueue, create_queue
+from tests.waiting import take_turns
 
 Make = Callable[[Engine, Caller, str], Awaitable[object]]
 
@@ -147,6 +148,18 @@ async def test_who_floods_takes_nothing_from_others(
     assert await admitted(engine, administrator, 200) == 200
     refusals = engine.series.quota_refusals
     assert refusals == {(caller.account_id, "requests of account"): 500 - first}
+
+
+async def test_refusals_of_who_floods_wait_for_their_turn(engine: Engine, caller: Caller) -> None:
+    """So a flood of refused requests leaves the process to others."""
+    engine.quotas.use(Quota(RateLimit(1, 60)), None)
+    assert await admitted(engine, caller, 2) == 1
+    floods = [asyncio.create_task(engine.quotas.admit(caller)) for _ in range(100)]
+    await take_turns(20)
+    waiting = sum([not one.done() for one in floods])
+    refusals = await asyncio.gather(*floods, return_exceptions=True)
+    assert waiting > 50
+    assert {type(one) for one in refusals} == {TooManyRequests}
 
 
 async def test_keys_have_requests_of_their_own_within_those_of_the_account(
