@@ -146,7 +146,8 @@ class Policies:
         self._of_resources = _Texts(Kind.RESOURCE)
         self._of_keys = _Texts(Kind.IDENTITY)
         self._allowed: set[Hashable] = set()
-        self._told: set[tuple[str, ...]] = set()
+        """What was let through, and will be as long as policies and callers are the same."""
+        self._told: set[Hashable] = set()
         self.policy_of: Callable[[Caller], str | None] = lambda _: None
         """The policy of a caller's key; None: it may do everything in its account."""
 
@@ -179,9 +180,8 @@ class Policies:
             about = {**tags, **(about or {})}
         request = self._request(caller, right, resource.arn, resource.account_id, about or {})
         identities = None if given is None else (own.policy,)
-        self._conclude(
-            request, decide(request, resource=known.policy, identities=identities), place
-        )
+        decision = decide(request, resource=known.policy, identities=identities)
+        self._conclude(request, decision, place, (text, given))
 
     def check_key(self, caller: Caller, right: str, arn: str) -> None:
         """Raise AccessDenied, of SNS AuthorizationError, unless the caller's key may do this with
@@ -195,7 +195,8 @@ class Policies:
         if place in self._allowed:
             return
         request = self._request(caller, right, arn, caller.account_id, {})
-        self._conclude(request, decide(request, resource=None, identities=(own.policy,)), place)
+        decision = decide(request, resource=None, identities=(own.policy,))
+        self._conclude(request, decision, place, (given,))
 
     def _asking(self, caller: Caller, known: _Compiled, own: _Compiled) -> Hashable:
         """What these policies want to know of who asks. Raises AccessDenied where nobody looked."""
@@ -219,10 +220,13 @@ class Policies:
             agent,
         )
 
-    def _conclude(self, request: Request, decision: Decision, place: Hashable) -> None:
+    def _conclude(
+        self, request: Request, decision: Decision, place: Hashable, documents: Hashable
+    ) -> None:
         if not decision.is_allowed:
-            self._refuse(request, decision)
-        elif place is not None:
+            self._refuse(request, decision, documents)
+        # What was told and not refused is let through from now on, too.
+        if place is not None:
             self._remember(place)
 
     def _remember(self, place: Hashable) -> None:
@@ -286,15 +290,16 @@ class Policies:
         request = Request(principal, _SENDS, queue.arn, queue.account_id, context)
         known = self._of_resources.known(text, queue.arn)
         decision = decide(request, resource=known.policy, identities=None)
-        if decision.is_allowed:
-            if known.is_steady:
-                self._remember(place)
-            return True
-        self._tell(request, decision)
-        return not self.enforces
+        if not decision.is_allowed:
+            self._tell(request, decision, text)
+            if self.enforces:
+                return False
+        if known.is_steady:
+            self._remember(place)
+        return True
 
-    def _refuse(self, request: Request, decision: Decision) -> None:
-        self._tell(request, decision)
+    def _refuse(self, request: Request, decision: Decision, documents: Hashable) -> None:
+        self._tell(request, decision, documents)
         if not self.enforces:
             return
         text = f"User: {_who(request)} is not authorized to perform: {_why(request, decision)}"
@@ -304,9 +309,11 @@ class Policies:
         refusal.denied = Denied("policy", request.resource, statement)
         raise refusal
 
-    def _tell(self, request: Request, decision: Decision) -> None:
-        """Say what is refused, once for each who, what and where."""
-        cause = (_who(request), request.action, request.resource, *_source(request))
+    def _tell(self, request: Request, decision: Decision, documents: Hashable) -> None:
+        """Say what is refused, once for each who, what and where, and again when a policy of those
+        that were asked is another one and does not help."""
+        who = _who(request)
+        cause = who, request.action, request.resource, *_source(request), hash(documents)
         if cause in self._told:
             return
         if len(self._told) >= _MOST:
@@ -316,7 +323,7 @@ class Policies:
         source = "".join(f" of {one}" for one in _source(request))
         _log.warning(
             "%s%s %s: %s. %s",
-            _who(request),
+            who,
             source,
             verb,
             _why(request, decision),

@@ -68,6 +68,19 @@ async def test_warnings_have_the_statement_that_is_missing(
             await find(world, queue, OTHER)
 
 
+async def test_a_policy_that_does_not_help_is_told_of_again(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    asked(world, enforces=False)
+    queue = await world.make_queue("orders")
+    for other in ("777777777777", "888888888888"):
+        await allow(world, queue, Principal={"AWS": other})
+        for _ in range(3):
+            await find(world, queue, OTHER)
+    said = [record.message for record in caplog.records if "would be refused" in record.message]
+    assert len(said) == 2
+
+
 async def test_decisions_follow_the_clock_of_the_account(world: World) -> None:
     asked(world, enforces=True)
     queue = await world.make_queue("orders")
