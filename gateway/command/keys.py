@@ -104,10 +104,10 @@ def _show(key: Key, secret: str, options: argparse.Namespace) -> None:
         print_lines([{**_as_object(key), "key" if is_shown else "secret_access_key": shown}])
         return
     print(shown if is_shown else as_variables(key, shown).rstrip("\n"))
-    print(
-        f"This is key {key.key_id} of account {key.account_id}. It is shown here only.",
-        file=sys.stderr,
-    )
+    text = f"This is key {key.key_id} of account {key.account_id}. It is shown here only."
+    if key.previous_until is not None:
+        text += f" The secret before is good until {_shown_instant(key.previous_until)} UTC."
+    print(text, file=sys.stderr)
 
 
 def _document(path: str | None) -> str | None:
@@ -121,7 +121,8 @@ def _document(path: str | None) -> str | None:
         with Path(path).open(encoding="utf-8") as file:
             return file.read(most) or " "
     except (OSError, UnicodeDecodeError) as error:
-        raise Refused(f"{path} cannot be read: {error}") from None
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+        raise Refused(f"{path} cannot be read: {reason}") from None
 
 
 async def _policy(database: Database, options: argparse.Namespace) -> int:
@@ -243,11 +244,15 @@ def _may(key: Key) -> str:
 
 def _cells(key: Key) -> tuple[str, ...]:
     instants = [
-        "-" if instant is None else instant.isoformat(" ", "seconds").removesuffix("+00:00")
+        "-" if instant is None else _shown_instant(instant)
         for instant in (key.created_at, key.expires_at, key.revoked_at)
     ]
     rate = "-" if key.limit is None else format_rate(key.limit)
     return (str(key.key_id), key.account_id, key.name, rate, *instants)
+
+
+def _shown_instant(instant: datetime) -> str:
+    return instant.isoformat(" ", "seconds").removesuffix("+00:00")
 
 
 async def _change(database: Database, now: datetime | None, options: argparse.Namespace) -> int:

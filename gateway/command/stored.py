@@ -85,7 +85,10 @@ def _dsn(settings: Settings) -> Iterator[str]:
     if holder:
         raise Refused(f"process {holder} is using {data}: run this as the same user, or later")
     if not (data / "pgdata").is_dir():
-        raise Refused(f"there is no data in {data}: name its directory with --data")
+        raise Refused(
+            f"there is no data in {data}: name its directory with --data, or its DATABASE_URL; a "
+            "gateway with --ephemeral can be asked over REST only"
+        )
     give_up_root(settings)
     server = EmbeddedPostgres(data)
     try:

@@ -20,7 +20,10 @@ if TYPE_CHECKING:
 
 _SECRET_BYTES = 30
 """Forty characters, as AWS's have."""
-WRONG_MASTER_KEY = "the master key is not the one that its secret was encrypted with"
+WRONG_MASTER_KEY = (
+    "the master key (QUEUEGATE_MASTER_KEY_FILE, QUEUEGATE_MASTER_KEY) is not the one that secrets "
+    "of access keys are encrypted with"
+)
 
 
 class Moved(NamedTuple):

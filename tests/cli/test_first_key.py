@@ -146,6 +146,11 @@ def test_more_administrators(dsn: str) -> None:
         assert made.returncode == 0
     unnamed = call("keys", "create", **more)
     assert (unnamed.returncode, "needs a name" in unnamed.stderr) == (1, True)
+    said = call("keys", "rotate", "1", "--overlap", "2d", **more).stderr
+    assert "The secret before is good until 2" in said
+    wrong = more | {"QUEUEGATE_MASTER_KEY": ANOTHER}
+    refused = call("keys", "create", "shop", "--access", **wrong).stderr
+    assert ("is not the one that secrets" in refused, refused.count("\n")) == (True, 1)
     rotated = call("keys", "rotate", "1", "--overlap", "40d", **more)
     assert (rotated.returncode, "30 days" in rotated.stderr) == (1, True)
     assert "there is no key 999" in call("keys", "rotate", "999", **more).stderr
