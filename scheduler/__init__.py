@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from scheduler import collect
+from scheduler.chores import Chores
 from scheduler.clocks import ClockNow, Clocks, EachClock, WhoseNow
 from scheduler.collect_logs import REMOVE_RECORDS, RETIRE_RECORDS
 from scheduler.expire import EXPIRE, REMOVE_OVERDUE
@@ -17,13 +18,12 @@ from scheduler.move import MoveMessages
 from scheduler.replay import Needs, ReplayArchives
 from scheduler.send_waiting import send_waiting
 from scheduler.worker import Worker
-from storage.database import Database
 
 _TOMBSTONE_SECONDS = 120
 
 
 def all_workers(
-    database: Database,
+    chores: Chores,
     clocks: Clocks,
     on_moved: Callable[[int, int], None],
     replays: Needs,
@@ -35,8 +35,9 @@ def all_workers(
 
     ``on_moved(queue_id, count)`` is called after the commit of messages that a move task or a
     replay brought, or that had waited for room in their queue. Without room on the disk replays
-    wait: the others add nothing.
+    wait: the others add nothing. All work on the database of ``chores``, and share its look.
     """
+    database = chores.database
     keep_seconds = max(queue_recreate_seconds, _TOMBSTONE_SECONDS)
 
     def moving(now: ClockNow, whose: WhoseNow) -> MoveMessages:
@@ -64,7 +65,15 @@ def all_workers(
         REMOVE_RECORDS,
     )
     return [
-        Worker(EachClock(database, clocks, "move tasks", moving), most_rows=500),
-        Worker(EachClock(database, clocks, "replays", replaying), most_rows=2_000),
-        *[sweep.worker(database, clocks) for sweep in sweeps],
+        Worker(
+            EachClock(database, clocks, "move tasks", moving),
+            most_rows=500,
+            chores=(chores, "move tasks"),
+        ),
+        Worker(
+            EachClock(database, clocks, "replays", replaying),
+            most_rows=2_000,
+            chores=(chores, "replays"),
+        ),
+        *[sweep.worker(database, clocks, chores) for sweep in sweeps],
     ]

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from time import monotonic
 
+from scheduler.chores import Chores
 from scheduler.clocks import ClockNow, Clocks, EachClock, WhoseNow
 from scheduler.worker import Worker
 from storage.clocks.whose import Whose
@@ -33,13 +34,14 @@ _LATE = timedelta(seconds=5)
 _ANEW_SECONDS = 600.0
 
 
-def bury_dead(database: Database, clocks: Clocks, on_buried: OnBuried) -> Worker:
+def bury_dead(database: Database, clocks: Clocks, on_buried: OnBuried, chores: Chores) -> Worker:
     """The worker for everybody, not started."""
 
     def burying(now: ClockNow, whose: WhoseNow) -> BuryDead:
         return BuryDead(database, now, on_buried, whose)
 
-    return Worker(EachClock(database, clocks, "queues", burying), most_rows=_MOST_ROWS)
+    job = EachClock(database, clocks, "queues", burying)
+    return Worker(job, most_rows=_MOST_ROWS, chores=(chores, "own dead letters"))
 
 
 @dataclass

@@ -95,7 +95,9 @@ async def _remove_schedule_groups(job: Job, rows: int) -> int:
     return 0
 
 
-REMOVE_SCHEDULE_GROUPS = Sweep("remove_schedule_groups", _remove_schedule_groups, 5.0, 2_000)
+REMOVE_SCHEDULE_GROUPS = Sweep(
+    "remove_schedule_groups", _remove_schedule_groups, 5.0, 2_000, chore="schedule groups"
+)
 
 
 async def _trim_archives(job: Job, rows: int) -> int:

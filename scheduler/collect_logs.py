@@ -40,7 +40,7 @@ async def _retire_records(job: Job, rows: int) -> int:
     return await job.go_through(rows, 0, partial(_look, job), partial(_retire, job))
 
 
-RETIRE_RECORDS = Sweep("retire records of logs", _retire_records, 15.0, 50_000, "logs")
+RETIRE_RECORDS = Sweep("retire records of logs", _retire_records, 15.0, 50_000, "logs", "logs")
 
 
 async def _remove_records(job: Job, rows: int) -> int:
@@ -58,4 +58,4 @@ async def _remove_records(job: Job, rows: int) -> int:
     return handled
 
 
-REMOVE_RECORDS = Sweep("remove records of logs", _remove_records, 5.0, 10_000)
+REMOVE_RECORDS = Sweep("remove records of logs", _remove_records, 5.0, 10_000, chore="logs")

@@ -41,4 +41,4 @@ async def _remove_overdue(job: Job, rows: int) -> int:
 
 
 EXPIRE = Sweep("expire", _expire, 15.0, 2_000, "queues")
-REMOVE_OVERDUE = Sweep("remove_overdue", _remove_overdue, 1.0, 2_000, "queues")
+REMOVE_OVERDUE = Sweep("remove_overdue", _remove_overdue, 1.0, 2_000, "queues", "expiring messages")

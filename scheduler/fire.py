@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING
 
+from scheduler.chores import PAUSE_SECONDS, Chores
 from scheduler.clocks import others, presents
 from storage.clocks import moved_accounts
 from storage.clocks.whose import Whose
@@ -63,6 +64,9 @@ class FireSchedules:
         tally: Tally,
     ) -> None:
         self._database = database
+        self.chores: Chores | None = None
+        """Wakes it when there may be something, unless it looks more often than they do."""
+        self._is_idle = False
         self._clocks = clocks
         self._options = options
         self._dispatch = dispatch
@@ -139,7 +143,7 @@ class FireSchedules:
         while not self._stopping.is_set():
             if wait > 0:
                 with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(self._event.wait(), wait)
+                    await self._wait(wait)
                     soonest = looked_at + _BETWEEN_HINTS_SECONDS
                     await asyncio.wait_for(self._stopping.wait(), soonest - time())
             self._event.clear()
@@ -155,6 +159,16 @@ class FireSchedules:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._stopping.wait(), _UNAVAILABLE_PAUSE_SECONDS)
 
+    async def _wait(self, seconds: float) -> None:
+        """Until somebody says that there may be something; raises TimeoutError when nobody does."""
+        try:
+            await asyncio.wait_for(self._event.wait(), seconds)
+        except TimeoutError:
+            chores = self.chores if self._options.poll_seconds >= PAUSE_SECONDS else None
+            if not self._is_idle or chores is None:
+                raise
+            await chores.wait_for("schedules", self._event)
+
     async def _step(self) -> float:
         """Look, and fire what is due; in how many seconds to look again."""
         clocks = self._clocks
@@ -163,6 +177,7 @@ class FireSchedules:
             found = await schedule_fires.look(tx, clocks.now(), others(clocks))
             if clocks.accounts:
                 apart = await moved_accounts.next_schedules(tx, presents(clocks))
+        self._is_idle = not (found.is_due or apart) and found.next_in is None
         poll = self._options.poll_seconds * random.uniform(0.8, 1.0)
         handled = await self.run_once() if found.is_due else 0
         for one in apart:

@@ -65,8 +65,8 @@ class KeepTime:
         if self._seen is not None:
             present, at = self._seen
             at_least = present + timedelta(seconds=(began - at) * _PACE)
-        async with self._database.transaction() as tx:
-            found = await presents.keep(tx, at_least)
+        async with self._database.statements() as connection:
+            found = await presents.keep(connection, at_least)
         self._seen = (found.present, began)
         self._tell(found.behind_seconds)
         return 0

@@ -16,7 +16,8 @@ _SENT_AT_ONCE = 200
 def send_waiting(on_moved: Callable[[int, int], None]) -> Sweep:
     """Looks twice a second. ``on_moved(queue_id, count)`` is called after the commit of messages
     that got into their queue."""
-    return Sweep("send waiting messages", partial(_send_waiting, on_moved), 0.5, 2_000, "queues")
+    run = partial(_send_waiting, on_moved)
+    return Sweep("send waiting messages", run, 0.5, 2_000, "queues", "waiting messages")
 
 
 async def _send_waiting(on_moved: Callable[[int, int], None], job: Job, rows: int) -> int:

@@ -12,6 +12,8 @@ from scheduler.worker import Worker
 from storage.clocks.whose import Whose
 
 if TYPE_CHECKING:
+    from scheduler.chores import Chores
+    from storage.chores import Chore
     from storage.clocks.moved_accounts import Holding
     from storage.database import Database, Transaction
 
@@ -86,12 +88,14 @@ class Sweep:
     holding: Holding | None = None
     """For accounts with clocks of their own that hold this, it is done apart, by their clocks.
     None: it only tidies up, and goes by the slowest of all clocks."""
+    chore: Chore | None = None
+    """Without any of this kind it sleeps. None: it never does."""
 
     def job(self, database: Database, now: ClockNow, whose: WhoseNow = Whose) -> Job:
         """For those who go by one clock."""
         return Job(self, database, now, whose)
 
-    def worker(self, database: Database, clocks: Clocks) -> Worker:
+    def worker(self, database: Database, clocks: Clocks, chores: Chores | None = None) -> Worker:
         """For everybody."""
         if self.holding is None:
             job: Job | EachClock = self.job(database, lambda: earliest(clocks))
@@ -101,4 +105,5 @@ class Sweep:
                 return self.job(database, now, whose)
 
             job = EachClock(database, clocks, self.holding, make)
-        return Worker(job, most_rows=self.most_rows)
+        asks = None if chores is None or self.chore is None else (chores, self.chore)
+        return Worker(job, most_rows=self.most_rows, chores=asks)

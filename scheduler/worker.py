@@ -7,9 +7,13 @@ import contextlib
 import logging
 import random
 from collections.abc import Callable
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from storage.errors import Unavailable
+
+if TYPE_CHECKING:
+    from scheduler.chores import Chores
+    from storage.chores import Chore
 
 _log = logging.getLogger("queuegate.worker")
 
@@ -37,11 +41,17 @@ class Worker:
     """Runs one job again and again until it is stopped.
 
     As many processes as wanted may run a worker of the same job: jobs pass over what others hold.
-    A round that takes too long is broken off, and the next one gets half as many rows.
+    A round that takes too long is broken off, and the next one gets half as many rows. With
+    ``chores`` the loop sleeps while there is nothing of the job's kind.
     """
 
     def __init__(
-        self, job: Job, *, most_rows: int = 1_000, deadline_seconds: float = _DEADLINE_SECONDS
+        self,
+        job: Job,
+        *,
+        most_rows: int = 1_000,
+        deadline_seconds: float = _DEADLINE_SECONDS,
+        chores: tuple[Chores, Chore] | None = None,
     ) -> None:
         self.job = job
         self.rows = most_rows
@@ -49,18 +59,22 @@ class Worker:
         """Called with the result of each round of the loop; production leaves it unset."""
         self._most_rows = most_rows
         self._deadline_seconds = deadline_seconds
+        self._chores = chores
         self._stopping = asyncio.Event()
+        self._stirred = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
     def start(self, *, after_seconds: float = 0.0) -> None:
         """Begin the loop. Workers that start one after the other share one connection."""
         self._stopping.clear()
+        self._stirred.clear()
         work = self._run(after_seconds)
         self._task = asyncio.get_running_loop().create_task(work, name=self.job.name)
 
     async def stop(self) -> None:
         """Finish the round that is running, within five seconds, and end the loop."""
         self._stopping.set()
+        self._stirred.set()
         task, self._task = self._task, None
         if task is None:
             return
@@ -102,6 +116,13 @@ class Worker:
                 self.probe(handled)
             if not more:
                 await self._wait(pause * random.uniform(0.8, 1.2))
+            if not handled and self._chores is not None and not self._stopping.is_set():
+                await self._sleep(*self._chores)
+
+    async def _sleep(self, chores: Chores, chore: Chore) -> None:
+        await chores.wait_for(chore, self._stirred)
+        if not self._stopping.is_set():
+            self._stirred.clear()
 
     async def _wait(self, seconds: float) -> None:
         with contextlib.suppress(TimeoutError):

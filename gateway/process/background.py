@@ -19,6 +19,7 @@ from gateway.tracing.opening import open_tracing
 from protocol import envelopes
 from scheduler import all_workers
 from scheduler.bury import bury_dead
+from scheduler.chores import Chores
 from scheduler.delivery.attempts import DeliveryOptions, Sign
 from scheduler.delivery.deliver import Deliver
 from scheduler.feed_queues import FeedQueues
@@ -54,10 +55,11 @@ def workers_for(
 ) -> list[Background]:
     """Every worker that the settings ask for, on the engine's database and clock. Any number of
     processes may run them."""
+    chores = Chores(engine.database)
     workers: list[Background] = [
         Worker(KeepTime(engine.database, engine.series.clock)),
         *all_workers(
-            engine.database,
+            chores,
             engine.clock,
             engine.wakeups.arrived,
             Needs(
@@ -69,7 +71,7 @@ def workers_for(
         ),
     ]
     workers.append(feeding_queues(engine))
-    workers.append(bury_dead(engine.database, engine.clock, partial(_buried, engine)))
+    workers.append(bury_dead(engine.database, engine.clock, partial(_buried, engine), chores))
     if settings.delivery_enabled:
         deliver = Deliver(
             engine.database,
@@ -79,10 +81,11 @@ def workers_for(
             on_moved=engine.wakeups.arrived,
             tally=engine.series.deliveries,
         )
+        deliver.chores = chores
         engine.wakeups.on_deliveries = deliver.wake
         workers.append(deliver)
     if settings.schedule_enabled:
-        workers.append(_firing(engine, settings, tracing))
+        workers.append(_firing(engine, settings, tracing, chores))
     return workers
 
 
@@ -114,7 +117,9 @@ def feeding_queues(engine: Engine) -> FeedQueues:
     return feed
 
 
-def _firing(engine: Engine, settings: Settings, tracing: Tracing | None) -> FireSchedules:
+def _firing(
+    engine: Engine, settings: Settings, tracing: Tracing | None, chores: Chores
+) -> FireSchedules:
     base_url = links_url(settings) or f"http://localhost:{settings.port}"
     dispatcher = Dispatcher(engine, base_url, publish_checks.check, failures.words)
     fire = FireSchedules(
@@ -124,6 +129,7 @@ def _firing(engine: Engine, settings: Settings, tracing: Tracing | None) -> Fire
         dispatch=dispatcher if tracing is None else _traced(dispatcher, tracing),
         tally=engine.series.schedules,
     )
+    fire.chores = chores
     engine.wakeups.on_schedules = fire.wake
     return fire
 

@@ -17,6 +17,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, TypeVar
 from uuid import UUID
 
+from scheduler.chores import PAUSE_SECONDS, Chores
 from scheduler.clocks import others, presents
 from scheduler.delivery.attempts import Attempts, DeliveryOptions, Ended, Sign, Tally, plan_of
 from scheduler.delivery.delivery_records import Recorded, record
@@ -60,6 +61,8 @@ class _Looks:
         self._next_due = float("inf")
         self.is_hinted = True
         self.next_at = 0.0
+        self.found_none = False
+        """The last look found nothing pending, due or not."""
         self.accounts: dict[UUID, str] = {}
         """Of the subscriptions that were found pending and whose account has a clock of its own."""
 
@@ -88,6 +91,7 @@ class _Looks:
             self._cursor = heads[-1].subscription_id
             self.next_at = 0.0
         else:
+            self.found_none = not heads and self._cursor == _BEFORE_ALL and not self.accounts
             self._cursor = _BEFORE_ALL
             poll_at = time() + self._poll_seconds * random.uniform(0.8, 1.0)
             soonest = time() + self._spent * _PAUSE_PER_LOOK
@@ -147,6 +151,8 @@ class Deliver:
         tally: Tally,
     ) -> None:
         self._database = database
+        self.chores: Chores | None = None
+        """Wakes it when there may be something, unless it looks more often than they do."""
         self._clocks = clocks
         self._options = options
         self._on_moved = on_moved
@@ -207,8 +213,7 @@ class Deliver:
         while not self._stopping.is_set():
             wait = min(self._looks.next_at, self._turns.next_time()) - time()
             if wait > 0 and not self._looks.is_hinted:
-                with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(self._event.wait(), wait)
+                await self._wait(wait)
             self._event.clear()
             try:
                 await self._write(claiming=not self._stopping.is_set())
@@ -219,6 +224,15 @@ class Deliver:
                 _log.exception("deliver failed")
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._stopping.wait(), _UNAVAILABLE_PAUSE_SECONDS)
+
+    async def _wait(self, seconds: float) -> None:
+        """Until it is time to look, and without anything pending until somebody finds some."""
+        try:
+            await asyncio.wait_for(self._event.wait(), seconds)
+        except TimeoutError:
+            chores = self.chores if self._options.poll_seconds >= PAUSE_SECONDS else None
+            if self._looks.found_none and not self._in_flight and chores is not None:
+                await chores.wait_for("deliveries", self._event)
 
     async def _write(self, *, claiming: bool) -> int:
         """In one transaction record what ended and claim more; how many were claimed."""

@@ -8,6 +8,7 @@ from uuid import uuid4
 
 from gateway.operations.topics.replaying import copier
 from scheduler import all_workers
+from scheduler.chores import Chores
 from scheduler.clocks import EachClock, OneClock, earliest
 from scheduler.collect import COLLECT_ARCHIVES
 from scheduler.expire import EXPIRE
@@ -93,7 +94,9 @@ async def test_every_worker_sees_to_accounts_apart(store: Store, clock: StillClo
         kept = (None, None, str(uuid4()), None, "body", None)
         sms = NewOutboxMessage(MOVED, REGION, "sms", "+15550100", "Notification", *kept)
         await outbox.insert(tx, NOON, [sms])
-    workers = all_workers(store.database, clocks(clock, days=15), lambda *_: None, Needs(copier))
+    workers = all_workers(
+        Chores(store.database), clocks(clock, days=15), lambda *_: None, Needs(copier)
+    )
     handled = {worker.job.name: await worker.run_once() for worker in workers}
     assert {name for name, count in handled.items() if count} == {"collect outbox"}
 

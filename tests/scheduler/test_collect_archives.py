@@ -9,6 +9,7 @@ import pytest
 
 from gateway.operations.topics.replaying import copier
 from scheduler import all_workers, collect
+from scheduler.chores import Chores
 from scheduler.clocks import OneClock
 from scheduler.collect import COLLECT_ARCHIVES
 from scheduler.replay import Needs
@@ -43,7 +44,7 @@ async def test_what_is_older_than_its_queue_keeps_it_goes(store: Store, clock: S
 
 async def test_it_is_among_the_workers(store: Store, clock: StillClock) -> None:
     workers = all_workers(
-        store.database, OneClock(clock.now), lambda _queue_id, _count: None, Needs(copier)
+        Chores(store.database), OneClock(clock.now), lambda _queue_id, _count: None, Needs(copier)
     )
     assert COLLECT_ARCHIVES.name in {one.job.name for one in workers}
 

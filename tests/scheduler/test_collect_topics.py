@@ -8,6 +8,7 @@ import pytest
 
 from gateway.operations.topics.replaying import copier
 from scheduler import all_workers, collect
+from scheduler.chores import Chores
 from scheduler.clocks import OneClock
 from scheduler.collect import FORGET_TOPIC_DEDUPLICATION, REMOVE_UNCONFIRMED, TRIM_ARCHIVES
 from scheduler.replay import Needs
@@ -124,7 +125,7 @@ def test_the_jobs_are_among_all_workers(store: Store, clock: StillClock) -> None
     names = {
         worker.job.name
         for worker in all_workers(
-            store.database, OneClock(clock.now), lambda *_: None, Needs(copier)
+            Chores(store.database), OneClock(clock.now), lambda *_: None, Needs(copier)
         )
     }
     jobs = (REMOVE_UNCONFIRMED, FORGET_TOPIC_DEDUPLICATION, TRIM_ARCHIVES)

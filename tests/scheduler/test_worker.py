@@ -10,6 +10,7 @@ import pytest
 
 from gateway.operations.topics.replaying import copier
 from scheduler import all_workers
+from scheduler.chores import Chores
 from scheduler.clocks import OneClock
 from scheduler.replay import Needs
 from scheduler.worker import Worker
@@ -115,7 +116,7 @@ async def test_every_worker_runs_on_an_empty_database(
 ) -> None:
     moved: list[tuple[int, int]] = []
     workers = all_workers(
-        database, OneClock(clock.now), lambda *told: moved.append(told), Needs(copier)
+        Chores(database), OneClock(clock.now), lambda *told: moved.append(told), Needs(copier)
     )
 
     assert [await worker.run_once() for worker in workers] == [0] * len(workers)

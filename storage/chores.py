@@ -1,0 +1,30 @@
+"""Which kinds of background work there is at all, asked for all of them at once."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal, get_args
+
+from storage.queries import load
+
+if TYPE_CHECKING:
+    from storage.database import Transaction
+
+_FIND = load("chores")["find"].text
+
+Chore = Literal[
+    "waiting messages",
+    "expiring messages",
+    "move tasks",
+    "replays",
+    "own dead letters",
+    "schedule groups",
+    "schedules",
+    "deliveries",
+    "logs",
+]
+EVERY_CHORE: frozenset[Chore] = frozenset(get_args(Chore))
+
+
+async def find(tx: Transaction) -> frozenset[Chore]:
+    """The kinds of which there is something, due or not."""
+    return frozenset(await tx.fetchval(_FIND))
