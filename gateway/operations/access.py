@@ -214,11 +214,11 @@ async def find_queue_by_id(engine: Engine, caller: Caller, right: str, queue_id:
     return queue
 
 
-def check_found(engine: Engine, caller: Caller, right: str, queue: Queue) -> None:
-    """Raise what the authority or a policy says unless the caller may do this with a queue that
-    came from elsewhere, such as a dead-letter queue."""
-    _check_before(engine, caller, right, queue.arn)
-    _check_policy(engine, caller, right, queue)
+def check_found(engine: Engine, caller: Caller, right: str, resource: Queue | Topic) -> None:
+    """Raise what the authority or a policy says unless the caller may do this with a queue or topic
+    that came from elsewhere, such as a dead-letter queue."""
+    _check_before(engine, caller, right, resource.arn)
+    _check_policy(engine, caller, right, resource)
 
 
 async def granted_topic(

@@ -10,6 +10,7 @@ import pytest
 
 from gateway.operations import access
 from gateway.operations.caller import Origin
+from gateway.operations.own_accounts import OwnAccounts
 from gateway.operations.policies import Everybody, Policies
 from storage.errors import AccessDenied
 from storage.model import Queue
@@ -216,6 +217,19 @@ async def test_schedules_of_another_account_need_the_policy_of_the_queue(
     await store.add("s", queue_target(queue, role_arn=role_arn))
     assert await store.fire(60) == 1
     assert len(await world.receive(queue)) == is_sent
+
+
+async def test_without_policies_schedules_reach_their_own_account_alone(world: World) -> None:
+    """Also those that were made while policies let them go elsewhere."""
+    world.engine.authority = OwnAccounts()
+    queue = await world.make_queue("orders")
+    for account_id in (OTHER, world.caller.account_id):
+        store = ScheduleStore(
+            world.engine, replace(world.caller, account_id=account_id), world.clock
+        )
+        await store.add("s", queue_target(queue, body=account_id))
+    assert await store.fire(60) == 2
+    assert [one.body for one in await world.receive(queue)] == [world.caller.account_id]
 
 
 async def test_dead_letters_of_schedules_need_the_policy_of_their_queue(world: World) -> None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import orjson
 
-from gateway.operations.access import PUBLISH, SEND
+from gateway.operations.access import PUBLISH, SEND, check_found
 from gateway.operations.caller import NOWHERE, Caller
 from gateway.operations.queues.queue_cache import QueueName
 from gateway.operations.schedules.fired_messages import (
@@ -311,13 +311,13 @@ class Dispatcher:
             queue = queues[target["account_id"], target["region"], target["queue_name"]]
             if queue is None:
                 raise QueueDoesNotExist
-            self._check_policy(fire, SEND, queue)
+            self._check_right(fire, SEND, queue)
             return Ready(message_for(self._engine, fire, queue), queue, None)
         if target["kind"] == "outbox":
             return Ready(kept_message(fire), None, None)
         audience = await self._audience(fire)
         if not target.get("is_event"):
-            self._check_policy(fire, PUBLISH, audience.topic)
+            self._check_right(fire, PUBLISH, audience.topic)
         deduplication_id = target.get("deduplication_id")
         if deduplication_id is None and fire.group_name is None and audience.topic.is_fifo:
             deduplication_id = own_deduplication_id(fire)
@@ -346,15 +346,16 @@ class Dispatcher:
         prepared = await publishing.prepare(self._engine, publisher, audience, message)
         return Ready(prepared.message, None, prepared)
 
-    def _check_policy(self, fire: Fire, right: str, resource: Queue | Topic) -> None:
-        """Raise what a policy of the target says to whoever made the schedule."""
-        if self._engine.policies is not None:
+    def _check_right(self, fire: Fire, right: str, resource: Queue | Topic) -> None:
+        """Raise what the authority or a policy of the target says to whoever made the schedule, of
+        one that was made while more was allowed, too."""
+        if self._engine.authority is not None:
             place = fire.account_id, fire.region, fire.account_id
             role_arn = fire.target.get("role_arn") or ""
             if f"::{fire.account_id}:role/" not in role_arn:
                 role_arn = ""
             caller = Caller(*place, role_arn=role_arn, origin=NOWHERE, agent="")
-            self._engine.policies.check(caller, right, resource)
+            check_found(self._engine, caller, right, resource)
 
     async def _audience(self, fire: Fire) -> Audience:
         target = fire.target
