@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from gateway.configuration.settings import BadSetting
-from gateway.log_lines import JsonLines, Seldom, formatter
+from gateway.log_lines import JsonLines, Seldom, escaped, formatter
 
 if TYPE_CHECKING:
     from gateway.configuration.settings import Settings
@@ -101,16 +101,12 @@ class _File(logging.Handler):
 
 
 def cleaned(value: object) -> object:
-    """A value as a line may have it: short, without anything that a terminal, or whoever reads
-    line by line, would obey, and without a key that somebody put in a wrong place."""
+    """A value as a line may have it: short, escaped, and without a key that somebody put in a wrong
+    place."""
     if not isinstance(value, str):
         return value
     text = value if len(value) <= _LONGEST else value[: _LONGEST - 3] + "..."
-    if not text.isprintable():
-        text = "".join(
-            one if one.isprintable() else one.encode("unicode_escape").decode() for one in text
-        )
-    return _SHOWN_KEYS.sub(r"\1...", text)
+    return _SHOWN_KEYS.sub(r"\1...", escaped(text))
 
 
 def _write(level: int, message: str, facts: Mapping[str, object]) -> None:

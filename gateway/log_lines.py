@@ -81,12 +81,22 @@ class TextLines(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         time = _instant(record).astimezone().strftime("%H:%M:%S.%f")[:-3]
-        words = [time, record.levelname.lower(), record.name, record.getMessage()]
+        message = escaped(record.getMessage())
+        words = [time, record.levelname.lower(), record.name, message]
         words += [f"{name}={_quoted(value)}" for name, value in _carried(record).items()]
         line = " ".join(words)
         if record.exc_info:
             line += "\n" + self.formatException(record.exc_info)
         return line
+
+
+def escaped(text: str) -> str:
+    """The text without anything that a terminal, or whoever reads line by line, would obey."""
+    if text.isprintable():
+        return text
+    return "".join(
+        one if one.isprintable() else one.encode("unicode_escape").decode() for one in text
+    )
 
 
 def _quoted(value: object) -> str:

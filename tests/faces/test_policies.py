@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import IO, Any, NamedTuple
 
 import pytest
 
@@ -269,14 +269,35 @@ def test_what_a_schedule_may_not_send_is_a_dead_letter(enforcing: Server, world:
     assert world.bodies(queue) == []
 
 
+def _logging(file: IO[str], **settings: str) -> Server:
+    class Logging(Server):
+        log = file
+
+    return Logging(**settings)
+
+
+def test_words_of_policies_forge_no_lines(tmp_path: Path) -> None:
+    forged = "aws:a\n12:00:00 warning queuegate.server forged \x1b[31m\u2028"
+    log = tmp_path / "log"
+    with log.open("w") as file, ExitStack() as stack:
+        settings = {"QUEUEGATE_POLICIES": "enforce", "QUEUEGATE_LOG_FORMAT": "text"}
+        world = _world(stack.enter_context(_logging(file, **settings)), stack)
+        queue = world.sqs.create("orders")
+        statement = {"Sid": forged, "Effect": "Deny", "Principal": "*", "Action": "sqs:*"}
+        conditions = {"Condition": {"StringNotEquals": {forged: "a"}}}
+        world.allow(queue, **statement | conditions)
+        with pytest.raises(Refused):
+            world.sqs.send(queue, "x")
+    [unknown, denied] = [line for line in log.read_text().split("\n") if "forged" in line]
+    assert "never there" in unknown
+    assert "explicit deny" in denied
+    assert "\x1b" not in log.read_text()
+
+
 def test_warnings_about_deliveries_have_the_statement_that_is_missing(tmp_path: Path) -> None:
     log = tmp_path / "log"
     with log.open("w") as file, ExitStack() as stack:
-
-        class Logging(Server):
-            log = file
-
-        warning = stack.enter_context(Logging(QUEUEGATE_POLICIES="warn"))
+        warning = stack.enter_context(_logging(file, QUEUEGATE_POLICIES="warn"))
         world = _world(warning, stack)
         queue, topic = world.sqs.create("orders"), world.sns.create("news")
         world.sns.subscribe(topic, "sqs", world.sqs.arn(queue), RawMessageDelivery="true")
