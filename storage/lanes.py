@@ -43,22 +43,9 @@ _PATIENCE_SECONDS = 5.0
 _FLUSH_SECONDS = 20.0
 _WATCH_SECONDS = 1.0
 _CLOSE_SECONDS = 5.0
+_MOST_TURNS = 4
 _CLOSING = "Shutting down."
 _TOO_LATE = "The database does not answer in time."
-
-RECEIVE_PLANNER = {
-    "enable_seqscan": "off",
-    "enable_hashjoin": "off",
-    "enable_mergejoin": "off",
-    "enable_bitmapscan": "off",
-    "plan_cache_mode": "force_generic_plan",
-}
-"""Pins the plans of statements that probe by key: prepared on an empty table and run on a full one,
-a planner left to itself takes a sequential scan and keeps it (tests/storage/test_queries.py)."""
-
-SEND_PLANNER = {"plan_cache_mode": "force_generic_plan", "enable_seqscan": "off"}
-"""The same of sends: they join what they were given with what they inserted, by the hash join."""
-
 
 R = TypeVar("R")
 R_contra = TypeVar("R_contra", contravariant=True)
@@ -184,6 +171,7 @@ class Lane(Generic[E]):
         self.clocks = NO_ACCOUNTS
         """By account, where it has a clock of its own: a flush has one present."""
         self._running = False
+        self._last_count = 0
         self._flush_began: float | None = None
         self._watch: asyncio.TimerHandle | None = None
         self._closed = False
@@ -315,12 +303,31 @@ class Lane(Generic[E]):
     async def _run(self) -> None:
         try:
             while self._waiting or self._turns.count:
-                if self._linger_seconds and not self._turns.count:
-                    await self._linger()
-                await self._run_once(self._take())
+                if not self._turns.count:
+                    if self._linger_seconds:
+                        await self._linger()
+                    elif self._last_count > 1:
+                        await self._gather()
+                batch = self._take()
+                self._last_count = len(batch)
+                await self._run_once(batch)
         finally:
             self._running = False
             self._flush_began = None
+
+    async def _gather(self) -> None:
+        """Let the loop turn until a turn brings no further entry, but not for long.
+
+        Whoever was answered by the flush before asks again in the next turns. Without this the
+        first of them would leave in a flush of their own, and the clients be in two halves.
+        """
+        for _ in range(_MOST_TURNS):
+            count = len(self._waiting)
+            if count >= self._max_entries:
+                return
+            await asyncio.sleep(0)
+            if len(self._waiting) == count:
+                return
 
     async def _linger(self) -> None:
         """Let entries gather until the time is over, a flush is full, or the lane closes."""

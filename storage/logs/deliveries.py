@@ -16,12 +16,13 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
 from storage.database import Database
-from storage.lanes import RECEIVE_PLANNER, ClockNow, Lane
+from storage.lanes import ClockNow, Lane
 from storage.log_model import Delivered, Group, Record
 from storage.logs import dead_letters
 from storage.logs.dead_letters import DeadLetter
 from storage.logs.delivery_entries import Change, Fetch, Fetched, Settle, runs_of
 from storage.logs.positions import Due, Outcome, Position
+from storage.planning import RECEIVE_PLANNER
 from storage.queries import load
 
 if TYPE_CHECKING:

@@ -11,8 +11,9 @@ from datetime import datetime
 from typing import TYPE_CHECKING, NamedTuple
 
 from storage.database import Database
-from storage.lanes import SEND_PLANNER, ClockNow, Entry, Lane, Reply
+from storage.lanes import ClockNow, Entry, Lane, Reply
 from storage.log_model import Appended, NewRecord, ReadRange, Record
+from storage.planning import SEND_PLANNER
 from storage.queries import load
 
 if TYPE_CHECKING:

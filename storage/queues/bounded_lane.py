@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from storage.database import Database
 from storage.errors import QueueDoesNotExist, QueueFull
-from storage.lanes import SEND_PLANNER, ClockNow, Lane
+from storage.lanes import ClockNow, Lane
 from storage.model import SentMessage
+from storage.planning import SEND_PLANNER
 from storage.queues.kinds import QueueKind
 from storage.queues.message_entries import BoundedSend, within_groups
 from storage.queues.rooms import Part, Rooms, find_fitting

@@ -15,8 +15,9 @@ import asyncpg
 
 from storage.database import Database, unavailable_when_lost
 from storage.errors import QueueDoesNotExist, Unavailable
-from storage.lanes import RECEIVE_PLANNER, SEND_PLANNER, ClockNow, Lane
+from storage.lanes import ClockNow, Lane
 from storage.model import QUEUE_DEFAULTS, Handle, Outcome, Received
+from storage.planning import RECEIVE_PLANNER, SEND_PLANNER
 from storage.queries import load
 from storage.queues.fifo import send_rows
 from storage.queues.fifo_attempts import receive_attempt

@@ -6,8 +6,9 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Any
 
-from storage.lanes import RECEIVE_PLANNER, SEND_PLANNER, Lane
+from storage.lanes import Lane
 from storage.model import Received
+from storage.planning import RECEIVE_PLANNER, SEND_PLANNER
 from storage.queries import load
 from storage.queues.message_entries import FanOut, Receive, Send
 from storage.queues.standard import send_rows_with_priorities

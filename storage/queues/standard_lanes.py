@@ -12,8 +12,9 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from storage.database import Database
-from storage.lanes import RECEIVE_PLANNER, SEND_PLANNER, ClockNow, Lane
+from storage.lanes import ClockNow, Lane
 from storage.model import Received
+from storage.planning import RECEIVE_PLANNER, SEND_PLANNER
 from storage.queries import load
 from storage.queues.deletes import flush as flush_deletes
 from storage.queues.message_entries import ChangeVisibility, Delete, FanOut, Receive, Send

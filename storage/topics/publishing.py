@@ -19,9 +19,10 @@ from typing import TYPE_CHECKING, NamedTuple
 from storage.chunks import chunked
 from storage.database import Database
 from storage.deliveries import deliveries
-from storage.lanes import SEND_PLANNER, ClockNow, Entry, Lane, Reply
+from storage.lanes import ClockNow, Entry, Lane, Reply
 from storage.logs.records import append
 from storage.model import NewDelivery, NewOutboxMessage
+from storage.planning import SEND_PLANNER
 from storage.queries import load
 from storage.queues import waiting
 from storage.queues.kinds import KINDS, QueueKind

@@ -16,7 +16,7 @@ from storage.database import Database
 from storage.errors import Away, QueueDoesNotExist, Unavailable
 from storage.lanes import Entry, Lane, Reply
 from tests.storage.fifo_queue import Heard
-from tests.waiting import take_turns
+from tests.waiting import take_turns, until_so
 
 if TYPE_CHECKING:
     from storage.database import Connection
@@ -125,6 +125,35 @@ async def _hold(numbers: Numbers) -> asyncio.Event:
     numbers.submit(0)
     await numbers.flushing.wait()
     return numbers.held
+
+
+async def test_those_who_were_answered_together_leave_together(numbers: Numbers) -> None:
+    held = await _hold(numbers)
+    again: list[asyncio.Task[None]] = []
+
+    async def ask_again(number: int) -> None:
+        # Their next requests are read one after the other.
+        await take_turns(number)
+        numbers.submit(number + 10)
+
+    for number in (1, 2, 3):
+        numbers.lane.submit(
+            Number(number, Told(lambda it: again.append(asyncio.create_task(ask_again(it)))))
+        )
+    held.set()
+    await until_so(lambda: len(numbers.replies) == 4)
+    assert numbers.flushes == [[0], [1, 2, 3], [11, 12, 13]]
+    await asyncio.gather(*again)
+
+
+async def test_a_full_flush_waits_for_nobody(numbers: Numbers) -> None:
+    full = Numbers(numbers.database, max_entries=2)
+    held = await _hold(full)
+    keeping = [asyncio.create_task(full.keep(number)) for number in (1, 2, 3, 4, 5)]
+    held.set()
+    assert await asyncio.gather(*keeping) == [1, 2, 3, 4, 5]
+    assert full.flushes == [[0], [1, 2], [3, 4], [5]]
+    await full.lane.close()
 
 
 async def test_entries_gather_for_the_time_to_linger(numbers: Numbers) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import pytest
 
 from storage.database import Database
-from storage.lanes import RECEIVE_PLANNER, SEND_PLANNER
+from storage.planning import RECEIVE_PLANNER, SEND_PLANNER
 from storage.queries import load
 from tests.storage.test_queries import PROBING
 

@@ -11,7 +11,7 @@ import pytest
 
 import storage
 from storage.database import Database
-from storage.lanes import RECEIVE_PLANNER, SEND_PLANNER
+from storage.planning import RECEIVE_PLANNER, SEND_PLANNER
 from storage.queries import Query, load
 from storage.queues import fifo as fifo_storage
 from tests.storage.fifo_queue import FifoQueue
