@@ -18,8 +18,9 @@ class AuditFile:
         self._seen = 0
 
     def text(self) -> str:
-        """All of it."""
-        return self.path.read_text() if self.path.exists() else ""
+        """All of it, but for a line that is being written."""
+        text = self.path.read_text() if self.path.exists() else ""
+        return text[: text.rfind("\n") + 1]
 
     def lines(self) -> list[dict[str, Any]]:
         """What is new."""

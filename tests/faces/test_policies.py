@@ -213,6 +213,59 @@ def test_addresses_count_on_every_path(enforcing: Server, world: World) -> None:
             assert connection.answer().status == status
 
 
+@pytest.mark.parametrize(
+    ("action", "which"),
+    [
+        ("sqs:StartMessageMoveTask", "dead"),
+        ("sqs:ReceiveMessage", "dead"),
+        ("sqs:DeleteMessage", "dead"),
+        ("sqs:SendMessage", "source"),
+        ("sqs:ListMessageMoveTasks", "dead"),
+    ],
+)
+def test_moves_of_dead_letters_ask_the_policies_of_both_queues(
+    world: World, action: str, which: str
+) -> None:
+    """To move them back is to receive, delete and send them."""
+    dead = world.sqs.create("dead")
+    redrive = json.dumps({"deadLetterTargetArn": world.sqs.arn(dead), "maxReceiveCount": 1})
+    source = world.sqs.create("source", RedrivePolicy=redrive)
+    arn = world.sqs.arn(dead)
+    queue = dead if which == "dead" else source
+    is_list = action == "sqs:ListMessageMoveTasks"
+    asked = "ListMessageMoveTasks" if is_list else "StartMessageMoveTask"
+    world.allow(queue, Effect="Deny", Action=action)
+    with pytest.raises(Refused, match="with an explicit deny in a resource-based policy"):
+        world.sqs.call(asked, SourceArn=arn)
+    world.sqs.call("SetQueueAttributes", QueueUrl=queue, Attributes={"Policy": ""})
+    assert world.sqs.call("ListMessageMoveTasks", SourceArn=arn).get("Results", []) == []
+    world.sqs.call(asked, SourceArn=arn)
+
+
+def test_a_redrive_asks_the_policy_of_the_queue_that_gets_messages_back(
+    enforcing: Server, world: World
+) -> None:
+    dead = world.sqs.create("dead")
+    redrive = json.dumps({"deadLetterTargetArn": world.sqs.arn(dead), "maxReceiveCount": 1})
+    source = world.sqs.create("source", RedrivePolicy=redrive)
+    world.sqs.send(source, "failed")
+    for _ in range(2):
+        world.sqs.receive(source, VisibilityTimeout=0)
+    headers = {"Authorization": authorization(world.sqs.account)}
+
+    def status() -> int:
+        with Connection(enforcing.url) as connection:
+            known = {"Host": connection.host, **headers}
+            connection.send(request_bytes("POST", "/v1/queues/dead/redrives", known, b"{}"))
+            return connection.answer().status
+
+    for queue, action in ((source, "sqs:SendMessage"), (dead, "sqs:DeleteMessage")):
+        world.allow(queue, Effect="Deny", Action=action)
+        assert status() == 403
+        world.sqs.call("SetQueueAttributes", QueueUrl=queue, Attributes={"Policy": ""})
+    assert (world.bodies(source), status(), world.bodies(source)) == ([], 200, ["failed"])
+
+
 def test_dead_letters_of_web_hooks_ask_the_policy_of_their_queue(
     enforcing: Server, world: World
 ) -> None:

@@ -13,7 +13,8 @@ from protocol.sqs_shapes import SQS
 
 _OF_QUEUES = {name for name, action in SQS.actions.items() if "QueueUrl" in action.input.members}
 _FOUND: Mapping[str, set[str]] = {
-    "sqs": _OF_QUEUES | {"GetQueueUrl"},
+    "sqs": _OF_QUEUES
+    | {"CancelMessageMoveTask", "GetQueueUrl", "ListMessageMoveTasks", "StartMessageMoveTask"},
     "sns": {
         "AddPermission",
         "DeleteTopic",

@@ -3,10 +3,11 @@ list (docs/contract/sqs.md 2.10). A worker does the moving. One message is moved
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Final
 from uuid import UUID, uuid4
 
-from gateway.operations.access import SEND, check_found, check_right
+from gateway.operations.access import SEND, check_found, check_right, own_arn
 from storage.errors import (
     MoveQueueAbsent,
     MoveRefused,
@@ -25,13 +26,45 @@ if TYPE_CHECKING:
     from storage.database import Transaction
 
 
-async def _queue(tx: Transaction, caller: Caller, arn: str, *, is_source: bool) -> Queue:
-    """The caller's queue of that ARN. Raises MoveQueueAbsent."""
+TAKE: Final = ("sqs:ReceiveMessage", "sqs:DeleteMessage")
+"""What moving messages takes of the queue that they leave, as on AWS ("Configuring queue
+permissions for dead-letter queue redrive"): nobody gets at messages by moving them."""
+_START: Final = ("sqs:StartMessageMoveTask", *TAKE)
+_CANCEL: Final = "sqs:CancelMessageMoveTask"
+_LIST: Final = "sqs:ListMessageMoveTasks"
+_MOST_HOMES = 1_000
+
+
+async def _queue(
+    engine: Engine,
+    tx: Transaction,
+    caller: Caller,
+    arn: str,
+    *rights: str,
+    is_source: bool = True,
+) -> Queue:
+    """The caller's queue of that ARN, for whoever has these rights. Raises AccessDenied and
+    MoveQueueAbsent."""
     queue = await queues.find_by_arn(tx, arn)
     place = (caller.account_id, caller.region)
     if queue is None or (queue.account_id, queue.region) != place:
+        named = arn if arn.startswith("arn:") else own_arn(caller, rights[0], arn)
+        check_right(engine, caller, rights[0], named)
         raise MoveQueueAbsent(is_source=is_source)
+    for right in rights:
+        check_found(engine, caller, right, queue)
     return queue
+
+
+async def check_homes(
+    engine: Engine, tx: Transaction, caller: Caller, names: Iterable[str]
+) -> None:
+    """Raise AccessDenied unless the caller may send to all of these queues, to which messages go
+    back."""
+    if engine.authority is not None:
+        place = caller.account_id, caller.region
+        for home in await queues.find_many(tx, *place, sorted(names)):
+            check_found(engine, caller, SEND, home)
 
 
 async def start_move(
@@ -43,22 +76,22 @@ async def start_move(
 ) -> MoveTask:
     """The started task. ``destination_arn`` None: each message goes back to its own source.
 
-    Raises MoveQueueAbsent, OverLimit, and MoveRefused when the source is nobody's dead-letter
-    queue, the destination cannot take its messages, or a task runs already.
+    Raises AccessDenied, MoveQueueAbsent, OverLimit, and MoveRefused when the source is nobody's
+    dead-letter queue, the destination cannot take its messages, or a task runs already.
     """
     now = engine.clock.of_arn(source_arn).now()
     limits = engine.limits
     async with engine.database.transaction() as tx:
-        source = await _queue(tx, caller, source_arn, is_source=True)
-        if not await queues.dead_letter_sources(tx, source.arn, after_queue_id=0, limit=1):
+        source = await _queue(engine, tx, caller, source_arn, *_START)
+        homes = await queues.dead_letter_sources(
+            tx, source.arn, after_queue_id=0, limit=_MOST_HOMES
+        )
+        if not homes:
             raise MoveRefused("not dead letters")
-        if destination_arn is not None:
-            try:
-                target = await _queue(tx, caller, destination_arn, is_source=False)
-            except MoveQueueAbsent:
-                check_right(engine, caller, SEND, destination_arn)
-                raise
-            check_found(engine, caller, SEND, target)
+        if destination_arn is None:
+            await check_homes(engine, tx, caller, [home.name for home in homes])
+        else:
+            target = await _queue(engine, tx, caller, destination_arn, SEND, is_source=False)
             if source.queue_id == target.queue_id:
                 raise MoveRefused("same queue")
             if source.kind.order != target.kind.order:
@@ -87,10 +120,11 @@ async def start_move(
 async def cancel_move(engine: Engine, caller: Caller, source_arn: str, task_id: UUID) -> MoveTask:
     """The task with how many messages it had moved: exactly those, none after this returns.
 
-    Raises MoveQueueAbsent, ResourceNotFound, and MoveRefused for a task that has ended.
+    Raises AccessDenied, MoveQueueAbsent, ResourceNotFound, and MoveRefused for a task that has
+    ended.
     """
     async with engine.database.transaction() as tx:
-        source = await _queue(tx, caller, source_arn, is_source=True)
+        source = await _queue(engine, tx, caller, source_arn, _CANCEL)
         task = await moves.lock_task(tx, source.queue_id, task_id)
         if task is None:
             raise ResourceNotFound("Task does not exist.")
@@ -101,9 +135,9 @@ async def cancel_move(engine: Engine, caller: Caller, source_arn: str, task_id: 
 
 
 async def list_moves(engine: Engine, caller: Caller, source_arn: str, limit: int) -> list[MoveTask]:
-    """The newest tasks of a source. Raises MoveQueueAbsent."""
+    """The newest tasks of a source. Raises AccessDenied and MoveQueueAbsent."""
     async with engine.database.transaction() as tx:
-        source = await _queue(tx, caller, source_arn, is_source=True)
+        source = await _queue(engine, tx, caller, source_arn, _LIST)
         return await moves.list_newest(tx, source.queue_id, limit=limit)
 
 

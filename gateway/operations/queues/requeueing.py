@@ -13,8 +13,9 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
 
-from gateway.operations.access import SEND, check_right
+from gateway.operations.access import SEND, check_found, check_right
 from gateway.operations.queues.browsing import Browse, browse, place_of, text_of
+from gateway.operations.queues.moves import TAKE, check_homes
 from storage.errors import MoveRefused, QueueFull
 from storage.queues import queues
 from storage.queues.moves import ClaimedTask, MovedBatch
@@ -102,15 +103,20 @@ async def redrive(
             raise MoveRefused("same queue")
         if target.kind.order != dead_letters.kind.order:
             raise MoveRefused("other kind")
+    for right in TAKE:
+        check_found(engine, caller, right, dead_letters)
     page = await browse(engine, caller, dead_letters, request.browse)
     chosen = [one for one in page.messages if request.matching.holds(one)]
     following = page.next
     if len(chosen) > request.most:
         chosen = chosen[: request.most]
         following = text_of(place_of(chosen[-1]))
-    homes = {came_from(one) for one in chosen} if target is None else {target.arn}
-    for arn in homes - {None}:
-        check_right(engine, caller, SEND, str(arn))
+    if target is None and engine.authority is not None:
+        homes = {arn for one in chosen if (arn := came_from(one))}
+        for arn in homes:
+            check_right(engine, caller, SEND, arn)
+        async with engine.database.transaction() as tx:
+            await check_homes(engine, tx, caller, {arn.rpartition(":")[2] for arn in homes})
     moved = homeless = 0
     if not request.is_dry_run:
         batch = await _move(engine, dead_letters, chosen, target)
