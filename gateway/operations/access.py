@@ -101,7 +101,8 @@ PUBLISH_RECORDS = "log:PublishRecords"
 """The same of a log."""
 
 
-def _may(engine: Engine, caller: Caller, right: str, resource: Queue | Topic | Log) -> bool:
+def may(engine: Engine, caller: Caller, right: str, resource: Queue | Topic | Log) -> bool:
+    """Whether the caller may do this with what was found before."""
     try:
         if isinstance(resource, Log):
             check_right(engine, caller, right, resource.arn)
@@ -122,7 +123,7 @@ def known_queue(engine: Engine, caller: Caller, right: str, url: str) -> Queue |
     """The queue that was found by this URL before. None also for whoever may not: ``find_queue``
     refuses."""
     queue = engine.queues.by_url.get((caller.account_id, caller.region, url))
-    if queue is None or engine.authority is None or _may(engine, caller, right, queue):
+    if queue is None or engine.authority is None or may(engine, caller, right, queue):
         return queue
     return None
 
@@ -130,7 +131,7 @@ def known_queue(engine: Engine, caller: Caller, right: str, url: str) -> Queue |
 def known_own_queue(engine: Engine, caller: Caller, right: str, name: str) -> Queue | None:
     """The caller's queue of that name, if this process knows it. None also for whoever may not."""
     queue = engine.queues.cached(caller.account_id, caller.region, name)
-    if queue is None or engine.authority is None or _may(engine, caller, right, queue):
+    if queue is None or engine.authority is None or may(engine, caller, right, queue):
         return queue
     return None
 
@@ -243,7 +244,7 @@ def known_audience(engine: Engine, caller: Caller, right: str, arn: str) -> Audi
     """Who gets what is published to that topic, if this process knows it; None also for whoever may
     not: ``find_audience`` refuses."""
     audience = engine.topics.by_arn.get(arn)
-    if audience is None or engine.authority is None or _may(engine, caller, right, audience.topic):
+    if audience is None or engine.authority is None or may(engine, caller, right, audience.topic):
         return audience
     return None
 
@@ -276,7 +277,7 @@ def known_log(engine: Engine, caller: Caller, right: str, name: str) -> Log | No
     """The caller's log of that name, if this process knows it. None also for whoever may not:
     ``find_log`` refuses."""
     log = engine.logs.cached(caller.account_id, caller.region, name)
-    if log is None or engine.authority is None or _may(engine, caller, right, log):
+    if log is None or engine.authority is None or may(engine, caller, right, log):
         return log
     return None
 

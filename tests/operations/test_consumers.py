@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
@@ -15,7 +16,8 @@ from gateway.operations.channels.channels import find_channel
 from gateway.operations.channels.consumers import Consumer, Ending, Pushed
 from gateway.operations.channels.publishing import Publication, publish
 from gateway.operations.channels.pushed_tokens import process_of, read_event_id
-from gateway.operations.keys import NewApiKey, create_key, revoke_key
+from gateway.operations.keys import NewApiKey, change_key, create_key, revoke_key
+from gateway.operations.policies import Everybody, Policies
 from gateway.operations.queues.queues import delete_queue
 from gateway.operations.queues.receiving import settle
 from storage.model import Queue
@@ -301,6 +303,20 @@ async def test_a_key_that_is_revoked_ends_whoever_came_with_it(channel: Channel)
     assert (wire.endings, other.endings) == ([Ending.KEY_GONE], [])
     await channel.publish("1")
     await other.until("1")
+
+
+async def test_a_key_that_may_not_receive_any_more_ends_whoever_came_with_it(
+    channel: Channel,
+) -> None:
+    engine = channel.engine
+    engine.policies, engine.authority = Policies(engine.clock, enforces=True), Everybody()
+    engine.policies.policy_of = engine.keys.policy_of
+    key_id, caller = await _with_key(channel, 60)
+    _, wire = channel.consumer(caller=caller)
+    statement = {"Effect": "Allow", "Action": "sqs:SendMessage", "Resource": "*"}
+    policy = json.dumps({"Version": "2012-10-17", "Statement": statement})
+    await change_key(engine, channel.world.caller, key_id, policy=policy)
+    assert wire.endings == [Ending.KEY_GONE]
 
 
 async def test_a_key_that_expires_does_so_by_the_next_beat(channel: Channel) -> None:

@@ -26,7 +26,7 @@ from gateway.faces.channels.words import channel_of
 from gateway.faces.json.endpoints import Answer, Answered, Call, Endpoint
 from gateway.faces.json.explaining import explained
 from gateway.faces.json.refusals import Error
-from gateway.operations.access import check_right
+from gateway.operations.access import check_found
 from gateway.operations.caller import Caller
 from gateway.operations.channels.acknowledging import give_back, start_acknowledging
 from gateway.operations.channels.consumers import Ending, Pushed
@@ -58,7 +58,10 @@ _LAST_WORDS = {
     Ending.DRAINING: (CloseCode.GOING_AWAY, "This gateway stops. Connect again."),
     Ending.RESUMED: (CloseCode.NORMAL_CLOSURE, "You came back on another connection."),
     Ending.CHANNEL_GONE: (CloseCode.POLICY_VIOLATION, "The channel was deleted."),
-    Ending.KEY_GONE: (CloseCode.POLICY_VIOLATION, "Your key was revoked or has expired."),
+    Ending.KEY_GONE: (
+        CloseCode.POLICY_VIOLATION,
+        "Your key was revoked or has expired, or may not receive any more.",
+    ),
     Ending.FAILED: (CloseCode.INTERNAL_ERROR, "We encountered an internal error."),
 }
 
@@ -222,7 +225,7 @@ class Socket(Push):
 
     def _acknowledge(self, tokens: list[str]) -> None:
         channel = self._consumer.channel
-        check_right(self.engine, self._caller, "sqs:DeleteMessage", channel.arn)
+        check_found(self.engine, self._caller, "sqs:DeleteMessage", channel)
         self._begin()
         try:
             start_acknowledging(self.engine, channel, tokens, _Results(self, tokens))
@@ -231,7 +234,7 @@ class Socket(Push):
 
     def _give_back(self, tokens: list[str], delay_seconds: int) -> None:
         channel = self._consumer.channel
-        check_right(self.engine, self._caller, "sqs:ChangeMessageVisibility", channel.arn)
+        check_found(self.engine, self._caller, "sqs:ChangeMessageVisibility", channel)
         self._begin()
         spawn(self._giving_back(channel, tokens, delay_seconds))
 

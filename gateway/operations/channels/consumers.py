@@ -18,8 +18,9 @@ import secrets
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from enum import Enum, auto
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
+from gateway.operations.access import may
 from gateway.operations.channels.acknowledging import token_of
 from gateway.operations.channels.pushed_tokens import Event, event_id, number_of, pushed_token
 from gateway.operations.queues.finishing import change_last
@@ -53,6 +54,9 @@ class Pushed(NamedTuple):
     """What it is acknowledged by."""
 
 
+_RECEIVE: Final = "sqs:ReceiveMessage"
+
+
 class Ending(Enum):
     """Why a consumer gets no more."""
 
@@ -62,7 +66,7 @@ class Ending(Enum):
     """It came back on another connection."""
     CHANNEL_GONE = auto()
     KEY_GONE = auto()
-    """Its key was revoked or has expired."""
+    """Its key was revoked or has expired, or it may not receive any more."""
     FAILED = auto()
 
 
@@ -298,8 +302,11 @@ class Consumer:
         self.go_on()
 
     def check_key(self) -> None:
-        """End it if its key is not good any more."""
-        if self.outlet is not None and not self._engine.keys.still_takes(self._caller):
+        """End it if its key is not good any more, or may not receive."""
+        if self.outlet is None:
+            return
+        is_good = self._engine.keys.still_takes(self._caller)
+        if not (is_good and may(self._engine, self._caller, _RECEIVE, self._channel)):
             self.end(Ending.KEY_GONE)
 
     def set_credit(self, credit: int) -> None:
@@ -323,6 +330,8 @@ class Consumer:
             self._wait_for_windows()
         elif self._engine.series.traffic.is_full:
             self._go_on_in(_AGAIN_SECONDS)
+        elif not may(self._engine, self._caller, _RECEIVE, self._channel):
+            self.end(Ending.KEY_GONE)
         else:
             self._receive(min(room, self._at_once))
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 
 from tests.faces.channels.client import Channels
 from tests.faces.channels.pushing import CLOSE, PING, PONG, TEXT, UPGRADE, Socket, asked_plainly
+from tests.faces.clients import Sqs
 from tests.faces.servers import Server
+from tests.waiting import until
 from tests.websockets import masked
 
 PATH = "/v1/messages/socket?channel=alerts"
@@ -26,6 +29,38 @@ def test_acknowledging_gives_the_credit_back(channels: Channels) -> None:
         socket.say(ack=[message["ack"]])
         socket.say(ack=[message["ack"]])
         assert [socket.results(), socket.results()] == [["acknowledged"], ["gone"]]
+
+
+def test_what_a_policy_denies_is_denied_on_a_connection_that_lasts() -> None:
+    with Server(QUEUEGATE_POLICIES="enforce") as server, Channels(server.url) as channels:
+
+        def deny(sqs: Sqs, action: str) -> None:
+            statement = {"Effect": "Deny", "Principal": "*", "Action": action}
+            policy = json.dumps({"Statement": statement})
+            sqs.call("SetQueueAttributes", QueueUrl="alerts", Attributes={"Policy": policy})
+
+        def acknowledge() -> dict[str, Any]:
+            channels.publish()
+            socket.say(ack=[socket.message()["ack"]])
+            return socket.said()
+
+        def next_frame() -> tuple[int, bytes]:
+            channels.publish()
+            return socket.frame()
+
+        channels.publish("alerts")
+        with (
+            Sqs("json", server.url, channels.account) as sqs,
+            Socket(channels, credit=99) as socket,
+        ):
+            socket.message()
+            deny(sqs, "sqs:DeleteMessage")
+            # What the process had heard of the queue before may count for a moment.
+            refused = until(acknowledge, lambda said: said["type"] == "error")
+            assert "explicit deny" in refused["error"]
+            deny(sqs, "sqs:ReceiveMessage")
+            _, payload = until(next_frame, lambda frame: frame[0] == CLOSE)
+            assert int.from_bytes(payload[:2], "big") == 1008
 
 
 def test_giving_back_brings_it_to_others(channels: Channels) -> None:
