@@ -15,6 +15,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from threading import Thread
 from time import monotonic
@@ -31,6 +32,7 @@ PAGES = (
     "docs/text-queue.md",
     "docs/log.md",
     "docs/keys.md",
+    "docs/teams.md",
     "docs/production.md",
     "docs/configuration.md",
 )
@@ -51,7 +53,7 @@ _OF_THIS_MACHINE = (
     "TMPDIR",
 )
 """Beginnings of the variables that a shell keeps: how packages are reached from here."""
-_PORT = "9324"
+_PORTS = ("9324", "9325")
 _PATIENCE_SECONDS = 300.0
 
 
@@ -130,8 +132,9 @@ class _Shell:
 @contextlib.contextmanager
 def _served(block: Block, environment: dict[str, str]) -> Iterator[None]:
     """In a terminal of its own, from when it is ready to the end of the page."""
+    last = f"{block.last_line}\n"
     server = subprocess.Popen(
-        ["bash", "-c", "exec " + block.text],
+        ["bash", "-c", f"{block.text.removesuffix(last)}exec {last}"],
         cwd=ROOT,
         env=environment,
         stdout=subprocess.PIPE,
@@ -167,18 +170,19 @@ def paste(page: Path, section: str = "") -> int:
         home.chmod(0o755)
         # A terminal shows no progress of curl's, a pipe does.
         (home / ".curlrc").write_text("silent\nshow-error\n")
-        port = _free_port()
-        environment = _environment(home, port, activated=page.name != "README.md")
+        ports = {port: _free_port() for port in _PORTS}
+        environment = _environment(home, ports[_PORTS[0]], activated=page.name != "README.md")
         shell = _Shell(ROOT, environment)
         held.callback(shell.close)
         for block in blocks:
             print(f"{page.name}, line {block.line}", flush=True)
-            ours = Block(block.language, block.text.replace(_PORT, port), block.line, block.printed)
+            ours = replace(block, text=_exchanged(block.text, ports))
             try:
                 if ours.serves:
                     held.enter_context(_served(ours, environment))
                     continue
-                fault = ours.fault(shell.paste(ours).replace(port, _PORT))
+                theirs = {port: named for named, port in ports.items()}
+                fault = ours.fault(_exchanged(shell.paste(ours), theirs))
             except Broken as error:
                 fault = str(error)
             if fault is not None:
@@ -187,6 +191,13 @@ def paste(page: Path, section: str = "") -> int:
     if left:
         raise Broken(f"{page.name} leaves in the checkout: {', '.join(sorted(left))}")
     return len(blocks)
+
+
+def _exchanged(text: str, ports: dict[str, str]) -> str:
+    """With other ports."""
+    for port, other in ports.items():
+        text = text.replace(port, other)
+    return text
 
 
 def _left_in_the_checkout() -> set[str]:

@@ -24,7 +24,14 @@ class Block:
     @property
     def serves(self) -> bool:
         """Whether it goes on until it is stopped, and so needs a terminal of its own."""
-        return self.language == "sh" and self.text.startswith(("make serve", "queuegate serve"))
+        return self.language == "sh" and self.last_line.startswith(
+            ("make serve", "queuegate serve")
+        )
+
+    @property
+    def last_line(self) -> str:
+        """With what it ends."""
+        return self.text.rstrip("\n").rpartition("\n")[2]
 
     @property
     def script(self) -> str:
