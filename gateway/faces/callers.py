@@ -50,12 +50,14 @@ class Callers(Protocol):
         ours, and IncompleteSignature for what cannot be read.
         """
 
+    @property
+    def reads(self) -> frozenset[bytes]:
+        """Headers that ``fast_caller`` looks at, beside those that the fast path reads anyway."""
+
     def fast_caller(
-        self, authorization: bytes, service: str, data: bytes, end: int
+        self, headers: Mapping[bytes, bytes], service: str, path: bytes, body: bytes
     ) -> Caller | None:
         """The caller on the fast path; None: take the long way, where ``caller`` decides.
 
-        ``data`` is the whole request, ``end`` where its head ends. Nothing of it was copied or
-        taken apart for this: ``RequestHeads.parse`` does that to a head for whoever needs more
-        than the credentials.
+        ``headers`` has those that were read, each once and without blanks around its value.
         """

@@ -88,7 +88,7 @@ class FastPath:
         self.callers = callers
         self.access_log = access_log
         self.origins = admission.peers
-        self.heads = RequestHeads(admission.peers.headers)
+        self.heads = RequestHeads(admission.peers.headers | callers.reads)
         self.app: App | None = None
         """Whose faces are asked the short way; None: everything goes the long one."""
         self.auditor: Auditor | None = None
@@ -323,7 +323,7 @@ class FastProtocol(HttpConnection):
         if found is None:
             return False
         route, members = found
-        return self._start(route, headers, members, started, data, end)
+        return self._start(route, headers, members, started, data, body)
 
     def _start(
         self,
@@ -332,11 +332,11 @@ class FastProtocol(HttpConnection):
         members: Members,
         started: float,
         data: bytes,
-        end: int,
+        body: bytes,
     ) -> bool:
         shared = self.shared
-        authorization = headers.get(b"authorization", b"")
-        caller = shared.callers.fast_caller(authorization, route.service, data, end)
+        path = data[len(_POST) - 1 : data.find(b" ", len(_POST))]
+        caller = shared.callers.fast_caller(headers, route.service, path, body)
         if caller is None:
             return False
         asked = Asked(shared.engine, caller, route, headers, data, shared.links_url, self)

@@ -18,7 +18,7 @@ from gateway.faces.requests import Request
 from gateway.http.auth import INCOMPLETE, Authenticator, KnownKeys, shown_key
 from gateway.operations.caller import Caller
 from gateway.operations.keys import PREFIX
-from protocol import sigv4
+from protocol import sigv4, sigv4_heads
 from protocol.detect import SERVICES
 from protocol.errors import Malformed
 from protocol.query_wire import parse_form
@@ -161,12 +161,14 @@ class VerifyingAuthenticator(Authenticator):
         self._verified[(access_key, region)] = key.key, caller
         return caller
 
+    reads = sigv4_heads.READ
+
     def fast_caller(
-        self, authorization: bytes, service: str, data: bytes, end: int
+        self, headers: Mapping[bytes, bytes], service: str, path: bytes, body: bytes
     ) -> Caller | None:
         """The caller of a request that is signed as it should be, by a key whose rate is not
         limited; None: take the long way, where ``caller`` says what is wrong."""
-        head, _, signature = authorization.rpartition(b"Signature=")
+        head, _, signature = headers.get(b"authorization", b"").rpartition(b"Signature=")
         known = self._heads.get(head)
         signed = known or self._read_head(head)
         if signed is None:
@@ -175,12 +177,14 @@ class VerifyingAuthenticator(Authenticator):
         key = self._keys.find_access(credential.access_key)
         if key is None or key.key.limit is not None or credential.service != service:
             return None
-        found = signed.string_to_sign(data, end)
-        if found is None or not self._is_present(found[0], credential.date):
+        to_sign = signed.string_to_sign(path, headers, body)
+        if to_sign is None or not self._is_present(headers[b"x-amz-date"], credential.date):
             return None
         for secret in key.secrets:
-            mac = sigv4.signing_mac(secret, *signed.scope).copy()
-            mac.update(found[1])
+            mac = sigv4.signing_mac(
+                secret, credential.date, credential.region, credential.service
+            ).copy()
+            mac.update(to_sign)
             if compare_digest(mac.hexdigest().encode(), signature):
                 if known is None:
                     self._keep_head(head, signed)

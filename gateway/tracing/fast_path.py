@@ -83,10 +83,10 @@ class TracedProtocol(FastProtocol):
         members: Members,
         started: float,
         data: bytes,
-        end: int,
+        body: bytes,
     ) -> bool:
         self._incoming = headers
-        return super()._start(route, headers, members, started, data, end)
+        return super()._start(route, headers, members, started, data, body)
 
     def _abandon(self, exchange: Exchange | Asking) -> None:
         super()._abandon(exchange)

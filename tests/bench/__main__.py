@@ -24,6 +24,7 @@ from tests.bench import (
     publishing,
     push,
     schedules,
+    signing,
     starting,
     waiting,
     webhooks,
@@ -50,6 +51,7 @@ def every_scenario() -> list[Scenario]:
     return [
         *hot.scenarios(_CASES),
         *publishing.scenarios(),
+        *signing.scenarios(),
         *faces.scenarios(),
         *logs.scenarios(),
         *log_groups.scenarios(),

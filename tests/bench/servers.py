@@ -189,4 +189,5 @@ def _answers(address: tuple[str, int], request: bytes) -> bool:
             answer = connection.recv(65536)
     except OSError:
         return False
-    return answer[9:12] == b"200"
+    # Where signatures are verified, 403 says that it is up.
+    return answer[9:12] in (b"200", b"403")

@@ -57,6 +57,8 @@ def _face(about: str, key: str) -> Row:
 ROWS: tuple[Row, ...] = (
     _cpu("SendMessage", "send/64/1024", (65, 15), (40, 12)),
     _cpu("SendMessage, 16 connections", "send/16/1024", (80, 30), (45, 18)),
+    _one("a verified signature, on top", "µs", "signed-send/64", "more_us", (12, None)),
+    _one("the same, 16 connections", "µs", "signed-send/16", "more_us", (12, None)),
     _cpu("SendMessageBatch of 10", "send-batch/64/1024", (200, 95), (140, 75)),
     _cpu("ReceiveMessage of 1", "receive-1/64/1024", (70, 35), (50, 25)),
     _cpu("ReceiveMessage of 10", "receive-10/64/1024", (150, 120), (105, 105)),

@@ -21,10 +21,10 @@ def _authenticator() -> Authenticator:
 def test_callers_by_their_header() -> None:
     authenticator = _authenticator()
     header = authorization("123456789012").encode()
-    caller = authenticator.fast_caller(header, "sqs", b"", 0)
+    caller = authenticator.fast_caller({b"authorization": header}, "sqs", b"/", b"")
     assert caller is not None
     assert caller.account_id == "123456789012"
-    assert authenticator.fast_caller(header, "sqs", b"", 0) is caller
+    assert authenticator.fast_caller({b"authorization": header}, "sqs", b"/", b"") is caller
     assert len(authenticator.by_head) == 1
 
 
@@ -33,7 +33,7 @@ def test_who_signed_for_another_service_takes_the_long_way() -> None:
     for service in ("scheduler", "sns", "other"):
         header = authorization("123456789012", service=service).encode()
         for _ in range(2):
-            assert authenticator.fast_caller(header, "sqs", b"", 0) is None
+            assert authenticator.fast_caller({b"authorization": header}, "sqs", b"/", b"") is None
 
 
 def test_what_is_no_signature_takes_the_long_way() -> None:
@@ -41,14 +41,14 @@ def test_what_is_no_signature_takes_the_long_way() -> None:
     header = authorization("123456789012").encode()
     for _ in range(2):
         for odd in (header[:-1], header + b"0", header[:-1] + b"x", header + b" ", b"any", b""):
-            assert authenticator.fast_caller(odd, "sqs", b"", 0) is None
-        assert authenticator.fast_caller(header, "sqs", b"", 0) is not None
+            assert authenticator.fast_caller({b"authorization": odd}, "sqs", b"/", b"") is None
+        assert authenticator.fast_caller({b"authorization": header}, "sqs", b"/", b"") is not None
 
 
 def test_a_long_header_of_a_known_caller_is_not_remembered() -> None:
     authenticator = _authenticator()
     header = authorization("123456789012").replace(", ", ", " + "Other=x, " * 100, 1)
-    caller = authenticator.fast_caller(header.encode(), "sqs", b"", 0)
+    caller = authenticator.fast_caller({b"authorization": header.encode()}, "sqs", b"/", b"")
     assert caller is not None
     assert caller.account_id == "123456789012"
     assert not authenticator.by_head
