@@ -20,6 +20,9 @@ RECEIVE_PLANNER = {
 """Pins the plans of statements that probe by key: prepared on an empty table and run on a full one,
 a planner left to itself takes a sequential scan and keeps it (tests/storage/test_queries.py)."""
 
+RELAXED_PLANNER = {**RECEIVE_PLANNER, "synchronous_commit": "off"}
+"""The same of commits that do not wait for the disk: a crash of the database may undo the last."""
+
 SEND_PLANNER = {"plan_cache_mode": "force_generic_plan", "enable_seqscan": "off"}
 """The same of sends: they join what they were given with what they inserted, by the hash join."""
 

@@ -184,6 +184,12 @@ class Settings(ListeningSettings):
         "Milliseconds that sends to standard queues gather, at most, to be written together.",
         names="QUEUEGATE_LINGER_MS QUEUE_LINGER_MS",
     )
+    delete_commit: str = setting(
+        "durable",
+        word("durable", "relaxed"),
+        "relaxed: deletes of standard queues do not wait for the disk. When the database crashes, "
+        "messages deleted in its last second may come again.",
+    )
     log_level: str = setting(
         "info",
         Kind("debug, info, warning or error", texts.parse_log_level),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import AsyncIterator, Callable, Hashable
-from datetime import datetime
 from secrets import token_bytes
 from typing import TYPE_CHECKING
 
@@ -37,6 +36,7 @@ if TYPE_CHECKING:
     from gateway.configuration.settings import Settings
     from gateway.operations.access import Authority
     from gateway.tracing.spans import Tracing
+    from storage.lanes import ClockNow
 
 
 @contextlib.asynccontextmanager
@@ -86,10 +86,9 @@ def policies_of(settings: Settings, engine: Engine, /) -> Policies | None:
 def build_engine(settings: Settings, database: Database, tracing: Tracing | None = None) -> Engine:
     """Put the parts together; nothing is connected yet but the pool."""
     clock = clocks.Clock()
-    now: Callable[[], datetime | None] = clock.now
-    linger = settings.linger_ms / 1000
+    now: ClockNow = clock.now
     series = Series(clock.timestamp)
-    standard = StandardLanes(database, now, linger_seconds=linger)
+    standard = _standard_lanes(settings, database, now)
     engine = Engine(
         database=database,
         queues=QueueCache(database),
@@ -151,6 +150,15 @@ def _quota(settings: Settings) -> Quota:
         settings.quota_topics,
         settings.quota_subscriptions,
         settings.quota_logs,
+    )
+
+
+def _standard_lanes(settings: Settings, database: Database, now: ClockNow) -> StandardLanes:
+    return StandardLanes(
+        database,
+        now,
+        linger_seconds=settings.linger_ms / 1000,
+        relaxes_deletes=settings.delete_commit == "relaxed",
     )
 
 

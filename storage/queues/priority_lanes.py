@@ -8,7 +8,7 @@ from typing import Any
 
 from storage.lanes import Lane
 from storage.model import Received
-from storage.planning import RECEIVE_PLANNER, SEND_PLANNER
+from storage.planning import RELAXED_PLANNER, SEND_PLANNER
 from storage.queries import load
 from storage.queues.message_entries import FanOut, Receive, Send
 from storage.queues.standard import send_rows_with_priorities
@@ -86,7 +86,7 @@ class PriorityLanes(StandardLanes):
             "priority_receive",
             database,
             self._flush_receives,
-            settings={**RECEIVE_PLANNER, "synchronous_commit": "off"},
+            settings=RELAXED_PLANNER,
         )
         self.delete = standard.delete
         self.visibility = standard.visibility

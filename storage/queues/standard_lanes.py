@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from storage.database import Database
 from storage.lanes import ClockNow, Lane
 from storage.model import Received
-from storage.planning import RECEIVE_PLANNER, SEND_PLANNER
+from storage.planning import RECEIVE_PLANNER, RELAXED_PLANNER, SEND_PLANNER
 from storage.queries import load
 from storage.queues.deletes import flush as flush_deletes
 from storage.queues.message_entries import ChangeVisibility, Delete, FanOut, Receive, Send
@@ -105,7 +105,12 @@ class StandardLanes:
     _make_marks: type[Marks] = Marks
 
     def __init__(
-        self, database: Database, clock_now: ClockNow, *, linger_seconds: float = 0.0
+        self,
+        database: Database,
+        clock_now: ClockNow,
+        *,
+        linger_seconds: float = 0.0,
+        relaxes_deletes: bool = False,
     ) -> None:
         self._database = database
         self._now = clock_now
@@ -125,10 +130,14 @@ class StandardLanes:
             "receive",
             database,
             self._flush_receives,
-            settings={**RECEIVE_PLANNER, "synchronous_commit": "off"},
+            settings=RELAXED_PLANNER,
         )
+        # So does losing the commit of a delete, but whoever deleted was told that it is gone.
         self.delete: Lane[Delete] = Lane(
-            "delete", database, self._flush_deletes, settings=RECEIVE_PLANNER
+            "delete",
+            database,
+            self._flush_deletes,
+            settings=RELAXED_PLANNER if relaxes_deletes else RECEIVE_PLANNER,
         )
         self.visibility: Lane[ChangeVisibility] = Lane(
             "visibility", database, self._flush_visibilities, settings=RECEIVE_PLANNER

@@ -43,6 +43,8 @@ class Load:
         self.seen: set[str] = set()
         self.deleted: dict[str, int] = {}
         """body -> when its delete was acknowledged."""
+        self.may_come_again = False
+        """Whether the last deletes before a crash of the database may be undone."""
         self.maybe_deleted: set[str] = set()
         self.unanswered = 0
         self.violations: list[str] = []
@@ -154,7 +156,7 @@ class Load:
 
     def _note(self, bodies: list[str], began: int) -> None:
         for place, body in enumerate(bodies):
-            if self.deleted.get(body, began) < began:
+            if self.deleted.get(body, began) < began and not self.may_come_again:
                 self.violations.append(f"{body} came back after its delete")
             if self.is_fifo:
                 self._check_order(bodies[:place], body)

@@ -19,9 +19,14 @@ from tests.faults.load import times
 pytestmark = pytest.mark.timeout(180)
 
 
-async def test_kill_of_postgres_loses_nothing(data: Path) -> None:
+@pytest.mark.parametrize("delete_commit", ["durable", "relaxed"])
+async def test_kill_of_postgres_loses_nothing(data: Path, delete_commit: str) -> None:
     """A load, a kill, a recovery, and the wait for visibility timeouts."""
-    async with serving(data) as server, loaded(server.port) as loads:
+    async with (
+        serving(data, QUEUEGATE_DELETE_COMMIT=delete_commit) as server,
+        loaded(server.port) as loads,
+    ):
+        loads.standard.may_come_again = delete_commit == "relaxed"
         process_id = server.gateway.process.pid
         for _ in times(2):
             await loads.more(400)

@@ -1,0 +1,42 @@
+"""Which commits wait for the disk, as the settings of a process say."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from gateway.configuration.settings import Settings
+from gateway.process.assembly import build_engine
+from storage.database import Database
+from storage.lanes import Lane
+
+
+async def _overrides(lane: Lane[Any]) -> str | None:
+    """What the lane's connection asks for, instead of what the database has."""
+    await lane.open()
+    assert lane._connection is not None
+    asked: str | None = await lane._connection.fetchval(
+        "SELECT setting FROM pg_settings WHERE name = 'synchronous_commit' AND source = 'client'"
+    )
+    return asked
+
+
+@pytest.mark.parametrize(
+    ("environ", "deletes"),
+    [
+        ({}, None),
+        ({"QUEUEGATE_DELETE_COMMIT": "durable"}, None),
+        ({"QUEUEGATE_DELETE_COMMIT": "relaxed"}, "off"),
+    ],
+)
+async def test_deletes_wait_for_the_disk_unless_they_are_relaxed(
+    database: Database, environ: dict[str, str], deletes: str | None
+) -> None:
+    """All other lanes commit as before."""
+    engine = build_engine(Settings.from_env(environ), database)
+    commits = {lane.name: await _overrides(lane) for lane in engine.lanes}
+    await engine.close()
+    assert commits.pop("delete") == deletes
+    relaxed = {"receive", "priority_receive", "rates"}
+    assert {name for name, asked in commits.items() if asked} == relaxed
