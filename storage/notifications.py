@@ -126,3 +126,21 @@ class Notifications:
             await self._connection.close(timeout=1.0)
         except (asyncpg.InterfaceError, OSError):
             self._connection.terminate()
+
+
+def payloads(process: str, hints: dict[str, dict[int, int]]) -> list[str]:
+    """What a process has to tell, in as few notifications as they fit into: by kind how much of
+    each number there is."""
+    found = []
+    for kind, numbers in hints.items():
+        words: list[str] = []
+        size = 0
+        for number, count in numbers.items():
+            word = f"{number}:{count}"
+            if size + len(word) > PAYLOAD_BYTES:
+                found.append(f"{process} {kind} {','.join(words)}")
+                words, size = [], 0
+            words.append(word)
+            size += len(word) + 1
+        found.append(f"{process} {kind} {','.join(words)}")
+    return found

@@ -60,6 +60,7 @@ def connect(engine: Engine) -> None:
     for lanes in (*kinds, engine.bounded):
         lanes.on_gone = queue_gone
     engine.wakeups.look = look
+    engine.standard.waiting = engine.wakeups
     engine.wakeups.on_queue_changed = queue_changed
     engine.wakeups.on_clock_moved = clock_moved
     engine.wakeups.on_log_changed = engine.logs.changed

@@ -8,6 +8,7 @@
     timers for delays and visibility timeouts that end before the next look, and a net under lost
     notifications
 
+Sends to standard queues answer parked receives without any of this (storage.queues.handing).
 A notification is a hint: who is woken asks the database. NOTIFY holds a lock of the whole database
 through its commit, so it goes out on a connection of its own, after the commit that it tells of,
 and many hints together.
@@ -22,13 +23,17 @@ import os
 import secrets
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterable
-from typing import Protocol
+from typing import TYPE_CHECKING, cast
 
 from gateway.operations.logs.places import place_of_partition
 from gateway.operations.repeating import until_available
+from gateway.operations.waiters import Listener, Taker, Waiter
 from storage.database import Database
 from storage.errors import Unavailable
-from storage.notifications import EVERYBODY, PAYLOAD_BYTES, Notifications
+from storage.notifications import EVERYBODY, Notifications, payloads
+
+if TYPE_CHECKING:
+    from storage.queues.message_entries import Receive
 
 _log = logging.getLogger("queuegate.wakeups")
 
@@ -49,19 +54,6 @@ _WOKEN_AT_ONCE = 100
 
 Looker = Callable[[list[int]], Awaitable[list[tuple[int, bool, int]]]]
 """Asks the database about queues: (queue_id, receivable now, milliseconds to the next)."""
-
-
-class Waiter(Protocol):
-    """A parked receive."""
-
-    def wake(self) -> None:
-        """Something may be there; the waiter is no longer parked."""
-
-
-class Listener:
-    """A waiter that is parked whether or not a caller waits."""
-
-    __slots__ = ()
 
 
 class Wakeups:
@@ -113,6 +105,7 @@ class Wakeups:
         """Told elsewhere: messages that this process may have pushed were acknowledged there."""
         self.on_arrival_elsewhere: Callable[[int], None] = lambda _: None
         self.look: Looker | None = None
+        self.handed: dict[int, int] = {}
 
     # Parking
 
@@ -133,6 +126,20 @@ class Wakeups:
                 loop.call_later(_FIRST_LOOK_SECONDS, self._first_look, queue_id)
         else:
             parked[waiter] = None
+
+    def waits(self, queue_id: int) -> bool:
+        """Whether somebody is parked there."""
+        return queue_id in self._parked
+
+    def take(self, queue_id: int) -> Receive | None:
+        """What the first one that may be handed messages asks for (storage.queues.handing)."""
+        for waiter in self._parked.get(queue_id, ()):
+            # Whatever else waits, waits at places that are no queue's.
+            entry = cast(Taker, waiter).take()
+            if entry is not None:
+                self.leave(queue_id, waiter)
+                return entry
+        return None
 
     def leave(self, queue_id: int, waiter: Waiter) -> None:
         """Take a waiter back that was not woken."""
@@ -171,6 +178,13 @@ class Wakeups:
 
     def arrived(self, queue_id: int, count: int = 1) -> None:
         """Messages were committed or became visible: wake as many waiters as there may be work."""
+        if self.handed:
+            handed = min(count, self.handed.get(queue_id, 0))
+            if handed:
+                self.handed[queue_id] -= handed
+                count -= handed
+            if not count:
+                return
         self._arrivals[queue_id] = self._arrivals.get(queue_id, 0) + 1
         woken = self._wake(queue_id, count) if queue_id in self._parked else 0
         if self._peers and woken < count:
@@ -275,7 +289,7 @@ class Wakeups:
     async def _send_hints(self) -> None:
         while self._hints:
             hints, self._hints = self._hints, {}
-            for payload in self._payloads(hints):
+            for payload in payloads(self.process, hints):
                 if self._notifications is None:
                     return
                 try:
@@ -285,21 +299,6 @@ class Wakeups:
                     _log.log(error.log_level, "a notification was lost: %s", error)
                     self._lost.set()
                     return
-
-    def _payloads(self, hints: dict[str, dict[int, int]]) -> list[str]:
-        payloads = []
-        for kind, numbers in hints.items():
-            words: list[str] = []
-            size = 0
-            for number, count in numbers.items():
-                word = f"{number}:{count}"
-                if size + len(word) > PAYLOAD_BYTES:
-                    payloads.append(f"{self.process} {kind} {','.join(words)}")
-                    words, size = [], 0
-                words.append(word)
-                size += len(word) + 1
-            payloads.append(f"{self.process} {kind} {','.join(words)}")
-        return payloads
 
     # Hearing
 

@@ -8,16 +8,19 @@ parked receive, whoever's message wakes it.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
-from gateway.operations.wakeups import Waiter, Wakeups
+from gateway.operations.waiters import Waiter
+from gateway.operations.wakeups import Wakeups
 from gateway.tracing.spans import CURRENT
 from storage.lanes import Entry, Flush, Lane, Reply
 
 if TYPE_CHECKING:
     from opentelemetry.trace import Span
 
+    from gateway.operations.waiters import Taker
     from gateway.tracing.spans import Tracing
+    from storage.queues.message_entries import Receive
 
 
 class _Reply:
@@ -65,6 +68,12 @@ class _Parked:
             self._waiter.wake()
         finally:
             CURRENT.reset(token)
+
+    def take(self) -> Receive | None:
+        entry = cast("Taker", self._waiter).take()
+        if entry is not None and self._span is not None:
+            entry.replies_to = _Reply(entry.replies_to, self._span)
+        return entry
 
 
 class TracedWakeups(Wakeups):

@@ -118,7 +118,15 @@ class Receive(Entry[list[Received]]):
     (docs/contract/sqs.md 2.5).
     """
 
-    __slots__ = ("attempt_id", "limit", "queue_id", "retention_seconds", "tries", "visibility_ms")
+    __slots__ = (
+        "attempt_id",
+        "is_handed",
+        "limit",
+        "queue_id",
+        "retention_seconds",
+        "tries",
+        "visibility_ms",
+    )
 
     def __init__(
         self,
@@ -136,6 +144,8 @@ class Receive(Entry[list[Received]]):
         self.retention_seconds = retention_seconds
         self.attempt_id = attempt_id
         self.tries = 0
+        self.is_handed = False
+        """The messages came straight from their senders, and nobody looked what else there is."""
 
     def party(self) -> int:
         """The queue."""

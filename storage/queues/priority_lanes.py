@@ -10,6 +10,7 @@ from storage.lanes import Lane
 from storage.model import Received
 from storage.planning import RELAXED_PLANNER, SEND_PLANNER
 from storage.queries import load
+from storage.queues.handing import NobodyWaits
 from storage.queues.message_entries import FanOut, Receive, Send
 from storage.queues.standard import send_rows_with_priorities
 from storage.queues.standard_lanes import Marks, StandardLanes, divide
@@ -74,6 +75,8 @@ class PriorityLanes(StandardLanes):
         self._now = standard._now
         self._marks = standard._marks
         self.on_gone = standard.on_gone
+        # Which of several waits for which priority, only a look can tell.
+        self.waiting = NobodyWaits()
         database = standard._database
         self.send: Lane[Send | FanOut] = Lane(
             "priority_send",

@@ -40,6 +40,8 @@ groups, which keep no body_md5 and have no priorities."""
 QUEUE_ID: Final = 0
 MESSAGE_ID: Final = 1
 BODY: Final = 2
+ATTRIBUTES: Final = 4
+DELAY_SECONDS: Final = 6
 GROUP_ID: Final = 8
 DEDUP_KEY: Final = 10
 PRIORITY: Final = 11

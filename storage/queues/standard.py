@@ -107,24 +107,30 @@ class SentRows(NamedTuple):
     """One for each row, None where the queue is gone; empty when nobody wanted them."""
     prioritised: Sequence[int] = ()
     """The queues whose receives go by priority from the commit on, and did not before."""
+    now_ms: int = 0
+    """The instant in milliseconds, as receives tell it, where rows may have a lease."""
 
 
 async def send_rows(
-    connection: Transaction,
+    tx: Transaction,
     now: datetime | None,
     rows: list[Row],
     counts: dict[int, int],
     *,
     wants_sequences: bool = False,
     is_async: bool = False,
+    leases_ms: list[int | None] | None = None,
 ) -> SentRows:
     """Write messages, of which each queue gets ``counts``.
 
-    ``is_async``: the commit of the transaction under way does not wait for the disk.
+    ``is_async``: the commit of the transaction under way does not wait for the disk. ``leases_ms``:
+    for how long each is in flight from now on, received once; None: it can be received.
     """
-    row = await connection.fetchrow(_SEND, now, *_columns(rows, counts), wants_sequences, is_async)
+    columns = _columns(rows, counts)
+    row = await tx.fetchrow(_SEND, now, *columns, wants_sequences, is_async, leases_ms)
     assert row is not None
-    return SentRows(row[0], row[1], _sequences(row, rows) if wants_sequences else ())
+    sequences = _sequences(row, rows) if wants_sequences else ()
+    return SentRows(row[0], row[1], sequences, now_ms=row[3])
 
 
 async def send_rows_with_priorities(

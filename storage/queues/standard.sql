@@ -3,7 +3,7 @@
 -- Every statement that needs the time takes `now`; NULL means the clock of the database.
 
 -- name: insert
--- params: now, queue_ids, message_ids, bodies, sender_ids, attributes, systems, delays, distinct_ids, distinct_counts, body_md5s, body_places, wants_sequences, is_async
+-- params: now, queue_ids, message_ids, bodies, sender_ids, attributes, systems, delays, distinct_ids, distinct_counts, body_md5s, body_places, wants_sequences, is_async, leases_ms
 -- Inserts the entries whose queue is live and answers which queues those are, with the instant of
 -- sending. Entries of one flush become visible a microsecond apart, never after `now`, so that a
 -- receive finds them in the order in which they were handed in.
@@ -13,6 +13,8 @@
 -- bytes for each entry. body_places is the text of an array, or NULL when each entry has the body at
 -- its own place: copies of what was published to a topic share one. Sequences are drawn in the order
 -- of the entries, so they come back in it. is_async: this commit does not wait for the disk.
+-- leases_ms is NULL when no entry has a lease: who has one is in flight from the start, as if it had
+-- been received.
 WITH clock AS MATERIALIZED (
   SELECT coalesce($1::timestamptz, present()) AS now
 ), live AS MATERIALIZED (
@@ -22,18 +24,21 @@ WITH clock AS MATERIALIZED (
   WHERE q.deleted_at IS NULL
 ), sent AS (
   INSERT INTO messages (queue_id, visible_at, sent_at, message_id, body_md5, sender_id, body,
-    attributes, system)
+    attributes, system, receive_count, first_received_at)
   SELECT coalesce(i.queue_id, ($2::int[])[1]),
-         clock.now + coalesce(i.delay, 0) * interval '1 second'
-           - (octet_length($11::bytea) / 16 - i.position) * interval '1 microsecond',
+         CASE WHEN i.lease_ms IS NULL
+           THEN clock.now + coalesce(i.delay, 0) * interval '1 second'
+             - (octet_length($11::bytea) / 16 - i.position) * interval '1 microsecond'
+           ELSE clock.now + i.lease_ms * interval '1 millisecond' END,
          clock.now, i.message_id, substr($11::bytea, (i.position * 16 - 15)::int, 16),
          coalesce(i.sender_id, ($5::text[])[1]),
          CASE WHEN i.body_place IS NULL THEN i.body ELSE ($4::text[])[i.body_place] END,
-         i.attributes, i.system
+         i.attributes, i.system, (i.lease_ms IS NOT NULL)::int,
+         CASE WHEN i.lease_ms IS NOT NULL THEN clock.now END
   FROM clock, unnest($2::int[], ($3::text)::uuid[], $4::text[], $5::text[], $6::text[], $7::text[],
-                     $8::int[], ($12::text)::int[])
+                     $8::int[], ($12::text)::int[], $15::bigint[])
     WITH ORDINALITY AS i (queue_id, message_id, body, sender_id, attributes, system, delay,
-                          body_place, position)
+                          body_place, lease_ms, position)
   WHERE coalesce(i.queue_id, ($2::int[])[1]) = ANY(ARRAY(SELECT live.queue_id FROM live))
   RETURNING sequence
 ), counted AS (
@@ -43,6 +48,7 @@ WITH clock AS MATERIALIZED (
 )
 SELECT ARRAY(SELECT queue_id FROM live) AS live, now,
   CASE WHEN $13 THEN ARRAY(SELECT sent.sequence FROM sent ORDER BY sent.sequence) END AS sequences,
+  floor(date_part('epoch', now) * 1000)::bigint AS now_ms,
   CASE WHEN $14 THEN set_config('synchronous_commit', 'off', true) END
 FROM clock
 

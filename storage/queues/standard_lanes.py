@@ -17,9 +17,10 @@ from storage.model import Received
 from storage.planning import RECEIVE_PLANNER, RELAXED_PLANNER, SEND_PLANNER
 from storage.queries import load
 from storage.queues.deletes import flush as flush_deletes
+from storage.queues.handing import Handing, NobodyWaits, Waiting
 from storage.queues.message_entries import ChangeVisibility, Delete, FanOut, Receive, Send
 from storage.queues.rows import QUEUE_ID, Row
-from storage.queues.standard import send_rows
+from storage.queues.standard import SentRows, Write, send_rows
 
 if TYPE_CHECKING:
     from storage.database import Connection
@@ -100,7 +101,7 @@ class Marks:
 class StandardLanes:
     """The four lanes of standard queues; each connects at its first entry."""
 
-    _send_rows = staticmethod(send_rows)
+    _send_rows: Write = staticmethod(send_rows)
     _receive_text = _RECEIVE
     _make_marks: type[Marks] = Marks
 
@@ -116,6 +117,8 @@ class StandardLanes:
         self._now = clock_now
         self._linger_seconds = linger_seconds
         self._marks: dict[int, Marks] = {}
+        self.waiting: Waiting = NobodyWaits()
+        """Receives that what is sent may be handed to."""
         self.on_gone: Callable[[int], None] = _nothing
         """Called with queues that a send found gone, or changed."""
         self.send: Lane[Send | FanOut] = Lane(
@@ -173,8 +176,6 @@ class StandardLanes:
     ) -> list[Send | FanOut]:
         rows: list[Row] = []
         counts: dict[int, int] = {}
-        wants_sequences = True in [entry.wants_sequences for entry in batch]
-        is_async = False not in [entry.is_async for entry in batch]
         for entry in batch:
             messages = entry.messages
             rows += messages
@@ -184,14 +185,8 @@ class StandardLanes:
             else:
                 for row in messages:
                     counts[row[QUEUE_ID]] = counts.get(row[QUEUE_ID], 0) + 1
-        sent = await self._send_rows(
-            connection,
-            self.send.now_of(batch[0].party(), self._now),
-            rows,
-            counts,
-            wants_sequences=wants_sequences,
-            is_async=is_async,
-        )
+        handing = Handing(self.waiting, counts, rows)
+        sent = await self._write(connection, batch, rows, counts, handing)
         self.lower_marks(counts, sent.now)
         gone: frozenset[int] = frozenset()
         if len(sent.live) < len(counts):
@@ -200,11 +195,37 @@ class StandardLanes:
                 self.on_gone(queue_id)
         for queue_id in sent.prioritised:
             self.on_gone(queue_id)
+        handing.note(sent)
         sequences = iter(sent.sequences)
         for entry in batch:
-            mine = [next(sequences) for _ in entry.messages] if wants_sequences else ()
+            mine = [next(sequences) for _ in entry.messages] if sent.sequences else ()
             entry.answer(gone, mine)
+        handing.answer(rows, sent, self.receive)
         return []
+
+    async def _write(
+        self,
+        connection: Connection,
+        batch: list[Send | FanOut],
+        rows: list[Row],
+        counts: dict[int, int],
+        handing: Handing,
+    ) -> SentRows:
+        leases = handing.leases()
+        more = {} if leases is None else {"leases_ms": leases}
+        try:
+            return await self._send_rows(
+                connection,
+                self.send.now_of(batch[0].party(), self._now),
+                rows,
+                counts,
+                wants_sequences=True in [entry.wants_sequences for entry in batch] or bool(more),
+                is_async=False not in [entry.is_async for entry in batch],
+                **more,
+            )
+        except BaseException:
+            handing.failed(self.receive)
+            raise
 
     def lower_marks(self, queue_ids: Iterable[int], now: datetime) -> None:
         """A commit took longer than the lag: its messages lie left of the mark."""

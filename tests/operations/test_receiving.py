@@ -17,6 +17,7 @@ from storage.clocks.stored_clocks import Standing, StoredClock
 from storage.database import Database
 from storage.errors import OverLimit, QueueDoesNotExist, Unavailable
 from storage.model import Counts, Queue, Received
+from storage.queues.message_entries import Receive
 from tests.engines import engine_on
 from tests.operations.conftest import MakeQueue, ReceiveFrom, SendTo, TestClock
 from tests.operations.sqs import (
@@ -111,6 +112,66 @@ async def test_a_send_wakes_a_long_poll(
     assert _bodies(await waiting) == ["a"]
 
 
+async def _found(engine: Engine, queue: Queue) -> Queue:
+    """As requests find it."""
+    return await engine.queues.find(queue.account_id, queue.region, queue.name)
+
+
+async def test_a_send_answers_a_long_poll_without_a_look(
+    engine: Engine, make_queue: MakeQueue, send: SendTo, poll: Poll
+) -> None:
+    queue = await _found(engine, await make_queue())
+    waiting = [asyncio.ensure_future(poll(queue)) for _ in range(2)]
+    await _parked(engine, 2)
+    looks: list[int] = []
+    engine.standard.receive.observe = looks.append
+    await send(queue, "a")
+    done, [still] = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+    [message] = done.pop().result()
+    assert (message.body, message.receive_count, looks) == ("a", 1, [])
+    assert (engine.wakeups.parked_count(), still.done()) == (1, False)
+    await send(queue, "b")
+    assert (_bodies(await still), looks) == (["b"], [])
+
+
+async def test_who_goes_while_it_is_handed_something_gives_it_back(
+    engine: Engine, make_queue: MakeQueue, send: SendTo, poll: Poll, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queue = await _found(engine, await make_queue())
+    leaving = asyncio.ensure_future(poll(queue))
+    await _parked(engine)
+    take = engine.wakeups.take
+
+    def taken(queue_id: int) -> Receive | None:
+        entry = take(queue_id)
+        leaving.cancel()
+        return entry
+
+    monkeypatch.setattr(engine.wakeups, "take", taken)
+    staying = asyncio.ensure_future(poll(queue, max_messages=10))
+    await _parked(engine, 2)
+    await send(queue, "a")
+    [message] = await staying
+    assert (message.body, message.receive_count) == ("a", 1)
+
+
+@pytest.mark.parametrize("change", ["visibility", "attributes", "stopping"])
+async def test_who_has_to_look_is_handed_nothing(
+    engine: Engine, caller: Caller, make_queue: MakeQueue, send: SendTo, poll: Poll, change: str
+) -> None:
+    queue = await _found(engine, await make_queue())
+    seconds = 0 if change == "visibility" else 30
+    waiting = asyncio.ensure_future(poll(queue, visibility_timeout_seconds=seconds))
+    await _parked(engine)
+    if change == "attributes":
+        engine.queues.forget(queue.queue_id)
+    engine.stopping = change == "stopping"
+    assert engine.wakeups.take(queue.queue_id) is None
+    engine.stopping = False
+    await send(queue, "a")
+    assert _bodies(await waiting) == ["a"]
+
+
 async def test_the_queues_own_wait_holds_when_none_is_given(
     engine: Engine, caller: Caller, make_queue: MakeQueue, send: SendTo
 ) -> None:
@@ -166,7 +227,7 @@ async def test_a_waiter_that_goes_passes_its_wake_on(
     engine: Engine, make_queue: MakeQueue, send: SendTo, poll: Poll
 ) -> None:
     queue = await make_queue()
-    found = await engine.queues.find(queue.account_id, queue.region, queue.name)
+    found = await _found(engine, queue)
     leaving = asyncio.ensure_future(poll(found))
     await _parked(engine, 1)
     staying = asyncio.ensure_future(poll(found))

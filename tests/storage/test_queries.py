@@ -62,7 +62,7 @@ HOT: dict[str, tuple[str, dict[str, str], set[str]]] = {
     ),
     "insert": (
         "NULL, '{1}', '{00000000-0000-0000-0000-000000000001}', '{a}', '{b}', NULL, NULL, NULL,"
-        " '{1}', '{1}', '\\x00', NULL, false, false",
+        " '{1}', '{1}', '\\x00', NULL, false, false, NULL",
         SEND_PLANNER,
         {"queues_key"},
     ),

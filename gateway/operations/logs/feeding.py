@@ -13,7 +13,7 @@ from gateway.operations.logs.dead_letters import tell_buried
 from gateway.operations.logs.places import place_of_group, place_of_log, place_of_partition
 from gateway.operations.queues import message_attributes
 from gateway.operations.topics.log_copies import PARTITION_KEY
-from gateway.operations.wakeups import Waiter
+from gateway.operations.waiters import Waiter
 from protocol import names
 from protocol.attribute_values import MOST_OF_RAW_COPIES, counted_bytes
 from storage.model import NewMessage

@@ -18,7 +18,8 @@ from collections.abc import Iterable, Sequence
 from typing import Protocol
 
 from gateway.operations.logs.places import place_of_group, place_of_log, place_of_partition
-from gateway.operations.wakeups import Listener, Wakeups
+from gateway.operations.waiters import Listener
+from gateway.operations.wakeups import Wakeups
 from storage.log_model import Group, Partition
 
 _FEW = 256

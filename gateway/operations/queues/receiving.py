@@ -18,6 +18,7 @@ from storage.errors import OverLimit, QueueDoesNotExist, Unavailable
 from storage.lanes import NOBODY, Reply
 from storage.model import UNSIGNED, Queue, Received
 from storage.queues import burials, own_dead_letters
+from storage.queues.kinds import STANDARD
 from storage.queues.message_entries import Receive
 from storage.queues.own_dead_letters import BEGINNING
 
@@ -142,6 +143,27 @@ class Receiving:
         else:
             spawn(self._look_anew())
 
+    def take(self) -> Receive | None:
+        """Go on with what is being sent, instead of a look for it."""
+        engine, queue = self._engine, self._queue
+        if (
+            self._done
+            or engine.stopping
+            or queue.kind is not STANDARD
+            # To be seen at once by everybody is what only a look can give.
+            or not self._visibility_ms
+            or engine.queues.by_id(queue.queue_id) is not queue
+            or engine.in_flight.must_count(queue.queue_id)
+        ):
+            return None
+        self._parked = False
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self._looked = perf_counter()
+        self._arrivals = engine.wakeups.arrivals(queue.queue_id)
+        return self._asked()
+
     async def _look_anew(self) -> None:
         """The queue was changed or deleted while we waited: go on with what it is now."""
         before = self._queue
@@ -187,8 +209,11 @@ class Receiving:
             self.failed(OverLimit(_IN_FLIGHT_TEXT.format(engine.in_flight.limit)))
 
     def _ask(self) -> None:
+        self._engine.lanes_of[self._queue.kind].receive.submit(self._asked())
+
+    def _asked(self) -> Receive:
         queue = self._queue
-        entry = self._entry = Receive(
+        self._entry = Receive(
             queue.queue_id,
             self._limit,
             self._visibility_ms,
@@ -196,10 +221,11 @@ class Receiving:
             self,
             self.attempt_id,
         )
-        self._engine.lanes_of[queue.kind].receive.submit(entry)
+        return self._entry
 
     def done(self, result: list[Received]) -> None:
-        """The lane has looked."""
+        """The lane has looked, or was handed something."""
+        was_handed = self._entry is not None and self._entry.is_handed
         self._entry = None
         if self._done:
             if result:
@@ -211,7 +237,7 @@ class Receiving:
             return
         if not queue.kind.counts_in_flight:
             self._engine.in_flight.handed_out(queue.queue_id, len(result))
-        if len(result) == self._limit:
+        if len(result) == self._limit and not was_handed:
             self._engine.wakeups.wake_next(queue.queue_id)
         most = queue.max_receive_count
         if most:
