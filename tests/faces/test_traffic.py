@@ -213,7 +213,7 @@ async def _large(scope: Mapping[str, Any], receive: Any, send: Any) -> None:
 
 @contextlib.asynccontextmanager
 async def _listening(seconds: float, series: Series) -> Any:
-    engine = SimpleNamespace(series=series, queues=SimpleNamespace(by_url={}))
+    engine = SimpleNamespace(series=series, queues=SimpleNamespace(by_url={}), quotas=None)
     authenticator = Authenticator(mode="none", accounts={}, account_id="0", region="r")
     admission = Admission(listens_on=["127.0.0.1"])
     aws = AwsFace(cast(Any, engine), authenticator, {})
