@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from storage.chunks import chunked
 from storage.model import Counts, Handle, Outcome, Received
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 _SQL = load("queues/standard")
 _SEND = _SQL["insert"].text
+_SEND_IN_ONE = _SQL["insert_in_one"].text
 _SEND_WITH_PRIORITIES = load("queues/priorities")["insert"].text
 _HIDE_LAST = _SQL["hide_last"].text
 _RELEASE = _SQL["release"].text
@@ -127,6 +128,14 @@ async def send_rows(
     for how long each is in flight from now on, received once; None: it can be received.
     """
     columns = _columns(rows, counts)
+    queue_ids, ids, bodies, senders, *others, _, _, digests, places = columns
+    is_plain = places is None and not (wants_sequences or is_async or leases_ms)
+    if is_plain and len(counts) == len(senders) == 1:
+        row = await tx.fetchrow(
+            _SEND_IN_ONE, now, queue_ids[0], ids, bodies, senders[0], *others, len(rows), digests
+        )
+        assert row is not None
+        return SentRows([] if row[1] is None else [row[1]], row[0], ())
     row = await tx.fetchrow(_SEND, now, *columns, wants_sequences, is_async, leases_ms)
     assert row is not None
     sequences = _sequences(row, rows) if wants_sequences else ()
@@ -172,7 +181,7 @@ def _sequences(row: asyncpg.Record, rows: list[Row]) -> Sequence[int | None]:
     return [next(written) if one[QUEUE_ID] in exists else None for one in rows]
 
 
-def _columns(rows: list[Row], counts: dict[int, int]) -> tuple[object, ...]:
+def _columns(rows: list[Row], counts: dict[int, int]) -> tuple[Any, ...]:
     """The columns of the statement, the cheapest way: see its comment."""
     queue_ids, message_ids, bodies, senders, attributes, systems, delays, digests, *_ = zip(
         *rows, strict=True

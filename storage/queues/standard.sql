@@ -52,6 +52,34 @@ SELECT ARRAY(SELECT queue_id FROM live) AS live, now,
   CASE WHEN $14 THEN set_config('synchronous_commit', 'off', true) END
 FROM clock
 
+-- name: insert_in_one
+-- params: now, queue_id, message_ids, bodies, sender_id, attributes, systems, delays, count, body_md5s
+-- Inserts the entries of one queue and one sender, which most flushes are about, where each has its
+-- own body and no lease, and nobody wants sequences: `insert` with less to set up for each flush. Answers the
+-- instant of sending, and the queue if it is live.
+WITH clock AS MATERIALIZED (
+  SELECT coalesce($1::timestamptz, present()) AS now, (
+    -- OFFSET keeps the partial index of live names out: it would be read from end to end.
+    SELECT q.queue_id
+    FROM (SELECT queue_id, deleted_at FROM queues WHERE queue_id = $2::int OFFSET 0) AS q
+    WHERE q.deleted_at IS NULL) AS queue_id
+), sent AS (
+  INSERT INTO messages (queue_id, visible_at, sent_at, message_id, body_md5, sender_id, body,
+    attributes, system)
+  SELECT clock.queue_id,
+         clock.now + coalesce(i.delay, 0) * interval '1 second'
+           - ($9::int - i.position) * interval '1 microsecond',
+         clock.now, i.message_id, substr($10::bytea, (i.position * 16 - 15)::int, 16),
+         $5::text, i.body, i.attributes, i.system
+  FROM clock, unnest(($3::text)::uuid[], $4::text[], $6::text[], $7::text[], $8::int[])
+    WITH ORDINALITY AS i (message_id, body, attributes, system, delay, position)
+  WHERE clock.queue_id IS NOT NULL
+), counted AS (
+  INSERT INTO queue_deltas (queue_id, delta)
+  SELECT clock.queue_id, $9::int FROM clock WHERE clock.queue_id IS NOT NULL
+)
+SELECT now, queue_id FROM clock
+
 -- name: receive
 -- params: now, queue_ids, limits, fresh_marks, received_marks, retentions, visibilities_ms
 -- Leases up to `limit` messages of each queue: those whose visibility ran out first, then those

@@ -66,6 +66,12 @@ HOT: dict[str, tuple[str, dict[str, str], set[str]]] = {
         SEND_PLANNER,
         {"queues_key"},
     ),
+    "insert_in_one": (
+        "NULL, 1, '{00000000-0000-0000-0000-000000000001}', '{a}', 'b', NULL, NULL, NULL, 1,"
+        " '\\x00'",
+        SEND_PLANNER,
+        {"queues_key"},
+    ),
     "priorities.insert": (
         "NULL, '{1}', '{00000000-0000-0000-0000-000000000001}', '{a}', '{b}', NULL, NULL, NULL,"
         " '{1}', '{1}', '\\x00', NULL, false, false, '{5}', '{60}', '{1}'",
