@@ -216,7 +216,10 @@ class House:
         self.takers = Takers()
         self.made_in: list[threading.Thread] = []
         self.connections: set[Any] = set()
-        engine: Any = SimpleNamespace(series=self.series, queues=SimpleNamespace(by_url={}))
+        quotas = SimpleNamespace(limits_requests=False)
+        engine: Any = SimpleNamespace(
+            series=self.series, queues=SimpleNamespace(by_url={}), quotas=quotas
+        )
         callers = Authenticator(mode="presence", accounts={}, account_id="7", region="r")
         self.admission = Admission(listens_on=["127.0.0.1"])
         aws = AwsFace(engine, callers, {})

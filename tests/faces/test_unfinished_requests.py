@@ -43,7 +43,7 @@ class _Listening:
     """A server with this limit, and one client."""
 
     def __init__(self, seconds: float) -> None:
-        engine = SimpleNamespace(series=Series(), queues=SimpleNamespace(by_url={}))
+        engine = SimpleNamespace(series=Series(), queues=SimpleNamespace(by_url={}), quotas=None)
         authenticator = Authenticator(mode="none", accounts={}, account_id="0", region="r")
         admission = Admission(listens_on=["127.0.0.1"])
         aws = AwsFace(cast(Any, engine), authenticator, {})
