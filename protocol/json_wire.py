@@ -196,6 +196,12 @@ def _structure_reader(structure: Structure) -> _Reader:
     def read(value: Any) -> Any:
         if type(value) is not dict:
             raise _unexpected(value, "Structure")
+        for name, item in value.items():
+            if plain.get(name) is not type(item):
+                break
+        else:
+            # Nothing to convert or to leave out: nearly every entry of a batch.
+            return value
         result = {}
         for name, item in value.items():
             if plain.get(name) is type(item):

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 _GROUPS_PER_SEND = 500
 """Each group of a flush takes an advisory lock, and those live in shared memory."""
+_UNNUMBERED = SentMessage("", None)[1:]
 
 
 class Send(Entry[list[SentMessage]]):
@@ -54,7 +55,9 @@ class Send(Entry[list[SentMessage]]):
             pairs = zip(self.messages, sequences, strict=True)
             self.done([SentMessage(row[MESSAGE_ID], one) for row, one in pairs])
         else:
-            self.done([SentMessage(row[MESSAGE_ID], None) for row in self.messages])
+            # Three times as fast as by its name.
+            new, kind, rest = tuple.__new__, SentMessage, _UNNUMBERED
+            self.done([new(kind, (row[MESSAGE_ID], *rest)) for row in self.messages])
 
 
 class BoundedSend(Entry[list[SentMessage | QueueFull]]):

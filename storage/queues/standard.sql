@@ -55,8 +55,8 @@ FROM clock
 -- name: insert_in_one
 -- params: now, queue_id, message_ids, bodies, sender_id, attributes, systems, delays, count, body_md5s
 -- Inserts the entries of one queue and one sender, which most flushes are about, where each has its
--- own body and no lease, and nobody wants sequences: `insert` with less to set up for each flush. Answers the
--- instant of sending, and the queue if it is live.
+-- own body and no lease, and nobody wants sequences: `insert` with less to set up for each flush.
+-- Answers the instant of sending, and the queue if it is live.
 WITH clock AS MATERIALIZED (
   SELECT coalesce($1::timestamptz, present()) AS now, (
     -- OFFSET keeps the partial index of live names out: it would be read from end to end.

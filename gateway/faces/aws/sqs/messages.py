@@ -63,7 +63,11 @@ def _finish_send_batch(_: Context, members: Members, outcomes: list[Sent | Rejec
     successful = [
         None
         if isinstance(outcome, Rejected)
-        else wire.sent_members(outcome, explicit_system="MessageSystemAttributes" in entry)
+        else wire.sent_members(
+            outcome,
+            explicit_system="MessageSystemAttributes" in entry,
+            entry_id=entry["Id"],
+        )
         for entry, outcome in zip(entries, outcomes, strict=True)
     ]
     return wire.batch_members(entries, outcomes, successful)

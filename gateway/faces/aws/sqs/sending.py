@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from gateway.operations.limits import Limits
     from gateway.operations.replies import Reply
 
+_NOTHING_MORE = NewMessage("")[7:]
 _SYSTEM_ATTRIBUTES = frozenset({"AWSTraceHeader"})
 
 
@@ -226,7 +227,11 @@ def _checked(engine: Engine, queue: Queue, request: SendMessage) -> tuple[Sent, 
         urgency = priorities.of_attributes(values, engine.limits)
     digest = md5_of_bytes(encoded)
     assert body is not None
-    new = NewMessage(body, stored, None, delay_seconds, group_id, deduplication_id, digest)
+    # Three times as fast as by its name.
+    new = tuple.__new__(
+        NewMessage,
+        (body, stored, None, delay_seconds, group_id, deduplication_id, digest, *_NOTHING_MORE),
+    )
     if urgency is not NOT_URGENT:
         new = new._replace(priority=urgency[0], ttl_seconds=urgency[1])
     sending.check(engine, queue, new, size)
