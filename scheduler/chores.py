@@ -7,6 +7,7 @@ again. While there is nothing of a kind its worker sleeps, and is woken by one c
 from __future__ import annotations
 
 import asyncio
+import logging
 from typing import TYPE_CHECKING
 
 from storage import chores
@@ -15,6 +16,8 @@ from storage.errors import Unavailable
 if TYPE_CHECKING:
     from storage.chores import Chore
     from storage.database import Database
+
+_log = logging.getLogger("queuegate.chores")
 
 PAUSE_SECONDS = 1.0
 """Between two looks: who must look more often does not sleep."""
@@ -55,6 +58,9 @@ class Chores:
                 async with self.database.statements() as connection:
                     self._found = await chores.find(connection)
             except Unavailable:
+                self._found = chores.EVERY_CHORE
+            except Exception:  # noqa: BLE001 - without this loop no worker would wake again
+                _log.exception("a look for the chores of workers failed")
                 self._found = chores.EVERY_CHORE
             for stirred, chore in self._sleeping.items():
                 if chore in self._found:

@@ -9,6 +9,7 @@ from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import asyncpg
 import pytest
 
 from gateway.operations.series import ScheduleSeries
@@ -140,13 +141,14 @@ async def test_a_worker_sleeps_while_there_is_nothing(
         await other.stop()
 
 
-async def test_a_database_that_is_away_stirs_everybody(
-    database: Database, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("error", [Unavailable("away"), asyncpg.InternalServerError("a bug")])
+async def test_a_look_that_fails_stirs_everybody(
+    database: Database, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
     monkeypatch.setattr("scheduler.chores.PAUSE_SECONDS", 0.0)
 
     async def away(_: object) -> frozenset[Chore]:
-        raise Unavailable("away")
+        raise error
 
     monkeypatch.setattr(chores, "find", away)
     shared = Chores(database)

@@ -26,8 +26,9 @@ CATCHES_EVERYTHING = {
     "gateway/operations/queues/receiving.py",
     # So does a publish that has to look something up first.
     "gateway/operations/topics/publishing.py",
-    # Loops that must not end: long polls would no longer be woken.
+    # Loops that must not end: long polls, or workers, would no longer be woken.
     "gateway/operations/wakeups.py",
+    "scheduler/chores.py",
     # An attempt to deliver, and the loop around them.
     "scheduler/delivery/attempts.py",
     "scheduler/delivery/deliver.py",
