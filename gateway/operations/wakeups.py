@@ -76,6 +76,8 @@ class Wakeups:
         self._unlooked: set[int] = set()
         self._next_looks: list[int] = []
         """Queues that have their turn before any other has it again."""
+        self._taken: set[int] = set()
+        """Queues on which somebody waited since the last look, and was handed something."""
         self._look_wanted = asyncio.Event()
         self._lost = asyncio.Event()
         self._stopping = False
@@ -117,8 +119,7 @@ class Wakeups:
         """Call ``waiter.wake()`` once when something may have become visible on the queue."""
         parked = self._parked.get(queue_id)
         if parked is None:
-            self._parked[queue_id] = parked = OrderedDict()
-            parked[waiter] = None
+            self._parked[queue_id] = OrderedDict([(waiter, None)])
             if self._peers:
                 self._hint("W", queue_id, 1)
             loop = asyncio.get_running_loop()
@@ -138,6 +139,7 @@ class Wakeups:
             entry = cast(Taker, waiter).take()
             if entry is not None:
                 self.leave(queue_id, waiter)
+                self._taken.add(queue_id)
                 return entry
         return None
 
@@ -171,18 +173,16 @@ class Wakeups:
 
     def wake_next(self, queue_id: int) -> None:
         """A receive took all that it may: whoever waits behind it should look too."""
-        if queue_id in self._parked:
-            self._wake(queue_id, 1)
+        self._wake(queue_id, 1)
 
     # Telling
 
     def arrived(self, queue_id: int, count: int = 1) -> None:
         """Messages were committed or became visible: wake as many waiters as there may be work."""
-        if self.handed:
-            handed = min(count, self.handed.get(queue_id, 0))
-            if handed:
-                self.handed[queue_id] -= handed
-                count -= handed
+        if queue_id in self.handed:
+            handed = min(count, self.handed[queue_id])
+            self.handed[queue_id] -= handed
+            count -= handed
             if not count:
                 return
         self._arrivals[queue_id] = self._arrivals.get(queue_id, 0) + 1
@@ -206,8 +206,7 @@ class Wakeups:
     def look_again(self, places: Iterable[int]) -> None:
         """Something has changed: all who wait there look, in other processes, too."""
         for place in places:
-            if place in self._parked:
-                self._wake(place, _EVERYBODY)
+            self._wake(place, _EVERYBODY)
             if self._peers:
                 self._tell_arrival(place, 1)
 
@@ -449,8 +448,7 @@ class Wakeups:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._look_wanted.wait(), next_look - loop.time())
             self._look_wanted.clear()
-            fresh, self._unlooked = self._unlooked & self._parked.keys(), set()
-            queue_ids = list(fresh)
+            queue_ids, self._unlooked = list(self._unlooked & self._parked.keys()), set()
             if loop.time() >= next_look:
                 next_look = loop.time() + _LOOK_SECONDS
                 queue_ids = self._take_turns()
@@ -466,7 +464,8 @@ class Wakeups:
 
     def _take_turns(self) -> list[int]:
         """The queues of the next look: all on which somebody waits, unless they are too many."""
-        queue_ids = [place for place in self._parked if place >= 0]
+        taken, self._taken = self._taken, set()
+        queue_ids = [place for place in self._parked.keys() | taken if place >= 0]
         if len(queue_ids) <= _LOOKED_AT_ONCE:
             self._next_looks = []
             return queue_ids
@@ -485,11 +484,17 @@ class Wakeups:
             self._looked_at[queue_id] = loop.time()
         for queue_id, ready, in_ms in await self.look(queue_ids):
             if ready:
-                self._wake(queue_id, 1)
+                self._shown(queue_id, 1)
             elif in_ms < until_next_ms:
                 loop.call_later(in_ms / 1000, self._due, queue_id)
 
     def _due(self, queue_id: int) -> None:
         """A delay or a timeout ended. Who parks again may have the next one to wait for."""
         self._looked_at.pop(queue_id, None)
-        self._wake(queue_id, _WOKEN_AT_ONCE)
+        self._shown(queue_id, _WOKEN_AT_ONCE)
+
+    def _shown(self, queue_id: int, count: int) -> None:
+        """Nobody sent what is visible now. Who is being handed what is sent looks before it parks
+        again: it might be handed things for ever."""
+        if not self._wake(queue_id, count):
+            self._arrivals[queue_id] = self._arrivals.get(queue_id, 0) + 1

@@ -16,7 +16,6 @@ from storage.queues.rows import DELAY_SECONDS, QUEUE_ID, Row
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from storage.lanes import Lane
     from storage.queues.message_entries import Receive
     from storage.queues.standard import SentRows
 
@@ -31,8 +30,8 @@ class Waiting(Protocol):
         """Whether there may be one on this queue."""
 
     def take(self, queue_id: int) -> Receive | None:
-        """What the one asks for that has waited longest. It waits no more: it is to be answered, or
-        handed in to its lane."""
+        """What the one asks for that has waited longest. It waits no more: it is to be answered,
+        with nothing if nothing comes of it."""
 
 
 class NobodyWaits:
@@ -90,8 +89,8 @@ class Handing:
             if taker is not None and sequence is not None:
                 handed[taker.queue_id] = handed.get(taker.queue_id, 0) + 1
 
-    def answer(self, rows: Sequence[Row], sent: SentRows, lane: Lane[Receive]) -> None:
-        """Tell the receives. Those for which nothing was written look for themselves."""
+    def answer(self, rows: Sequence[Row], sent: SentRows) -> None:
+        """Tell the receives. Those for which nothing was written have nothing."""
         if not self._takers:
             return
         self._waiting.handed.clear()
@@ -102,17 +101,15 @@ class Handing:
                 if sequence is not None:
                     mine.append(_received(row, sequence, sent))
         for taker, mine in messages.items():
-            if mine:
-                taker.is_handed = True
-                taker.done(mine)
-            else:
-                lane.submit(taker)
+            taker.is_handed = bool(mine)
+            taker.done(mine)
 
-    def failed(self, lane: Lane[Receive]) -> None:
-        """Nothing was written, or nobody knows: they look for themselves."""
+    def failed(self) -> None:
+        """Nothing was written, or nobody knows: they have nothing, and wait on. A look would be
+        one more question to a database that may be away."""
         for taker in dict.fromkeys(self._takers):
             if taker is not None:
-                lane.submit(taker)
+                taker.done([])
 
 
 def _received(row: Row, sequence: int, sent: SentRows) -> Received:

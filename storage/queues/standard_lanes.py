@@ -200,7 +200,7 @@ class StandardLanes:
         for entry in batch:
             mine = [next(sequences) for _ in entry.messages] if sent.sequences else ()
             entry.answer(gone, mine)
-        handing.answer(rows, sent, self.receive)
+        handing.answer(rows, sent)
         return []
 
     async def _write(
@@ -224,7 +224,7 @@ class StandardLanes:
                 **more,
             )
         except BaseException:
-            handing.failed(self.receive)
+            handing.failed()
             raise
 
     def lower_marks(self, queue_ids: Iterable[int], now: datetime) -> None:

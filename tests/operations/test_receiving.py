@@ -35,6 +35,7 @@ from tests.sqs_calls import (
     receive_message,
     send_message,
 )
+from tests.storage.fifo_queue import delete_queue as delete_row
 from tests.waiting import take_turns, until_so
 
 pytestmark = pytest.mark.timeout(60)
@@ -153,6 +154,46 @@ async def test_who_goes_while_it_is_handed_something_gives_it_back(
     await send(queue, "a")
     [message] = await staying
     assert (message.body, message.receive_count) == ("a", 1)
+
+
+async def test_a_send_that_is_lost_does_not_end_a_long_poll(
+    engine: Engine, make_queue: MakeQueue, send: SendTo, poll: Poll, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queue = await _found(engine, await make_queue())
+    await send(queue, "before")
+    await poll(queue)
+    waiting = asyncio.ensure_future(poll(queue))
+    await _parked(engine)
+    looks: list[int] = []
+    engine.standard.receive.observe = looks.append
+    take = engine.wakeups.take
+
+    def lost(queue_id: int) -> Receive | None:
+        connection = engine.standard.send._connection
+        assert connection is not None
+        connection.terminate()
+        return take(queue_id)
+
+    monkeypatch.setattr(engine.wakeups, "take", lost)
+    with pytest.raises(Unavailable):
+        await send(queue, "lost")
+    monkeypatch.undo()
+    assert (engine.wakeups.parked_count(), looks) == (1, [])
+    await send(queue, "a")
+    assert (_bodies(await waiting), looks) == (["a"], [])
+
+
+async def test_who_is_handed_nothing_hears_that_the_queue_is_gone(
+    engine: Engine, database: Database, make_queue: MakeQueue, send: SendTo, poll: Poll
+) -> None:
+    queue = await _found(engine, await make_queue())
+    waiting = asyncio.ensure_future(poll(queue))
+    await _parked(engine)
+    # Elsewhere, and we have not been told yet.
+    await delete_row(database, queue.queue_id)
+    for told in (send(queue, "a"), waiting):
+        with pytest.raises(QueueDoesNotExist):
+            await told
 
 
 @pytest.mark.parametrize("change", ["visibility", "attributes", "stopping"])

@@ -14,6 +14,8 @@ from storage import notifications
 from storage.clocks import stored_clocks as settings
 from storage.database import Database
 from storage.errors import QueueDoesNotExist
+from storage.lanes import NOBODY
+from storage.queues.message_entries import Receive
 from tests.operations.conftest import ACCOUNT, REGION, MakeQueue
 from tests.waiting import take_turns, until_so
 
@@ -28,6 +30,17 @@ class Waiter:
 
     def wake(self) -> None:
         self.woken.set()
+
+
+class Taker(Waiter):
+    """One that is handed whatever is sent."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.entry = Receive(1, 10, 30_000, 60, NOBODY)
+
+    def take(self) -> Receive:
+        return self.entry
 
 
 @pytest.fixture
@@ -71,6 +84,26 @@ async def test_each_arrival_wakes_as_many_as_arrived(database: Database) -> None
     wakeups.wake_all()
     assert other.woken.is_set()
     assert wakeups.parked_count() == 0
+
+
+async def test_what_shows_while_somebody_is_handed_something_counts_as_an_arrival(
+    processes: Callable[[int], list[Wakeups]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_LOOK_SECONDS", 0.05)
+    [wakeups] = processes(1)
+
+    async def look(queue_ids: list[int]) -> list[tuple[int, bool, int]]:
+        return [(queue_id, queue_id == 1, 10) for queue_id in queue_ids]
+
+    wakeups.look = look
+    takers = [Taker(), Taker()]
+    for queue_id, taker in enumerate(takers, 1):
+        wakeups.park(queue_id, taker)
+        assert wakeups.take(queue_id) is taker.entry
+    await wakeups.start()
+    # One is visible already, the other is soon. Nobody is parked who could be woken.
+    await until_so(lambda: wakeups.arrivals(1) and wakeups.arrivals(2))
+    assert not any(taker.woken.is_set() for taker in takers)
 
 
 def test_an_arrival_is_counted_also_when_nobody_waits(database: Database) -> None:

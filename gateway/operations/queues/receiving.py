@@ -284,11 +284,11 @@ class Receiving:
             self._finish([])
             return
         queue = self._queue
-        if self._deadline == math.inf and self._engine.queues.by_id(queue.queue_id) is not queue:
-            # It was changed or deleted during the look, and nobody would say so again.
+        if self._engine.queues.by_id(queue.queue_id) is not queue:
+            # It was changed or deleted meanwhile, and nobody would say so again.
             spawn(self._look_anew())
             return
-        if self._engine.wakeups.arrivals(self._queue.queue_id) != self._arrivals:
+        if self._engine.wakeups.arrivals(queue.queue_id) != self._arrivals:
             self._look()
             return
         self._parked = True
