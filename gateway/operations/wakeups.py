@@ -473,7 +473,7 @@ class Wakeups:
             self._next_looks = queue_ids
         turn = self._next_looks[-_LOOKED_AT_ONCE:]
         del self._next_looks[-_LOOKED_AT_ONCE:]
-        return [queue_id for queue_id in turn if queue_id in self._parked]
+        return [queue_id for queue_id in turn if queue_id in self._parked or queue_id in taken]
 
     async def _look_at(self, queue_ids: list[int]) -> None:
         assert self.look is not None

@@ -86,10 +86,12 @@ async def test_each_arrival_wakes_as_many_as_arrived(database: Database) -> None
     assert wakeups.parked_count() == 0
 
 
+@pytest.mark.parametrize("looked_at_once", [1000, 1])
 async def test_what_shows_while_somebody_is_handed_something_counts_as_an_arrival(
-    processes: Callable[[int], list[Wakeups]], monkeypatch: pytest.MonkeyPatch
+    processes: Callable[[int], list[Wakeups]], monkeypatch: pytest.MonkeyPatch, looked_at_once: int
 ) -> None:
     monkeypatch.setattr(module, "_LOOK_SECONDS", 0.05)
+    monkeypatch.setattr(module, "_LOOKED_AT_ONCE", looked_at_once)
     [wakeups] = processes(1)
 
     async def look(queue_ids: list[int]) -> list[tuple[int, bool, int]]:
@@ -97,12 +99,19 @@ async def test_what_shows_while_somebody_is_handed_something_counts_as_an_arriva
 
     wakeups.look = look
     takers = [Taker(), Taker()]
-    for queue_id, taker in enumerate(takers, 1):
-        wakeups.park(queue_id, taker)
-        assert wakeups.take(queue_id) is taker.entry
+
+    def hand_over() -> None:
+        for queue_id, taker in enumerate(takers, 1):
+            wakeups.park(queue_id, taker)
+            assert wakeups.take(queue_id) is taker.entry
+
+    def is_known() -> bool:
+        hand_over()
+        return bool(wakeups.arrivals(1) and wakeups.arrivals(2))
+
     await wakeups.start()
     # One is visible already, the other is soon. Nobody is parked who could be woken.
-    await until_so(lambda: wakeups.arrivals(1) and wakeups.arrivals(2))
+    await until_so(is_known)
     assert not any(taker.woken.is_set() for taker in takers)
 
 
