@@ -25,7 +25,7 @@ from gateway.operations.caller import Producer
 from gateway.operations.key_secrets import WrongMasterKey
 from gateway.operations.limits import LIMITS
 from gateway.operations.master_keys import WRONG_MASTER_KEY, new_secret
-from gateway.operations.repeating import until_available
+from gateway.operations.repeating import Rereading
 from storage.errors import AuthorizationError, InvalidParameterValue
 from storage.key_errors import KeyDoesNotExist, KeyExists, KeyUnfit, TooManyKeys
 from storage.key_model import ACCESS, API
@@ -89,7 +89,9 @@ class Keys:
         self._doubted: set[int] = set()
         """Those that have changed since they were read."""
         self._is_stale = False
-        self._reading: asyncio.Task[None] | None = None
+        self._reading = Rereading(
+            self._read, lambda: self._is_stale or self._unread, _log, "keys are not read"
+        )
         self.on_read: Callable[[], None] = lambda: None
         """Told when some may not be good any more."""
         wakeups.on_key_changed = self.changed
@@ -150,8 +152,7 @@ class Keys:
             self._unread.add(key_id)
             self._doubted.add(key_id)
             asyncio.get_running_loop().call_later(_DOUBT_SECONDS, self._give_up, key_id)
-        if self._reading is None or self._reading.done():
-            self._reading = asyncio.get_running_loop().create_task(self._read_changes())
+        self._reading.begin()
 
     def _give_up(self, key_id: int) -> None:
         """What has not been read by now may be revoked."""
@@ -171,18 +172,11 @@ class Keys:
 
     async def settle(self) -> None:
         """Until all is known of what changed so far."""
-        while self._reading is not None and not self._reading.done():
-            await asyncio.shield(self._reading)
+        await self._reading.settle()
 
     async def close(self) -> None:
         """Read no more."""
-        if self._reading is not None:
-            self._reading.cancel()
-            await asyncio.gather(self._reading, return_exceptions=True)
-
-    async def _read_changes(self) -> None:
-        while self._is_stale or self._unread:
-            await until_available(self._read, _log, "keys are not read")
+        await self._reading.close()
 
     async def _read(self) -> None:
         wanted = None if self._is_stale else self._unread

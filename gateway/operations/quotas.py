@@ -7,14 +7,13 @@ counted where it is made, by one creator of an account at a time.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
 from gateway.operations.limits import LIMITS
-from gateway.operations.repeating import until_available
+from gateway.operations.repeating import Rereading
 from storage.errors import (
     AuthorizationError,
     Denied,
@@ -58,7 +57,7 @@ class Quotas:
         self.limits_requests = False
         """Whether anybody's requests are limited: asked for each of them."""
         self._is_stale = False
-        self._reading: asyncio.Task[None] | None = None
+        self._reading = Rereading(self._read, lambda: self._is_stale, _log, "quotas are not read")
         wakeups.on_quotas_changed = self.changed
 
     def use(self, default: Quota, requests_of_key: RateLimit | None) -> None:
@@ -71,24 +70,16 @@ class Quotas:
     def changed(self) -> None:
         """What the database says is different, or may be."""
         self._is_stale = True
-        if self._reading is None or self._reading.done():
-            self._reading = asyncio.get_running_loop().create_task(self._read_changes())
+        self._reading.begin()
 
     async def load(self) -> None:
         """Read all of it."""
         self.changed()
-        if self._reading is not None:
-            await asyncio.shield(self._reading)
+        await self._reading.settle()
 
     async def close(self) -> None:
         """Read no more."""
-        if self._reading is not None:
-            self._reading.cancel()
-            await asyncio.gather(self._reading, return_exceptions=True)
-
-    async def _read_changes(self) -> None:
-        while self._is_stale:
-            await until_available(self._read, _log, "quotas are not read")
+        await self._reading.close()
 
     async def _read(self) -> None:
         self._is_stale = False
