@@ -103,17 +103,19 @@ class Handles:
 
         Every field is in the range of what is stored, whoever computed the check.
         """
-        if len(handle) == self._length and handle.startswith(self._standard):
+        if len(handle) == self._length and handle[:_PREFIX_LENGTH] == self._standard:
             raw = _unpacked(handle[_PREFIX_LENGTH:])
-            queue_id, sequence, receive_count, received_at = _FIELDS.unpack_from(raw)
-            check = self._check_standard(raw[: _FIELDS.size])
+            fields = raw[: _FIELDS.size]
+            # Three times as fast as by its name.
+            receipt = tuple.__new__(StandardReceipt, _FIELDS.unpack(fields))
+            _, sequence, receive_count, _ = receipt
             if (
-                not compare_digest(check, raw[_FIELDS.size :])
+                not compare_digest(self._check_standard(fields), raw[_FIELDS.size :])
                 or not 0 < sequence <= _LAST_SEQUENCE
                 or not 0 < receive_count <= _LAST_COUNT
             ):
                 raise _malformed()
-            return StandardReceipt(queue_id, sequence, receive_count, received_at)
+            return receipt
         if len(handle) <= _LONGEST and handle.startswith(self._fifo):
             return self._decode_fifo(handle)
         raise _malformed()

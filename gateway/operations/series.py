@@ -57,6 +57,18 @@ class Histogram:
         self.counts[bisect_left(self.bounds, value)] += 1
         self.total += value
 
+    def observe_all(self, values: list[float]) -> None:
+        """Count some values, which often lie in one bucket."""
+        if not values:
+            return
+        low, high = bisect_left(self.bounds, min(values)), bisect_left(self.bounds, max(values))
+        if low == high:
+            self.counts[low] += len(values)
+        else:
+            for value in values:
+                self.counts[bisect_left(self.bounds, value)] += 1
+        self.total += sum(values)
+
 
 @dataclass(slots=True, eq=False)
 class QueueSeries:
@@ -257,11 +269,13 @@ class Series:
         series.received += len(messages)
         series.receive_seconds.observe(seconds)
         now_ms = self._timestamp() * 1000
-        for message in messages:
-            if message.receive_count > 1:
-                series.redelivered += 1
-            else:
-                series.age_seconds.observe(max(now_ms - message.sent_at_ms, 0.0) / 1000)
+        ages = [
+            max(now_ms - message.sent_at_ms, 0.0) / 1000
+            for message in messages
+            if message.receive_count == 1
+        ]
+        series.redelivered += len(messages) - len(ages)
+        series.age_seconds.observe_all(ages)
 
     def deleted(self, queue: Queue, count: int, started: float) -> None:
         """``count`` messages were deleted by their receivers."""

@@ -69,6 +69,7 @@ class PriorityLanes(StandardLanes):
 
     _send_rows = staticmethod(send_rows_with_priorities)
     _receive_text = _RECEIVE
+    _receive_in_one_text = None
     _make_marks = _LevelMarks
 
     def __init__(self, standard: StandardLanes) -> None:

@@ -128,6 +128,42 @@ RETURNING m.queue_id, m.sequence, m.message_id, m.receive_count, m.body, m.sende
   NULL::text AS group_id, NULL::text AS deduplication_id, clock.now AS leased_at,
   m.body_md5
 
+-- name: receive_in_one
+-- params: now, queue_id, limit, fresh_mark, received_mark, retention, visibility_ms
+-- The same for one queue, which most flushes are about: nine tenths of the cost.
+WITH clock AS MATERIALIZED (
+  SELECT n.now, n.now - make_interval(secs => $6::int) AS since,
+    n.now + $7::int * interval '1 millisecond' AS until
+  FROM (SELECT coalesce($1::timestamptz, present()) AS now) AS n
+)
+UPDATE messages AS m
+SET receive_count = m.receive_count + 1,
+    first_received_at = coalesce(m.first_received_at, clock.now),
+    visible_at = clock.until
+FROM clock
+WHERE m.ctid = ANY(ARRAY(
+  SELECT p.ctid FROM (
+    SELECT r.ctid FROM clock, LATERAL (
+      SELECT i.ctid FROM messages AS i
+      WHERE i.queue_id = $2::int AND i.receive_count > 0
+        AND i.visible_at >= $5::timestamptz AND i.visible_at <= clock.now
+        AND i.sent_at > clock.since AND (i.expires_at IS NULL OR i.expires_at > clock.now)
+      ORDER BY i.visible_at LIMIT $3::int FOR NO KEY UPDATE SKIP LOCKED) AS r
+    UNION ALL
+    SELECT f.ctid FROM clock, LATERAL (
+      SELECT i.ctid FROM messages AS i
+      WHERE i.queue_id = $2::int AND i.receive_count = 0
+        AND i.visible_at >= greatest($4::timestamptz, clock.since) AND i.visible_at <= clock.now
+        AND i.sent_at > clock.since AND (i.expires_at IS NULL OR i.expires_at > clock.now)
+      ORDER BY i.visible_at LIMIT $3::int FOR NO KEY UPDATE SKIP LOCKED) AS f
+    LIMIT $3::int) AS p))
+RETURNING m.queue_id, m.sequence, m.message_id, m.receive_count, m.body, m.sender_id,
+  m.attributes, m.system,
+  floor(date_part('epoch', m.sent_at) * 1000)::bigint AS sent_at_ms,
+  floor(date_part('epoch', m.first_received_at) * 1000)::bigint AS first_received_at_ms,
+  NULL::text AS group_id, NULL::text AS deduplication_id, clock.now AS leased_at,
+  m.body_md5
+
 -- name: change_visibility
 -- params: now, queue_ids, sequences, visibilities_ms
 -- Hides each message until now + visibility, whether or not its timeout has run out or somebody has

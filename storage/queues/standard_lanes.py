@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 _SQL = load("queues/standard")
 _RECEIVE = _SQL["receive"].text
+_RECEIVE_IN_ONE = _SQL["receive_in_one"].text
 _CHANGE_VISIBILITY = _SQL["change_visibility"].text
 
 BEGINNING = datetime(2000, 1, 1, tzinfo=UTC)
@@ -103,6 +104,7 @@ class StandardLanes:
 
     _send_rows: Write = staticmethod(send_rows)
     _receive_text = _RECEIVE
+    _receive_in_one_text: str | None = _RECEIVE_IN_ONE
     _make_marks: type[Marks] = Marks
 
     def __init__(
@@ -252,7 +254,12 @@ class StandardLanes:
                 callers.append(entry)
             total += entry.limit
         now = self.receive.now_of(batch[0].queue_id, self._now)
-        records = await connection.fetch(self._receive_text, now, *self._receive_arguments(chosen))
+        columns = self._receive_arguments(chosen)
+        text = self._receive_in_one_text
+        if text is not None and len(chosen) == 1:
+            records = await connection.fetch(text, now, *[only for (only,) in columns])
+        else:
+            records = await connection.fetch(self._receive_text, now, *columns)
         self._hand_out(chosen, records)
         return left
 

@@ -42,6 +42,11 @@ HOT: dict[str, tuple[str, dict[str, str], set[str]]] = {
         RECEIVE_PLANNER,
         {"messages_fresh", "messages_received"},
     ),
+    "receive_in_one": (
+        "NULL, 1, 10, '2000-01-01', '2000-01-01', 345600, 30000",
+        RECEIVE_PLANNER,
+        {"messages_fresh", "messages_received"},
+    ),
     "delete": ("'{1,1}', '{5,6}'", RECEIVE_PLANNER, {"messages_key"}),
     "delete_in_one": ("1, '{5,6}'", RECEIVE_PLANNER, {"messages_key"}),
     "delete_and_archive": (

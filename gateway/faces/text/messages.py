@@ -104,8 +104,7 @@ class _Receipt(NamedTuple):
 
 def _receipt(engine: Engine, queue: Queue, text: str) -> _Receipt:
     handle, _, digits = text.partition(".")
-    now = engine.clock.of(queue.account_id).seconds()
-    receipt = engine.receipts.read(queue, handle, now)
+    receipt = engine.receipts.read(queue, handle, engine.clock)
     try:
         message_id = UUID(hex=digits)
     except ValueError:

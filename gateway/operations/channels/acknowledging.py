@@ -93,10 +93,9 @@ def _tell(engine: Engine, tokens: Sequence[str], handles: list[Handle]) -> None:
 
 
 def _handles(engine: Engine, channel: Queue, tokens: Sequence[str]) -> list[Handle]:
-    now = engine.clock.of(channel.account_id).seconds()
     handles = []
     for token in tokens:
-        receipt = engine.receipts.read(channel, receipt_of(token), now)
+        receipt = engine.receipts.read(channel, receipt_of(token), engine.clock)
         if receipt is None:
             raise ReceiptHandleIsInvalid(token)
         handles.append(receipt.handle)

@@ -14,6 +14,7 @@ from protocol.errors import Malformed
 from protocol.receipts import FifoReceipt, StandardReceipt
 
 if TYPE_CHECKING:
+    from gateway.operations.clock import Clock
     from storage.model import Queue, Received
     from storage.queues.receipt_secrets import ReceiptSecret
 
@@ -58,28 +59,21 @@ class ReceiptHandles:
             message.queue_id, message.sequence, message.receive_count, received_at
         )
 
-    def read(self, queue: Queue, handle: str, now: int) -> Receipt | None:
-        """What a handle of this queue says; None: it is no such handle."""
-        receipt = self._decoded(handle, now)
-        if (
-            receipt is None
-            or receipt.queue_id != queue.queue_id
-            or isinstance(receipt, FifoReceipt) != queue.kind.has_groups
-        ):
-            return None
-        if isinstance(receipt, FifoReceipt) and not (
-            queue.is_serial or names.is_fifo_id(receipt.group_id)
-        ):
-            return None
-        return receipt
-
-    def _decoded(self, handle: str, now: int) -> Receipt | None:
+    def read(self, queue: Queue, handle: str, clock: Clock) -> Receipt | None:
+        """What a handle of this queue says; None: it is no such handle. ``clock``: the common one,
+        which is asked only for what an old handle may be."""
         try:
-            return self._keyed.decode(handle)
+            receipt = self._keyed.decode(handle)
         except Malformed:
-            if now >= self._old_until:
+            if clock.of(queue.account_id).seconds() >= self._old_until:
                 return None
-        try:
-            return self._old.decode(handle)
-        except Malformed:
+            try:
+                receipt = self._old.decode(handle)
+            except Malformed:
+                return None
+        if receipt[0] != queue.queue_id:
             return None
+        if not isinstance(receipt, FifoReceipt):
+            return None if queue.kind.has_groups else receipt
+        fits = queue.is_serial or names.is_fifo_id(receipt.group_id)
+        return receipt if fits and queue.kind.has_groups else None

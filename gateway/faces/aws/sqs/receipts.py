@@ -50,7 +50,7 @@ class _Batch:
 def _receipt(engine: Engine, queue: Queue, handle: str | None) -> Receipt:
     if not handle:
         raise MissingParameter("ReceiptHandle")
-    receipt = engine.receipts.read(queue, handle, engine.clock.of(queue.account_id).seconds())
+    receipt = engine.receipts.read(queue, handle, engine.clock)
     if receipt is None:
         raise ReceiptHandleIsInvalid(handle)
     return receipt
