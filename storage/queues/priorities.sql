@@ -58,8 +58,9 @@ FROM clock
 -- What was sent while the queue had no priorities has NULL, and is in the indexes of other queues
 -- alone, where those of priority 0 are, too: when a receive comes to them, these two are all that is
 -- visible there. So of the first `limit` of both, those with NULL go first, and what is then left to
--- the limit are the first ones of 0: together the oldest of both, and no more are read. Behind those
--- of 0 that have expired they wait until these are removed: a look behind a million takes seconds.
+-- the limit are the first ones of 0: together the oldest of both, and no more are read. Behind what
+-- has expired, of any priority, those with NULL wait until that is removed, and left of a mark that
+-- rose meanwhile until the next look from the far left: a look behind a million takes seconds.
 -- What was found so is looked at again by ctid alone, with conditions that no index knows: planned on
 -- a table without statistics, an index walks all that is there, once for each priority.
 -- Marks are twelve for each queue, in this order: nothing visible lies left of them. No message is in

@@ -89,7 +89,7 @@ class LogSimulation(Stepping):
         """Raises Impossible, or whatever else should not happen."""
         await self._make()
         for number in range(steps):
-            name = self.choose_step()
+            name = self.choose_step(number)
             self.log.append(f"{number} {name}")
             step: Callable[[Engine], Awaitable[None]] = getattr(self, "_" + name)
             await step(self.random.choice(self.world.engines))
@@ -232,7 +232,7 @@ class LogSimulation(Stepping):
         seconds = self.random.choice((3.3, 11.7, 31.7, 65.2, 301.4))
         self.note(f"{seconds} s")
         self.world.clock.pass_seconds(seconds)
-        self.world.tell_of_jump()
+        self.world.forget_marks()
 
     async def _count(self, engine: Engine) -> None:
         """What a group is told of its progress."""

@@ -33,6 +33,8 @@ class Message:
     priority: int = 0
     expires_at: datetime | None = None
     deduplication_id: str | None = None
+    is_plain: bool = True
+    """Sent without a priority or an end, to a queue where nothing had either."""
 
     def is_expired(self, now: datetime) -> bool:
         return self.expires_at is not None and self.expires_at <= now
@@ -100,6 +102,9 @@ class ModelQueue(Deduplication):
     delay_seconds: int = 0
     max_receive_count: int = 0
     dead_letters: ModelQueue | None = None
+    has_priorities: bool = False
+    has_expired: bool = False
+    """Something has, and nobody has removed it yet."""
     messages: list[Message] = field(default_factory=list)
     handles: list[Handle] = field(default_factory=list)
     accepted: dict[str, tuple[datetime, str]] = field(default_factory=dict)
@@ -129,13 +134,21 @@ class ModelQueue(Deduplication):
     def send(self, message: Message, deduplication_id: str | None = None) -> None:
         """Put it behind all others."""
         self.messages.append(message)
+        self._prioritise(message)
         message.deduplication_id = deduplication_id
         if deduplication_id is not None:
             self.accepted[deduplication_id] = (message.sent_at, message.message_id)
 
+    def _prioritise(self, message: Message) -> None:
+        """From then on what is sent here has a priority."""
+        self.has_priorities = self.has_priorities or not message.is_plain
+        message.is_plain = not self.has_priorities
+
     def expire(self, now: datetime) -> None:
         """Nobody gets or counts what has expired, in flight or not."""
-        self.messages = [message for message in self.messages if not message.is_expired(now)]
+        kept = [message for message in self.messages if not message.is_expired(now)]
+        self.has_expired = self.has_expired or len(kept) < len(self.messages)
+        self.messages = kept
 
     def receivable(self, now: datetime) -> dict[str, list[Message]]:
         """By group, in order, what a receive may get. A standard message is its own group."""
@@ -195,17 +208,26 @@ class ModelQueue(Deduplication):
         alive = [message for message in everything if not self.is_dead(message)]
         if len(set(received)) != len(received) or len(received) > limit:
             raise Impossible(f"{len(received)} messages of {limit}, or one of them twice")
+        left = [message for message in everything if message not in received]
         if len(everything) == len(alive):
-            if len(received) != min(limit, len(alive)):
-                raise Impossible(f"{len(received)} of {len(alive)} messages, asked for {limit}")
+            if len(received) != min(limit, len(alive)) and not self._may_wait(left):
+                bodies = [message.body for message in left]
+                raise Impossible(f"{len(received)} of {limit} messages, and {bodies} were left")
             self._check_priorities(alive, received)
         elif not received and len(moved) >= _BURIALS_AT_ONCE:
             # Those before it were all dead letters: a receive gives up after a few rounds.
+            return
+        elif self._may_wait([message for message in left if message.body not in moved]):
             return
         elif alive and not received:
             raise Impossible(f"nothing, although there is something; {len(moved)} were moved")
         elif not received and len(moved) != len(everything):
             raise Impossible("a dead letter was left behind")
+
+    def _may_wait(self, left: list[Message]) -> bool:
+        """Whether a receive leaves them behind what has expired, until that is removed
+        (storage/queues/priorities.sql)."""
+        return self.has_expired and all(message.is_plain for message in left)
 
     def _check_priorities(self, alive: list[Message], received: list[Message]) -> None:
         """What stays in a standard queue is no more urgent than what left it."""
@@ -242,6 +264,8 @@ class ModelQueue(Deduplication):
         if self.is_fifo:
             message.sent_at = now
         self.dead_letters.messages.append(message)
+        if not message.is_plain:
+            self.dead_letters.has_priorities = True
 
     def find(self, handle: Handle) -> Message | None:
         """The message of a handle, if it is still in this queue."""

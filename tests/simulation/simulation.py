@@ -13,6 +13,7 @@ from gateway.operations.queues.priorities import PRIORITY, TTL
 from gateway.operations.queues.queues import CreateQueue as OtherQueue
 from gateway.operations.queues.queues import create_queue as create_other_queue
 from gateway.operations.replies import Reply
+from scheduler.expire import REMOVE_OVERDUE
 from scheduler.move import MoveMessages
 from storage.errors import Rejected
 from storage.model import Queue, Received
@@ -82,6 +83,7 @@ class Simulation(Stepping):
         (14, "publish"),
         (6, "subscribe"),
         (2, "unsubscribe"),
+        (6, "remove_expired"),
         (1, "purge"),
         (2, "crash"),
         (2, "crash_during_send"),
@@ -101,7 +103,7 @@ class Simulation(Stepping):
         await self.topics.make([queue for queue in self.queues if queue.hears_topics])
         busy = [queue for queue in self.queues if self.world.busy in (None, queue.name)]
         for number in range(steps):
-            name = self.choose_step()
+            name = self.choose_step(number)
             queue = self.random.choice(busy)
             step: Callable[[Engine, Queue, ModelQueue], Awaitable[None]] = getattr(self, "_" + name)
             self.log.append(f"{number} {name} {queue.name}")
@@ -156,15 +158,16 @@ class Simulation(Stepping):
             request = SendMessage(body, group_id=group, deduplication_id=deduplication)
         message = Message(body, "", now + timedelta(seconds=delay), now, group)
         message.priority = priority or 0
+        message.is_plain = priority is None and ttl is None
         message.expires_at = None if ttl is None else now + timedelta(seconds=ttl)
         return request, message, deduplication
 
     def _urgency(self) -> tuple[int | None, int | None]:
-        """Priority and time to live, for some. What expires is urgent: in a queue that had no
-        priorities before, what was sent then may wait behind messages of priority 0 that have
-        expired, until these are removed (storage/queues/priorities.sql)."""
-        priority = self.random.choice((None, None, None, 0, 1, 5, 10))
-        return priority, self.random.choice((None, 2, 40, 400)) if priority else None
+        """Priority and time to live, for some."""
+        return (
+            self.random.choice((None, None, None, 0, 1, 5, 10)),
+            self.random.choice((None, None, None, 2, 40, 400)),
+        )
 
     def _sent(self, queue: ModelQueue, message: Message, deduplication: str | None) -> None:
         original = queue.repeated_by(message, deduplication)
@@ -188,7 +191,7 @@ class Simulation(Stepping):
             raise Impossible(f"{model.name} holds more than it may")
         message.message_id = sent.message_id
         self.note(f"{request}")
-        if message.priority and not queue.has_priorities:
+        if not message.is_plain and not model.has_priorities:
             self.world.tell_others()
         self._sent(model, message, deduplication)
 
@@ -213,7 +216,7 @@ class Simulation(Stepping):
         messages = model.receive(now, limit, got, moved)
         for message in [message for message in model.messages if message.body in moved]:
             model.bury(message, now)
-            if message.priority:
+            if not message.is_plain:
                 self.world.tell_others()
         hidden = model.visibility_seconds if seconds is None else seconds
         for message, given in zip(messages, received, strict=True):
@@ -297,7 +300,7 @@ class Simulation(Stepping):
         seconds = self.random.choice((3.3, 31.7, 65.2, 301.4))
         self.note(f"{seconds} s")
         self.world.clock.pass_seconds(seconds)
-        self.world.tell_of_jump()
+        self.world.forget_marks()
 
     async def _set_attributes(self, engine: Engine, queue: Queue, model: ModelQueue) -> None:
         if not model.takes_messages:
@@ -312,6 +315,14 @@ class Simulation(Stepping):
         self.world.tell_others()
         model.set_delay(delay)
         model.visibility_seconds = visibility
+
+    async def _remove_expired(self, engine: Engine, queue: Queue, model: ModelQueue) -> None:
+        """Of all queues, every one that has."""
+        self._expire()
+        await REMOVE_OVERDUE.job(engine.database, self.world.clock.now).run_round(10_000)
+        self.world.forget_marks()
+        for one in self.queues:
+            one.has_expired = False
 
     async def _purge(self, engine: Engine, queue: Queue, model: ModelQueue) -> None:
         await purge_queue(engine, CALLER, PurgeQueue(queue))
@@ -340,8 +351,10 @@ class Simulation(Stepping):
                 visible_at = now + timedelta(seconds=delay)
                 new_id = there[message.body]
                 back = Message(message.body, new_id, visible_at, now, message.group_id)
-                back.priority = message.priority
+                back.priority, back.is_plain = message.priority, message.is_plain
                 model.send(back)
+                # It has no more than it had.
+                back.is_plain = message.is_plain
 
     # Topics
 
@@ -430,9 +443,8 @@ class Simulation(Stepping):
         for _ in range(10 * len(model.messages) + 10):
             self.log.append(f"drain {model.name}")
             self.world.clock.pass_seconds(301)
-            self.world.tell_of_jump()
-            self._expire()
             queue = await self.world.queue(engine, model.name)
+            await self._remove_expired(engine, queue, model)
             await self._receive(engine, queue, model)
             now = self.world.clock.instant_now
             for handle in model.handles:

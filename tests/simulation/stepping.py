@@ -17,6 +17,7 @@ class Stepping:
 
     def __init__(self, world: World, seed: int) -> None:
         self.world = world
+        self.seed = seed
         self.random = random.Random(seed)
         self.log: list[str] = []
         self.sent = 0
@@ -25,8 +26,10 @@ class Stepping:
         """Raises Impossible, or whatever else should not happen."""
         raise NotImplementedError
 
-    def choose_step(self) -> str:
-        """The name of the next one."""
+    def choose_step(self, number: int) -> str:
+        """The name of that one. It does not hang on what was drawn before, which follows what
+        crashes left."""
+        self.random.seed(f"{self.seed} {number}")
         [(_, name)] = self.random.choices(self.steps, [weight for weight, _ in self.steps])
         return name
 

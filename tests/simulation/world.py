@@ -14,10 +14,12 @@ from gateway.operations.queues.receipt_handles import ReceiptHandles
 from storage.database import Database
 from storage.model import Queue
 from tests.engines import engine_on
+from tests.simulation.crashing import APPLICATION, CrashingDatabase, Spare
 from tests.waiting import take_turns
 
 CALLER = Caller("111122223333", "eu-west-1", "AIDASIMULATED")
-_APPLICATION = "simulated"
+_ENDS_ALL = 100
+"""How many crashes there are to one after which nobody has a connection."""
 
 
 class StandingClock(Clock):
@@ -51,6 +53,9 @@ class World:
         self.clock = StandingClock()
         self.receipts = ReceiptHandles()
         self.engines: list[Engine] = []
+        self._databases: list[CrashingDatabase] = []
+        self._spare = Spare()
+        self._crashes = 0
         self.observer = Database(dsn, application="observer")
 
     async def open(self) -> None:
@@ -59,8 +64,9 @@ class World:
             self.engines.append(await self._open_engine())
 
     async def _open_engine(self) -> Engine:
-        database = Database(self.dsn, application=_APPLICATION)
+        database = CrashingDatabase(self.dsn, self._spare)
         await database.open()
+        self._databases.append(database)
         return engine_on(
             database,
             self.clock,
@@ -73,6 +79,7 @@ class World:
             await receiving.settle()
             await engine.close()
             await engine.database.close()
+        self._spare.end()
         await self.observer.close()
 
     async def queue(self, engine: Engine, name: str) -> Queue:
@@ -85,28 +92,40 @@ class World:
             engine.topics.clear()
             engine.logs.clear()
 
-    def tell_of_jump(self) -> None:
-        """What a notification of a moved clock does."""
+    def forget_marks(self) -> None:
+        """What a notification of a moved clock does, and each process for itself in 30 s."""
         for engine in self.engines:
             engine.standard.forget_marks()
 
     async def crash(self) -> None:
-        """End every connection of both gateways at once, and start two new ones."""
-        left = 1
-        while left:
-            # Until they are gone: what they were doing may still commit.
-            async with self.observer.transaction() as tx:
-                left = await tx.fetchval(
-                    "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity"
-                    " WHERE datname = current_database() AND application_name = $1",
-                    _APPLICATION,
-                )
+        """End both gateways at once with whatever they were doing, and start two new ones."""
+        self._crashes += 1
         old, self.engines = self.engines, []
+        ending = [one for database in self._databases for one in database.crash()]
+        self._databases.clear()
+        if self._crashes % _ENDS_ALL == 1:
+            self._spare.end()
+            await self._end(None)
+        elif ending:
+            await self._end(ending)
         for engine in old:
             await engine.close()
             await receiving.settle()
-            await engine.database.close()
             self.engines.append(await self._open_engine())
+
+    async def _end(self, backends: list[int] | None) -> None:
+        """Those, or every one of the gateways. Returns when they are gone: until then, what they
+        were doing may still commit."""
+        left = 1
+        while left:
+            async with self.observer.statements() as connection:
+                left = await connection.fetchval(
+                    "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity"
+                    " WHERE datname = current_database() AND application_name = $1"
+                    " AND ($2::int[] IS NULL OR pid = ANY ($2::int[]))",
+                    APPLICATION,
+                    backends,
+                )
 
     async def crash_during(self, turns: int, call: Awaitable[object]) -> object | None:
         """Begin a call and crash after so many turns of the loop; its answer if it had one."""
@@ -120,16 +139,16 @@ class World:
     async def bodies(self, queue: Queue) -> dict[str, str]:
         """body -> message id of all that the database holds for a queue."""
         table = "fifo_messages" if queue.kind.has_groups else "messages"
-        async with self.observer.transaction() as tx:
-            rows = await tx.fetch(
+        async with self.observer.statements() as connection:
+            rows = await connection.fetch(
                 f"SELECT body, message_id FROM {table} WHERE queue_id = $1", queue.queue_id
             )
         return {row["body"]: str(row["message_id"]) for row in rows}
 
     async def published(self, topic_name: str, key: str) -> str | None:
         """The message id that a FIFO topic remembers for a deduplication key, if any still."""
-        async with self.observer.transaction() as tx:
-            found = await tx.fetchval(
+        async with self.observer.statements() as connection:
+            found = await connection.fetchval(
                 "SELECT message_id FROM topic_dedup JOIN topics USING (topic_id)"
                 " WHERE topic_name = $1 AND dedup_key = $2::text::uuid AND expires_at > $3",
                 topic_name,
@@ -140,8 +159,8 @@ class World:
 
     async def leases(self, queue_id: int) -> dict[str, tuple[int, datetime]]:
         """body -> (receive count, visible at) of a standard queue."""
-        async with self.observer.transaction() as tx:
-            rows = await tx.fetch(
+        async with self.observer.statements() as connection:
+            rows = await connection.fetch(
                 "SELECT body, receive_count, visible_at FROM messages WHERE queue_id = $1",
                 queue_id,
             )
