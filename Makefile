@@ -71,7 +71,7 @@ sns-validator: $(VENV)/.ready-dev ## Let the npm package check our signatures (s
 browser-check: $(VENV)/.ready-dev ## Ask from web pages in Chromium, with the SDK for JavaScript (skipped without it or node)
 	@exec $(PY) -m conformance.browser $(ARGS)
 
-simulate: $(VENV)/.ready-dev ## Random clients, crashes and clock jumps against a model (SEED=n STEPS=m)
+simulate: $(VENV)/.ready-dev ## Random clients, crashes and clock jumps against a model (SEED=7 or 1-100, STEPS=m)
 	@exec $(PY) -m tests.simulation $(if $(SEED),--seed $(SEED)) $(if $(STEPS),--steps $(STEPS)) $(ARGS)
 
 faults: $(VENV)/.ready-dev ## kill -9 under load, lost connections, restarts, random clients; then count what is there

@@ -37,9 +37,14 @@ async def simulate(
         shown = "\n".join(simulation.log[-_STEPS_SHOWN:])
         raise Failed(
             f"seed {seed}, {steps} steps: {type(error).__name__}: {error}\n{shown}\n"
-            f"again: python -m tests.simulation --seed {seed} --steps {steps} --of {of}"
+            f"again: {again(of, seed, steps)}"
         ) from error
     finally:
         logging.getLogger("queuegate").setLevel(logging.NOTSET)
         await world.close()
     return simulation
+
+
+def again(of: str, seed: int, steps: int) -> str:
+    """The command that does the same."""
+    return f"python -m tests.simulation --seed {seed} --steps {steps} --of {of}"
