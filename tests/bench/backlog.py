@@ -9,7 +9,7 @@ from pathlib import Path
 import asyncpg
 
 from tests.bench.client import HANDLE, Load, Script
-from tests.bench.hot import cycles
+from tests.bench.hot import cycles, line, receive_request
 from tests.bench.servers import database_url
 from tests.bench.stage import FILL_CONNECTIONS, FILL_SECONDS_MAX, Bench, Scenario, Stage, plain, say
 
@@ -17,6 +17,9 @@ BODY_BYTES = 100
 PROBES = 400
 PROBES_TOGETHER = 2_000
 CYCLES_TOGETHER = 64
+DEPTHS = (10_000, 100_000, 1_000_000)
+TENS = 1_000
+TEN_BYTES = 1_024
 _URL = re.compile(rb'"QueueUrl": ?"([^"]+)"')
 _HOLD_SNAPSHOT = Path(__file__).with_name("sql") / "hold_snapshot.sql"
 
@@ -25,6 +28,7 @@ def scenarios() -> list[Scenario]:
     """Return the scenarios of this file, the one that leaves most behind last."""
     return [
         Scenario("depth", "receive from a deep queue against a short one", _depth),
+        Scenario("depths", "receives of ten from a queue of 1 KB messages, by its depth", _depths),
         Scenario("churn", "receive after many messages came and went, against a new queue", _churn),
         Scenario("idle-transaction", "the same with a transaction open meanwhile", _idle),
         Scenario("queues", "cycles over many queues against one queue", _queues),
@@ -36,6 +40,24 @@ async def _depth(bench: Bench) -> None:
     async with _two_queues(stage) as (deep, short):
         await stage.fill(deep, bench.options.depth, BODY_BYTES)
         await _compare(stage, "depth", deep, short)
+
+
+async def _depths(bench: Bench) -> None:
+    """At each depth as many messages lie behind those that the receives take."""
+    stage = bench.queuegate
+    for depth in (0, *(most for most in DEPTHS if most <= bench.options.depth)):
+        for connections in (16, 64):
+            pool = await stage.pool(connections)
+            queue_url = await stage.create_queue(pool)
+            try:
+                await stage.fill(queue_url, depth + (TENS + connections) * 10, TEN_BYTES)
+                requests = itertools.repeat(receive_request(stage, queue_url, 10), TENS)
+                run = await stage.measure(pool, _shared(requests))
+                stage.figures.note(f"depths/{depth}/{connections}", **run)
+                say(line(stage.server.name, f"depth {depth}/{connections}", run))
+                await stage.delete_queue(pool, queue_url)
+            finally:
+                pool.close()
 
 
 async def _churn(bench: Bench) -> None:

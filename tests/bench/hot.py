@@ -206,7 +206,7 @@ async def measure_case(stage: Stage, case: Case, connections: int, body_bytes: i
         await pool.run(prepared.warm, _WARM_SECONDS)
         values = await stage.measure(pool, prepared.measured)
         stage.figures.note(("moto " if stage.is_moto else "") + key, **values)
-        say(_line(stage.server.name, key, values))
+        say(line(stage.server.name, key, values))
         if prepared.topic_arn is not None:
             await delete_topic(stage, pool, prepared.topic_arn)
         for queue_url in prepared.queue_urls:
@@ -253,7 +253,8 @@ def _operations(stage: Stage, case: Case, connections: int) -> int:
     return max(connections * 2, int(most * stage.options.scale / case.weight))
 
 
-def _line(server: str, key: str, values: dict[str, float]) -> str:
+def line(server: str, key: str, values: dict[str, float]) -> str:
+    """What one run of a case shows while the others are still to come."""
     return (
         f"  {server:10} {key:24} {values['gateway_us']:8.1f} + {values['database_us']:6.1f} us"
         f"  p50 {values['p50_ms']:7.2f}  p99 {values['p99_ms']:7.2f} ms"
