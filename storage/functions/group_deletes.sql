@@ -1,4 +1,4 @@
--- revision 2
+-- revision 3
 -- Deletes by receipt in queues with groups. Who locks what, and why no statement joins a table, is said
 -- in fifo.sql.
 
@@ -136,3 +136,109 @@ CREATE OR REPLACE FUNCTION fifo_delete(
   SELECT w.done, w.expired
   FROM delete_in_groups(p_now, p_queue_ids, p_group_ids, p_sequences, p_counts, false) AS w
 $$;
+
+-- As `delete_in_groups` where each handle has a group of its own, in this order of groups, all of
+-- one FIFO queue. Nearly always each is all that is delivered of its group: then no array has to be
+-- made or taken apart, and `done` is NULL, which means all. If it is not so of one of them, nothing
+-- but locks has happened yet, and the other function does it.
+CREATE OR REPLACE FUNCTION delete_one_of_each_group(
+  p_now timestamptz, p_queue_id int, p_group_ids text[], p_sequences bigint[], p_counts int[],
+  OUT done bigint[], OUT expired bigint[]
+) LANGUAGE plpgsql AS $$
+#variable_conflict use_column
+DECLARE
+  v_count int := cardinality(p_group_ids);
+  v_found int;
+  v_until timestamptz;
+  v_lasts bigint[];
+  v_now timestamptz;
+  v_group_ids text[];
+  v_locked boolean[];
+BEGIN
+  SELECT count(*), min(f.d_until[1]), array_agg(f.d_last) INTO v_found, v_until, v_lasts
+  FROM unnest(p_group_ids, p_sequences, p_counts) AS i (group_id, sequence, receive_count),
+  LATERAL (
+    SELECT g.d_last, g.d_seq, g.d_rc, g.d_until FROM fifo_groups AS g
+    WHERE g.queue_id = p_queue_id AND g.group_id = i.group_id FOR NO KEY UPDATE) AS f
+  WHERE f.d_seq[1] = i.sequence AND f.d_rc[1] = i.receive_count AND f.d_seq[2] IS NULL;
+  -- The time after the locks: a handle must not outlive its timeout by waiting.
+  v_now := coalesce(p_now, present());
+  IF v_found < v_count OR v_until <= v_now THEN
+    SELECT w.done, w.expired INTO done, expired
+    FROM delete_in_groups(p_now, array_fill(p_queue_id, ARRAY[v_count]), p_group_ids, p_sequences,
+      p_counts, false) AS w;
+    RETURN;
+  END IF;
+  DELETE FROM fifo_messages AS m WHERE m.ctid = ANY(ARRAY(
+    SELECT (SELECT x.ctid FROM fifo_messages AS x
+            WHERE x.queue_id = p_queue_id AND x.group_id = i.group_id AND x.sequence = i.sequence)
+    FROM unnest(p_group_ids, p_sequences) AS i (group_id, sequence)));
+  GET DIAGNOSTICS v_found = ROW_COUNT;
+  INSERT INTO queue_deltas (queue_id, delta) VALUES (p_queue_id, -v_found);
+  WITH h AS MATERIALIZED (
+    SELECT i.group_id, f.sequence, f.visible_at
+    FROM unnest(p_group_ids, v_lasts) AS i (group_id, d_last)
+    LEFT JOIN LATERAL (
+      SELECT m.sequence, m.visible_at FROM fifo_messages AS m
+      WHERE m.queue_id = p_queue_id AND m.group_id = i.group_id AND m.sequence > i.d_last
+      ORDER BY m.sequence LIMIT 1) AS f ON true
+  ), changed AS (
+    INSERT INTO fifo_groups (queue_id, group_id, ready_at, head_seq)
+    SELECT p_queue_id, h.group_id, h.visible_at, h.sequence FROM h WHERE h.sequence IS NOT NULL
+    ON CONFLICT (queue_id, group_id) DO UPDATE
+    SET ready_at = excluded.ready_at, head_seq = excluded.head_seq, d_seq = excluded.d_seq,
+        d_rc = excluded.d_rc, d_until = excluded.d_until, d_first = excluded.d_first
+  )
+  SELECT array_agg(h.group_id),
+    array_agg(pg_try_advisory_xact_lock(hashtextextended(h.group_id, p_queue_id)))
+  INTO v_group_ids, v_locked
+  FROM h WHERE h.sequence IS NULL;
+  IF v_group_ids IS NOT NULL THEN
+    PERFORM fifo_drop(v_now, array_fill(p_queue_id, ARRAY[cardinality(v_group_ids)]), v_group_ids,
+      v_locked);
+  END IF;
+END $$;
+
+-- As `delete_one_of_each_group` of one handle: keys are plain values, and so are plans plain look-ups.
+CREATE OR REPLACE FUNCTION delete_one_in_group(
+  p_now timestamptz, p_queue_id int, p_group_id text, p_sequence bigint, p_count int,
+  OUT done bigint[], OUT expired bigint[]
+) LANGUAGE plpgsql AS $$
+#variable_conflict use_column
+DECLARE
+  v_last bigint;
+  v_until timestamptz;
+  v_deleted int;
+  v_now timestamptz;
+  v_head bigint;
+  v_visible_at timestamptz;
+BEGIN
+  SELECT f.d_last, f.d_until[1] INTO v_last, v_until
+  FROM (
+    SELECT g.d_last, g.d_seq, g.d_rc, g.d_until FROM fifo_groups AS g
+    WHERE g.queue_id = p_queue_id AND g.group_id = p_group_id FOR NO KEY UPDATE) AS f
+  WHERE f.d_seq[1] = p_sequence AND f.d_rc[1] = p_count AND f.d_seq[2] IS NULL;
+  v_now := coalesce(p_now, present());
+  IF v_until IS NULL OR v_until <= v_now THEN
+    SELECT w.done, w.expired INTO done, expired
+    FROM delete_in_groups(p_now, ARRAY[p_queue_id], ARRAY[p_group_id], ARRAY[p_sequence],
+      ARRAY[p_count], false) AS w;
+    RETURN;
+  END IF;
+  DELETE FROM fifo_messages AS m
+  WHERE m.queue_id = p_queue_id AND m.group_id = p_group_id AND m.sequence = p_sequence;
+  GET DIAGNOSTICS v_deleted = ROW_COUNT;
+  INSERT INTO queue_deltas (queue_id, delta) VALUES (p_queue_id, -v_deleted);
+  SELECT m.sequence, m.visible_at INTO v_head, v_visible_at FROM fifo_messages AS m
+  WHERE m.queue_id = p_queue_id AND m.group_id = p_group_id AND m.sequence > v_last
+  ORDER BY m.sequence LIMIT 1;
+  IF v_head IS NULL THEN
+    PERFORM fifo_drop(v_now, ARRAY[p_queue_id], ARRAY[p_group_id],
+      ARRAY[pg_try_advisory_xact_lock(hashtextextended(p_group_id, p_queue_id))]);
+  ELSE
+    UPDATE fifo_groups AS f
+    SET ready_at = v_visible_at, head_seq = v_head,
+        d_seq = '{}', d_rc = '{}', d_until = '{}', d_first = '{}'
+    WHERE f.queue_id = p_queue_id AND f.group_id = p_group_id;
+  END IF;
+END $$;

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 _SQL = load("queues/fifo")
 _SEND = _SQL["send"].text
+_SEND_ONE = _SQL["send_one"].text
 _FIND_REPEATS = _SQL["find_repeats"].text
 _RELEASE = _SQL["release"].text
 _PRIOR_COUNTS = _SQL["prior_counts"].text
@@ -107,19 +108,38 @@ async def _write(
 ) -> dict[int, tuple[int, object, int]]:
     """By line, from 1: the number, the message id of the first one if it is a duplicate, and when
     it was sent, in microseconds."""
-    queue_ids, message_ids, *texts, _, group_ids, deduplication_ids, keys, _, ttls = zip(
-        *rows, strict=True
-    )
+    if len(rows) == 1:
+        return await _write_one(tx, now, rows[0])
+    (
+        queue_ids,
+        message_ids,
+        bodies,
+        sender_ids,
+        attributes,
+        systems,
+        delays,
+        _,
+        group_ids,
+        deduplication_ids,
+        keys,
+        _,
+        ttls,
+    ) = zip(*rows, strict=True)
+    distinct_ids = list(set(queue_ids))
     row = await tx.fetchrow(
         _SEND,
         now,
-        list(set(queue_ids)),
-        queue_ids,
+        distinct_ids,
+        distinct_ids if len(distinct_ids) == 1 else queue_ids,
         "{" + ",".join(message_ids) + "}",
         group_ids,
         "{" + ",".join(keys) + "}",
         deduplication_ids,
-        *texts,
+        bodies,
+        sender_ids[:1] if len(set(sender_ids)) == 1 else sender_ids,
+        attributes if any(attributes) else None,
+        systems if any(systems) else None,
+        delays if any(delays) else None,
         ttls if any(ttls) else None,
     )
     assert row is not None
@@ -129,6 +149,18 @@ async def _write(
         position: (sequence, original, sent_at_us + position - 1)
         for position, sequence, original in found
     }
+
+
+async def _write_one(
+    tx: Transaction, now: datetime | None, row: Row
+) -> dict[int, tuple[int, object, int]]:
+    queue_id, message_id, *texts, delay, _, group_id, deduplication_id, key, _, ttl = row
+    written = await tx.fetchrow(
+        _SEND_ONE, now, queue_id, message_id, group_id, key, deduplication_id, *texts, delay, ttl
+    )
+    assert written is not None
+    sequence, original, sent_at_us = written
+    return {} if sequence is None else {1: (sequence, original, sent_at_us)}
 
 
 async def release(tx: Transaction, now: datetime | None, messages: list[Received]) -> None:

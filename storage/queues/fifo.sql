@@ -10,10 +10,17 @@
 -- params: now, distinct_ids, queue_ids, message_ids, group_ids, dedup_keys, deduplication_ids, bodies, sender_ids, attributes, systems, delays, ttls
 -- One flush of senders, to FIFO and serial queues. No two rows may share queue and deduplication key.
 -- message_ids and dedup_keys are the texts of arrays: the client writes those far faster than arrays
--- of uuid. ttls is NULL where no message has one.
+-- of uuid. queue_ids and sender_ids hold one element when it is the same for all; attributes,
+-- systems, delays and ttls are NULL where no message has one.
 SELECT positions, sequences, originals, sent_at_us
 FROM fifo_send_expiring($1, $2, $3, ($4::text)::uuid[], $5, ($6::text)::uuid[], $7, $8, $9, $10, $11, $12,
   $13)
+
+-- name: send_one
+-- params: now, queue_id, message_id, group_id, dedup_key, deduplication_id, body, sender_id, attributes, system, delay, ttl
+-- The same of one message. NULL for `sequence` where its queue is gone.
+SELECT sequence, original, sent_at_us
+FROM fifo_send_one($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)
 
 -- name: find_repeats
 -- params: now, queue_id, dedup_keys
@@ -180,6 +187,53 @@ UNION ALL
 SELECT 0, 0, x.queue_id, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, x.group_id, NULL, NULL
 FROM found AS x WHERE x.tid IS NULL
 
+-- name: receive_one_of_queue
+-- params: now, queue_id, slots, retention, visibility_ms
+-- `receive_one` on one FIFO queue whose callers all want the same timeout, which nearly every flush
+-- is: slots are the places of the rows, so nothing is numbered in parts, and a message is read once.
+WITH clock AS MATERIALIZED (
+  SELECT coalesce($1::timestamptz, present()) AS now
+), found AS MATERIALIZED (
+  SELECT g.group_id, m.*, clock.now, clock.now + $5::bigint * interval '1 millisecond' AS until
+  FROM clock, LATERAL (
+    SELECT f.group_id, f.d_seq, f.d_rc, f.d_until, f.d_first, f.head_seq, f.d_last
+    FROM fifo_groups AS f
+    WHERE f.queue_id = $2::int AND f.ready_at > '-infinity' AND f.ready_at <= clock.now
+    ORDER BY f.ready_at LIMIT $3::int FOR NO KEY UPDATE SKIP LOCKED) AS g
+  LEFT JOIN LATERAL (
+    SELECT w.*, CASE WHEN w.again THEN g.d_rc[1] ELSE w.prior_count END + 1 AS rc,
+      CASE WHEN w.again THEN g.d_first[1] ELSE clock.now END AS first
+    FROM (
+      SELECT m.sequence, m.visible_at, m.sent_at, m.prior_count, m.expires_at, m.message_id,
+        m.body, m.sender_id, m.attributes, m.system, m.deduplication_id,
+        coalesce(m.sequence = g.d_seq[1], false) AS again
+      FROM fifo_messages AS m
+      WHERE m.queue_id = $2::int AND m.group_id = g.group_id AND m.sequence >= g.head_seq
+        AND (m.sequence > g.d_last OR m.sequence = g.d_seq[1])
+      ORDER BY m.sequence LIMIT 1) AS w
+    WHERE w.sent_at > clock.now - $4::int * interval '1 second'
+      AND (w.expires_at > clock.now) IS NOT FALSE
+      AND CASE WHEN w.again THEN g.d_until[1] ELSE w.visible_at END <= clock.now
+    ) AS m ON true
+), leased AS (
+  INSERT INTO fifo_groups AS f (queue_id, group_id, ready_at, head_seq, d_last, d_seq, d_rc,
+    d_until, d_first)
+  SELECT $2::int, t.group_id, greatest(t.until, t.now + interval '1 microsecond'), t.sequence,
+    t.sequence, ARRAY[t.sequence], ARRAY[t.rc], ARRAY[t.until], ARRAY[t.first]
+  FROM found AS t WHERE t.sequence IS NOT NULL
+  ON CONFLICT (queue_id, group_id) DO UPDATE
+  SET ready_at = excluded.ready_at, head_seq = excluded.head_seq,
+      d_last = greatest(f.d_last, excluded.d_last), d_seq = excluded.d_seq || f.d_seq[2:],
+      d_rc = excluded.d_rc || f.d_rc[2:], d_until = excluded.d_until || f.d_until[2:],
+      d_first = excluded.d_first || f.d_first[2:]
+)
+SELECT CASE WHEN m.sequence IS NULL THEN 0 ELSE row_number() OVER () END, 1, $2::int, m.sequence,
+  m.message_id, m.rc, m.body, m.sender_id, m.attributes, m.system,
+  floor(date_part('epoch', m.sent_at) * 1000)::bigint AS sent_at_ms,
+  floor(date_part('epoch', m.first) * 1000)::bigint AS first_received_at_ms,
+  m.group_id, m.deduplication_id, NULL::bigint AS sent_at_us
+FROM found AS m
+
 -- name: ready_queues
 -- params: now, queue_ids
 -- The queues that have a group ready, held or not.
@@ -204,6 +258,17 @@ SELECT fifo_refresh($1, $2, $3, $4)
 -- received since, which stay. A function: the time is taken after the
 -- locks, and a group that is empty then is dropped by a statement that sees what senders committed.
 SELECT done, expired FROM delete_in_groups($1, $2, $3, $4, $5, $6)
+
+-- name: delete_one_of_each_group
+-- params: now, queue_id, group_ids, sequences, receive_counts
+-- As `delete` on one FIFO queue, where no two messages are of one group and groups come sorted. NULL
+-- for `done` means all.
+SELECT done, expired FROM delete_one_of_each_group($1, $2, $3, $4, $5)
+
+-- name: delete_one
+-- params: now, queue_id, group_id, sequence, receive_count
+-- The same of one message.
+SELECT done, expired FROM delete_one_in_group($1, $2, $3, $4, $5)
 
 -- name: delete_and_archive
 -- params: now, queue_ids, group_ids, sequences, receive_counts, is_serial

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING
 
@@ -37,9 +37,12 @@ _log = logging.getLogger("queuegate.fifo")
 _SQL = load("queues/fifo")
 _RECEIVE = _SQL["receive"].text
 RECEIVE_ONE = _SQL["receive_one"].text
+_RECEIVE_ONE_OF_QUEUE = _SQL["receive_one_of_queue"].text
 _READY_QUEUES = _SQL["ready_queues"].text
 _REFRESH = _SQL["refresh"].text
 _DELETE = _SQL["delete"].text
+_DELETE_ONE = _SQL["delete_one"].text
+_DELETE_ONE_OF_EACH_GROUP = _SQL["delete_one_of_each_group"].text
 _DELETE_AND_ARCHIVE = _SQL["delete_and_archive"].text
 _PAST_RETENTION = _SQL["past_retention"].text
 _CHANGE_VISIBILITY = _SQL["change_visibility"].text
@@ -171,6 +174,18 @@ class FifoLanes:
         queues: dict[int, list[Receive]],
     ) -> list[asyncpg.Record]:
         limit = callers[0].limit
+        if limit == 1 and len(queues) == 1:
+            first = callers[0]
+            visibility_ms = first.visibility_ms
+            if all(entry.visibility_ms == visibility_ms for entry in callers):
+                return await connection.fetch(
+                    _RECEIVE_ONE_OF_QUEUE,
+                    self._now_of(first.queue_id),
+                    first.queue_id,
+                    len(callers),
+                    first.retention_seconds,
+                    visibility_ms,
+                )
         shares = range(self._shares_of(limit))
         arguments = (
             self._now_of(callers[0].queue_id),
@@ -317,16 +332,10 @@ class FifoLanes:
                 key = (queue_id, group_id, sequence)
                 if newest.get(key, 0) < count:
                     newest[key] = count
-        keys = list(newest)
-        row = await connection.fetchrow(
-            statement,
-            self._now_of(keys[0][0]),
-            *zip(*keys, strict=True),
-            list(newest.values()),
-            self._is_serial,
-        )
-        assert row is not None
-        done, expired = row
+        # In the order in which groups are locked: by their UTF-8, which is that of code points.
+        keys = sorted(newest, key=_by_group)
+        counts = [newest[key] for key in keys]
+        done, expired = await self._deleted_of(connection, keys, counts, statement)
         states: dict[_Key, Outcome] = {keys[position - 1]: "ok" for position in done}
         states.update({keys[position - 1]: "expired" for position in expired})
         if expired:
@@ -338,6 +347,28 @@ class FifoLanes:
                 deleted = zip(entry.handles, outcomes, strict=True)
                 states.update({handle[:3]: "gone" for handle, state in deleted if state == "ok"})
             entry.done(outcomes)
+
+    async def _deleted_of(
+        self, connection: Connection, keys: list[_Key], counts: list[int], statement: str
+    ) -> tuple[Iterable[int], Sequence[int]]:
+        """Delete messages by their keys and counts: the positions that are done and the expired."""
+        queue_id = keys[0][0]
+        now = self._now_of(queue_id)
+        is_plain = statement is _DELETE and not self._is_serial
+        arguments: tuple[object, ...]
+        if is_plain and len(keys) == 1:
+            statement = _DELETE_ONE
+            arguments = (*keys[0], counts[0])
+        elif is_plain and _are_of_one_each(keys):
+            _, group_ids, sequences = zip(*keys, strict=True)
+            statement = _DELETE_ONE_OF_EACH_GROUP
+            arguments = (queue_id, group_ids, sequences, counts)
+        else:
+            arguments = (*zip(*keys, strict=True), counts, self._is_serial)
+        row = await connection.fetchrow(statement, now, *arguments)
+        assert row is not None
+        done, expired = row
+        return range(1, len(keys) + 1) if done is None else done, expired or ()
 
     async def _past_retention(self, connection: Connection, keys: list[_Key]) -> list[_Key]:
         """Which of these messages, whose handles have expired, are only waiting for a worker."""
@@ -385,6 +416,17 @@ class FifoLanes:
 
 def _nothing(_: int) -> None:
     """Nobody wants to know."""
+
+
+def _by_group(key: _Key) -> tuple[int, str]:
+    return key[0], key[1] or ""
+
+
+def _are_of_one_each(keys: list[_Key]) -> bool:
+    """Whether these are of one queue and each of another group; they are sorted."""
+    if keys[0][0] != keys[-1][0]:
+        return False
+    return len({group_id for _, group_id, _ in keys}) == len(keys)
 
 
 def _deleted(

@@ -202,6 +202,33 @@ async def test_duplicates_within_a_batch_and_within_a_flush(fifo: FifoQueue) -> 
     assert bodies(await fifo.receive()) == ["a", "b"]
 
 
+@pytest.mark.parametrize("fails", [False, True])
+async def test_a_flush_writes_what_is_new_of_it(fifo: FifoQueue, fails: bool) -> None:
+    """Beside a key that is known, and messages of a queue that was deleted."""
+    gone = await make_queue(fifo.database, "gone.fifo")
+    if fails:
+        await delete_queue(fifo.database, gone)
+    [first] = await fifo.send(make_message("g", "a", "x"))
+    batch = [make_message("g", "b"), make_message("h", "again", "x"), make_message("h", "c")]
+    results = await asyncio.gather(
+        # Two flushes: who is alone goes first.
+        fifo.send(make_message("i", "d")),
+        fifo.send(*batch),
+        fifo.send(make_message("g"), make_message("k"), queue_id=gone),
+        return_exceptions=True,
+    )
+    assert isinstance(results[1], list)
+    assert [row.is_duplicate for row in results[1]] == [False, True, False]
+    assert results[1][1][:2] == first[:2]
+    assert isinstance(results[2], QueueDoesNotExist) == fails
+    assert sorted(bodies(await fifo.receive())) == ["a", "b", "c", "d"]
+    assert await fifo.rows("fifo_groups") == 3
+    async with fifo.database.transaction() as tx:
+        query = "SELECT coalesce(sum(delta), 0)::int FROM queue_deltas WHERE queue_id = $1"
+        assert await tx.fetchval(query, fifo.queue_id) == 4
+        assert await tx.fetchval(query, gone) == (0 if fails else 2)
+
+
 @pytest.mark.parametrize(("group_id", "duplicates"), [(None, [False, True]), ("g", [False, False])])
 async def test_scope_of_deduplication(
     fifo: FifoQueue, group_id: str | None, duplicates: list[bool]
@@ -296,6 +323,26 @@ async def test_old_and_new_handle_in_one_flush(fifo: FifoQueue) -> None:
     results = await asyncio.gather(fifo.delete(old), fifo.delete(new), fifo.delete(old))
     assert list(results) == [["expired"], ["ok"], ["expired"]]
     assert await fifo.rows("fifo_messages") == 0
+
+
+@pytest.mark.parametrize("others", [0, 1, 2])
+async def test_a_flush_of_handles_of_which_one_is_no_longer_good(
+    fifo: FifoQueue, others: int
+) -> None:
+    """Each of its own group: they go together, but for the one. 'kept' has a second message."""
+    await fifo.send(*[make_message(group) for group in ("kept", "a", "b", "kept")])
+    short = await fifo.receive(1, 10)
+    rest = await fifo.receive(1, 60) + await fifo.receive(1, 60)
+    fifo.wait(20)
+    good = rest[:others]
+    assert await fifo.delete(*good, *short) == ["ok"] * others + ["expired"]
+    assert await fifo.delete(*short, *good) == ["expired"] + ["gone"] * others
+    again = await fifo.receive(1, 60)
+    assert again[0].sequence == short[0].sequence
+    assert await fifo.delete(*again, *rest[others:]) == ["ok"] * (3 - others)
+    assert [message.group_id for message in await fifo.receive()] == ["kept"]
+    assert (await fifo.counts()).in_flight == 1
+    assert await fifo.rows("fifo_groups") == 1
 
 
 async def test_visibility_changes_of_one_message_in_turn(fifo: FifoQueue) -> None:

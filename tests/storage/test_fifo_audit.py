@@ -239,9 +239,9 @@ async def test_the_audit_sees_a_send_without_its_lock(
     """A number is drawn first and committed last: only the sender lock keeps others behind it."""
     observer = await install(database_dsn)
     if broken:
-        source = await observer.fetchval("SELECT pg_get_functiondef('fifo_send_expiring'::regproc)")
-        assert source.count("pg_advisory_xact_lock(k.key)") == 1
-        await observer.execute(source.replace("pg_advisory_xact_lock(k.key)", "k.key"))
+        source = await observer.fetchval("SELECT pg_get_functiondef('fifo_send_one'::regproc)")
+        assert source.count("pg_advisory_xact_lock(") == 1
+        await observer.execute(source.replace("pg_advisory_xact_lock(", "("))
     queue = FifoQueue(database, await make_queue(database), lambda: None)
     other = FifoQueue(database, queue.queue_id, lambda: None)
     await queue.send(make_message("g", "head"))
