@@ -7,6 +7,7 @@ them. Neither knows what a face answers.
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable
 from typing import NamedTuple, Protocol, Self
 
@@ -82,6 +83,11 @@ def _document_below(path: str) -> IsVisit:
     return lambda scope: scope["raw_path"] == document and is_navigation(scope)
 
 
+_making = threading.Lock()
+"""Faces are made one at a time, and each once: msgspec (0.22.0) shows a struct to other threads
+while it still finds out what its fields are, and who decodes one then follows a null pointer."""
+
+
 class Entrance:
     """A face, which requests are for it, and what these are counted as.
 
@@ -147,7 +153,13 @@ class Entrance:
 
     async def open(self) -> Face | AsgiFace:
         """The face."""
-        if self.face is None:
-            made = await asyncio.to_thread(self._make)
-            self.face = self.face or made
-        return self.face
+        if self.face is not None:
+            return self.face
+        return await asyncio.to_thread(self._made)
+
+    def _made(self) -> Face | AsgiFace:
+        with _making:
+            made = self.face
+            if made is None:
+                made = self.face = self._make()
+            return made

@@ -98,6 +98,11 @@ class JsonFace(Face):
             for endpoint in endpoints
             if endpoint.body is not None
         }
+        for endpoint in endpoints:
+            for kind in (endpoint.path_params, endpoint.query):
+                if kind is not None:
+                    # What is known of it is kept: requests need not find it out (faces.face).
+                    msgspec.json.Decoder(kind)
         self._encoder = msgspec.json.Encoder()
 
     def most_bytes(self, _: Request) -> None:
