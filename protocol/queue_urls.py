@@ -2,8 +2,11 @@
 
 import re
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 from urllib.parse import unquote
+
+RegionIn = Literal["none", "path", "host"]
+"""The part of a queue URL that names the region."""
 
 _ACCOUNT = re.compile(r"[0-9]{12}")
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,80}")
@@ -57,21 +60,24 @@ def queue_url(
     address: QueueAddress,
     *,
     home_region: str,
-    by_host: bool,
+    region_in: RegionIn,
 ) -> str:
-    """The URL of a queue in a region; it leads back to that queue (`queue_from_url`), whoever asks.
+    """Return the URL of a queue in a region; `queue_from_url` reads it back.
 
-    `base_url` is scheme and host. With `by_host` the host names the region as AWS's do, if it can
-    have sub-domains and the region is like one of AWS's; else the path does, unless the region is
-    `home_region`.
+    `base_url` is scheme and host. With `region_in` "none" the path is `/<account>/<name>` and the
+    region comes from the signature of each request. With "path" the path names the region, unless
+    the region is `home_region`. With "host" the host names it as AWS's hosts do, if the host can
+    have sub-domains and the region has the form of AWS's; otherwise the path does. A `base_url`
+    whose host names another region is corrected by the path.
     """
     path = f"{address.account_id}/{address.name}"
     scheme, _, host = base_url.partition("://")
-    if by_host and not _WITHOUT_SUBDOMAINS.fullmatch(host):
+    if region_in == "host" and not _WITHOUT_SUBDOMAINS.fullmatch(host):
         named = f"sqs.{region}.{_OWN_HOST.sub('', host, count=1)}"
         if region_of_host(named) == region:
             return f"{scheme}://{named}/{path}"
-    if region == (region_of_host(host) or home_region):
+    named_region = region_of_host(host) or (home_region if region_in != "none" else region)
+    if region == named_region:
         return f"{base_url}/{path}"
     return f"{base_url}/queue/{region}/{path}"
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from gateway.configuration import values as texts
 from gateway.configuration.fields import BASE_URL, FILE, Kind, number, setting, word
 from gateway.configuration.values import Network, is_loopback
+from protocol.queue_urls import RegionIn
 
 _DEFAULT_PORT = 9324
 
@@ -30,11 +31,12 @@ class ListeningSettings:
         "Start of queue URLs in answers. Unset: scheme and host of each request.",
         names="QUEUEGATE_BASE_URL QUEUE_BASE_URL",
     )
-    queue_urls: str = setting(
-        "path",
-        word("path", "host"),
-        "Where queue URLs name a region. path: /queue/<region>/… unless it is that of "
-        "QUEUEGATE_REGION; host: sqs.<region>.<host>, as on AWS.",
+    queue_urls: RegionIn = setting(
+        "none",
+        word("none", "path", "host"),
+        "The part of a queue URL that names the region. none: the URL is /<account>/<name> and "
+        "the region comes from the signature; path: /queue/<region>/<account>/<name> unless the "
+        "region is QUEUEGATE_REGION; host: sqs.<region>.<host>, as on AWS.",
     )
     faces: tuple[str, ...] = setting(
         texts.FACE_NAMES,

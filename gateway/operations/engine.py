@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from gateway.operations.topics.signing import Signer
     from gateway.operations.topics.topic_cache import TopicCache
     from gateway.operations.wakeups import Wakeups
+    from protocol.queue_urls import RegionIn
     from storage.database import Database
     from storage.lanes import Lane
     from storage.queues.bounded_lane import BoundedLane
@@ -61,8 +62,8 @@ class Rules:
     """Most schedules of one listing."""
     region: str = "us-east-1"
     """Of queues whose URL need not name one."""
-    names_regions_by_host: bool = False
-    """Whether URLs of queues do it as AWS's do, in the host; else in the path."""
+    region_in_queue_urls: RegionIn = "none"
+    """The part of a queue URL that names the region."""
     channel_ack_window_seconds: int = 30
     """Of a channel that is made when it is first used, as is the next one."""
     channel_max_deliveries: int = 5

@@ -113,7 +113,7 @@ def build_engine(settings: Settings, database: Database, tracing: Tracing | None
             settings.schedule_preview_count,
             settings.schedule_list_max,
             settings.region,
-            settings.queue_urls == "host",
+            settings.queue_urls,
             settings.channel_ack_window_seconds,
             settings.channel_max_deliveries,
             push_heartbeat_seconds=settings.push_heartbeat_seconds,

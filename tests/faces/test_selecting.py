@@ -181,24 +181,51 @@ def test_accounts_and_regions_keep_queues_apart(sqs: Sqs) -> None:
             assert client.bodies("orders") == [client.account + client.region]
 
 
-def test_urls_name_a_region_that_is_not_the_configured_one(sqs: Sqs) -> None:
-    """docs/contract/protocol.md 1.4: two queues of one name have two URLs, each used as it was
-    given, whatever region the request was signed for, in parameters and as a path."""
+def test_urls_do_not_name_the_region(sqs: Sqs) -> None:
+    """docs/contract/protocol.md 1.4: clients split the path into account and name; the signature
+    names the region."""
     with sqs.other(region="eu-west-1") as abroad:
         here, there = sqs.create("orders"), abroad.create("orders")
-        assert _path(here) == f"/{sqs.account}/orders"
-        assert _path(there) == f"/queue/eu-west-1/{sqs.account}/orders"
+        assert _path(here) == _path(there) == f"/{sqs.account}/orders"
         assert abroad.call("GetQueueUrl", QueueName="orders")["QueueUrl"] == there
-        assert abroad.call("ListQueues")["QueueUrls"] == [there]
+        for client in (sqs, abroad):
+            client.send(there, client.region)
+            # As PHP and Ruby dial it.
+            members = {"QueueUrl": there, "MessageBody": "path"}
+            assert client.ask("SendMessage", members, path=_path(there)).status == 200
+        for client in (sqs, abroad):
+            assert set(client.bodies(there)) == {client.region, "path"}
+
+
+def test_a_region_in_a_url_wins_over_the_signature(sqs: Sqs) -> None:
+    """Two queues of one name: a URL of the form with a region means its queue in parameters and as
+    a path, whatever region the request was signed for."""
+    with sqs.other(region="eu-west-1") as abroad:
+        here = sqs.create("orders")
+        abroad.create("orders")
+        path = f"/queue/eu-west-1/{sqs.account}/orders"
+        there = sqs.url + path
         for client in (sqs, abroad):
             client.send(there, client.region)
         for _ in range(2):
-            # As PHP and Ruby dial it.
             members = {"QueueUrl": there, "MessageBody": "path"}
-            assert abroad.ask("SendMessage", members, path=_path(there)).status == 200
+            assert abroad.ask("SendMessage", members, path=path).status == 200
         assert sqs.counts(here) == (0, 0, 0)
         found = sorted(sqs.bodies(there))
         assert found == ["eu-west-1", "path", "path", "us-east-1"]
+
+
+def test_urls_can_name_the_region_in_the_path() -> None:
+    with (
+        Server(QUEUEGATE_QUEUE_URLS="path") as server,
+        Sqs("json", server.url) as sqs,
+        sqs.other(region="eu-west-1") as abroad,
+    ):
+        assert _path(sqs.create("orders")) == f"/{sqs.account}/orders"
+        there = abroad.create("orders")
+        assert _path(there) == f"/queue/eu-west-1/{sqs.account}/orders"
+        assert abroad.call("GetQueueUrl", QueueName="orders")["QueueUrl"] == there
+        assert abroad.call("ListQueues")["QueueUrls"] == [there]
 
 
 def test_a_path_with_a_region_needs_no_parameter(query_sqs: Sqs) -> None:
@@ -206,9 +233,8 @@ def test_a_path_with_a_region_needs_no_parameter(query_sqs: Sqs) -> None:
         there = abroad.create("orders")
         asked = {"Action": "SendMessage", "MessageBody": "b"}
         headers = {"Host": abroad.connection().host, "Authorization": "any"}
-        abroad.connection().send(
-            request_bytes("GET", f"{_path(there)}?{urlencode(asked)}", headers)
-        )
+        path = f"/queue/eu-west-1{_path(there)}"
+        abroad.connection().send(request_bytes("GET", f"{path}?{urlencode(asked)}", headers))
         assert abroad.connection().answer().status == 200
         assert abroad.bodies(there) == ["b"]
 

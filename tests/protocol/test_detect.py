@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from protocol.aws_errors import NO_ACTION_BODY, NO_ACTION_STATUS
 from protocol.detect import NOT_ON_QUEUE_PATH, Detected, detect
 from protocol.errors import Malformed
-from protocol.queue_urls import QueueAddress, queue_from_path, queue_from_url, queue_url
+from protocol.queue_urls import QueueAddress, RegionIn, queue_from_path, queue_from_url, queue_url
 from protocol.sqs_shapes import SQS
 from tests.protocol import contract
 
@@ -302,38 +302,58 @@ def test_queue_of_a_url(text: str, address: tuple[Any, ...] | None) -> None:
 
 
 @pytest.mark.parametrize(
-    ("base_url", "region", "by_host", "url"),
+    ("base_url", "region", "region_in", "url"),
     [
-        ("http://host:1", HOME, False, f"http://host:1/{ACCOUNT}/q"),
-        ("http://host:1", "eu-west-1", False, f"http://host:1/queue/eu-west-1/{ACCOUNT}/q"),
-        ("http://host:1", "r", True, f"http://host:1/queue/r/{ACCOUNT}/q"),
-        ("http://host:1", HOME, True, f"http://sqs.{HOME}.host:1/{ACCOUNT}/q"),
-        ("http://host:1", "eu-west-1", True, f"http://sqs.eu-west-1.host:1/{ACCOUNT}/q"),
-        (f"http://sqs.{HOME}.host", "eu-west-1", True, f"http://sqs.eu-west-1.host/{ACCOUNT}/q"),
+        ("http://host:1", HOME, "none", f"http://host:1/{ACCOUNT}/q"),
+        ("http://host:1", "eu-west-1", "none", f"http://host:1/{ACCOUNT}/q"),
         (
-            "http://127.0.0.1:1",
+            "http://sqs.eu-west-1.host",
             "eu-west-1",
-            True,
-            f"http://127.0.0.1:1/queue/eu-west-1/{ACCOUNT}/q",
+            "none",
+            f"http://sqs.eu-west-1.host/{ACCOUNT}/q",
         ),
-        ("http://[::1]:1", HOME, True, f"http://[::1]:1/{ACCOUNT}/q"),
-        ("http://sqs.eu-west-1.host", "eu-west-1", False, f"http://sqs.eu-west-1.host/{ACCOUNT}/q"),
         (
             "http://sqs.eu-west-1.host",
             HOME,
-            False,
+            "none",
+            f"http://sqs.eu-west-1.host/queue/{HOME}/{ACCOUNT}/q",
+        ),
+        ("http://host:1", HOME, "path", f"http://host:1/{ACCOUNT}/q"),
+        ("http://host:1", "eu-west-1", "path", f"http://host:1/queue/eu-west-1/{ACCOUNT}/q"),
+        ("http://host:1", "r", "host", f"http://host:1/queue/r/{ACCOUNT}/q"),
+        ("http://host:1", HOME, "host", f"http://sqs.{HOME}.host:1/{ACCOUNT}/q"),
+        ("http://host:1", "eu-west-1", "host", f"http://sqs.eu-west-1.host:1/{ACCOUNT}/q"),
+        (f"http://sqs.{HOME}.host", "eu-west-1", "host", f"http://sqs.eu-west-1.host/{ACCOUNT}/q"),
+        (
+            "http://127.0.0.1:1",
+            "eu-west-1",
+            "host",
+            f"http://127.0.0.1:1/queue/eu-west-1/{ACCOUNT}/q",
+        ),
+        ("http://[::1]:1", HOME, "host", f"http://[::1]:1/{ACCOUNT}/q"),
+        (
+            "http://sqs.eu-west-1.host",
+            "eu-west-1",
+            "path",
+            f"http://sqs.eu-west-1.host/{ACCOUNT}/q",
+        ),
+        (
+            "http://sqs.eu-west-1.host",
+            HOME,
+            "path",
             f"http://sqs.eu-west-1.host/queue/{HOME}/{ACCOUNT}/q",
         ),
     ],
 )
 def test_url_of_a_queue_leads_back_to_it(
-    base_url: str, region: str, by_host: bool, url: str
+    base_url: str, region: str, region_in: RegionIn, url: str
 ) -> None:
     address = QueueAddress(ACCOUNT, "q")
-    assert queue_url(base_url, region, address, home_region=HOME, by_host=by_host) == url
+    assert queue_url(base_url, region, address, home_region=HOME, region_in=region_in) == url
     found = queue_from_url(url)
     assert found is not None
-    assert found._replace(region=found.region or HOME) == (ACCOUNT, "q", region)
+    signed_for = region if region_in == "none" else HOME
+    assert found._replace(region=found.region or signed_for) == (ACCOUNT, "q", region)
 
 
 @pytest.mark.parametrize(

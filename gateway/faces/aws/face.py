@@ -123,7 +123,7 @@ class Call:
             region,
             QueueAddress(account_id, name),
             home_region=rules.region,
-            by_host=rules.names_regions_by_host,
+            region_in=rules.region_in_queue_urls,
         )
 
 
