@@ -1,7 +1,7 @@
 """What names, ids, types and texts may look like (docs/contract/sqs.md 2.1 and 2.4).
 
 Predicates, and functions that return which rule is broken or None; the wording of a refusal is
-its face's. Patterns spell out ASCII ranges and are used with fullmatch: `\\d` and `\\w`
+its face's. Patterns spell out their ranges and are used with fullmatch: `\\d` and `\\w`
 match other scripts, `$` matches before a last line feed.
 """
 
@@ -23,7 +23,11 @@ _FIFO_TOPIC: _Matcher = re.compile(r"[A-Za-z0-9_-]{1,251}\.fifo").fullmatch
 _BATCH_ID: _Matcher = re.compile(r"[A-Za-z0-9_-]{1,80}").fullmatch
 # Letters, digits and punctuation are all of ASCII between the space and the delete character.
 _FIFO_ID: _Matcher = re.compile(r"[!-~]{1,128}").fullmatch
-_ATTRIBUTE_NAME: _Matcher = re.compile(r"[A-Za-z0-9_.-]+").fullmatch
+_LABEL: _Matcher = re.compile(r"[A-Za-z0-9_.-]+").fullmatch
+# Beyond ASCII only what XML cannot carry is refused (docs/contract/sqs.md 2.1).
+_ATTRIBUTE_NAME: _Matcher = re.compile(
+    r"[A-Za-z0-9_.\-\u0080-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]+"
+).fullmatch
 _TOPIC_LABEL: _Matcher = re.compile(r"[ -~]+").fullmatch
 _NUMBER: _Matcher = re.compile(
     r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]{1,4})?"
@@ -106,7 +110,7 @@ def data_type_fault(data_type: str) -> TypeFault | None:
         return "prefix"
     if len(data_type.encode(errors="replace")) >= 256:
         return "length"
-    return None if _ATTRIBUTE_NAME(label) is not None else "characters"
+    return None if _LABEL(label) is not None else "characters"
 
 
 def is_topic_data_type(data_type: str) -> bool:

@@ -60,12 +60,34 @@ def test_every_form_of_a_queue_url(sqs: Sqs, form: str, name: str) -> None:
     ["http://x/", "http://x", "nope", "http://x/111122223333/nope", "a b", "x" * 3000, "/", "ż"],
 )
 def test_urls_that_are_no_queue(sqs: Sqs, url: str) -> None:
+    """On Query a URL that means no queue is no address (docs/contract/protocol.md 1.4)."""
+    means_one = url in ("nope", "http://x/111122223333/nope")
     for action in ("ReceiveMessage", "GetQueueAttributes", "DeleteQueue"):
         refused = sqs.refusal(action, QueueUrl=url)
-        assert (refused.status, refused.code) == (
-            400,
-            "AWS.SimpleQueueService.NonExistentQueue",
-        )
+        if sqs.wire == "query" and not means_one:
+            assert (refused.status, refused.code) == (404, "InvalidAddress")
+            assert refused.text == f"The address {url[:100]} is not valid for this endpoint."
+        else:
+            assert (refused.status, refused.code) == (
+                400,
+                "AWS.SimpleQueueService.NonExistentQueue",
+            )
+
+
+def test_attribute_names_beyond_ascii(sqs: Sqs) -> None:
+    """Recorded with 200 (docs/contract/sqs.md 2.1)."""
+    url = sqs.create()
+    attributes = {"attr.1øßä": {"DataType": "String", "StringValue": "v"}}
+    sqs.call("SendMessage", QueueUrl=url, MessageBody="b", MessageAttributes=attributes)
+    [found] = sqs.receive(url, MessageAttributeNames=["All"])
+    assert found["MessageAttributes"] == attributes
+    refused = sqs.refusal(
+        "SendMessage",
+        QueueUrl=url,
+        MessageBody="b",
+        MessageAttributes={"a^b": attributes["attr.1øßä"]},
+    )
+    assert refused.text.startswith("Message (user) attribute name can only contain")
 
 
 @pytest.mark.parametrize("members", [{}, {"QueueUrl": ""}])

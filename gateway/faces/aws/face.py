@@ -30,6 +30,7 @@ from protocol import (
     aws_errors,
     constraints,
     json_wire,
+    names,
     other_services,
     query_results,
     query_wire,
@@ -38,9 +39,10 @@ from protocol import (
 from protocol.aws_errors import AwsError
 from protocol.detect import NOT_ON_QUEUE_PATH, SERVICES, Detected, detect, has_form
 from protocol.errors import Malformed
-from protocol.queue_urls import QueueAddress, queue_url, url_of_path
+from protocol.queue_urls import QueueAddress, queue_from_url, queue_url, url_of_path
 from protocol.scheduler_shapes import ROUTES, RULES, SCHEDULER
 from storage.errors import (
+    Kind,
     MalformedInput,
     Rejected,
     RequestTooLarge,
@@ -80,6 +82,15 @@ _WAITS = "ReceiveMessage"
 _WAITS_IN_FORMS = _WAITS.encode()
 
 
+class InvalidAddress(Rejected):
+    """A QueueUrl that means no queue, on the Query wire (docs/contract/protocol.md 1.4)."""
+
+    kind = Kind.ABSENT
+
+    def __init__(self, url: str) -> None:
+        super().__init__(f"The address {names.printable(url)} is not valid for this endpoint.")
+
+
 @dataclass(slots=True)
 class Call:
     """One decoded action: what bindings work with."""
@@ -108,6 +119,8 @@ class Call:
         if not url:
             # The request went to the URL: its host may be one that names a region.
             url = url_of_path(self.request.headers.get("host", ""), self.request.path)
+        if self.is_query and queue_from_url(url) is None:
+            raise InvalidAddress(url)
         return await find_queue_by_url(self.engine, self.caller, self.right, url)
 
     async def find(self, address: QueueAddress | None) -> Queue:

@@ -117,7 +117,7 @@ def _check_name(name: str) -> None:
     if not name:
         raise ParameterValueInvalid("The message attribute name must not be empty.")
     for character in name:
-        if character not in _PLAIN:
+        if character not in _PLAIN and (character < "\x80" or names.invalid_characters(character)):
             raise ParameterValueInvalid(
                 f"Invalid non-alphanumeric character '#x{ord(character):X}'{_NAME_TEXT}"
             )

@@ -200,8 +200,8 @@ async def list_subscriptions(call: Call) -> Members:
 
 
 async def list_subscriptions_by_topic(call: Call) -> Members:
-    """Those of push endpoints that were deleted are left out of their page, which still leads to
-    the next one, as on AWS (docs/contract/sns.md 3.4)."""
+    """List a page of the topic's subscriptions. A page with one of a deleted push endpoint has a
+    NextToken, as on AWS (docs/contract/sns.md 3.4)."""
     engine, members = call.engine, call.members
     topic = await find_topic(call)
     page = await subscriptions.list_of_topic(
@@ -211,10 +211,8 @@ async def list_subscriptions_by_topic(call: Call) -> Members:
         limit=AWS.subscriptions_page,
     )
     pushed = {one.endpoint for one in page.subscriptions if one.protocol == "application"}
-    gone = await push.find_missing(engine, pushed) if pushed else ()
-    left = [one for one in page.subscriptions if one.endpoint not in gone]
-    if len(left) < len(page.subscriptions):
-        page = SubscriptionPage(left, page.subscriptions[-1].position)
+    if pushed and await push.find_missing(engine, pushed):
+        page = SubscriptionPage(page.subscriptions, page.subscriptions[-1].position)
     return _page("by-topic", page)
 
 
