@@ -3,8 +3,9 @@
 Refusals have AWS's wording; a few, for what nobody has recorded, only resemble it.
 """
 
+import contextlib
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import lru_cache
 from ipaddress import IPv4Address, IPv6Address
 from typing import Any, NoReturn, TypeVar
@@ -12,6 +13,7 @@ from typing import Any, NoReturn, TypeVar
 import orjson
 
 from protocol.errors import Malformed
+from protocol.filter_places import END
 from protocol.filter_ranges import Range, closed, within
 from protocol.filter_subjects import OPAQUE, UNREADABLE, Found, token
 
@@ -29,13 +31,24 @@ _ADDRESS = re.compile(r"[0-9A-Fa-f:.]{2,45}")
 def compile_conditions(conditions: list[Any]) -> Test:
     """Whether what a message has at the key satisfies one of the conditions, at least one.
 
-    Raises Malformed.
+    Raises PolicyRefused.
     """
     return _Conditions(conditions).test()
 
 
-def refuse(reason: str) -> NoReturn:
-    raise Malformed(f"FilterPolicy: {reason}")
+class PolicyRefused(Malformed):
+    """A policy that AWS's compiler refuses.
+
+    `where` is an object or array of the policy and a key of it: the value that is at fault.
+    """
+
+    def __init__(self, reason: str, where: tuple[Any, Any] | None = None) -> None:
+        super().__init__(f"FilterPolicy: {reason}")
+        self.where = where
+
+
+def refuse(reason: str, container: Any = None, key: Any = END) -> NoReturn:
+    raise PolicyRefused(reason, None if container is None else (container, key))
 
 
 def named(text: str) -> str:
@@ -72,8 +85,9 @@ class _Conditions:
         self._networks: dict[int, list[Range]] = {}
         self._excluded_prefixes: list[str] = []
         self._others: list[Test] = []
-        for condition in conditions:
-            self._add(condition)
+        for index, condition in enumerate(conditions):
+            with _at(conditions, index):
+                self._add(condition)
 
     def test(self) -> Test:
         tests: list[Test] = []
@@ -104,8 +118,13 @@ class _Conditions:
 
     def _add_operator(self, condition: dict[str, Any]) -> None:
         if not condition:
-            refuse("Empty objects are not allowed")
+            refuse("Empty objects are not allowed", condition)
         operator, operand = next(iter(condition.items()))
+        with _at(condition, operator):
+            self._add_operation(operator, operand)
+        _only_one_key(condition)
+
+    def _add_operation(self, operator: str, operand: Any) -> None:
         if operator == "prefix":
             self._prefixes.append(_text("prefix", operand))
         elif operator == "suffix":
@@ -123,29 +142,42 @@ class _Conditions:
             self._others.append(_OTHERS[operator](operand))
         else:
             refuse(f"Unrecognized match type {named(operator)}")
-        _only_one_key(condition)
 
     def _add_numeric(self, terms: Any) -> None:
         if not isinstance(terms, list):
             refuse("Value of numeric must be an array.")
         operator = _term(terms, 0)
         if not isinstance(operator, str):
-            refuse(f"Invalid member in numeric match: {_shown(terms, 0)}")
+            refuse(f"Invalid member in numeric match: {_shown(terms, 0)}", *_nth(terms, 0))
         if operator not in ("=", "<", "<=", ">", ">="):
-            refuse(f"Unrecognized numeric range operator: {named(operator)}")
+            refuse(f"Unrecognized numeric range operator: {named(operator)}", terms, 0)
         value = _operand(terms, 1, "equals" if operator == "=" else operator)
         if operator in (">", ">=") and len(terms) > 2:
             upper, top = _upper_bound(terms, value)
             self._ranges.append(closed(operator, value, upper, top))
             return
         if len(terms) > 2:
-            refuse("Too many elements in numeric expression")
+            refuse("Too many elements in numeric expression", terms, 2)
         if operator == "=":
             self._exact.add(value)
         elif operator in (">", ">="):
             self._ranges.append(closed(operator, value, "<=", float("inf")))
         else:
             self._ranges.append(closed(">=", float("-inf"), operator, value))
+
+
+@contextlib.contextmanager
+def _at(container: Any, key: Any) -> Iterator[None]:
+    """Name the place of refusals that have none."""
+    try:
+        yield
+    except PolicyRefused as refused:
+        refused.where = refused.where or (container, key)
+        raise
+
+
+def _nth(terms: list[Any], index: int) -> tuple[list[Any], Any]:
+    return terms, index if index < len(terms) else END
 
 
 def _text(operator: str, operand: Any) -> str:
@@ -156,7 +188,7 @@ def _text(operator: str, operand: Any) -> str:
 
 def _only_one_key(condition: dict[str, Any]) -> None:
     if len(condition) > 1:
-        refuse("Only one key allowed in match expression")
+        refuse("Only one key allowed in match expression", condition, list(condition)[1])
 
 
 def _is_number(value: Any) -> bool:
@@ -189,21 +221,22 @@ def _shown(terms: list[Any], index: int) -> str:
 def _operand(terms: list[Any], index: int, operator: str) -> float:
     value = _term(terms, index)
     if not _is_number(value):
-        refuse(f"Value of {operator} must be numeric")
-    return float(_exact(value))
+        refuse(f"Value of {operator} must be numeric", *_nth(terms, index))
+    with _at(terms, index):
+        return float(_exact(value))
 
 
 def _upper_bound(terms: list[Any], bottom: float) -> tuple[str, float]:
     operator = terms[2]
     if not isinstance(operator, str):
-        refuse(f"Bad value in numeric range: {_shown(terms, 2)}")
+        refuse(f"Bad value in numeric range: {_shown(terms, 2)}", terms, 2)
     if operator not in ("<", "<="):
-        refuse(f"Bad numeric range operator: {named(operator)}")
+        refuse(f"Bad numeric range operator: {named(operator)}", terms, 2)
     top = _operand(terms, 3, operator)
     if top <= bottom:
-        refuse("Bottom must be less than top")
+        refuse("Bottom must be less than top", terms, 3)
     if len(terms) > 4:
-        refuse("Too many terms in numeric range expression")
+        refuse("Too many terms in numeric range expression", terms, 4)
     return operator, top
 
 
@@ -267,7 +300,7 @@ def _exists(operand: Any) -> Test:
 def _anything_but(operand: Any) -> Test:
     values = operand if isinstance(operand, list) else [operand]
     if not values:
-        refuse("Empty arrays are not allowed")
+        refuse("Empty arrays are not allowed", values)
     if not all(isinstance(value, str) or _is_number(value) for value in values):
         refuse("Inside anything but list, start|null|boolean is not supported.")
     if len({isinstance(value, str) for value in values}) > 1:
@@ -281,13 +314,14 @@ def _anything_but(operand: Any) -> Test:
 
 def _excluded_prefix(operand: dict[str, Any]) -> str:
     if not operand:
-        refuse("Anything-But expression name not found")
+        refuse("Anything-But expression name not found", operand)
     operator, prefix = next(iter(operand.items()))
-    if operator != "prefix":
-        refuse(f"Unsupported anything-but pattern: {named(operator)}")
-    excluded = _text("prefix", prefix)
-    if not excluded:
-        refuse("Null prefix/suffix not allowed")
+    with _at(operand, operator):
+        if operator != "prefix":
+            refuse(f"Unsupported anything-but pattern: {named(operator)}")
+        excluded = _text("prefix", prefix)
+        if not excluded:
+            refuse("Null prefix/suffix not allowed")
     _only_one_key(operand)
     return excluded
 

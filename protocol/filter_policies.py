@@ -12,7 +12,8 @@ from typing import Any, Literal
 import orjson
 
 from protocol.errors import Malformed
-from protocol.filter_conditions import any_of, compile_conditions, named, refuse
+from protocol.filter_conditions import PolicyRefused, any_of, compile_conditions, named, refuse
+from protocol.filter_places import REDACTED, NoJson, PlacedPolicy, Unplaced, place
 from protocol.filter_subjects import Subject, prepare_attributes, prepare_body
 
 __all__ = ["FilterPolicy", "Scope", "Subject", "parse", "prepare_attributes", "prepare_body"]
@@ -23,7 +24,6 @@ _Rule = Callable[[Subject], bool]
 _LARGEST_BYTES = 256 * 1024
 _MOST_KEYS = 5
 _MOST_COMBINATIONS = 150
-_MOST_SHOWN = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,15 +35,37 @@ class FilterPolicy:
 
 
 def parse(text: str, scope: Scope) -> FilterPolicy:
-    """Raises Malformed with AWS's text after "Invalid parameter: "; its second line, which says
-    where, is there for what is no JSON only.
+    """Raises Malformed with AWS's text after "Invalid parameter: ". Its second line has the place
+    of the value at fault (`protocol.filter_places`), unless the policy is very long.
 
     The policy `{}` matches everything. Of two equal keys in an object the last one counts, as
     AWS's matcher (EventBridge ruler) and LocalStack have it.
     """
     policy = _read(text)
+    try:
+        return _compiled(policy, scope)
+    except PolicyRefused as refused:
+        raise Malformed(f"{refused}{_place(text, scope, refused)}") from None
+
+
+def _compiled(policy: dict[str, Any], scope: Scope) -> FilterPolicy:
     rules, _ = _Compiler(scope).rules(policy, "", depth=1, level=1) if policy else ([], 1)
     return FilterPolicy(scope, _all_of(rules))
+
+
+def _place(text: str, scope: Scope, refused: PolicyRefused) -> str:
+    """Return where the refused value stands: the policy is read again, with places."""
+    if refused.where is None:
+        return ""
+    try:
+        placed = PlacedPolicy(text)
+    except (NoJson, Unplaced):
+        return ""
+    try:
+        _compiled(placed.value, scope)
+    except PolicyRefused as again:
+        return placed.place_of(*again.where) if again.where else ""
+    return ""
 
 
 def stored(text: str | None, *, by_body: bool) -> FilterPolicy | None:
@@ -57,19 +79,21 @@ def _read(text: str) -> dict[str, Any]:
     try:
         policy = orjson.loads(text)
     except orjson.JSONDecodeError as error:
-        refuse(f"failed to parse JSON. {_place(text, error)}")
+        refuse(f"failed to parse JSON. {_fault(text, error)}")
     if not isinstance(policy, dict):
         refuse("Filter is not an object")
     return policy
 
 
-def _place(text: str, error: orjson.JSONDecodeError) -> str:
-    """Where a policy stops being JSON, as AWS's parser says it: a sentence and a line."""
-    source = "".join(each if each.isprintable() else "?" for each in text[:_MOST_SHOWN])
-    left = len(text) - len(source)
-    rest = f"[truncated {left} chars]" if left else ""
-    line, column = error.lineno, error.colno
-    return f'{error.msg}.\n at [Source: (String)"{source}"{rest}; line: {line}, column: {column}]'
+def _fault(text: str, error: orjson.JSONDecodeError) -> str:
+    """Return where and why the text stops being JSON, in the words of AWS's parser."""
+    try:
+        PlacedPolicy(text)
+    except NoJson as no_json:
+        return str(no_json)
+    except Unplaced:
+        pass
+    return f"{error.msg}{place(text, error.pos, REDACTED)}"
 
 
 class _Compiler:
@@ -90,7 +114,7 @@ class _Compiler:
         combination at least, so that the limit of those bounds our recursion.
         """
         if not members:
-            refuse("Empty objects are not allowed")
+            refuse("Empty objects are not allowed", members)
         # "$or" is no key.
         if len(members) > _MOST_KEYS + 1:
             _refuse_keys()
@@ -99,7 +123,7 @@ class _Compiler:
         combinations = 1
         for key, value in members.items():
             if key == "$or":
-                found, count = self._alternatives(value, prefix, depth=depth, level=level)
+                found, count = self._alternatives(members, prefix, depth=depth, level=level)
             elif isinstance(value, dict):
                 below = f"{prefix}{key}."
                 found, count = self.rules(value, below, depth=depth + 1, level=level + 1)
@@ -113,23 +137,26 @@ class _Compiler:
                 _check_combinations(count)
                 found = [self._leaf(prefix + key, value)]
             else:
-                refuse(f'"{named(key)}" must be an object or an array')
+                refuse(f'"{named(key)}" must be an object or an array', members, key)
             rules += found
             combinations *= count
             _check_combinations(combinations)
         return rules, combinations
 
     def _alternatives(
-        self, branches: Any, prefix: str, *, depth: int, level: int
+        self, members: dict[str, Any], prefix: str, *, depth: int, level: int
     ) -> tuple[list[_Rule], int]:
+        branches = members["$or"]
         if not isinstance(branches, list):
-            refuse('"$or" must be an array')
+            refuse('"$or" must be an array', members, "$or")
         if not branches:
-            refuse("Empty arrays are not allowed")
-        if not all(isinstance(branch, dict) for branch in branches):
-            refuse('Only JSON object is allowed in array of "$or" relationship.')
+            refuse("Empty arrays are not allowed", branches)
+        for index, branch in enumerate(branches):
+            if not isinstance(branch, dict):
+                text = 'Only JSON object is allowed in array of "$or" relationship.'
+                refuse(text, branches, index)
         if len(branches) < 2:
-            refuse('There must have at least 2 Objects in "$or" relationship.')
+            refuse('There must have at least 2 Objects in "$or" relationship.', branches)
         alternatives: list[_Rule] = []
         combinations = 0
         for branch in branches:
@@ -141,7 +168,7 @@ class _Compiler:
 
     def _leaf(self, path: str, conditions: list[Any]) -> _Rule:
         if not conditions:
-            refuse("Empty arrays are not allowed")
+            refuse("Empty arrays are not allowed", conditions)
         self._paths.add(path)
         if len(self._paths) > _MOST_KEYS:
             _refuse_keys()

@@ -16,7 +16,6 @@ from tests.faces.connections import Answer
 from tests.faces.servers import Server
 from tests.faces.sns_client import Sns
 from tests.fuzz import drawing
-from tests.protocol.parser_words import NOT_JSON
 
 REGION = "us-east-1"
 ACTIONS = (
@@ -214,6 +213,18 @@ def test_inside_addresses_are_refused_where_the_gateway_says_so() -> None:
         sns.call("Subscribe", **members, Endpoint="http://hooks.invalid/hook")
 
 
+def test_a_filter_policy_may_have_256_kb_however_it_is_encoded(sns: Sns, topic: str) -> None:
+    policy = '{"k": ["' + "%" * (256 * 1024 - 11) + '"]}'
+    arn = sns.subscribe(topic, "sqs", queue_arn(sns), FilterPolicy=policy)
+    assert sns.subscription(arn)["FilterPolicy"] == policy
+    sns.call(
+        "SetSubscriptionAttributes",
+        SubscriptionArn=arn,
+        AttributeName="FilterPolicy",
+        AttributeValue=policy.replace("%", "&"),
+    )
+
+
 @pytest.mark.parametrize(
     ("name", "value", "reason"),
     [
@@ -231,8 +242,10 @@ def test_inside_addresses_are_refused_where_the_gateway_says_so() -> None:
         (
             "FilterPolicy",
             "wrong",
-            f"FilterPolicy: failed to parse JSON. {NOT_JSON}.\n"
-            ' at [Source: (String)"wrong"; line: 1, column: 1]',
+            "FilterPolicy: failed to parse JSON. Unrecognized token 'wrong': was expecting (JSON "
+            "String, Number, Array, Object or token 'null', 'true' or 'false')\n at [Source: "
+            "REDACTED (`StreamReadFeature.INCLUDE_SOURCE_IN_LOCATION` disabled); line: 1, "
+            "column: 6]",
         ),
         (
             "RedrivePolicy",

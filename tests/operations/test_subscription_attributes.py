@@ -24,7 +24,6 @@ from storage.errors import (
 from tests.fuzz import drawing
 from tests.operations.conftest import ACCOUNT, REGION, TestClock
 from tests.operations.subscribers import WEB_HOOK, Subscriber
-from tests.protocol.parser_words import NOT_JSON
 
 POLICY = '{"colour": ["blue"]}'
 NESTED = '{"car": {"colour": ["blue"]}}'
@@ -212,8 +211,9 @@ REFUSED = [
     (
         "FilterPolicy",
         "blue",
-        f"FilterPolicy: failed to parse JSON. {NOT_JSON}.\n"
-        ' at [Source: (String)"blue"; line: 1, column: 1]',
+        "FilterPolicy: failed to parse JSON. Unrecognized token 'blue': was expecting (JSON "
+        "String, Number, Array, Object or token 'null', 'true' or 'false')\n at [Source: REDACTED "
+        "(`StreamReadFeature.INCLUDE_SOURCE_IN_LOCATION` disabled); line: 1, column: 5]",
     ),
     ("RedrivePolicy", "blue", "RedrivePolicy: failed to parse JSON."),
     ("RedrivePolicy", "[]", "RedrivePolicy: failed to parse JSON."),

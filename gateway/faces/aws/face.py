@@ -65,6 +65,9 @@ _MOST_BYTES = {
     "Publish": LIMITS.message_request_bytes,
     "PublishBatch": LIMITS.message_request_bytes,
     "CreateSchedule": LIMITS.message_request_bytes,
+    # A filter policy of 256 KB, which a form may encode with three bytes for one.
+    "Subscribe": LIMITS.message_request_bytes,
+    "SetSubscriptionAttributes": LIMITS.message_request_bytes,
     "UpdateSchedule": LIMITS.message_request_bytes,
 }
 
