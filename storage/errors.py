@@ -423,6 +423,16 @@ class SubscriptionLimitExceeded(Rejected):
     kind = Kind.LIMIT
 
 
+class LargeMessagesUnfit(Rejected):
+    """A topic with messages above 256 KiB has a subscription that cannot take them, or too many."""
+
+    def __init__(self, most: int) -> None:
+        super().__init__(
+            "Invalid parameter: MaximumMessageSize Reason: A topic with messages of more than "
+            f"262144 bytes can have {most} subscriptions, all of them to SQS, Firehose or Lambda."
+        )
+
+
 class ReplayLimitExceeded(Rejected):
     """More replays at once than allowed."""
 

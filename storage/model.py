@@ -298,6 +298,8 @@ class Topic:
     deduplication_per_group: bool
     archive_days: int
     """0: nothing is archived."""
+    maximum_message_bytes: int
+    """Of one message with its attributes, and of those of one request together."""
 
 
 TOPIC_DEFAULTS: Mapping[str, str] = {
@@ -306,6 +308,7 @@ TOPIC_DEFAULTS: Mapping[str, str] = {
     "TracingConfig": "PassThrough",
     "ContentBasedDeduplication": "false",
     "FifoThroughputScope": "Topic",
+    "MaximumMessageSize": "262144",
 }
 """What an attribute of a topic that is not stored means (docs/contract/sns.md 3.3)."""
 

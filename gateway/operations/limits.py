@@ -68,7 +68,9 @@ class Limits:
 
     # Topics and events
     published_bytes: int = 262_144
-    """Of a message and its attributes, and of those of one request together."""
+    """Of a message and its attributes, and of those of one request together. Topics have their
+    own maximum."""
+    subscriptions_of_large_messages: int = 100
     subscriptions_of_fifo_topic: int = 100
     filter_policies_of_topic: int = 200
     filter_policies_of_account: int = 10_000

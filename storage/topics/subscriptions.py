@@ -227,6 +227,15 @@ async def count_of_topic(tx: Transaction, topic_id: int, *, limit: int) -> int:
     return int(await tx.fetchval(_SQL["count_of_topic"].text, topic_id, limit))
 
 
+async def takes_large_messages(
+    tx: Transaction, topic_id: int, protocols: Iterable[str], *, most: int
+) -> bool:
+    """Return True if the topic has at most ``most`` subscriptions, all of these protocols."""
+    await probe_by_key(tx)
+    statement = _SQL["takes_large_messages"].text
+    return bool(await tx.fetchval(statement, topic_id, list(protocols), most))
+
+
 async def count_filter_policies(
     tx: Transaction,
     *,

@@ -143,6 +143,12 @@ RETURNING s.subscription_id
 SELECT count(*) FROM (
   SELECT 1 FROM subscriptions WHERE topic_id = $1 LIMIT $2) AS counted
 
+-- name: takes_large_messages
+-- params: topic_id, protocols, most
+-- True if the topic has at most that many subscriptions and all are of these protocols.
+SELECT count(*) <= $3::int AND coalesce(bool_and(protocol = ANY($2::text[])), true) FROM (
+  SELECT protocol FROM subscriptions WHERE topic_id = $1 LIMIT $3::int + 1) AS counted
+
 -- name: count_filter_policies
 -- params: topic_id, account_id, region, topic_limit, account_limit
 -- Of the topic, and of the account: neither counted beyond its limit.

@@ -70,6 +70,7 @@ def _topic(row: asyncpg.Record) -> Topic:
         content_based_deduplication=value("ContentBasedDeduplication") == "true",
         deduplication_per_group=value("FifoThroughputScope") == "MessageGroup",
         archive_days=_archive_days(attributes),
+        maximum_message_bytes=int(value("MaximumMessageSize")),
     )
 
 
@@ -91,6 +92,7 @@ def passing(account_id: str, region: str, name: str) -> Topic:
         content_based_deduplication=False,
         deduplication_per_group=False,
         archive_days=0,
+        maximum_message_bytes=int(TOPIC_DEFAULTS["MaximumMessageSize"]),
     )
 
 

@@ -133,6 +133,17 @@ def test_standard_queue_gets_raw_copies_that_pass_the_filter(
     assert "MessageGroupId" not in green["Attributes"]
 
 
+def test_messages_of_a_mebibyte_are_archived_and_replayed(query_sns: Sns, server: Server) -> None:
+    sns, sqs, start = query_sns, query_sns.sqs(), moment(server)
+    topic = sns.create_fifo(**ARCHIVE, MaximumMessageSize="1048576")
+    sns.publish(topic, "x" * 1_048_576, MessageGroupId="g")
+    url = sqs.create("plain")
+    raw = {"RawMessageDelivery": "true", "ReplayPolicy": replay_policy(start)}
+    sns.subscribe(topic, "sqs", sqs.arn(url), **raw)
+    [message] = collect(sqs, url, 1)
+    assert message["Body"] == "x" * 1_048_576
+
+
 def test_end_to_come_keeps_a_replay_in_progress_and_others_out(
     query_sns: Sns, server: Server
 ) -> None:

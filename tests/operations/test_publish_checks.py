@@ -45,6 +45,7 @@ def topic(*, fifo: bool = False, content_based: bool = False) -> Topic:
         content_based_deduplication=content_based,
         deduplication_per_group=False,
         archive_days=0,
+        maximum_message_bytes=262_144,
     )
 
 

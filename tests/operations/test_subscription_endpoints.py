@@ -50,6 +50,7 @@ def topic(name: str = "news") -> Topic:
         content_based_deduplication=False,
         deduplication_per_group=False,
         archive_days=0,
+        maximum_message_bytes=262_144,
     )
 
 

@@ -43,6 +43,7 @@ class AwsLimits:
     subscription_policy_length: int = 10_240
     display_name_length: int = 100
     topic_archive_days: int = 365
+    topic_message_bytes: tuple[int, int] = (1_024, 1_048_576)
 
     # Mobile push and SMS
     application_name_length: int = 256

@@ -17,6 +17,7 @@ from gateway.operations.topics.confirmations import (
 from gateway.operations.topics.live_subscriptions import current_subscription, locked_subscription
 from gateway.operations.topics.live_topics import missing_topic
 from gateway.operations.topics.subscription_settings import Settings
+from gateway.operations.topics.topics import check_large_messages
 from protocol.endpoint_urls import WEB
 from storage.errors import (
     FilterPolicyLimitExceeded,
@@ -138,6 +139,7 @@ async def _create(
     )
     now = engine.clock.of(topic.account_id).now()
     await subscriptions.create(tx, now, new, token_seconds=limits.confirmation_seconds)
+    await check_large_messages(engine, tx, topic)
 
 
 async def _ask(

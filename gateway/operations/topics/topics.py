@@ -9,15 +9,20 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from gateway.operations.caller import Caller
 from gateway.operations.topics.live_topics import current_topic, locked_topic
-from storage.errors import TopicKeepsArchive, Unavailable
+from storage.errors import LargeMessagesUnfit, TopicKeepsArchive, Unavailable
 from storage.model import Topic
 from storage.topics import topics
+from storage.topics.subscriptions import takes_large_messages
 
 if TYPE_CHECKING:
     from gateway.operations.access import GrantedTopic
     from gateway.operations.engine import Engine
+    from storage.database import Transaction
 
 _CREATE_ATTEMPTS = 5
+
+_LARGE = ("sqs", "firehose", "lambda", "log")
+"""Protocols that take messages of more than 256 KiB: AWS's, and ours."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +131,19 @@ async def change_attributes(
         if attributes == topic.attributes:
             return
         await topics.set_attributes(tx, topic.topic_id, attributes)
+        await check_large_messages(engine, tx, await current_topic(tx, arn))
     engine.wakeups.topic_changed(topic.topic_id)
+
+
+async def check_large_messages(engine: Engine, tx: Transaction, topic: Topic) -> None:
+    """Raise LargeMessagesUnfit if the topic, as it is now, has large messages and subscriptions
+    that cannot take them (docs/contract/sns.md 3.3). Call with the topic locked."""
+    limits = engine.limits
+    if topic.maximum_message_bytes <= limits.published_bytes:
+        return
+    most = limits.subscriptions_of_large_messages
+    if not await takes_large_messages(tx, topic.topic_id, _LARGE, most=most):
+        raise LargeMessagesUnfit(most)
 
 
 async def change_tags(

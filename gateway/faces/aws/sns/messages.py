@@ -20,7 +20,6 @@ from gateway.faces.aws.sns.topic_arns import checked_topic_arn
 from gateway.operations.access import find_audience
 from gateway.operations.caller import Caller
 from gateway.operations.engine import Engine
-from gateway.operations.limits import LIMITS
 from gateway.operations.replies import Reply, answered
 from gateway.operations.topics import publishing
 from gateway.operations.topics.fan_out import Outgoing
@@ -134,7 +133,9 @@ def _checked_messages(
                 closed.add(group_id)
             continue
         try:
-            message = publish_checks.check(engine, audience.topic, _to_publish(entry), None)
+            message = publish_checks.check(
+                engine, audience.topic, _to_publish(entry), is_of_batch=True
+            )
         except ValidationFailed as refusal:
             raise refusal.within(f"publishBatchRequestEntries.{place + 1}.member") from None
         total += message.size_bytes
@@ -142,7 +143,7 @@ def _checked_messages(
             refused[place] = PriorEntryRefused(group_id or "")
         else:
             good.append(message)
-    if total > LIMITS.published_bytes:
+    if total > audience.topic.maximum_message_bytes:
         raise BatchRequestTooLong(
             "The length of all the messages put together is more than the limit."
         )

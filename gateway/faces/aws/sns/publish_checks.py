@@ -13,7 +13,6 @@ from gateway.faces.aws.sns.errors import (
     ValidationFailed,
 )
 from gateway.operations.engine import Engine
-from gateway.operations.limits import LIMITS
 from gateway.operations.queues.message_attributes import Values
 from gateway.operations.topics.fan_out import Outgoing
 from gateway.operations.topics.publishing import PublishMessage, outgoing
@@ -33,9 +32,10 @@ def check(
     engine: Engine,
     topic: Topic,
     request: PublishMessage,
-    most_bytes: int | None = LIMITS.published_bytes,
+    *,
+    is_of_batch: bool = False,
 ) -> Outgoing:
-    """One message; ``most_bytes`` None: of a batch, which has a limit for all of them."""
+    """Check one message. A batch has the limit of bytes for all of its messages together."""
     message, subject, structure, attributes, _, _, _ = request
     encoded = check_message(message)
     if subject is not None:
@@ -50,7 +50,7 @@ def check(
         attribute_bytes=attribute_bytes,
         texts=texts,
     )
-    if most_bytes is not None and new.size_bytes > most_bytes:
+    if new.size_bytes > topic.maximum_message_bytes and not is_of_batch:
         raise InvalidParameter("Message too long")
     return new
 

@@ -77,6 +77,7 @@ READABLE = (
     _SCOPE,
     _ARCHIVE,
     "BeginningArchiveTime",
+    "MaximumMessageSize",
 )
 """Every attribute of a topic, in the order in which GetTopicAttributes answers."""
 
@@ -174,6 +175,13 @@ def _is_number(text: str, least: int, most: int) -> bool:
     return least <= int(text) <= most
 
 
+def _message_size(name: str, text: str) -> str:
+    least, most = AWS.topic_message_bytes
+    if text and not _is_number(text, least, most):
+        raise _Fault(f"{name}: Invalid value. Must be between {least} and {most}.")
+    return str(int(text)) if text else ""
+
+
 def _sample_rate(name: str, text: str) -> str:
     if not text:
         return ""
@@ -201,6 +209,7 @@ _RULES: Mapping[str, _Rule] = {
     _DEDUPLICATION: _boolean,
     _SCOPE: _one_of("Topic", "MessageGroup"),
     _ARCHIVE: _archive_policy,
+    "MaximumMessageSize": _message_size,
     **{name: _sample_rate if name.endswith("Rate") else _role_arn for name in _FEEDBACK},
 }
 
