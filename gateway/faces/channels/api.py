@@ -33,6 +33,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
 """Every endpoint but the document that describes them."""
 
 ABOUT = About(
+    "Queuegate channels",
     "Messages with priorities, which expire, over plain HTTP and JSON. A channel is a queue: what "
     "is published here can be received over SQS, and the other way round.\n\n"
     'Every refusal is `{"error": "..."}` with a text that says what to change. Times are UTC.',

@@ -34,6 +34,7 @@ _REFUSALS: Mapping[int, str] = {
 class About(NamedTuple):
     """What a document says of its face."""
 
+    title: str
     text: str
     tags: Mapping[str, str]
     """Name -> description, in their order."""
@@ -99,7 +100,7 @@ def openapi_document(endpoints: Iterable[Endpoint], about: About) -> dict[str, A
     return {
         "openapi": "3.1.0",
         "info": {
-            "title": "Queuegate",
+            "title": about.title,
             "version": version("queuegate"),
             "description": about.text,
             "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},

@@ -21,6 +21,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
 """Every endpoint but the document that describes them."""
 
 ABOUT = About(
+    "Queuegate logs",
     "Logs keep records, which never change, in partitions by their keys. Any number of groups read "
     "them, each at its own place.\n\n"
     'Every refusal is `{"error": "..."}` with a text that says what to change. Times are UTC, '

@@ -49,6 +49,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
 """Every endpoint but the document that describes them."""
 
 ABOUT = About(
+    "Queuegate",
     "Queues, messages, events and schedules over plain HTTP and JSON. What is sent here can be "
     "received over SQS, and the other way round.\n\n"
     'Every refusal is `{"error": "..."}` with a text that says what to change. Times are UTC.',

@@ -43,10 +43,10 @@ class Quota(Struct, forbid_unknown_fields=True):
     logs: Count | None = None
 
 
-class QuotaShown(Quota):
+class QuotaShown(Quota, kw_only=True):
     """A quota, and whose it is."""
 
-    subject: Subject = ""
+    subject: Subject
 
 
 class QuotaPath(Struct, forbid_unknown_fields=True):

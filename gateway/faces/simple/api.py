@@ -35,6 +35,7 @@ class Refusal(Struct):
 
 
 ABOUT = About(
+    "Queuegate simple queue",
     "Queues with an id, a size and dead letters of their own, over plain HTTP and JSON. Any queue "
     "of the account has an id here, and what is sent here can be received over SQS and the native "
     "API, and the other way round. Times are UTC.",

@@ -33,6 +33,7 @@ from storage.errors import (
 )
 
 ABOUT = About(
+    "Queuegate plain-text queue",
     "Queues in plain text: the payload is the body, what is known of it is in headers. A queue is "
     "made by its first message, which can be received over SQS, too, and the other way round.\n\n"
     "Every refusal is a line of text that says what to change.",

@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from openapi_spec_validator import validate
 
 from gateway.faces.channels import api as channels
 from gateway.faces.json.documenting import openapi_document
@@ -59,6 +60,16 @@ def test_it_is_the_same_every_time(server: Server) -> None:
     )
     served = _document(server)
     assert set(described["paths"]) | {"/v1/openapi.json"} == set(served["paths"])
+
+
+@EACH_DOCUMENT
+def test_a_validator_finds_nothing_wrong(server: Server, prefix: str) -> None:
+    validate(_document(server, prefix))
+
+
+def test_each_has_a_title_of_its_own(server: Server) -> None:
+    titles = {_document(server, prefix)["info"]["title"] for prefix in DESCRIBED}
+    assert len(titles) == len(DESCRIBED)
 
 
 @EACH_DOCUMENT
