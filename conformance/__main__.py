@@ -12,6 +12,7 @@ from conformance import clients, presigned, reporting, serving
 from conformance.cases import CASES
 from conformance.java_http import running as java_http
 from conformance.running import Run, run
+from conformance.terraform import running as terraform
 from protocol.detect import SERVICES
 
 
@@ -57,10 +58,11 @@ def _verdict(runs: list[Run], whole: bool) -> int:
 
 def _others(endpoint: serving.Endpoint) -> int:
     """How many checks without an SDK went wrong."""
+    wrong = terraform.run(endpoint)
     if endpoint.administrator is None:
-        return java_http.run(endpoint.url)
+        return wrong + java_http.run(endpoint.url)
     shown = endpoint.new_key(name="java-http")["key"]
-    return java_http.run(endpoint.url, shown) + presigned.run(endpoint)
+    return wrong + java_http.run(endpoint.url, shown) + presigned.run(endpoint)
 
 
 def main() -> int:

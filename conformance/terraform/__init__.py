@@ -1,0 +1,1 @@
+"""Terraform with the AWS provider, against a running gateway."""

@@ -1,0 +1,120 @@
+"""Runs Terraform: apply, plan, update, import, destroy, of twelve resources."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+from conformance.serving import Endpoint
+
+MIRROR = "TERRAFORM_PROVIDER_MIRROR"
+_SOURCE = Path(__file__).resolve().parent / "main.tf"
+_SECONDS = 600
+_EMPTY, _DIFFERS = 0, 2
+# Of a subscription the provider's import leaves two arguments out, against AWS as well.
+_IMPORTED = (
+    "aws_sqs_queue.orders",
+    "aws_sqs_queue_policy.orders",
+    "aws_sns_topic.news",
+    "aws_scheduler_schedule.daily",
+)
+_ARGUMENTS = ["-no-color", "-input=false"]
+
+
+def run(endpoint: Endpoint) -> int:
+    """Run all steps; return the number of failed ones, at most one. Prints each."""
+    terraform = shutil.which("terraform")
+    mirror = os.environ.get(MIRROR)
+    if terraform is None or not mirror:
+        why = "no terraform on the PATH" if terraform is None else f"{MIRROR} names no folder"
+        print(f"terraform      skipped: {why}")
+        return 0
+    with tempfile.TemporaryDirectory() as folder:
+        return _Run(terraform, Path(folder), mirror, endpoint).all()
+
+
+class _Run:
+    """One run in a folder of its own."""
+
+    def __init__(self, terraform: str, folder: Path, mirror: str, endpoint: Endpoint) -> None:
+        self._terraform = terraform
+        self._folder = folder
+        shutil.copy(_SOURCE, folder)
+        config = folder / "terraform.rc"
+        config.write_text(
+            f'provider_installation {{\n  filesystem_mirror {{ path = "{mirror}" }}\n}}\n'
+        )
+        account, secret = endpoint.account()
+        self._environment = os.environ | {
+            "TF_CLI_CONFIG_FILE": str(config),
+            "TF_VAR_endpoint": endpoint.url,
+            "AWS_ACCESS_KEY_ID": account,
+            "AWS_SECRET_ACCESS_KEY": secret,
+            "CHECKPOINT_DISABLE": "1",
+        }
+
+    def all(self) -> int:
+        """Run the steps until one fails."""
+        steps: list[tuple[str, Callable[[], str]]] = [
+            ("init", lambda: self._fault(["init"])),
+            ("apply", lambda: self._fault(["apply", "-auto-approve"])),
+            ("plan without a difference", lambda: self._plan(_EMPTY)),
+            ("plan of a change", lambda: self._plan(_DIFFERS, "-var=maximum=32768")),
+            ("update", self._update),
+            ("plan after the update", lambda: self._plan(_EMPTY)),
+            ("import", self._import),
+            ("plan after the import", lambda: self._plan(_EMPTY)),
+            ("destroy", lambda: self._fault(["destroy", "-auto-approve"])),
+        ]
+        for name, step in steps:
+            fault = step()
+            print(f"terraform      {name:52} {fault or 'ok'}", flush=True)
+            if fault:
+                return 1
+        return 0
+
+    def _update(self) -> str:
+        self._environment["TF_VAR_maximum"] = "32768"
+        return self._fault(["apply", "-auto-approve"])
+
+    def _import(self) -> str:
+        for address in _IMPORTED:
+            identity = self._identity(address)
+            fault = self._fault(["state", "rm", address], arguments=[]) or self._fault(
+                ["import", address, identity], behind=True
+            )
+            if fault:
+                return fault
+        return ""
+
+    def _identity(self, address: str) -> str:
+        shown = self._ask(["state", "show", "-no-color", address]).stdout
+        lines = (line.partition("=") for line in shown.splitlines())
+        return next(v.strip().strip('"') for name, _, v in lines if name.strip() == "id")
+
+    def _plan(self, expected: int, *more: str) -> str:
+        done = self._ask(["plan", "-detailed-exitcode", *_ARGUMENTS, *more])
+        return "" if done.returncode == expected else f"FAILED:\n{done.stdout}{done.stderr}"
+
+    def _fault(
+        self, command: list[str], *, arguments: list[str] = _ARGUMENTS, behind: bool = False
+    ) -> str:
+        """Run a command; return what it says if it fails. `behind`: options come first."""
+        whole = [command[0], *arguments, *command[1:]] if behind else [*command, *arguments]
+        done = self._ask(whole)
+        return "" if done.returncode == 0 else f"FAILED:\n{done.stdout}{done.stderr}"
+
+    def _ask(self, command: list[str]) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [self._terraform, *command],
+            cwd=self._folder,
+            env=self._environment,
+            capture_output=True,
+            text=True,
+            timeout=_SECONDS,
+            check=False,
+        )
