@@ -68,6 +68,17 @@ async def test_it_is_made_for_the_first_dead_letter(world: World) -> None:
     assert json.loads(changed.attributes["RedrivePolicy"]) == policy
 
 
+async def test_whoever_had_the_answer_finds_it(world: World) -> None:
+    """What is cached of the queue is dropped before the answer, not by a notification after it."""
+    queue = await make(world)
+    await world.send(queue, "poison")
+    await wear_out(world, queue)
+    key = (queue.account_id, queue.region, queue.name)
+    await world.engine.queues.find(*key)
+    assert await world.receive(queue) == []
+    assert await dead_letter_queue(world.engine, await world.engine.queues.find(*key)) is not None
+
+
 async def test_what_is_behind_a_dead_letter_is_received_at_once(world: World) -> None:
     queue = await make(world)
     await world.send(queue, "poison")

@@ -396,6 +396,9 @@ async def _move_to_dead_letter(
                 tx, now, queue, after=BEGINNING, looks=_LOOKS, holds=True
             )
             moved += others.moved
+    if target.arn != queue.dead_letter_arn:
+        # The answer must not come before this process knows of the new dead-letter queue.
+        engine.wakeups.queue_changed(queue.queue_id)
     if moved:
         engine.series.buried(queue, moved)
         engine.wakeups.arrived(target.queue_id, moved)
