@@ -15,7 +15,7 @@ WITH clock AS MATERIALIZED (
   FROM clock, unnest($2::int[]) AS q (queue_id), LATERAL (
     SELECT f.queue_id, f.group_id, f.ready_at, f.head_seq FROM fifo_groups AS f
     WHERE f.queue_id = q.queue_id AND f.comes_back AND f.ready_at <= clock.now
-    ORDER BY f.ready_at LIMIT $3::int FOR NO KEY UPDATE SKIP LOCKED) AS g
+    ORDER BY f.ready_at, f.head_seq LIMIT $3::int FOR NO KEY UPDATE SKIP LOCKED) AS g
 )
 INSERT INTO fifo_groups (queue_id, group_id, ready_at, head_seq)
 SELECT d.queue_id, d.group_id, least(m.visible_at, d.ready_at), d.head_seq

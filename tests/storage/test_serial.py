@@ -155,6 +155,26 @@ async def test_many_groups_that_come_back_are_seen_to_a_part_at_a_time(
     assert found == [*map(str, range(10)), "last"]
 
 
+async def test_groups_that_come_back_together_do_so_in_the_order_of_their_messages(
+    serial: SerialQueue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("storage.queues.serial_lanes._MOST_COMING_BACK", 3)
+    for number in range(10):
+        await serial.put(f"g{number}", f"{number}")
+    await serial.receive(10, 5)
+    async with serial.database.transaction() as tx:
+        # Rows and index entries lie in the table as they were written: the last group first.
+        [ready_at] = await tx.fetchrow("SELECT DISTINCT ready_at FROM fifo_groups") or [None]
+        await tx.execute("UPDATE fifo_groups SET ready_at = ready_at + interval '1 second'")
+        for number in reversed(range(10)):
+            await tx.execute(
+                "UPDATE fifo_groups SET ready_at = $1 WHERE group_id = $2", ready_at, f"g{number}"
+            )
+    serial.wait(6)
+    found = [(await serial.one()).body for _ in range(10)]
+    assert found == [*map(str, range(10))]
+
+
 async def test_callers_of_a_flush_get_messages_of_different_groups(serial: SerialQueue) -> None:
     for number in range(5):
         await serial.put(f"g{number}", f"{number}")
