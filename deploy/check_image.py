@@ -197,8 +197,11 @@ def copy(stage: Stage, words: list[str], stages: dict[str, Stage]) -> None:
 
 def try_out(image: Stage) -> None:
     """Start, send a message, stop; start again, find the message, stop."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    # Held without listening: nobody else gets the port, and the gateway can bind it.
+    held = socket.socket()
+    held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    held.bind(("127.0.0.1", 0))
+    port = held.getsockname()[1]
     environment = {**image.environment, "QUEUEGATE_PORT": str(port)}
     queue = {"QueueUrl": f"http://127.0.0.1:{port}/000000000000/image"}
     container = start(image, environment)
@@ -210,6 +213,7 @@ def try_out(image: Stage) -> None:
     assert [message["Body"] for message in messages] == ["kept"], messages
     stop(image, container)
     closed = subprocess.run(image.chroot("queuegate", "health"), env=environment, check=False)
+    held.close()
     assert closed.returncode == 1, "the health check finds nothing wrong with a stopped gateway"
 
 

@@ -10,7 +10,6 @@ import argparse
 import contextlib
 import os
 import shutil
-import socket
 import subprocess
 import sys
 import tempfile
@@ -21,6 +20,7 @@ from threading import Thread
 from time import monotonic
 
 from conformance.pasting.pages import Block, blocks_of
+from tests.ports import reserved_port
 
 ROOT = Path(__file__).parents[2]
 PAGES = (
@@ -59,11 +59,6 @@ _PATIENCE_SECONDS = 300.0
 
 class Broken(Exception):
     """A page does not hold what it says; the text tells where and how."""
-
-
-def _free_port() -> str:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        return str(taken.getsockname()[1])
 
 
 def _environment(home: Path, port: str, *, activated: bool) -> dict[str, str]:
@@ -170,7 +165,7 @@ def paste(page: Path, section: str = "") -> int:
         home.chmod(0o755)
         # A terminal shows no progress of curl's, a pipe does.
         (home / ".curlrc").write_text("silent\nshow-error\n")
-        ports = {port: _free_port() for port in _PORTS}
+        ports = {port: str(held.enter_context(reserved_port())) for port in _PORTS}
         environment = _environment(home, ports[_PORTS[0]], activated=page.name != "README.md")
         shell = _Shell(ROOT, environment)
         held.callback(shell.close)

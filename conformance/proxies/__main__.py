@@ -22,6 +22,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from conformance.serving import DidNotStart, gateway
+from tests.ports import reserved_port
 
 _SECONDS = 30.0
 
@@ -188,9 +189,7 @@ def _clock(wire: Wire) -> object:
 @contextlib.contextmanager
 def _running(proxy: Proxy, program: str, upstream: str) -> Iterator[str]:
     """The URL of the proxy in front of a gateway."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    with tempfile.TemporaryDirectory() as text:
+    with reserved_port() as port, tempfile.TemporaryDirectory() as text:
         folder = Path(text)
         conf = proxy.configuration.format(port=port, upstream=upstream, folder=folder)
         (folder / "conf").write_text(conf)

@@ -1,5 +1,6 @@
 """Servers to measure, started as a user starts them: Queuegate, a second gateway, moto."""
 
+import contextlib
 import os
 import shutil
 import signal
@@ -16,6 +17,7 @@ from types import MappingProxyType
 from storage.embedded.server import running_dsn
 from tests.bench.processes import Tree, pause
 from tests.bench.rendering import Renderer
+from tests.ports import reserved_port
 
 HOST = "127.0.0.1"
 START_SECONDS_MAX = 60.0
@@ -59,6 +61,7 @@ class Workshop:
         self.directory.chmod(0o755)  # the database runs as another user when we are root
         self._serve_arguments = list(serve_arguments)
         self._started: list[Server] = []
+        self._reserved = contextlib.ExitStack()
 
     def new_data_directory(self) -> Path:
         """Return a name, not yet taken, for the data of a server."""
@@ -100,6 +103,7 @@ class Workshop:
         """Stop what was started, newest first, and delete all data."""
         for server in reversed(self._started):
             server.stop()
+        self._reserved.close()
         shutil.rmtree(self.directory, ignore_errors=True)
 
     @staticmethod
@@ -109,7 +113,7 @@ class Workshop:
     def _start(
         self, name: str, command: Sequence[str], environment: dict[str, str], root: Path = ROOT
     ) -> Server:
-        port = free_port()
+        port = self._reserved.enter_context(reserved_port())
         log = self.directory / f"{name.replace(' ', '-')}-{port}.log"
         environment.pop("PYTHONDONTWRITEBYTECODE", None)
         with log.open("wb") as output:
@@ -172,14 +176,6 @@ def last_lines(log: Path | None, count: int = 20) -> str:
         return ""
     lines = log.read_text(encoding="utf-8", errors="replace").splitlines()[-count:]
     return "\n".join(f"    {line}" for line in lines)
-
-
-def free_port() -> int:
-    """Return a port of the loopback address that was free a moment ago."""
-    with socket.socket() as probe:
-        probe.bind((HOST, 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def _answers(address: tuple[str, int], request: bytes) -> bool:

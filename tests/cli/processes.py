@@ -91,6 +91,13 @@ class Gateway:
     def port(self) -> str:
         return self.url.rpartition(":")[2]
 
+    @property
+    def listens_at(self) -> str:
+        """The URL of the first address that it listens on, whatever it is configured to say."""
+        found = re.search(r"listen +(\S+)", self.printed)
+        assert found is not None
+        return f"http://{found[1]}"
+
     def get(self, path: str) -> tuple[int, str]:
         """(status, text) of a page."""
         try:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import shutil
-import socket
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,6 +19,7 @@ from storage.embedded.account import choose_account
 from storage.embedded.data_directory import hand_over, open_ephemeral_directory
 from tests.cli.processes import Gateway, run
 from tests.faces.clients import Sqs
+from tests.ports import reserved_port
 from tests.protocol.certificates import write_pair
 
 BY_CERTIFICATE = "sns.test"
@@ -47,8 +48,8 @@ class Cluster:
         assert found is not None
         self._binaries, self._folder = found, folder
         self._account = choose_account(None)
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            self.port = free.getsockname()[1]
+        self._reserved = contextlib.ExitStack()
+        self.port = self._reserved.enter_context(reserved_port())
         self.ca, self.key = write_pair(folder)
         self.key.chmod(0o600)
         for path in (self.ca, self.key):
@@ -68,6 +69,7 @@ class Cluster:
 
     def stop(self) -> None:
         self._run("pg_ctl", "-D", "data", "-w", "-m", "immediate", "stop")
+        self._reserved.close()
 
     def url(self, user: str = "queuegate", host: str = "127.0.0.1", **query: object) -> str:
         return f"postgresql://{user}@{host}:{self.port}/postgres?{urlencode(query)}"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
-import socket
 from collections.abc import Mapping
 from html.parser import HTMLParser
 from importlib.metadata import version
@@ -105,10 +104,8 @@ def test_the_endpoint_is_the_one_that_was_asked(server: Server) -> None:
 
 
 def test_the_base_url_is_the_endpoint_and_is_escaped() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = str(free.getsockname()[1])
     settings = {"QUEUEGATE_BASE_URL": BASE, "QUEUEGATE_REGION": "eu-north-1"}
-    with Server("--port", port, **settings), Connection(f"http://127.0.0.1:{port}") as connection:
+    with Server(**settings) as server, Connection(server.listens_at) as connection:
         headers = {"Host": connection.host, "Accept": ACCEPT}
         connection.send(request_bytes("GET", "/", headers))
         answer = connection.answer()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import socket
 from base64 import b64encode
 from hashlib import md5
 from typing import Any
@@ -355,12 +354,10 @@ def test_an_empty_target_beside_a_topic_is_none(publisher: Sns, member: str) -> 
 
 def test_the_configured_address_goes_into_links() -> None:
     base = "https://queues.example.com"
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
     # The gateway tells its configured address, where it is not to be reached from here.
-    with Server("--port", str(port), QUEUEGATE_BASE_URL=base):
+    with Server(QUEUEGATE_BASE_URL=base) as server:
         for wire in PUBLISH_WIRES:
-            with Sns(wire, f"http://127.0.0.1:{port}") as sns:
+            with Sns(wire, server.listens_at) as sns:
                 topic = sns.create()
                 url = sns.subscribe_queue(topic, "orders")
                 sns.warm(topic)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 from typing import Any
 from urllib.parse import quote, urlencode
 
@@ -313,11 +312,9 @@ def test_urls_follow_the_host_of_the_request(sqs: Sqs, host: str) -> None:
 
 
 def test_urls_follow_the_setting_before_the_request() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port = str(probe.getsockname()[1])
-    with Server("--port", port, QUEUEGATE_BASE_URL="https://queues.example"):
+    with Server(QUEUEGATE_BASE_URL="https://queues.example") as server:
         for wire in ("json", "query"):
-            with Sqs(wire, f"http://127.0.0.1:{port}", "111122223333") as sqs:
+            with Sqs(wire, server.listens_at, "111122223333") as sqs:
                 url = sqs.create(wire)
                 assert url == f"https://queues.example/111122223333/{wire}"
                 sqs.send(url)

@@ -4,8 +4,7 @@ what would be done twice."""
 from __future__ import annotations
 
 import asyncio
-import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 
 import pytest
 from aiohttp import web
@@ -21,6 +20,7 @@ from queuegate.log import (
     Unavailable,
 )
 from tests.log_client.endpoints import Endpoint, hang_up, listening, saying
+from tests.ports import reserved_port
 
 ANSWER = {"records": [{"partition": 0, "offset": 0}]}
 
@@ -162,6 +162,6 @@ async def test_silence_is_no_answer(endpoint: Endpoint) -> None:
 
 
 @pytest.fixture
-def unused_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        return int(taken.getsockname()[1])
+def unused_port() -> Iterator[int]:
+    with reserved_port() as port:
+        yield port

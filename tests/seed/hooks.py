@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from tests.faces.web_hooks import PATIENCE_SECONDS, WebHook
+from tests.ports import reserved_port
 
 
 class HeldHook(WebHook):
@@ -44,7 +45,8 @@ def silent_url() -> Iterator[str]:
         yield f"http://127.0.0.1:{listener.getsockname()[1]}/silent"
 
 
-def closed_url() -> str:
+@contextlib.contextmanager
+def closed_url() -> Iterator[str]:
     """Of a port on which nobody listens."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return f"http://127.0.0.1:{listener.getsockname()[1]}/closed"
+    with reserved_port() as port:
+        yield f"http://127.0.0.1:{port}/closed"

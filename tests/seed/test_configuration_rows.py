@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import signal
-import socket
 import subprocess
 import sys
 from collections import Counter
@@ -90,12 +90,6 @@ def database(databases: Databases) -> str:
     return databases.copy()
 
 
-def free_port(host: str) -> int:
-    with socket.create_server((host, 0)) as listener:
-        port: int = listener.getsockname()[1]
-        return port
-
-
 @variable("DATABASE_URL")
 def test_database_url(server: SharedServer) -> None:
     """Two gateways on one database show the same; it is that database which holds it."""
@@ -112,10 +106,9 @@ def test_database_url(server: SharedServer) -> None:
 
 @variable("QUEUE_ADDRESS")
 def test_address(database: str) -> None:
-    address = f"127.0.0.2:{free_port('127.0.0.2')}"
     process = subprocess.Popen(
         [sys.executable, "-m", "queuegate", "serve"],
-        env=environment(DATABASE_URL=database, QUEUE_ADDRESS=address),
+        env=environment(DATABASE_URL=database, QUEUE_ADDRESS="127.0.0.2:0"),
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         text=True,
@@ -124,7 +117,9 @@ def test_address(database: str) -> None:
     with process.stdout as printed:
         while "ready: " not in (line := printed.readline()):
             assert line
-        assert f"http://{address}" in line
+        found = re.search(r"ready: http://(127\.0\.0\.2:\d+)", line)
+        assert found is not None
+        address = found[1]
         assert fetch(f"http://{address}", "/livez").status == 200
         with pytest.raises(ConnectionRefusedError):
             fetch(f"http://{address.replace('127.0.0.2', '127.0.0.1')}", "/livez")
@@ -269,12 +264,10 @@ def test_linger(database: str, server: SharedServer) -> None:
 
 @variable("QUEUE_BASE_URL")
 def test_base_url(database: str, server: SharedServer) -> None:
-    port = free_port("127.0.0.1")
-    base = f"http://localhost:{port}"
-    asked_at = f"http://127.0.0.1:{port}"
+    base = "http://localhost:9324"
     with (
-        SharedServer(database, "--port", str(port), QUEUE_BASE_URL=base),
-        Sqs("json", asked_at, "000000000000") as sqs,
+        SharedServer(database, QUEUE_BASE_URL=base) as based,
+        Sqs("json", based.listens_at, "000000000000") as sqs,
     ):
         assert sqs.create("jobs") == f"{base}/000000000000/jobs"
         assert sqs.send(f"{base}/000000000000/jobs")["MessageId"]

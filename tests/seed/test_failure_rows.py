@@ -234,14 +234,15 @@ def test_endpoint_returns_non_2xx(rest: Rest, server: SharedServer, hook: WebHoo
 
 @failure("HTTP endpoint unreachable / timeout")
 def test_endpoint_unreachable(rest: Rest, server: SharedServer) -> None:
-    subscribed(rest, closed_url())
-    number = published(rest, server)
-    for count, seconds in ((1, 10), (2, 30)):
-        facts = failed(server, number, count)
-        assert (facts["state"], facts["last_status"]) == ("pending", None)
-        assert "refused" in facts["last_error"].lower()
-        assert waits(facts, seconds)
-        server.advance(seconds * 1.1)
+    with closed_url() as url:
+        subscribed(rest, url)
+        number = published(rest, server)
+        for count, seconds in ((1, 10), (2, 30)):
+            facts = failed(server, number, count)
+            assert (facts["state"], facts["last_status"]) == ("pending", None)
+            assert "refused" in facts["last_error"].lower()
+            assert waits(facts, seconds)
+            server.advance(seconds * 1.1)
 
 
 @failure("HTTP endpoint unreachable / timeout")

@@ -45,6 +45,8 @@ CATCHES_EVERYTHING = {
 }
 # Where tests wait for what tells nobody.
 WAITS = {"tests/waiting.py"}
+_OPENS_SOCKETS = {"create_server", "socket"}
+_ONLY_PICKS = {"bind", "getsockname", "int", "setsockopt", "str"}
 SQL = re.compile(
     r"\s*(SELECT\s|INSERT\s+INTO\s|UPDATE\s+\w+\s+SET\s|DELETE\s+FROM\s|WITH\s+\w+\s+AS\s|LISTEN\s"
     r"|NOTIFY\s|TRUNCATE\s|COPY\s|(CREATE|ALTER|DROP)\s+[A-Z]+\s|BEGIN\b|COMMIT\b|SET\s+[a-z])"
@@ -87,6 +89,27 @@ def waits(source: Source) -> Iterator[str]:
             yield f"{source}:{node.lineno} spins"
 
 
+def picked_ports(source: Source) -> Iterator[str]:
+    """Sockets that are closed again as soon as their port is known: another process takes it."""
+    for node in source.nodes:
+        if not isinstance(node, ast.With):
+            continue
+        opened = {_called(item.context_expr) for item in node.items}
+        inside = [inner for part in node.body for inner in ast.walk(part)]
+        called = {_called(inner) for inner in inside} - {""}
+        is_held = any(isinstance(inner, ast.Yield) for inner in inside)
+        picks = "getsockname" in called and called <= _ONLY_PICKS and not is_held
+        if picks and opened & _OPENS_SOCKETS:
+            yield f"{source}:{node.lineno} picks a port and lets it go"
+
+
+def _called(node: ast.AST) -> str:
+    if not isinstance(node, ast.Call):
+        return ""
+    name: str = getattr(node.func, "attr", None) or getattr(node.func, "id", None) or "?"
+    return name
+
+
 def missing_docstring(source: Source) -> Iterator[str]:
     if source.text.strip() and ast.get_docstring(source.tree) is None:
         yield f"{source} does not say what it is for"
@@ -118,6 +141,11 @@ def test_tests_wait_in_one_way() -> None:
     assert [line for source in found for line in waits(source)] == []
 
 
+def test_no_test_picks_a_port_before_it_binds_it() -> None:
+    """Gateways print the port that they bound; `tests.ports.reserved_port` holds one for others."""
+    assert [line for source in suite() for line in picked_ports(source)] == []
+
+
 def test_each_module_says_what_it_is_for() -> None:
     assert [line for source in product() for line in missing_docstring(source)] == []
 
@@ -135,4 +163,9 @@ def test_the_checks_can_fail() -> None:
     assert [*waits(planted("await asyncio.sleep(0)"))]
     assert [*waits(planted("while not done():\n    pass"))]
     assert not [*waits(planted("while not done():\n    work()"))]
+    picking = "with socket.create_server(('', 0)) as s:\n    p = s.getsockname()[1]"
+    assert [*picked_ports(planted(picking))]
+    assert [*picked_ports(planted("with socket() as s:\n    s.bind(x)\n    p = s.getsockname()"))]
+    assert not [*picked_ports(planted(f"{picking}\n    serve(s)"))]
+    assert not [*picked_ports(planted(f"{picking}\n    yield p"))]
     assert [*missing_docstring(planted("import os"))]

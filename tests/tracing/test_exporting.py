@@ -22,6 +22,7 @@ from tests.cli.processes import PATIENCE_SECONDS, Gateway, environment, run
 from tests.faces.clients import Sqs
 from tests.faces.connections import fetch
 from tests.faces.servers import Server
+from tests.ports import reserved_port
 from tests.tracing.collector import Collector, GrpcCollector
 from tests.waiting import until
 
@@ -59,20 +60,13 @@ def lines(log: Path) -> list[dict[str, Any]]:
     return [line for line in found if line["logger"] != "queuegate.server"]
 
 
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port: int = server.getsockname()[1]
-        return port
-
-
 @both
 def test_a_collector_that_is_away_is_told_of_once_and_found_when_it_comes(
     tmp_path: Path, kind: type[Collector | GrpcCollector]
 ) -> None:
     """The exporters wait before they try again."""
     log = tmp_path / "log"
-    port = free_port()
-    with logged(log, kind, port) as gateway:
+    with reserved_port() as port, logged(log, kind, port) as gateway:
 
         def asked(text: str) -> bool:
             assert fetch(gateway.url, "/livez").status == 200
