@@ -3,6 +3,8 @@
 ARGS ?=
 SEED ?=
 STEPS ?=
+N ?= 20
+LOAD ?= 0
 VENV ?= .venv
 PY := $(VENV)/bin/python
 # Each worker takes a stretch of the tests, so that it starts few of the gateways that several share.
@@ -32,7 +34,7 @@ unexport PYTHONDONTWRITEBYTECODE
 test faults seeds soak-faults fuzz simulate conformance load-check deploy-check test-spark soak-spark check-bounds: export TMPDIR := $(shell .ci/scratch)
 
 .DEFAULT_GOAL := help
-.PHONY: help serve test check check-bounds format bench conformance sns-validator browser-check simulate \
+.PHONY: help serve test test-often check check-bounds format bench conformance sns-validator browser-check simulate \
 	faults seeds soak-faults fuzz openapi-check load-check docs-check deploy-check spark-zip check-spark test-spark soak-spark \
 	bench-spark environments lock clean
 
@@ -42,8 +44,11 @@ help: ## List the targets
 serve: $(VENV)/.ready-run ## Start the gateway with its own PostgreSQL (ARGS="--port 4566")
 	@exec $(VENV)/bin/queuegate serve $(ARGS)
 
-test: $(VENV)/.ready-dev ## Run the tests (ARGS="tests/faces -k batch"); check, faults and deploy-check have the others
-	@exec $(PY) -m pytest $(PARALLEL) --durations 50 --durations-min 1 $(or $(ARGS),--ignore tests/tidy $(patsubst %,--ignore %,$(FAULT_TESTS) $(SEED_TESTS) $(PACKAGE_TESTS)))
+test: $(VENV)/.ready-dev ## Run the tests in a random order, or that of a SEED (ARGS="tests/faces -k batch"); check, faults and deploy-check have the others
+	@exec $(PY) -m pytest $(PARALLEL) $(if $(SEED),--order-seed $(SEED)) --durations 50 --durations-min 1 $(or $(ARGS),--ignore tests/tidy $(patsubst %,--ignore %,$(FAULT_TESTS) $(SEED_TESTS) $(PACKAGE_TESTS)))
+
+test-often: $(VENV)/.ready-dev ## Run make test N=20 times, LOAD=4 busy processes beside; say what failed how often
+	@exec $(PY) -m tests.often --times $(N) --load $(LOAD) make test
 
 check: $(VENV)/.ready-dev ## Format, lint, types and the tests of the code's own rules
 	$(VENV)/bin/ruff format --check .

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import secrets
 from collections.abc import AsyncIterator, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +13,7 @@ import pytest
 from hypothesis import is_hypothesis_test
 
 from storage.database import Database
-from tests import clusters
+from tests import clusters, ordering
 from tests import databases as databases_of_tests
 from tests.databases import Databases
 from tests.fuzz import drawing
@@ -42,10 +43,17 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--draw-seed", type=int, default=0, help="what examples of property tests are drawn from"
     )
+    parser.addoption(
+        "--order-seed", type=int, help="what the order of tests is drawn from; 0: as they stand"
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """Before xdist starts processes, which find what this one has opened."""
+    if config.option.order_seed is None:
+        config.option.order_seed = getattr(config, "workerinput", {}).get("order_seed") or (
+            secrets.randbelow(999_999) + 1
+        )
     _name_connections()
     run = clusters.open_run()
     if run is not None:
@@ -57,7 +65,21 @@ def pytest_xdist_auto_num_workers() -> int:
     return (os.cpu_count() or 1) + 2
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    """All processes of xdist collect in one order."""
+    node.workerinput["order_seed"] = node.config.option.order_seed
+
+
+def pytest_report_header(config: pytest.Config) -> str:
+    return f"order of tests: --order-seed {config.option.order_seed}"
+
+
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if seed := config.option.order_seed:
+        # pytest itself groups by what fixtures of a module or session are given, after this.
+        items.sort(key=lambda item: ordering.place(seed, item.nodeid))
     for item in items:
         assert isinstance(item, pytest.Function)
         item.user_properties.append((_SAYS_WHY, bool(item.obj.__doc__)))
@@ -67,7 +89,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             test._hypothesis_internal_use_seed = config.getoption("--draw-seed")
 
 
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+def pytest_terminal_summary(
+    terminalreporter: pytest.TerminalReporter, exitstatus: int, config: pytest.Config
+) -> None:
+    if exitstatus:
+        terminalreporter.line(f"order of tests: --order-seed {config.option.order_seed}")
     long = [
         f"{report.duration:.1f} s {report.nodeid}"
         for report in terminalreporter.getreports("passed")
