@@ -20,7 +20,7 @@ _NO_TEST = "no test: see the log"
 
 
 def outcome(log: str, exit_code: int) -> tuple[list[str], str, str]:
-    """(what failed, the seed, pytest's last line) of a run."""
+    """(what failed, a seed of the order, pytest's last line) of a run."""
     failed = sorted({*_FAILED.findall(log)})
     if exit_code and not failed:
         failed = [_NO_TEST]

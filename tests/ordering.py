@@ -6,7 +6,7 @@ import hashlib
 
 
 def place(seed: int, test_id: str) -> tuple[bytes, ...]:
-    """Sort key of a test. It depends on nothing but the seed and the id: each worker collects in
+    """Sort key of a test. It depends on nothing but its arguments: each worker collects in
     the same order, and a part of the tests keeps the order that it has among all of them.
 
     The tests of a module, and the modules of a folder, stay together, as they share gateways.
