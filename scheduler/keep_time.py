@@ -1,9 +1,13 @@
 """Keeps the present of statements from going back, and moving while the server's clock is behind.
 
-When the clock of the database steps back, the present stays where it was (``present()`` of
-migration 0007) and goes on from there at nine tenths of its pace, by our own monotonic clock, until
-the server's clock has caught up. So whatever waits for an instant waits a ninth longer, not for as
-long as the step.
+When the clock of the database steps back, the present stays where it was noted (``present()`` of
+functions/present.sql). From there it goes on at nine tenths of its pace, by our own monotonic
+clock, until the server's clock has caught up. So whatever waits for an instant waits a ninth
+longer, not for as long as the step.
+
+A present was read at some instant before its answer came. Only the time from the answer to the next
+question is certain to have passed since, and only that moves the present: a server, a process or an
+event loop that stands still slows it down and never puts it ahead.
 """
 
 from __future__ import annotations
@@ -20,8 +24,10 @@ from storage.database import Database
 _log = logging.getLogger("queuegate.clock")
 
 _PAUSE_SECONDS = 1.0
-_PAUSE_BEHIND_SECONDS = 0.2
+_PAUSE_BEHIND_SECONDS = 0.1
 _PACE = 0.9
+# Whoever was granted a time just before the present moves loses at most this much of it.
+_MOST_AT_ONCE_SECONDS = 0.1
 # Less is no step: clocks are corrected by milliseconds all the time.
 _STEP_SECONDS = 0.1
 
@@ -50,37 +56,36 @@ class KeepTime:
         self._database = database
         self._tally = tally
         self._monotonic = monotonic
-        self._seen: tuple[datetime, float] | None = None
-        self._is_behind = False
+        self._behind: tuple[datetime, float] | None = None
+        """While the clock is behind: the present of the last round, and when its answer came."""
 
     @property
     def pause_seconds(self) -> float:
         """While the clock is behind the present moves with our rounds only."""
-        return _PAUSE_BEHIND_SECONDS if self._is_behind else _PAUSE_SECONDS
+        return _PAUSE_SECONDS if self._behind is None else _PAUSE_BEHIND_SECONDS
 
     async def run_round(self, rows: int) -> int:
         """Look at the clock once."""
         at_least = None
-        began = self._monotonic()
-        if self._seen is not None:
-            present, at = self._seen
-            at_least = present + timedelta(seconds=(began - at) * _PACE)
+        if self._behind is not None:
+            present, answered = self._behind
+            passed = (self._monotonic() - answered) * _PACE
+            at_least = present + timedelta(seconds=min(passed, _MOST_AT_ONCE_SECONDS))
         async with self._database.statements() as connection:
             found = await presents.keep(connection, at_least)
-        self._seen = (found.present, began)
-        self._tell(found.behind_seconds)
+        self._tell(found, self._monotonic())
         return 0
 
-    def _tell(self, behind_seconds: float) -> None:
-        is_behind = behind_seconds >= _STEP_SECONDS
-        self._tally.stands_behind(behind_seconds if is_behind else 0.0)
-        if is_behind and not self._is_behind:
+    def _tell(self, found: presents.Present, answered: float) -> None:
+        is_behind = found.behind_seconds >= _STEP_SECONDS
+        self._tally.stands_behind(found.behind_seconds if is_behind else 0.0)
+        if is_behind and self._behind is None:
             self._tally.stepped_back()
             _log.warning(
                 "the clock of the database stepped back: it is %.1f s behind. Time goes on from "
                 "where it was, a tenth slower, until the clock has caught up.",
-                behind_seconds,
+                found.behind_seconds,
             )
-        elif self._is_behind and not is_behind:
+        elif self._behind is not None and not is_behind:
             _log.info("the clock of the database has caught up")
-        self._is_behind = is_behind
+        self._behind = (found.present, answered) if is_behind else None

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 _SQL = load("clocks/presents")
 
-# "QG" in ASCII, and the third use of it.
+# "QG" in ASCII, and the third use of it; functions/present.sql has it, too.
 _LOCK = (0x5147, 3)
 
 
@@ -29,7 +29,10 @@ class Present(NamedTuple):
 
 
 async def keep(tx: Transaction, at_least: datetime | None) -> Present:
-    """Nobody's present will lie before this one, nor before ``at_least``."""
+    """Note the present, or ``at_least`` if it is later: no present will lie before it.
+
+    While another process notes, return the present and ignore ``at_least``.
+    """
     row = await tx.fetchrow(_SQL["keep_present"].text, *_LOCK, at_least)
     assert row is not None
     return Present(row["clock"], row["present"])

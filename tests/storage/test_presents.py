@@ -6,8 +6,10 @@ A mark that lies ahead of the clock is what a step back leaves: the mark is wher
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import TYPE_CHECKING, cast
 
 import pytest
 
@@ -16,14 +18,18 @@ from scheduler.keep_time import KeepTime
 from storage.clocks import presents
 from storage.clocks.presents import Present
 from storage.database import Database
-from tests.storage.fifo_queue import FifoQueue, bodies, make_queue
+from tests.server_clock import ServerClock, server_clock
+from tests.storage.fifo_queue import START, FifoQueue, bodies, make_queue
 from tests.storage.fifo_queue import make_message as make_fifo_message
 from tests.storage.standard_queue import MovingClock, StandardQueue
 from tests.storage.standard_queue import make_queue as make_standard_queue
 
+if TYPE_CHECKING:
+    from storage.database import Pooled
+
 HOUR = timedelta(hours=1)
 # They run before there is a present, or ask the clock itself.
-MAY_ASK_THE_CLOCK = {"preflight", "migrate", "presents", "receipt_secrets"}
+MAY_ASK_THE_CLOCK = {"preflight", "migrate", "present", "receipt_secrets"}
 
 
 async def keep(database: Database, at_least: datetime | None = None) -> Present:
@@ -119,7 +125,7 @@ async def test_whoever_writes_the_mark_writes_alone(database: Database) -> None:
         first = await presents.keep(one, (await keep(database)).clock + HOUR)
         async with database.transaction() as other:
             second = await presents.keep(other, first.present + HOUR)
-    assert second.present == first.present + HOUR
+    assert second.present == first.present
     assert (await keep(database)).present == first.present
 
 
@@ -145,13 +151,14 @@ async def test_time_goes_on_a_tenth_slower_until_the_clock_has_caught_up(
         await job.run_round(1)
     assert tally.steps == 0
     present = await step_back(database)
-    for _ in range(3):
+    # The first round of each finds the clock behind, and leaves the present where it is.
+    for _ in range(4):
         for job in jobs:
             await job.run_round(1)
         assert (await keep(database)).present - present == timedelta(
-            seconds=0.9 * (monotonic - 100.0)
+            seconds=0.9 * round(monotonic - 100.0, 3)
         )
-        monotonic += 10.0
+        monotonic += 0.1
     assert tally.steps == 2
     assert caplog.text.count("stepped back") == 2
     assert all(3_000 < seconds < 3_700 for seconds in tally.behind[2:])
@@ -163,8 +170,140 @@ async def test_time_goes_on_a_tenth_slower_until_the_clock_has_caught_up(
     assert tally.steps == 2
 
 
+class Stalling:
+    """Time that passes while a round asks the database, and while nobody asks."""
+
+    def __init__(self, database: Database, server: ServerClock) -> None:
+        self._database = database
+        self._server = server
+        self.clock = START
+        self.monotonic = 100.0
+        self.pause = 0.0
+
+    async def wait(self, seconds: float) -> None:
+        self.monotonic += seconds
+        self.clock += timedelta(seconds=seconds)
+        await self._server.set(self.clock)
+
+    @asynccontextmanager
+    async def statements(self) -> AsyncIterator[Pooled]:
+        """What a job asks of a database."""
+        async with self._database.statements() as connection:
+            await self.wait(self.pause)
+            yield connection
+
+    def job(self, tally: Tally) -> KeepTime:
+        return KeepTime(cast("Database", self), tally, lambda: self.monotonic)
+
+
+@pytest.fixture
+async def server(database: Database) -> AsyncIterator[ServerClock]:
+    async with server_clock(database, START) as clock:
+        await keep(database)
+        yield clock
+
+
+@pytest.mark.parametrize("pause", [0.1, 0.4, 10.0, 60.0])
+async def test_a_round_that_stands_still_moves_nothing(
+    database: Database, server: ServerClock, pause: float
+) -> None:
+    """A server, a gateway or an event loop that stops while the clock is asked."""
+    time, tally = Stalling(database, server), Tally()
+    job = time.job(tally)
+    for time.pause in (0.0, pause, 0.0):
+        await job.run_round(1)
+        await time.wait(0.05)
+    assert await server.present() == time.clock
+    assert (tally.steps, tally.behind) == (0, [0.0] * 3)
+
+
+async def test_a_round_that_stands_still_while_the_clock_is_behind(
+    database: Database, server: ServerClock
+) -> None:
+    time = Stalling(database, server)
+    job = time.job(Tally())
+    time.clock -= HOUR
+    for time.pause in (0.0, 10.0, 10.0, 0.0):
+        await job.run_round(1)
+        await time.wait(0.1)
+    # Of 20 s that nobody moved the present: it may be slow, and no lease ends early.
+    assert timedelta() < await server.present() - START <= timedelta(seconds=0.3)
+
+
+async def test_a_mark_that_an_administrator_takes_back_stays_there(
+    database: Database, server: ServerClock
+) -> None:
+    """As docs/production.md has it, with gateways running."""
+    await server.set(START + 400 * timedelta(days=1))
+    await keep(database)
+    await server.set(START)
+    time = Stalling(database, server)
+    job = time.job(Tally())
+    for _ in range(3):
+        await job.run_round(1)
+        await time.wait(0.1)
+    async with database.statements() as connection:
+        await connection.execute("SELECT setval('queuegate.clock_mark', 1)")
+    await job.run_round(1)
+    assert await server.present() == time.clock
+
+
+async def test_a_lease_of_the_moment_of_a_step_back_lasts(
+    database: Database, server: ServerClock, plain: StandardQueue
+) -> None:
+    """The present stands still from the step to the round that finds it."""
+    monotonic = 100.0
+    job = KeepTime(database, Tally(), lambda: monotonic)
+    await job.run_round(1)
+    await server.set(START - HOUR)
+    monotonic += 0.9
+    await plain.send("a")
+    assert bodies(await plain.receive(visibility=1)) == ["a"]
+    while monotonic < 101.85:
+        await job.run_round(1)
+        assert await plain.receive() == []
+        monotonic += 0.05
+
+
+@pytest.mark.parametrize("seconds", [0.1, 1.0, 1.9, 3.0, 60.0, 7_200.0])
+async def test_a_short_step_forward_hides_nothing(
+    database: Database, server: ServerClock, plain: StandardQueue, seconds: float
+) -> None:
+    """Nobody looks at the clock between the step and the step back."""
+    await server.set(START + timedelta(seconds=seconds))
+    await plain.send("a")
+    await server.set(START + timedelta(seconds=0.1))
+    assert await server.present() >= START + timedelta(seconds=seconds - 2.0)
+    # Time goes on: by the clock, and by rounds where that is behind.
+    await server.set(START + timedelta(seconds=2.1))
+    assert bodies(await plain.receive(visibility=30)) == ["a"]
+    assert await plain.receive() == []
+
+
+async def test_a_present_is_noted_by_whoever_is_first_after_two_seconds(
+    database: Database, server: ServerClock
+) -> None:
+    """Beside transactions that stay open, and not by one that may not write."""
+    later = START + timedelta(seconds=2.5)
+    await server.set(later)
+    async with database.transaction() as reading:
+        await reading.execute("SET TRANSACTION READ ONLY")
+        assert await reading.fetchval("SELECT present()") == later
+    async with database.transaction() as writing:
+        assert await writing.fetchval("SELECT present()") == later
+        await server.set(START)
+        assert await server.present() == later
+        await server.set(later + timedelta(seconds=2.5))
+        assert await server.present() == later + timedelta(seconds=2.5)
+    await server.set(START)
+    assert await server.present() == later + timedelta(seconds=2.5)
+
+
 async def test_nothing_else_asks_the_clock(database: Database) -> None:
-    for file in sorted((Path(storage.__file__).parent / "sql").glob("*.sql")):
+    folder = Path(storage.__file__).parent
+    files = [file for file in folder.rglob("*.sql") if file.parent.name != "migrations"]
+    assert len(files) > 50
+    for file in files:
         if file.stem not in MAY_ASK_THE_CLOCK:
             assert "clock_timestamp" not in file.read_text(), file.name
     async with database.transaction() as tx:
