@@ -134,14 +134,19 @@ def postmaster(data: Path) -> int:
 def children(process_id: int) -> list[int]:
     """The workers of a gateway, which have its command line."""
     command = _facts(Path(f"/proc/{process_id}")).get("command")
-    found = []
-    for entry in Path("/proc").iterdir():
-        if not entry.name.isdigit():
-            continue
-        facts = _facts(entry)
-        if facts.get("PPid") == str(process_id) and facts["command"] == command:
-            found.append(int(entry.name))
-    return sorted(found)
+    return [
+        child
+        for child in processes_of(process_id)
+        if _facts(Path(f"/proc/{child}")).get("command") == command
+    ]
+
+
+def processes_of(process_id: int) -> list[int]:
+    """Those that a process has started."""
+    entries = [entry for entry in Path("/proc").iterdir() if entry.name.isdigit()]
+    return sorted(
+        int(entry.name) for entry in entries if _facts(entry).get("PPid") == str(process_id)
+    )
 
 
 def _facts(entry: Path) -> dict[str, Any]:
