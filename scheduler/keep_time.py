@@ -24,10 +24,10 @@ from storage.database import Database
 _log = logging.getLogger("queuegate.clock")
 
 _PAUSE_SECONDS = 1.0
-_PAUSE_BEHIND_SECONDS = 0.1
+_PAUSE_BEHIND_SECONDS = 0.05
 _PACE = 0.9
 # Whoever was granted a time just before the present moves loses at most this much of it.
-_MOST_AT_ONCE_SECONDS = 0.1
+_MOST_AT_ONCE_SECONDS = 0.05
 # Less is no step: clocks are corrected by milliseconds all the time.
 _STEP_SECONDS = 0.1
 

@@ -21,7 +21,7 @@ def main(given: Sequence[str] | None = None) -> int:
     parser.add_argument("--seed", type=_seeds, help="7, or 1-100; without it, random ones")
     parser.add_argument("--steps", type=int, default=2_000, help="steps of a run")
     parser.add_argument("--runs", type=int, default=0, help="random seeds; 0: until stopped")
-    parser.add_argument("--of", choices=SIMULATIONS, help="queues or logs; without it, in turn")
+    parser.add_argument("--of", choices=SIMULATIONS, help="which of them; without it, in turn")
     arguments = parser.parse_args(given)
     chosen = [arguments.of] if arguments.of else [*SIMULATIONS]
     seeds = arguments.seed or _random_seeds(arguments.runs)

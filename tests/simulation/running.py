@@ -5,12 +5,17 @@ from __future__ import annotations
 import logging
 from typing import Final
 
+from tests.simulation.clock_simulation import ClockSimulation
 from tests.simulation.log_simulation import LogSimulation
 from tests.simulation.simulation import Simulation
 from tests.simulation.stepping import Stepping
 from tests.simulation.world import World
 
-SIMULATIONS: Final[dict[str, type[Stepping]]] = {"queues": Simulation, "logs": LogSimulation}
+SIMULATIONS: Final[dict[str, type[Stepping]]] = {
+    "queues": Simulation,
+    "clocks": ClockSimulation,
+    "logs": LogSimulation,
+}
 _STEPS_SHOWN = 60
 
 
@@ -22,12 +27,12 @@ async def simulate(
     dsn: str,
     seed: int,
     steps: int,
-    make_world: type[World] = World,
+    make_world: type[World] | None = None,
     make: type[Stepping] = Simulation,
 ) -> Stepping:
     """Run one seed. Raises Failed."""
     logging.getLogger("queuegate").setLevel(logging.CRITICAL)
-    world = make_world(dsn)
+    world = (make_world or make.make_world)(dsn)
     await world.open()
     simulation = make(world, seed)
     try:

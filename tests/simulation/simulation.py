@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import timedelta
-from typing import Any
+from typing import Any, ClassVar
 
 from gateway.operations.engine import Engine
 from gateway.operations.queues.finishing import finish_by_number, finish_last
@@ -69,7 +69,7 @@ class Noting:
 class Simulation(Stepping):
     """Of queues and topics."""
 
-    steps = (
+    steps: ClassVar[Sequence[tuple[int, str]]] = (
         (24, "send"),
         (24, "receive"),
         (18, "delete"),
@@ -110,7 +110,7 @@ class Simulation(Stepping):
             self._expire()
             engine = self.random.choice(self.world.engines)
             await step(engine, await self.world.queue(engine, queue.name), queue)
-            self.world.clock.pass_seconds(self.random.choice((0.001, 0.01, 0.5, 1.5)))
+            await self.world.pass_seconds(self.random.choice((0.001, 0.01, 0.5, 1.5)))
         for queue in self.queues:
             await self._drain(queue)
 
@@ -299,7 +299,7 @@ class Simulation(Stepping):
     async def _jump(self, engine: Engine, queue: Queue, model: ModelQueue) -> None:
         seconds = self.random.choice((3.3, 31.7, 65.2, 301.4))
         self.note(f"{seconds} s")
-        self.world.clock.pass_seconds(seconds)
+        await self.world.pass_seconds(seconds)
         self.world.forget_marks()
 
     async def _set_attributes(self, engine: Engine, queue: Queue, model: ModelQueue) -> None:
@@ -442,7 +442,7 @@ class Simulation(Stepping):
         engine = self.world.engines[0]
         for _ in range(10 * len(model.messages) + 10):
             self.log.append(f"drain {model.name}")
-            self.world.clock.pass_seconds(301)
+            await self.world.pass_seconds(301)
             queue = await self.world.queue(engine, model.name)
             await self._remove_expired(engine, queue, model)
             await self._receive(engine, queue, model)

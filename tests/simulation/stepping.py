@@ -14,6 +14,7 @@ class Stepping:
 
     steps: ClassVar[Sequence[tuple[int, str]]]
     """How often each, and its name: it is the method of that name behind a line."""
+    make_world: ClassVar[type[World]] = World
 
     def __init__(self, world: World, seed: int) -> None:
         self.world = world

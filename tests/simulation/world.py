@@ -29,7 +29,7 @@ class StandingClock(Clock):
         super().__init__()
         self.instant_now = datetime(2030, 1, 1, tzinfo=UTC)
 
-    def now(self) -> datetime:
+    def now(self) -> datetime | None:
         return self.instant_now
 
     def instant(self) -> datetime:
@@ -47,10 +47,11 @@ class World:
 
     busy: str | None = None
     """The queue that all steps are about; None: every one."""
+    make_clock: type[StandingClock] = StandingClock
 
     def __init__(self, dsn: str) -> None:
         self.dsn = dsn
-        self.clock = StandingClock()
+        self.clock = self.make_clock()
         self.receipts = ReceiptHandles()
         self.engines: list[Engine] = []
         self._databases: list[CrashingDatabase] = []
@@ -84,6 +85,10 @@ class World:
 
     async def queue(self, engine: Engine, name: str) -> Queue:
         return await engine.queues.find(CALLER.account_id, CALLER.region, name)
+
+    async def pass_seconds(self, seconds: float) -> None:
+        """Let time pass."""
+        self.clock.pass_seconds(seconds)
 
     def tell_others(self) -> None:
         """What a notification does: caches are dropped."""
