@@ -7,14 +7,17 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import socket
-from collections.abc import AsyncIterator, Mapping
-from typing import TYPE_CHECKING, TypeAlias
+import functools
+from collections.abc import AsyncIterator, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import asyncpg
 
 from storage.availability import Availability
+from storage.connecting import FAILURES, Hosts, Session
 from storage.errors import Away, Unavailable
+from storage.liveness import SUSPECT_SECONDS, Liveness
+from storage.planning import RELAXED_PLANNER
 
 if TYPE_CHECKING:
     Connection: TypeAlias = asyncpg.Connection[asyncpg.Record]
@@ -31,8 +34,8 @@ _LOST = ("08", "57P", "53", "25006")
 _BUSY = ("40", "55P03", "57014")
 _NOT_NOW = "The database is not available at the moment."
 _ACQUIRE_SECONDS = 10.0
-_CONNECT_SECONDS = 10.0
 _TRANSACTION_SECONDS = 120.0
+_WATCH_SECONDS = 1.0
 _TCP_SETTINGS = {
     "tcp_keepalives_idle": "15",
     "tcp_keepalives_interval": "5",
@@ -41,13 +44,6 @@ _TCP_SETTINGS = {
 }
 """The server finds out about a client that is gone in half a minute, and lets go of its locks.
 PostgreSQL takes these settings on a Unix socket too, where they mean nothing."""
-# The same on our side of the connection.
-_KEEPALIVE = {
-    "TCP_KEEPIDLE": 15,
-    "TCP_KEEPINTVL": 5,
-    "TCP_KEEPCNT": 3,
-    "TCP_USER_TIMEOUT": 30_000,
-}
 
 
 def is_unavailable(error: BaseException) -> bool:
@@ -64,19 +60,13 @@ def is_lost(error: BaseException) -> bool:
     if isinstance(error, asyncpg.InterfaceError):
         # asyncpg says so of a connection or a pool that it has closed, or is about to.
         return any(word in str(error) for word in ("closed", "closing", "released"))
+    if isinstance(error, asyncpg.exceptions.TargetServerAttributeNotMatched):
+        # The primary is away, and no other host has been promoted yet.
+        return True
     if isinstance(error, asyncpg.InternalClientError):
         # A connection that was ended by the server while idle, and whose end is not read yet.
         return "cannot switch to state" in str(error)
     return isinstance(error, OSError)
-
-
-FAILURES = (
-    asyncpg.PostgresError,
-    asyncpg.InterfaceError,
-    asyncpg.InternalClientError,
-    OSError,
-)
-"""What asyncpg raises."""
 
 
 @contextlib.asynccontextmanager
@@ -103,17 +93,6 @@ def session_settings(application: str) -> dict[str, str]:
     }
 
 
-class _Unchanged(asyncpg.Connection):
-    """A connection of the pool: all that is set on it ends with its transaction.
-
-    So nothing has to be reset, which would be one more round trip for every transaction.
-    """
-
-    def get_reset_query(self) -> str:
-        """Nothing."""
-        return ""
-
-
 class Database:
     """One PostgreSQL as this process uses it."""
 
@@ -130,25 +109,40 @@ class Database:
         self._max_connections = max_connections
         self._application = application
         self._pool: asyncpg.Pool[asyncpg.Record] | None = None
+        self.liveness = Liveness(lambda: self._hosts, lambda why: self.availability.failed(why, 0))
+        self._busy: dict[Session, float] = {}
+        self._watch: asyncio.TimerHandle | None = None
+        # By settings, what was said to the last attempt to open a connection with them: none has
+        # been made yet with those of a lane.
+        self._refused = {frozenset(RELAXED_PLANNER.items()): ""}
         self.acquire_timeouts = 0
         """Transactions that waited for a connection of the pool in vain."""
 
     async def open(self) -> None:
         """Create the pool with one open connection; ``Unavailable`` when nobody answers."""
         async with self._noted(0):
-            self._pool = await asyncpg.create_pool(
-                self.dsn,
+            self._pool = await asyncpg.create_pool(  # type: ignore[call-overload]
                 min_size=1,
                 max_size=self._max_connections,
-                timeout=_CONNECT_SECONDS,
                 max_inactive_connection_lifetime=60.0,
-                server_settings=self._server_settings({}),
-                init=keep_alive,
-                connection_class=_Unchanged,
+                connect=self._open,
+                connection_class=Session,
             )
+
+    @functools.cached_property
+    def _hosts(self) -> Hosts:
+        return Hosts(self.dsn)
+
+    async def _open(self, settings: Mapping[str, str] | None = None, **options: Any) -> Session:
+        settings = {**session_settings(self._application), **(settings or {})}
+        return self.liveness.add(await self._hosts.connect(settings, **options))
 
     async def close(self) -> None:
         """Close the pool; connections of lanes are their owners' to close."""
+        self.liveness.close()
+        if self._watch is not None:
+            self._watch.cancel()
+            self._watch = None
         if self._pool is not None:
             with contextlib.suppress(OSError, asyncpg.InterfaceError):
                 await asyncio.wait_for(self._pool.close(), 5.0)
@@ -178,16 +172,41 @@ class Database:
             raise Unavailable("The gateway is shutting down.")
         async with self._noted(1):
             connection = await self._acquire(pool)
-            deadline = asyncio.get_running_loop().call_later(
-                _TRANSACTION_SECONDS, connection.terminate
-            )
             try:
-                yield connection
+                with self.watching(connection):
+                    yield connection
             finally:
-                deadline.cancel()
                 await pool.release(connection)
         if self.availability.is_away:
             self.availability.answered()
+
+    @contextlib.contextmanager
+    def watching(self, connection: Pooled | Session) -> Iterator[None]:
+        """Doubt the host if the statements of this block take long; give them up after 120 s."""
+        loop = asyncio.get_running_loop()
+        # What a pool lends passes on all that is asked of it.
+        session = cast("Session", connection)
+        self._busy[session] = loop.time()
+        if self._watch is None:
+            self._watch = loop.call_later(_WATCH_SECONDS, self._look)
+        try:
+            yield
+            session.answered()
+        finally:
+            del self._busy[session]
+
+    def _look(self) -> None:
+        """Once a second while statements run: doubt the hosts of those that take long."""
+        self._watch = None
+        if not self._busy:
+            return
+        loop = asyncio.get_running_loop()
+        for connection, began in list(self._busy.items()):
+            if loop.time() - began > _TRANSACTION_SECONDS:
+                connection.terminate()
+            elif loop.time() - began > SUSPECT_SECONDS:
+                self.liveness.suspect(connection.host)
+        self._watch = loop.call_later(_WATCH_SECONDS, self._look)
 
     @contextlib.asynccontextmanager
     async def _noted(self, calls: int) -> AsyncIterator[None]:
@@ -207,37 +226,32 @@ class Database:
             text = f"no connection of the pool came free in {_ACQUIRE_SECONDS:g} s"
             raise TimeoutError(text) from None
 
-    async def connect(self, settings: Mapping[str, str] | None = None) -> Connection:
+    async def connect(self, settings: Mapping[str, str] | None = None) -> Session:
         """Open a dedicated connection with these server settings; the caller closes it."""
-        async with self._noted(0):
-            connection = await asyncpg.connect(
-                self.dsn,
-                timeout=_CONNECT_SECONDS,
+        key = frozenset((settings or {}).items())
+        try:
+            async with self._noted(0):
                 # A lane's statements stay prepared for as long as the connection lives.
-                max_cached_statement_lifetime=0,
-                server_settings=self._server_settings(settings or {}),
-            )
+                session = await self._open(settings, max_cached_statement_lifetime=0)
+        except Unavailable as error:
+            self._refused[key] = str(error.__cause__ or error)
+            raise
+        except asyncpg.PostgresError as error:
+            # The server refuses the user or a setting, which may end without this process.
+            self._refused[key] = str(error)
+            self.availability.failed(error, 0)
+            raise Unavailable(_NOT_NOW) from error
+        self._refused.pop(key, None)
+        return session
+
+    async def refusal(self) -> str:
+        """Open connections with the settings whose last attempt failed, or that were not tried yet.
+
+        Return the reason if one of them fails, else nothing.
+        """
+        for key in list(self._refused):
             try:
-                await keep_alive(connection)
-            except BaseException:
-                connection.terminate()
-                raise
-            return connection
-
-    def _server_settings(self, settings: Mapping[str, str]) -> dict[str, str]:
-        return {**session_settings(self._application), **settings}
-
-
-async def keep_alive(connection: Connection) -> None:
-    """Find out about a server that is gone, also on a connection that only listens."""
-    # asyncpg has no option for it. TLS wraps the transport, but hands out its socket all the same.
-    taken: socket.socket | None = connection._transport.get_extra_info(  # type: ignore[attr-defined]
-        "socket"
-    )
-    if taken is None or taken.family == socket.AF_UNIX:
-        return
-    taken.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    for name, value in _KEEPALIVE.items():
-        # Not every operating system has every one of them.
-        if hasattr(socket, name):
-            taken.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+                (await self.connect(dict(key))).terminate()
+            except Unavailable:
+                return self._refused[key]
+        return ""

@@ -28,9 +28,11 @@ import asyncpg
 
 from storage.database import Database, is_lost, is_unavailable
 from storage.errors import Away, Rejected, Unavailable
+from storage.liveness import SUSPECT_SECONDS
 from storage.turns import Turns
 
 if TYPE_CHECKING:
+    from storage.connecting import Session
     from storage.database import Connection
 
 _log = logging.getLogger("queuegate.lanes")
@@ -177,7 +179,7 @@ class Lane(Generic[E]):
         self._closed = False
         self._refusal = ""
         self._task: asyncio.Task[None] | None = None
-        self._connection: Connection | None = None
+        self._connection: Session | None = None
         self.observe: Callable[[int], None] | None = None
         """Called with the number of entries of each flush, for metrics."""
 
@@ -350,6 +352,8 @@ class Lane(Generic[E]):
             self._availability.failed(reason, 0)
             # The flush ends with an error of the connection, as if the other side had closed it.
             self._drop_connection()
+        elif self._connection is not None and self.stuck_seconds(now) > SUSPECT_SECONDS:
+            self._database.liveness.suspect(self._connection.host)
         self._give_up_waiting(now - _PATIENCE_SECONDS)
         self._watch = asyncio.get_running_loop().call_later(_WATCH_SECONDS, self._look)
 
@@ -407,12 +411,13 @@ class Lane(Generic[E]):
         except Exception as error:  # noqa: BLE001 - every kind of failure must reach its callers
             await self._recover(batch, error)
         else:
+            connection.answers += 1
             if self._availability.is_away:
                 self._availability.answered()
             if left:
                 self._put_back(left)
 
-    async def _connected_for(self, batch: list[E]) -> Connection | None:
+    async def _connected_for(self, batch: list[E]) -> Session | None:
         """A new connection; None: there is none, and the entries are answered."""
         try:
             return await self._connected()
@@ -463,7 +468,7 @@ class Lane(Generic[E]):
                 _fail_all(rest, Away(_TOO_LATE))
                 return
 
-    async def _connected(self) -> Connection:
+    async def _connected(self) -> Session:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + _PATIENCE_SECONDS
         pause = 0.02

@@ -8,12 +8,14 @@ from zlib import crc32
 
 import asyncpg
 
-from storage.database import FAILURES, Database, is_lost, unavailable_when_lost
+from storage.connecting import FAILURES
+from storage.database import Database, is_lost, unavailable_when_lost
 from storage.errors import Away, Unavailable
 from storage.queries import load
 
 if TYPE_CHECKING:
-    from storage.database import Connection, Transaction
+    from storage.connecting import Session
+    from storage.database import Transaction
 
 _NOTIFY = load("notifications")["notify"].text
 _CHANNEL = "queuegate"
@@ -87,7 +89,8 @@ async def tell_clock_moved(tx: Transaction, moves: int) -> None:
 class Notifications:
     """One connection that hears all payloads of the channel and sends some."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, database: Database, connection: Session) -> None:
+        self._database = database
         self._connection = connection
 
     @classmethod
@@ -107,12 +110,13 @@ class Notifications:
         connection.add_termination_listener(lambda _: lost())
         if database.availability.is_away:
             database.availability.answered()
-        return cls(connection)
+        return cls(database, connection)
 
     async def send(self, payload: str) -> None:
         """Send one payload; Unavailable when the connection does not work any more."""
         try:
-            await self._connection.execute(_NOTIFY, _CHANNEL, payload)
+            with self._database.watching(self._connection):
+                await self._connection.execute(_NOTIFY, _CHANNEL, payload)
         except FAILURES as error:
             raise (Away if is_lost(error) else Unavailable)(str(error)) from error
 

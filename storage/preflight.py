@@ -14,7 +14,9 @@ from urllib.parse import parse_qs, urlsplit
 
 import asyncpg
 
+from storage.connecting import FAILURES, Hosts, NoHost
 from storage.database import SCHEMA, session_settings
+from storage.planning import RELAXED_PLANNER
 from storage.queries import load
 
 Connection: TypeAlias = "asyncpg.Connection[asyncpg.Record]"
@@ -23,11 +25,11 @@ Look: TypeAlias = Callable[[Connection], Awaitable[str]]
 _SQL = load("preflight")
 
 OLDEST_MAJOR_VERSION = 15
-_CONNECT_SECONDS = 10.0
+_POOLER_SECONDS = 20.0
 _NO_SESSIONS = (
     "is behind a pooler that keeps no session for us{reason}. Queuegate listens, prepares "
     "statements and sets search_path, so it needs connections of its own: name PostgreSQL itself "
-    "in DATABASE_URL, or a pool in session mode that passes startup parameters on"
+    "in DATABASE_URL, or a pool in session mode"
 )
 
 
@@ -39,12 +41,10 @@ async def connect(dsn: str) -> Connection:
     """A connection to a database that is new enough and takes writes; else DatabaseRefused."""
     _check_tls_files(dsn)
     try:
-        connection: Connection = await asyncpg.connect(
-            dsn, timeout=_CONNECT_SECONDS, server_settings={"application_name": "queuegate start"}
-        )
-    except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, ValueError) as error:
+        connection = await Hosts(dsn).connect({"application_name": "queuegate start"})
+    except (*FAILURES, ValueError) as error:
         raise DatabaseRefused(_explained(error, dsn)) from None
-    refusal = _unfit(connection) or await _pooled(connection, dsn)
+    refusal = _unfit(connection) or await _pooled(connection, dsn) or await _unlike_lanes(dsn)
     if refusal:
         await connection.close()
         raise DatabaseRefused(f"the PostgreSQL at {shown(dsn)} {refusal}")
@@ -91,7 +91,7 @@ async def _pooled(connection: Connection, dsn: str) -> str:
     not know yet.
     """
     try:
-        async with asyncio.timeout(2 * _CONNECT_SECONDS):
+        async with asyncio.timeout(_POOLER_SECONDS):
             async with connection.transaction():
                 backend = await connection.fetchval(_SQL["backend"].text)
             kept = backend == connection.get_server_pid() or await _keeps_sessions(dsn)
@@ -101,6 +101,15 @@ async def _pooled(connection: Connection, dsn: str) -> str:
     except (asyncpg.InterfaceError, asyncpg.InternalClientError, TimeoutError):
         kept = False
     return "" if kept else _NO_SESSIONS.format(reason="")
+
+
+async def _unlike_lanes(dsn: str) -> str:
+    """Open a connection with the settings of lanes, and say what is wrong with it."""
+    try:
+        async with _session(dsn):
+            return ""
+    except FAILURES as error:
+        return f"refuses a connection with the settings of Queuegate ({error})"
 
 
 async def _keeps_sessions(dsn: str) -> bool:
@@ -124,12 +133,9 @@ async def _keeps_sessions(dsn: str) -> bool:
 
 @contextlib.asynccontextmanager
 async def _session(dsn: str) -> AsyncIterator[Connection]:
-    connection: Connection = await asyncpg.connect(
-        dsn,
-        timeout=_CONNECT_SECONDS,
-        # No names for statements: another client's would be in the way.
-        statement_cache_size=0,
-        server_settings=session_settings("queuegate start"),
+    # No names for statements: another client's would be in the way.
+    connection = await Hosts(dsn).connect(
+        {**session_settings("queuegate start"), **RELAXED_PLANNER}, statement_cache_size=0
     )
     try:
         yield connection
@@ -189,8 +195,10 @@ def _explained(error: Exception, dsn: str) -> str:
         return f"DATABASE_URL cannot be used ({text}): see `queuegate serve --help`"
     if isinstance(error, socket.gaierror):
         return f"the host in {place} has no address ({text}): correct DATABASE_URL"
-    if isinstance(error, asyncio.TimeoutError):
-        return f"{place} did not answer within {_CONNECT_SECONDS:.0f} s: is it the right host?"
+    if isinstance(error, NoHost):
+        return f"no host of {place} can be used: {text}"
+    if isinstance(error, TimeoutError):
+        return f"{text}: is it the right host, and does it hang?"
     if isinstance(error, ConnectionError | FileNotFoundError):
         return f"no PostgreSQL answers at {place} ({text}): start it, or correct DATABASE_URL"
     if isinstance(error, ValueError):

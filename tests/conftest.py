@@ -19,7 +19,7 @@ from tests.databases import Databases
 from tests.fuzz import drawing
 
 if TYPE_CHECKING:
-    from storage.database import Connection
+    from storage.connecting import Session
 
 drawing.register()
 
@@ -138,9 +138,9 @@ class _Remembering(Database):
 
     def __init__(self, dsn: str) -> None:
         super().__init__(dsn)
-        self._opened: list[Connection] = []
+        self._opened: list[Session] = []
 
-    async def connect(self, settings: Mapping[str, str] | None = None) -> Connection:
+    async def connect(self, settings: Mapping[str, str] | None = None) -> Session:
         connection = await super().connect(settings)
         self._opened.append(connection)
         return connection

@@ -21,6 +21,7 @@ from gateway.http.listening import (
     places_of,
 )
 from storage import preflight
+from storage.connecting import Hosts
 from storage.embedded.account import (
     CannotStart,
     account_to_become,
@@ -118,7 +119,8 @@ def _free_space(settings: Settings) -> str:
 def _database(settings: Settings) -> str:
     async def look(connection: preflight.Connection) -> str:
         version = connection.get_server_version()
-        return f"PostgreSQL {version.major}.{version.minor}"
+        silent = await Hosts(settings.database_url or "").silent()
+        return "; ".join([f"PostgreSQL {version.major}.{version.minor}", *silent])
 
     return _asked(settings, look)
 

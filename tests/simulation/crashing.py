@@ -13,10 +13,12 @@ from typing import TYPE_CHECKING, Any, cast
 
 import asyncpg
 
+from storage.connecting import Host
 from storage.database import Database
 
 if TYPE_CHECKING:
-    from storage.database import Connection, Pooled
+    from storage.connecting import Session
+    from storage.database import Pooled
 
 APPLICATION = "simulated"
 _Settings = frozenset[tuple[str, str]]
@@ -27,12 +29,12 @@ class Spare:
 
     def __init__(self) -> None:
         self.pools: list[asyncpg.Pool[asyncpg.Record]] = []
-        self._connections: list[tuple[_Settings, Connection]] = []
+        self._connections: list[tuple[_Settings, Session]] = []
 
-    def keep(self, settings: _Settings, connection: Connection) -> None:
+    def keep(self, settings: _Settings, connection: Session) -> None:
         self._connections.append((settings, connection))
 
-    def take(self, settings: _Settings) -> Connection | None:
+    def take(self, settings: _Settings) -> Session | None:
         """The last one that was kept with these settings."""
         found = [one for one in self._connections if one[0] == settings]
         if not found:
@@ -53,7 +55,10 @@ class Spare:
 class _Lent:
     """What a lane has of a connection until the crash. It offers what lanes use."""
 
-    def __init__(self, settings: _Settings, connection: Connection) -> None:
+    host = Host()
+    answers = 0
+
+    def __init__(self, settings: _Settings, connection: Session) -> None:
         self.settings = settings
         self.connection = connection
         self.is_cut = False
@@ -100,7 +105,7 @@ class _Lent:
             self.connection.terminate()
 
     @contextlib.contextmanager
-    def _used(self) -> Iterator[Connection]:
+    def _used(self) -> Iterator[Session]:
         if self.is_cut:
             raise _crashed()
         self._uses += 1
@@ -147,7 +152,7 @@ class CrashingDatabase(Database):
             lent.is_cut = True
         return ending
 
-    async def connect(self, settings: Mapping[str, str] | None = None) -> Connection:
+    async def connect(self, settings: Mapping[str, str] | None = None) -> Session:
         wanted = frozenset((settings or {}).items())
         if self._has_crashed:
             raise _crashed()
@@ -156,7 +161,7 @@ class CrashingDatabase(Database):
             connection.terminate()
             raise _crashed()
         self._lent.append(_Lent(wanted, connection))
-        return cast("Connection", self._lent[-1])
+        return cast("Session", self._lent[-1])
 
     @contextlib.asynccontextmanager
     async def statements(self) -> AsyncIterator[Pooled]:

@@ -10,8 +10,9 @@ from typing import Any
 import asyncpg
 import pytest
 
+from storage import connecting
 from storage import database as storage_database
-from storage.database import Database, is_unavailable, keep_alive, unavailable_when_lost
+from storage.database import Database, is_unavailable, unavailable_when_lost
 from storage.errors import Unavailable
 
 
@@ -61,7 +62,7 @@ async def test_a_peer_that_is_gone_is_found_out(database: Database) -> None:
     client = writer.get_extra_info("socket")
     assert client.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 0
     stand_in: Any = SimpleNamespace(_transport=writer.transport)
-    await keep_alive(stand_in)
+    connecting._keep_alive(stand_in)
     assert client.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) != 0
     writer.close()
     server.close()

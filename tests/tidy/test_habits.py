@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from tests.tidy.source import Source, planted, product, suite
 
 READS_THE_ENVIRONMENT = {
+    # PGHOST and others, which asyncpg reads for whatever the URL does not say.
+    "storage/connecting.py",
     "spark_connectors/transport/aws/endpoints.py",
     "gateway/configuration/settings.py",
     # Sets what a worker of Spark goes by when it ends.
