@@ -88,12 +88,14 @@ class _Pages:
         return asking.result()
 
     async def _ask_database(self) -> str:
+        database = self._engine.database
         try:
-            async with self._engine.database.transaction() as tx:
+            async with database.transaction() as tx:
                 await stored_settings.clock(tx)
         except Unavailable as error:
             return str(error)
-        return ""
+        reason = await database.refusal()
+        return reason and f"The database refuses the connections of lanes: {reason}"
 
     async def metrics(self, request: Request) -> Response:
         """Prometheus text of all processes of this gateway."""

@@ -1,4 +1,4 @@
-"""A pooler in front of PostgreSQL that keeps no sessions: told in one sentence at start."""
+"""Poolers in front of PostgreSQL: one by session will do, any other is told of in one sentence."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from storage import preflight
-from tests.cli.processes import run
+from tests.cli.processes import Gateway, run
+from tests.faces.clients import Sqs, new_account
 
 Reader = asyncio.StreamReader
 Writer = asyncio.StreamWriter
@@ -146,3 +147,128 @@ async def test_each_command_says_so_without_a_traceback(pooled_dsn: str, command
 async def test_a_connection_of_its_own_is_let_in(database_dsn: str) -> None:
     connection = await preflight.connect(database_dsn)
     await connection.close()
+
+
+class Strict:
+    """A pooler by session, which takes the startup parameters that PgBouncer does by default.
+
+    ``refused``: a word in a statement, which gets an error instead of an answer.
+    """
+
+    ALLOWED = frozenset(
+        {
+            "user",
+            "database",
+            "client_encoding",
+            "datestyle",
+            "timezone",
+            "standard_conforming_strings",
+            "application_name",
+        }
+    )
+
+    def __init__(self, socket_path: str) -> None:
+        self._path = socket_path
+        self._tasks: set[asyncio.Task[None]] = set()
+        self.refused = b""
+
+    async def close(self) -> None:
+        """Hang up everywhere."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def serve(self, reader: Reader, writer: Writer) -> None:
+        """One client, from its first byte to its last."""
+        task = asyncio.current_task()
+        assert task is not None
+        self._tasks.add(task)
+        to_close = [writer]
+        try:
+            with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
+                startup = await Pooler._startup(reader)
+                if startup[4:] == struct.pack("!I", 80877103):
+                    writer.write(b"N")
+                    startup = await Pooler._startup(reader)
+                names = {word.decode() for word in startup[8:].split(b"\0")[::2] if word}
+                if unknown := names - self.ALLOWED:
+                    text = f"unsupported startup parameter: {sorted(unknown)[0]}"
+                    writer.write(_error("FATAL", "08P01", text))
+                    return
+                inner, outer = await asyncio.open_unix_connection(self._path)
+                to_close.append(outer)
+                outer.write(startup)
+                async with asyncio.TaskGroup() as group:
+                    group.create_task(self._asked(reader, writer, outer))
+                    group.create_task(self._answered(inner, writer))
+        except (asyncio.CancelledError, ExceptionGroup):
+            pass
+        finally:
+            for one in to_close:
+                one.close()
+
+    async def _asked(self, reader: Reader, writer: Writer, outer: Writer) -> None:
+        while True:
+            _, text = await message(reader)
+            if self.refused and self.refused in text:
+                writer.write(_error("ERROR", "42501", "permission denied to set parameter"))
+                writer.write(b"Z" + struct.pack("!I", 5) + b"I")
+            else:
+                outer.write(text)
+
+    async def _answered(self, inner: Reader, writer: Writer) -> None:
+        while data := await inner.read(65536):
+            writer.write(data)
+        raise ConnectionResetError
+
+
+def _error(severity: str, code: str, text: str) -> bytes:
+    fields = f"S{severity}\0V{severity}\0C{code}\0M{text}\0\0".encode()
+    return b"E" + struct.pack("!I", len(fields) + 4) + fields
+
+
+@pytest.fixture
+async def strict(database_dsn: str) -> AsyncIterator[tuple[Strict, str]]:
+    """A pooler by session in front of a database, and its URL."""
+    parts = urlsplit(database_dsn)
+    (folder,) = parse_qs(parts.query)["host"]
+    pooler = Strict(f"{folder}/.s.PGSQL.5432")
+    server = await asyncio.start_server(pooler.serve, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    yield pooler, f"postgresql://{parts.netloc.rpartition('@')[0]}@127.0.0.1:{port}{parts.path}"
+    server.close()
+    await pooler.close()
+
+
+async def test_a_pooler_by_session_needs_no_parameters(strict: tuple[Strict, str]) -> None:
+    """Sends, receives and probes go through it, as `queuegate doctor` says."""
+    _, dsn = strict
+    done = await asyncio.to_thread(run, "doctor", "--port", "0", DATABASE_URL=dsn)
+    assert done.returncode == 0, done.stdout
+    await asyncio.to_thread(_send_and_receive, dsn)
+
+
+def _send_and_receive(dsn: str) -> None:
+    with Gateway(DATABASE_URL=dsn) as gateway, Sqs("json", gateway.url) as sqs:
+        url = sqs.create(f"q{new_account()}")
+        sqs.send(url)
+        assert len(sqs.receive(url)) == 1
+        assert gateway.get("/readyz") == (200, '{"status":"ok"}\n')
+
+
+async def test_what_lanes_are_refused_is_told(strict: tuple[Strict, str]) -> None:
+    """By `queuegate doctor`, and by /readyz of a gateway that runs already."""
+    pooler, dsn = strict
+    gateway = await asyncio.to_thread(lambda: Gateway(DATABASE_URL=dsn))
+    try:
+        pooler.refused = b"enable_hashjoin"
+        done = await asyncio.to_thread(run, "doctor", "--port", "0", DATABASE_URL=dsn)
+        assert done.returncode == 1
+        assert "permission denied to set parameter" in done.stdout
+        status, text = await asyncio.to_thread(gateway.get, "/readyz")
+        assert status == 503
+        assert "permission denied to set parameter" in text
+        pooler.refused = b""
+        assert (await asyncio.to_thread(gateway.get, "/readyz"))[0] == 200
+    finally:
+        await asyncio.to_thread(gateway.__exit__)
