@@ -22,12 +22,12 @@ async def act(
     return await ask(engine, caller, "sqs", action, queue, **members)
 
 
-async def _queue(engine: Engine, url: str) -> Queue:
+async def _queue(engine: Engine, caller: Caller, url: str) -> Queue:
     address = queue_from_url(url)
     assert address is not None
     account_id, name, region = address
     async with engine.database.transaction() as tx:
-        queue = await queues.find(tx, account_id or "", region or engine.rules.region, name)
+        queue = await queues.find(tx, account_id or "", region or caller.region, name)
     assert queue is not None
     return queue
 
@@ -48,7 +48,7 @@ async def create_queue(engine: Engine, caller: Caller, request: CreateQueue) -> 
         Attributes=request.attributes,
         tags=request.tags,
     )
-    return await _queue(engine, answer["QueueUrl"])
+    return await _queue(engine, caller, answer["QueueUrl"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ async def get_queue_url(engine: Engine, caller: Caller, request: GetQueueUrl) ->
     owner = request.owner_account_id
     members = {"QueueName": request.queue_name, "QueueOwnerAWSAccountId": owner}
     answer = await act(engine, caller, "GetQueueUrl", None, **members)
-    return await _queue(engine, answer["QueueUrl"])
+    return await _queue(engine, caller, answer["QueueUrl"])
 
 
 @dataclass(frozen=True, slots=True)
