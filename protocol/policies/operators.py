@@ -58,7 +58,7 @@ def _equals_in_any_case(values: Sequence[str], has_variables: bool) -> Matcher:
 
 
 def _arns(values: Sequence[str], has_variables: bool) -> Matcher:
-    return any_arn_of(values, has_variables=has_variables, completes=False)
+    return any_arn_of(values, has_variables=has_variables, is_resource=False)
 
 
 def _parsed_by(

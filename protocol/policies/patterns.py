@@ -16,6 +16,8 @@ Matcher = Callable[[str, Context], bool]
 """Whether a text of a request is one that the policy means."""
 
 ARN_SEGMENTS: Final = 6
+_MOST_SEGMENTS: Final = 16
+"""Colons behind these part nothing: no ARN has as many, and work stays bounded."""
 _VARIABLE = re.compile(r"\$\{([^{}]*)\}")
 _NAMED = re.compile(r"([A-Za-z0-9_.+=,@:/-]+?)(?:\s*,\s*'([^']*)')?")
 _ONE: Final = ""
@@ -204,38 +206,45 @@ def any_of(texts: Iterable[str], syntax: Syntax) -> Matcher:
     return matches
 
 
-def any_arn_of(texts: Iterable[str], *, has_variables: bool, completes: bool) -> Matcher:
-    """Whether an ARN is as one of these says: each of the six segments stands for itself.
+class _Field(NamedTuple):
+    """What a pattern has between two colons."""
 
-    ``completes``: one that has fewer segments goes on with `*`, as in Resource. `*` alone is
-    every ARN.
+    glob: Glob
+    crosses: bool
+    """It ends with `*`, which goes on over colons."""
+
+
+def any_arn_of(texts: Iterable[str], *, has_variables: bool, is_resource: bool) -> Matcher:
+    """Return a matcher of ARNs that are as one of these texts says.
+
+    Each of the six segments stands for itself, and `*` alone is every ARN. In a Resource
+    (``is_resource``) a `*` at the end of a segment also reaches over colons, and a text that has
+    fewer than six segments goes on with `*`, too.
     """
     exact: set[str] = set()
-    fixed: list[list[Glob]] = []
+    fixed: list[list[_Field]] = []
     templates: list[list[list[_Token]]] = []
     for text in texts:
         tokens = [*_tokens(text, Syntax(has_wildcards=True, has_variables=has_variables))]
-        segments = _segments(tokens)
-        if len(segments) < ARN_SEGMENTS and (completes or text == "*"):
-            segments += [[_Any()]] * (ARN_SEGMENTS - len(segments))
-        if len(segments) < ARN_SEGMENTS:
-            continue
-        plain = [[one for one in segment if not isinstance(one, _Variable)] for segment in segments]
-        if plain != segments:
-            templates.append(segments)
-        elif all(isinstance(one, str) and one != _ONE for segment in plain for one in segment):
-            exact.add(":".join("".join(map(str, segment)) for segment in plain))
-        else:
-            fixed.append([Glob(segment) for segment in plain])
+        for segments in _ways(
+            _segments(tokens), is_everything=text == "*", is_resource=is_resource
+        ):
+            plain = [[one for one in part if not isinstance(one, _Variable)] for part in segments]
+            if plain != segments:
+                templates.append(segments)
+            elif all(isinstance(one, str) and one != _ONE for part in plain for one in part):
+                exact.add(":".join("".join(map(str, part)) for part in plain))
+            else:
+                fixed.append([_field(part, is_resource) for part in plain])
 
     def matches(arn: str, context: Context) -> bool:
         if arn in exact:
             return True
-        given = arn.split(":", ARN_SEGMENTS - 1)
+        given = arn.split(":", _MOST_SEGMENTS - 1)
         if len(given) < ARN_SEGMENTS:
             return False
-        return any(_agree(globs, given) for globs in fixed) or any(
-            _agree(_globs(segments, given, context), given) for segments in templates
+        return any(_agree(fields, given) for fields in fixed) or any(
+            _agree(_fields(segments, arn, context, is_resource), given) for segments in templates
         )
 
     return matches
@@ -252,16 +261,43 @@ def _segments(tokens: Iterable[_Token]) -> list[list[_Token]]:
     return segments
 
 
-def _globs(
-    segments: Iterable[list[_Token]], given: Iterable[str], context: Context
-) -> Iterator[Glob | None]:
-    for segment, text in zip(segments, given, strict=True):
-        filled = _filled(segment, context, len(text))
-        yield None if filled is None else Glob(filled)
+def _ways(
+    segments: list[list[_Token]], *, is_everything: bool, is_resource: bool
+) -> Iterator[list[list[_Token]]]:
+    """The patterns that a text stands for: as it is, and completed to six segments."""
+    if len(segments) == ARN_SEGMENTS or is_resource:
+        yield segments
+    if len(segments) < ARN_SEGMENTS and (is_resource or is_everything):
+        missing: list[list[_Token]] = [[_Any()]] * (ARN_SEGMENTS - len(segments))
+        yield segments + missing
 
 
-def _agree(globs: Iterable[Glob | None], given: Iterable[str]) -> bool:
-    return all(
-        glob is not None and glob.matches(segment)
-        for glob, segment in zip(globs, given, strict=True)
-    )
+def _field(tokens: list[str | _Any], is_resource: bool) -> _Field:
+    return _Field(Glob(tokens), is_resource and bool(tokens) and isinstance(tokens[-1], _Any))
+
+
+def _fields(
+    segments: list[list[_Token]], arn: str, context: Context, is_resource: bool
+) -> list[_Field]:
+    """The fields with the values of variables; empty: one has no value that fits."""
+    filled = [_filled(part, context, len(arn)) for part in segments]
+    return [] if None in filled else [_field(part or [], is_resource) for part in filled]
+
+
+def _agree(fields: list[_Field], given: list[str]) -> bool:
+    """Return True if the segments of an ARN are as the fields say, from the left to the end."""
+    if not fields:
+        return False
+    places = {0}
+    for glob, crosses in fields[:-1]:
+        places = {at + 1 for at in places if at < len(given) and glob.matches(given[at])}
+        if crosses and places:
+            places = {*range(min(places), len(given))}
+    glob, crosses = fields[-1]
+    for at in places - {len(given)}:
+        # The last segment of an ARN may have colons of its own.
+        is_last = at >= ARN_SEGMENTS - 1
+        text = ":".join(given[at:]) if is_last else given[at]
+        if (is_last or crosses) and glob.matches(text):
+            return True
+    return False

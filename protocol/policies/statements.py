@@ -147,7 +147,9 @@ def compile_statement(members: Any, index: int, kind: Kind, *, has_variables: bo
         tuple(lowered),
         any_of(lowered, _ANY_ACTION),
         excepts_actions,
-        any_arn_of(resources, has_variables=has_variables, completes=True) if resources else None,
+        None
+        if resources is None
+        else any_arn_of(resources, has_variables=has_variables, is_resource=True),
         excepts_resources,
         compile_conditions(members.get("Condition", {}), has_variables=has_variables),
     )
@@ -176,11 +178,18 @@ def _one_of(members: Mapping[str, Any], name: str) -> tuple[list[str], bool]:
     return texts(members[found], found), found == opposite
 
 
-def _resources(members: Mapping[str, Any], kind: Kind) -> tuple[list[str], bool]:
-    """Empty where a policy of a resource does not say which: its own."""
+def _resources(members: Mapping[str, Any], kind: Kind) -> tuple[list[str] | None, bool]:
+    """Return the resources of a statement; None where a policy of a resource does not say which:
+    its own.
+
+    In a policy of a resource a text that is neither `*` nor begins with `arn:` matches nothing: SQS
+    stores it (docs/contract/policies.md 5.1).
+    """
     if kind is Kind.RESOURCE and "Resource" not in members and "NotResource" not in members:
-        return [], False
+        return None, False
     resources, is_opposite = _one_of(members, "Resource")
+    if kind is Kind.RESOURCE:
+        return [one for one in resources if one == "*" or one.startswith("arn:")], is_opposite
     if not all(one == "*" or one.startswith(("arn:", "*:", "${")) for one in resources):
         raise Malformed("a resource must be * or an ARN")
     return resources, is_opposite

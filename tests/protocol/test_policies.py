@@ -205,3 +205,17 @@ def test_hostile_policies_cost_little(condition: Any) -> None:
     hanging = compile_policy(document, Kind.RESOURCE)
     assert not decide(asked, resource=hanging, identities=None).is_allowed
     assert time.perf_counter() - started < SECONDS
+
+
+@pytest.mark.parametrize(
+    "resource",
+    ["arn:" + "*:" * 3_000 + "b", "arn:*:*:*:" + "*a" * 3_000, "arn:" + "?*a*:" * 1_500, "arn:*"],
+)
+def test_hostile_resources_cost_little(resource: str) -> None:
+    started = time.perf_counter()
+    statement = {"Effect": "Allow", "Principal": "*", "Action": "*", "Resource": [resource] * 5}
+    hanging = policy([statement], Kind.RESOURCE)
+    for arn in ("arn:a:b:c:d:" + ":" * 40_000, "arn:aws:sqs:e:1:" + "a:" * 20_000):
+        asked = request("*", resource=arn)
+        assert decide(asked, resource=hanging, identities=None).is_allowed is (resource == "arn:*")
+    assert time.perf_counter() - started < SECONDS

@@ -69,14 +69,37 @@ def like(pattern: str, text: str) -> bool:
     return (pattern[0] == "?" or shown(pattern[0]) == text[0]) and like(pattern[1:], text[1:])
 
 
-def arn_like(pattern: str, text: str, *, completes: bool) -> bool:
-    segments = pattern.split(":", 5)
-    if completes or pattern == "*":
-        segments += ["*"] * (6 - len(segments))
+def arn_like(pattern: str, text: str) -> bool:
+    """As ArnLike compares: six segments, each by itself."""
+    segments = ["*"] * 6 if pattern == "*" else pattern.split(":", 5)
     given = text.split(":", 5)
     if len(segments) != 6 or len(given) != 6:
         return False
     return all(like(one, other) for one, other in zip(segments, given, strict=True))
+
+
+def is_resource(pattern: str, text: str) -> bool:
+    """As Resource compares: by every way in which `*` at the end of a segment can go on."""
+    if pattern != "*" and not pattern.startswith("arn:"):
+        return False
+    segments = pattern.split(":", 5)
+    given = text.split(":")
+    if len(given) < 6:
+        return False
+    completed = [*segments, *["*"] * (6 - len(segments))]
+    return any(follows(way, given, 0) for way in (segments, completed))
+
+
+def follows(segments: list[str], given: list[str], at: int) -> bool:
+    first, *rest = segments
+    if not given:
+        return False
+    if not rest:
+        if at >= 5:
+            return like(first, ":".join(given))
+        return first.endswith("*") and like(first, given[0])
+    reaches = range(1, len(given) + 1) if first.endswith("*") else [1]
+    return like(first, given[0]) and any(follows(rest, given[n:], at + n) for n in reaches)
 
 
 def instant(text: str) -> datetime:
@@ -105,7 +128,7 @@ def one_matches(operator: str, has: str, wanted: str, context: Context, version:
         if filled is None:
             return False
         if operator.startswith("Arn"):
-            return arn_like(filled, has, completes=False)
+            return arn_like(filled, has)
         if operator == "StringLike":
             return like(filled, has)
         if operator == "StringEqualsIgnoreCase":
@@ -185,9 +208,7 @@ def applies(statement: Any, version: str, request: Request) -> str:
     resources = statement.get("Resource", statement.get("NotResource"))
     if resources is not None:
         filled = [fill(one, context, version) for one in listed(resources)]
-        found = any(
-            one is not None and arn_like(one, request.resource, completes=True) for one in filled
-        )
+        found = any(one is not None and is_resource(one, request.resource) for one in filled)
         if found == ("NotResource" in statement):
             return ""
     for name, tests in statement.get("Condition", {}).items():
@@ -263,7 +284,16 @@ ARNS = [
     "arn:aws:sqs:e:1:${aws:username, 'ab'}*",
     "arn:aws:sqs:e:1:a${*}b",
     "arn:aws:sqs:e:1:${aws:tagkeys}",
+    "arn:aws:sqs:*:*ab",
+    "arn:aws:s*:aab",
+    "arn:aws:s*s:e:1:ab",
+    "arn:aws:s*b",
+    "arn:a*:1*:a*b",
+    "arn:*",
+    "arn:*:${aws:username}",
 ]
+TEXTS_OF_NOTHING = ["$queue_arn", "ab", "a*", "**", "*:ab", "${aws:username}"]
+"""What a policy of a resource may have for a Resource, and matches nothing."""
 CHARACTERS = st.sampled_from([*"aAb*?", "${aws:username}", "${*}", "${?}", "${$}", "${x, 'a'}"])
 TEXTS = st.lists(CHARACTERS, max_size=6).map("".join) | st.sampled_from(ARNS)
 NUMBERS = st.sampled_from(["0", "1", "1.0", "-1", "2.5", "10"])
@@ -321,7 +351,8 @@ def statements(draw: st.DrawFn, kind: Kind) -> dict[str, Any]:
     statement[action] = draw(some(st.sampled_from(ACTIONS)))
     resource = draw(st.sampled_from(["Resource", "Resource", "NotResource"]))
     if kind is Kind.IDENTITY or draw(st.booleans()):
-        statement[resource] = draw(some(st.sampled_from(ARNS)))
+        more = TEXTS_OF_NOTHING if kind is Kind.RESOURCE else []
+        statement[resource] = draw(some(st.sampled_from([*ARNS, *more])))
     return {**statement, "Condition": draw(conditions())}
 
 
