@@ -58,6 +58,12 @@ async def clock_skew_seconds(connection: Connection) -> float:
     return (there - here).total_seconds()
 
 
+async def conditional_policies(connection: Connection) -> list[tuple[str, str, bool]]:
+    """Return name, text and kind (True: of a key) of each stored policy that has conditions."""
+    rows = await connection.fetch(_SQL["conditional_policies"].text)
+    return [(row["of"], row["policy"], row["is_of_key"]) for row in rows]
+
+
 def shown(dsn: str) -> str:
     """Host, port and database of a URL, without user and password."""
     try:

@@ -20,6 +20,9 @@ from gateway.http.listening import (
     closing,
     places_of,
 )
+from gateway.operations.policy_warnings import absent_keys
+from protocol.errors import Malformed
+from protocol.policies import Kind
 from storage import preflight
 from storage.connecting import Hosts
 from storage.embedded.account import (
@@ -62,6 +65,7 @@ def _checks(settings: Settings) -> Iterator[tuple[str, Callable[[Settings], str]
         yield "database", _database
         yield "tables", _tables
         yield "clock", _clock
+        yield "policies", _policies
         return
     yield "bundled PostgreSQL", _binaries
     yield "account", _account
@@ -147,6 +151,23 @@ def _clock(settings: Settings) -> str:
         if abs(skew) > _TOLERATED_SKEW_SECONDS:
             raise _Wrong(f"the database's clock is {skew:+.1f} s from ours: set both by NTP")
         return f"{skew * 1000:+.0f} ms from the database's"
+
+    return _asked(settings, look)
+
+
+def _policies(settings: Settings) -> str:
+    async def look(connection: preflight.Connection) -> str:
+        if await pending(connection):
+            return "looked at once the tables are current"
+        found = []
+        for name, text, is_of_key in await preflight.conditional_policies(connection):
+            try:
+                absent = absent_keys(text, Kind.IDENTITY if is_of_key else Kind.RESOURCE)
+            except Malformed as error:
+                absent = f"allows and denies nothing: {error}"
+            if absent:
+                found.append(f"that of {name} {absent}")
+        return "; ".join(found) or "every condition key has a value"
 
     return _asked(settings, look)
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 import orjson
 
+from gateway.operations.policy_warnings import warn_of
 from protocol.errors import Malformed
 from protocol.policies import Kind, compile_policy
 from storage.key_errors import KeyDoesNotExist, KeyUnfit, PolicyRefused
@@ -62,6 +63,7 @@ async def give(tx: Transaction, key: Key, policy: str) -> Key:
     changed = await keys.give_policy(tx, None, key.key_id, stored)
     if changed is None:
         raise KeyDoesNotExist(key.key_id)
+    warn_of(policy, Kind.IDENTITY, f"key {changed.name}")
     return changed
 
 

@@ -20,12 +20,13 @@ from hashlib import sha256
 from hmac import compare_digest
 from typing import TYPE_CHECKING, NamedTuple
 
-from gateway.operations import key_policies
+from gateway.operations import key_policies, policy_warnings
 from gateway.operations.caller import Producer
 from gateway.operations.key_secrets import WrongMasterKey
 from gateway.operations.limits import LIMITS
 from gateway.operations.master_keys import WRONG_MASTER_KEY, new_secret
 from gateway.operations.repeating import Rereading
+from protocol.policies import Kind
 from storage.errors import AuthorizationError, InvalidParameterValue
 from storage.key_errors import KeyDoesNotExist, KeyExists, KeyUnfit, TooManyKeys
 from storage.key_model import ACCESS, API
@@ -287,6 +288,7 @@ async def insert(
     key = await keys.create(tx, now, new)
     if key is None:
         raise KeyExists(wanted.name)
+    policy_warnings.warn_of(wanted.policy, Kind.IDENTITY, f"key {key.name}")
     return key, secret
 
 

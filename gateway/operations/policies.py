@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import orjson
 
+from gateway.operations.policy_warnings import OF_TAGS
 from protocol import arns
 from protocol.errors import Malformed
 from protocol.policies import (
@@ -58,35 +59,7 @@ _SENDS: Final = "sqs:SendMessage"
 _SNS: Final = "sns.amazonaws.com"
 _MOST = 10_000
 _UNSEEN = "It is not known from where this is asked."
-_KNOWN_KEYS = frozenset(
-    {
-        "aws:currenttime",
-        "aws:epochtime",
-        "aws:multifactorauthage",
-        "aws:multifactorauthpresent",
-        "aws:principalaccount",
-        "aws:principalarn",
-        "aws:principalisawsservice",
-        "aws:principalservicename",
-        "aws:principaltype",
-        "aws:requestedregion",
-        "aws:resourceaccount",
-        "aws:securetransport",
-        "aws:sourceaccount",
-        "aws:sourcearn",
-        "aws:sourceip",
-        "aws:sourceowner",
-        "aws:tokenissuetime",
-        "aws:useragent",
-        "aws:username",
-        "aws:viaawsservice",
-        "sns:endpoint",
-        "sns:protocol",
-    }
-)
-"""Condition keys that requests have here, if they have them on AWS."""
-_OF_TAGS: Final = "aws:resourcetag/"
-_MOVING = ("aws:currenttime", "aws:epochtime", _OF_TAGS)
+_MOVING = ("aws:currenttime", "aws:epochtime", OF_TAGS)
 """Those that change from one request to the next."""
 _OF_ORIGINS = ("aws:sourceip", "aws:securetransport")
 _OF_AGENTS = ("aws:useragent",)
@@ -176,7 +149,7 @@ class Policies:
         if place in self._allowed:
             return
         if known.asks_for_tags or own.asks_for_tags:
-            tags = {f"{_OF_TAGS}{key.lower()}": [one] for key, one in resource.tags.items()}
+            tags = {f"{OF_TAGS}{key.lower()}": [one] for key, one in resource.tags.items()}
             about = {**tags, **(about or {})}
         request = self._request(caller, right, resource.arn, resource.account_id, about or {})
         identities = None if given is None else (own.policy,)
@@ -338,10 +311,6 @@ def _compiled(text: str, kind: Kind, of: str) -> _Compiled:
     except Malformed as error:
         _log.warning("The policy of %s allows and denies nothing: %s.", of, error)
         return _NONE
-    keys = {one.key for statement in policy.statements for one in statement.conditions}
-    unknown = ", ".join(sorted(key for key in keys - _KNOWN_KEYS if not key.startswith(_OF_TAGS)))
-    if unknown:
-        _log.warning("The policy of %s asks for %s, which is never there.", of, unknown)
     # Variables name keys, too: whatever looks like one is one. Nothing is escaped in what we write.
     words = orjson.dumps(orjson.loads(text)).decode().lower()
     return _Compiled(
@@ -349,7 +318,7 @@ def _compiled(text: str, kind: Kind, of: str) -> _Compiled:
         not _has_any(words, _MOVING),
         _has_any(words, _OF_ORIGINS),
         _has_any(words, _OF_AGENTS),
-        _OF_TAGS in words,
+        OF_TAGS in words,
     )
 
 

@@ -10,6 +10,7 @@ from typing import IO, Any, NamedTuple
 
 import pytest
 
+from tests.cli.calling import call
 from tests.faces.clients import WIRES, Refused, Sqs, authorization
 from tests.faces.connections import Connection, fetch, request_bytes
 from tests.faces.scheduler_client import Scheduler
@@ -345,6 +346,54 @@ def test_words_of_policies_forge_no_lines(tmp_path: Path) -> None:
     assert "never there" in unknown
     assert "explicit deny" in denied
     assert "\x1b" not in log.read_text()
+
+
+ABSENT = {"ForAnyValue:StringLike": {"aws:PrincipalOrgPaths": "o/*", "aws:SourceVpc": "v"}}
+TWICE = (
+    '{"Version": "2012-10-17", "Statement": {"Effect": "Deny", "Effect" : "Allow", '
+    '"Principal": "*", "Action": "sqs:SendMessage", "Resource": "$queue_arn"}}'
+)
+
+
+@pytest.mark.parametrize("policies", ["off", "enforce"])
+def test_what_a_policy_may_not_mean_is_told_once_when_it_is_set(
+    tmp_path: Path, policies: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    log, document = tmp_path / "log", tmp_path / "policy"
+    with log.open("w") as file, ExitStack() as stack:
+        server = stack.enter_context(_logging(file, QUEUEGATE_POLICIES=policies))
+        world = _world(server, stack)
+        made = world.sqs.call("CreateQueue", QueueName="twice", Attributes={"Policy": TWICE})
+        shown = json.loads(world.sqs.attributes(made["QueueUrl"])["Policy"])
+        assert shown["Statement"]["Effect"] == "Allow"
+        queue, topic = world.sqs.create("orders"), world.sns.create("news")
+        world.allow(queue, Condition=ABSENT)
+        world.allow(world.sqs.create("fine"), Condition={"Null": {"aws:username": "true"}})
+        statement = {"Effect": "Allow", "Principal": "*", "Action": "SNS:Publish"}
+        policy = {"Statement": {**statement, "Resource": topic, "Condition": ABSENT}}
+        world.sns.set(topic, "Policy", json.dumps(policy))
+        world.sns.set(topic, "DisplayName", "News")
+        del policy["Statement"]["Principal"]
+        document.write_text(json.dumps(policy))
+        on = {"DATABASE_URL": server.dsn}
+        key = call("keys", "create", "till", "--policy", str(document), **on)
+        for _ in range(2):
+            world.sqs.send(queue, "mine")
+        doctor = call("doctor", "--port", "0", **on)
+        twice, *arns = world.sqs.arn(made["QueueUrl"]), world.sqs.arn(queue), topic
+    said = [json.loads(line)["message"] for line in log.read_text().splitlines()]
+    keys = "asks for aws:principalorgpaths, aws:sourcevpc, which is never there"
+    assert [one for one in said if "The policy of" in one] == [
+        f"The policy of {twice} has a member twice: the last one counts.",
+        *(f"The policy of {arn} {keys}." for arn in arns),
+    ]
+    assert [one.message for one in caplog.records] == [f"The policy of key till {keys}."]
+    [line] = [one for one in doctor.stdout.splitlines() if " policies: " in one]
+    number = key.stdout.partition("_")[2].partition("_")[0]
+    for name in (*arns, f"key {number} of account 000000000000"):
+        assert f"that of {name} {keys}" in line
+    assert "fine" not in line
+    assert doctor.returncode == 0
 
 
 def test_warnings_about_deliveries_have_the_statement_that_is_missing(tmp_path: Path) -> None:

@@ -16,11 +16,13 @@ from gateway.faces.aws.sns.errors import (
 from gateway.faces.aws.sns.pages import last_of
 from gateway.faces.aws.sns.tags import checked_tags
 from gateway.faces.aws.sns.topic_arns import asked_topic
+from gateway.operations import policy_warnings
 from gateway.operations.topics import topics
 from gateway.operations.topics.topics import CreateTopic
 from protocol import names
 from protocol.arns import topic_arn
 from protocol.page_tokens import token_behind
+from protocol.policies import Kind
 from storage.errors import (
     TopicKeepsArchive,
 )
@@ -40,7 +42,9 @@ async def create_topic(call: Call) -> Members:
     stored = topic_attributes.merge({}, wanted)
     request = CreateTopic(name, is_fifo, stored, tags, policy)
     topic, is_new, its_policy = await topics.create(call.engine, call.caller, request)
-    if not is_new:
+    if is_new:
+        policy_warnings.warn_of(given.get("Policy"), Kind.RESOURCE, topic.arn)
+    else:
         if topic_attributes.differ(topic, wanted) or policy != its_policy:
             raise InvalidParameter(
                 "Attributes Reason: Topic already exists with different attributes"
@@ -114,6 +118,9 @@ async def set_topic_attributes(call: Call) -> None:
         return topic_attributes.merge(topic.attributes, {name: value})
 
     await topics.change_attributes(call.engine, call.caller, arn, change)
+    if name == "Policy":
+        where = topic_arn(arn.region, arn.account_id, arn.resource)
+        policy_warnings.warn_of(text, Kind.RESOURCE, where)
 
 
 async def get_data_protection_policy(call: Call) -> Members:

@@ -11,9 +11,11 @@ from gateway.faces.aws.sqs import queue_attributes
 from gateway.faces.aws.sqs.pages import last_of, page_size
 from gateway.faces.aws.sqs.redrive_policies import target_of, worded
 from gateway.faces.aws.sqs.tags import rules
+from gateway.operations import policy_warnings
 from gateway.operations.queues import queues
 from protocol import names
 from protocol.page_tokens import token_behind
+from protocol.policies import Kind
 from protocol.queue_urls import QueueAddress
 from storage.errors import (
     InvalidParameterValue,
@@ -52,6 +54,8 @@ async def create_queue(call: Call) -> Members:
     differs = None if is_new else queue_attributes.first_difference(queue, wanted)
     if differs is not None:
         raise QueueNameExists(differs)
+    if is_new:
+        policy_warnings.warn_of(given.get("Policy"), Kind.RESOURCE, queue.arn)
     return {"QueueUrl": _url(call, queue)}
 
 
@@ -163,6 +167,7 @@ async def set_queue_attributes(call: Call) -> None:
             lambda attributes: queue_attributes.merge(attributes, changes),
             dead_letter_arn=target_of(changes),
         )
+    policy_warnings.warn_of(given.get("Policy"), Kind.RESOURCE, queue.arn)
 
 
 BINDINGS: dict[str, Binding] = {
