@@ -91,6 +91,13 @@ def _check_policy(
         engine.policies.check(caller, right, resource, about)
 
 
+def _check_absent(engine: Engine, caller: Caller, right: str, arn: str, owner_id: str) -> None:
+    """Raise the same of a queue or topic that is not there. In another account, where policies are
+    enforced, this is what a queue or topic without a policy is refused with."""
+    if engine.policies is not None:
+        engine.policies.check_absent(caller, right, arn, owner_id)
+
+
 GrantedTopic = NewType("GrantedTopic", Arn)
 """Where a topic is that the caller may do something with: operations take no other address."""
 SEND = "sqs:SendMessage"
@@ -145,7 +152,7 @@ async def find_queue(
     try:
         queue = await engine.queues.find(account_id, region, name)
     except QueueDoesNotExist:
-        check_key(engine, caller, right, arn)
+        _check_absent(engine, caller, right, arn, account_id)
         raise
     _check_policy(engine, caller, right, queue)
     return queue
@@ -234,7 +241,7 @@ async def granted_topic(
             audience = await engine.topics.find(arn.account_id, arn.region, arn.resource)
         except NotFound:
             # What is not there is the operation's to refuse.
-            check_key(engine, caller, right, name)
+            _check_absent(engine, caller, right, name, arn.account_id)
         else:
             _check_policy(engine, caller, right, audience.topic, about)
     return GrantedTopic(arn)
@@ -256,7 +263,7 @@ async def find_audience(engine: Engine, caller: Caller, right: str, arn: Arn) ->
     try:
         audience = await engine.topics.find(arn.account_id, arn.region, arn.resource)
     except NotFound:
-        check_key(engine, caller, right, name)
+        _check_absent(engine, caller, right, name, arn.account_id)
         raise
     _check_policy(engine, caller, right, audience.topic)
     return audience

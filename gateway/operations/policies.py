@@ -28,7 +28,7 @@ from protocol.policies import (
     parse,
 )
 from protocol.policies.requests import Context
-from storage.errors import AccessDenied, AuthorizationError, Denied
+from storage.errors import AccessDenied, AuthorizationError, Denied, Rejected
 
 if TYPE_CHECKING:
     from gateway.operations.caller import Caller
@@ -154,7 +154,11 @@ class Policies:
         request = self._request(caller, right, resource.arn, resource.account_id, about or {})
         identities = None if given is None else (own.policy,)
         decision = decide(request, resource=known.policy, identities=identities)
-        self._conclude(request, decision, place, (text, given))
+        told = None
+        if not is_own and decision[:2] != (Reason.NOT_ALLOWED, Kind.IDENTITY):
+            plain = self._request(caller, right, resource.arn, resource.account_id, {})
+            told = decide(plain, resource=None, identities=identities)
+        self._conclude(request, decision, place, (text, given), told)
 
     def check_key(self, caller: Caller, right: str, arn: str) -> None:
         """Raise AccessDenied, of SNS AuthorizationError, unless the caller's key may do this with
@@ -170,6 +174,20 @@ class Policies:
         request = self._request(caller, right, arn, caller.account_id, {})
         decision = decide(request, resource=None, identities=(own.policy,))
         self._conclude(request, decision, place, (given,))
+
+    def check_absent(self, caller: Caller, right: str, arn: str, owner_id: str) -> None:
+        """Raise what ``check`` raises of a queue or topic that has no policy, so that no other
+        account learns which names there are. In the caller's account its key decides."""
+        if caller.is_administrator or not self.enforces or owner_id == caller.account_id:
+            self.check_key(caller, right, arn)
+            return
+        given = None if caller.is_anonymous else self.policy_of(caller)
+        own = self._of_keys.known(given, caller.user_name)
+        self._asking(caller, _NONE, own)
+        request = self._request(caller, right, arn, owner_id, {})
+        identities = None if given is None else (own.policy,)
+        decision = decide(request, resource=None, identities=identities)
+        raise _refusal(request, decision, decision)
 
     def _asking(self, caller: Caller, known: _Compiled, own: _Compiled) -> Hashable:
         """What these policies want to know of who asks. Raises AccessDenied where nobody looked."""
@@ -194,10 +212,18 @@ class Policies:
         )
 
     def _conclude(
-        self, request: Request, decision: Decision, place: Hashable, documents: Hashable
+        self,
+        request: Request,
+        decision: Decision,
+        place: Hashable,
+        documents: Hashable,
+        told: Decision | None = None,
     ) -> None:
+        """``told``: what the caller is told was decided; None: what was."""
         if not decision.is_allowed:
-            self._refuse(request, decision, documents)
+            self._tell(request, decision, documents)
+            if self.enforces:
+                raise _refusal(request, decision, told or decision)
         # What was told and not refused is let through from now on, too.
         if place is not None:
             self._remember(place)
@@ -271,17 +297,6 @@ class Policies:
             self._remember(place)
         return True
 
-    def _refuse(self, request: Request, decision: Decision, documents: Hashable) -> None:
-        self._tell(request, decision, documents)
-        if not self.enforces:
-            return
-        text = f"User: {_who(request)} is not authorized to perform: {_why(request, decision)}"
-        is_of_topic = request.action.startswith("sns:")
-        refusal = AuthorizationError(text) if is_of_topic else AccessDenied(text)
-        statement = "" if decision.statement is None else _name_of(decision.statement)
-        refusal.denied = Denied("policy", request.resource, statement)
-        raise refusal
-
     def _tell(self, request: Request, decision: Decision, documents: Hashable) -> None:
         """Say what is refused, once for each who, what and where, and again when a policy of those
         that were asked is another one and does not help."""
@@ -302,6 +317,15 @@ class Policies:
             _why(request, decision),
             _way_out(request, decision),
         )
+
+
+def _refusal(request: Request, decision: Decision, told: Decision) -> Rejected:
+    text = f"User: {_who(request)} is not authorized to perform: {_why(request, told)}"
+    is_of_topic = request.action.startswith("sns:")
+    refusal = AuthorizationError(text) if is_of_topic else AccessDenied(text)
+    statement = "" if decision.statement is None else _name_of(decision.statement)
+    refusal.denied = Denied("policy", request.resource, statement)
+    return refusal
 
 
 def _compiled(text: str, kind: Kind, of: str) -> _Compiled:

@@ -66,6 +66,13 @@ class _Noting(Policies):
             _note(right, resource.arn)
             raise
 
+    def check_absent(self, caller: Caller, right: str, arn: str, owner_id: str) -> None:
+        try:
+            super().check_absent(caller, right, arn, owner_id)
+        except (AccessDenied, AuthorizationError):
+            _note(right, arn)
+            raise
+
     def check_key(self, caller: Caller, right: str, arn: str) -> None:
         try:
             super().check_key(caller, right, arn)

@@ -136,6 +136,84 @@ def test_other_accounts_need_a_topics_policy(enforcing: Server, wire: str) -> No
         world.other_sns.call("Publish", TopicArn=topic, Message="theirs")
 
 
+DENY = {"Effect": "Deny", "Principal": "*", "Action": "*", "Resource": "*"}
+
+
+@pytest.mark.parametrize("wire", WIRES)
+def test_nobody_learns_which_queues_another_account_has(enforcing: Server, wire: str) -> None:
+    with ExitStack() as stack:
+        world = _world(enforcing, stack, wire)
+        place = f"{enforcing.url}/{world.sqs.account}/"
+        for name, more in (("plain", {}), ("denying", DENY), ("other", {"Principal": "*"})):
+            world.sqs.create(name)
+            if more:
+                world.allow(f"{place}{name}", **more)
+        for action, members in (
+            ("SendMessage", {"MessageBody": "x"}),
+            ("ReceiveMessage", {}),
+            ("PurgeQueue", {}),
+            ("DeleteQueue", {}),
+            ("GetQueueAttributes", {}),
+            ("ListQueueTags", {}),
+        ):
+            names = ["plain", "denying", "absent"] + ["other"] * (action != "SendMessage")
+            told = set()
+            for name in names:
+                with pytest.raises(Refused) as refused:
+                    world.other_sqs.call(action, QueueUrl=f"{place}{name}", **members)
+                told.add((refused.value.status, str(refused.value).replace(name, "NAME")))
+            assert len(told) == 1, told
+            assert next(iter(told))[0] == 403
+        owner = {"QueueOwnerAWSAccountId": world.sqs.account}
+        for name in ("plain", "absent"):
+            with pytest.raises(Refused, match="no resource-based policy allows"):
+                world.other_sqs.call("GetQueueUrl", QueueName=name, **owner)
+        # Its own account is told that there is none.
+        with pytest.raises(Refused, match="does not exist"):
+            world.sqs.send(f"{place}absent", "x")
+
+
+@pytest.mark.parametrize("wire", PUBLISH_WIRES)
+def test_nobody_learns_which_topics_another_account_has(enforcing: Server, wire: str) -> None:
+    with ExitStack() as stack:
+        world = _world(enforcing, stack, wire)
+        plain, denying = world.sns.create("plain"), world.sns.create("denying")
+        deny = {**DENY, "Action": "sns:Publish"}
+        world.sns.set(denying, "Policy", json.dumps({"Statement": deny}))
+        for action, members in (
+            ("Publish", {"Message": "x"}),
+            ("GetTopicAttributes", {}),
+            ("DeleteTopic", {}),
+            ("Subscribe", {"Protocol": "email", "Endpoint": "ada@example.com"}),
+        ):
+            told = set()
+            for topic in (plain, denying, plain.replace("plain", "absent")):
+                with pytest.raises(Refused) as refused:
+                    world.other_sns.call(action, TopicArn=topic, **members)
+                name = topic.rpartition(":")[2]
+                told.add((refused.value.status, str(refused.value).replace(name, "NAME")))
+            assert len(told) == 1, told
+            assert next(iter(told))[0] == 403
+
+
+def test_the_scheduler_calls_a_missing_permission_access_denied(tmp_path: Path) -> None:
+    """Missing credentials have another name there."""
+    document = tmp_path / "policy"
+    nothing = {"Effect": "Allow", "Action": "sqs:ListQueues", "Resource": "*"}
+    document.write_text(json.dumps({"Version": "2012-10-17", "Statement": nothing}))
+    with Verifying(tmp_path) as server:
+        limited = server.signer("111122223333", "--policy", str(document))
+        until(lambda: limited.sqs("ListQueues").status, lambda found: found == 200)
+        for path in ("/schedules", "/schedules/absent"):
+            answer = limited.other(service="scheduler").ask("GET", path)
+            shown = answer.status, answer.headers["x-amzn-errortype"]
+            assert shown == (403, "AccessDeniedException")
+        topics = limited.form("sns", Action="ListTopics")
+        assert (topics.status, "<Code>AuthorizationError</Code>" in topics.text) == (403, True)
+        answer = fetch(server.url, "/schedules")
+        assert answer.headers["x-amzn-errortype"] == "MissingAuthenticationTokenException"
+
+
 def test_protocol_and_endpoint_of_a_subscription(world: World) -> None:
     topic = world.sns.create("news")
     statement = {

@@ -220,7 +220,11 @@ def shape_of(service: str, refusal: type[Rejected]) -> str:
 def aws_error(service: str, refusal: Rejected) -> AwsError:
     """The AWS error of a refusal."""
     service = service if service in ERRORS else "sqs"
-    return ERRORS[service][shape_of(service, type(refusal))]
+    kind = type(refusal)
+    if kind is errors.AccessDenied and refusal.denied is not None:
+        # Only SQS has one name for those without credentials and those without permission.
+        kind = errors.AuthorizationError
+    return ERRORS[service][shape_of(service, kind)]
 
 
 def text_of(refusal: Rejected, *, is_query: bool, service: str = "sqs") -> str:
