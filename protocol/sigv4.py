@@ -30,6 +30,14 @@ _BASIC_TIME = re.compile(r"[0-9]{8}T[0-9]{6}Z")
 _EXPIRES = re.compile(r"[0-9]{1,6}")
 _SPACES = re.compile(r"[ \t]+")
 _LONGEST_HEAD = 2048
+_PRESIGNED = (
+    "X-Amz-Algorithm",
+    "X-Amz-Credential",
+    "X-Amz-Date",
+    "X-Amz-Expires",
+    "X-Amz-SignedHeaders",
+    "X-Amz-Signature",
+)
 
 
 class Credential(NamedTuple):
@@ -95,16 +103,46 @@ def _parse_names(text: str) -> str:
     return text
 
 
-def _parse_scope(text: str) -> tuple[str, str, str, str]:
+def _scope_of(text: str) -> tuple[str, str, str, str]:
+    """Access key, date, region and service. Key and region become parts of ARNs."""
     parts = text.rsplit("/", 4)
     if len(parts) != 5 or parts[4] != "aws4_request" or not all(parts):
         raise _malformed()
     access_key, date, region, service, _ = parts
     if not (_ACCESS_KEY.fullmatch(access_key) and _REGION.fullmatch(region)):
         raise _malformed()
-    if _DATE.fullmatch(date) is None:
-        raise _malformed()
     return access_key, date, region, service
+
+
+def _parse_scope(text: str) -> tuple[str, str, str, str]:
+    found = _scope_of(text)
+    if _DATE.fullmatch(found[1]) is None:
+        raise _malformed()
+    return found
+
+
+def claimed(header: str) -> tuple[str, str]:
+    """Return access key and region of an Authorization header that nobody verifies.
+
+    Any text is a signature. Raises Malformed without the scope of a Credential, SignedHeaders or
+    Signature (docs/contract/protocol.md 1.2).
+    """
+    _, _, rest = header.strip().partition(" ")
+    fields = dict(_field(part) for part in rest.split(",") if part.strip())
+    if not fields.get("SignedHeaders") or not fields.get("Signature"):
+        raise _malformed()
+    access_key, _, region, _ = _scope_of(fields.get("Credential", ""))
+    return access_key, region
+
+
+def claimed_by_query(params: Mapping[str, str]) -> tuple[str, str] | None:
+    """The same of the parameters of a URL; None: it has no signature."""
+    if "X-Amz-Signature" not in params:
+        return None
+    if not all(params.get(name) for name in _PRESIGNED):
+        raise _malformed()
+    access_key, _, region, _ = _scope_of(params["X-Amz-Credential"])
+    return access_key, region
 
 
 def parse_presigned(params: Mapping[str, str]) -> Credential | None:

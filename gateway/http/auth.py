@@ -2,14 +2,16 @@
 
 Where signatures are verified, ``verified.py`` does that. Two settings otherwise: ``none`` takes
 everybody, ``presence`` (the default) wants credentials to be there and does not verify them: a
-header Authorization with any value, or a presigned query. What begins like a signature must be
-readable as one, or its account would be a guess: a header with either setting, a query where
+header Authorization with any value, or a presigned query. What begins like a signature must have
+the parts of one, or its account would be a guess: a header with either setting, a query where
 credentials are wanted. The account comes from the access key, by configuration or because it has 12
-digits; the region comes from the scope of the signature. Either has a default.
+digits, or from a user name (Basic) or token (Bearer) of 12 digits; the region comes from the scope
+of the signature. Either has a default.
 """
 
 from __future__ import annotations
 
+import base64
 import re
 from collections.abc import Mapping
 from dataclasses import replace
@@ -85,7 +87,7 @@ class Authenticator:
         self._key_digest = None if api_key is None else sha256(api_key.encode()).digest()
         self._keys = keys
         self._callers: dict[tuple[str, str], Caller] = {}
-        self._by_name: dict[str, Caller] = {}
+        self._by_name: dict[tuple[str, str], Caller] = {}
         self.by_head: dict[bytes, tuple[Caller, str | None]] = {}
         """Caller and service by an Authorization header without its signature. Only short ones:
         whatever else clients think of is not worth remembering."""
@@ -157,41 +159,46 @@ class Authenticator:
 
     def _named(self, authorization: str, shown: str) -> Caller:
         """Whoever asks, and as which producer. A signature differs each time: its key does not."""
+        caller = self._by_header(authorization)
         if authorization.startswith(sigv4.ALGORITHM):
-            caller = self._by_header(authorization)
             return _producing(caller, caller.access_key or shown)
-        named = self._by_name.get(shown)
+        place = caller.account_id, shown
+        named = self._by_name.get(place)
         if named is None:
-            named = _producing(self._anonymous, shown)
+            named = _producing(caller, shown)
             if len(shown) <= _LONGEST_HEAD:
                 if len(self._by_name) >= _MOST:
                     self._by_name.clear()
-                self._by_name[shown] = named
+                self._by_name[place] = named
         return named
 
     def _presigned(
         self, params: Mapping[str, str], resource: str, may_be_anonymous: bool
     ) -> Caller:
         try:
-            credential = sigv4.parse_presigned(params)
+            claim = sigv4.claimed_by_query(params)
         except Malformed:
             if self._required:
                 raise IncompleteSignature(INCOMPLETE) from None
             return self._anonymous
-        if credential is None:
+        if claim is None:
             if self._required and not may_be_anonymous:
                 raise AccessDenied(f"Access to the resource {resource} is denied.")
             return self._nobody
-        return self._known(credential.access_key, credential.region)
+        return self._known(*claim)
 
     def _by_header(self, authorization: str) -> Caller:
         if not authorization.startswith(sigv4.ALGORITHM):
-            return self._anonymous
+            account_id = _account_named(authorization)
+            return self._known(account_id, "") if account_id else self._anonymous
         try:
-            credential = sigv4.parse_authorization(authorization)
+            try:
+                claim = sigv4.parse_authorization(authorization)
+            except Malformed:
+                return self._known(*sigv4.claimed(authorization))
         except Malformed:
             raise IncompleteSignature(INCOMPLETE) from None
-        return self._known(credential.access_key, credential.region)
+        return self._known(claim.access_key, claim.region)
 
     def _known(self, access_key: str, region: str) -> Caller:
         known = self._callers.get((access_key, region))
@@ -232,6 +239,19 @@ class Authenticator:
                 self.by_head[head] = known
         caller, signed_for = known
         return caller if signed_for == service else None
+
+
+def _account_named(authorization: str) -> str:
+    """Return the account that a user name or a token of 12 digits names; empty: none."""
+    scheme, _, text = authorization.partition(" ")
+    if scheme.lower() == "basic":
+        try:
+            text = base64.b64decode(text.strip(), validate=True).partition(b":")[0].decode("ascii")
+        except ValueError:
+            return ""
+    elif scheme.lower() != "bearer":
+        return ""
+    return text.strip() if _TWELVE_DIGITS(text.strip()) else ""
 
 
 INCOMPLETE = (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Mapping
 
 import pytest
@@ -12,7 +13,9 @@ from gateway.http.auth import Authenticator
 from gateway.operations.caller import Caller
 from storage.errors import AccessDenied, IncompleteSignature
 from storage.key_errors import UnrecognizedClient
-from tests.faces.clients import authorization
+from tests.faces.clients import Sqs, authorization
+from tests.faces.connections import Answer
+from tests.faces.signing import send
 
 
 def _caller(
@@ -34,23 +37,53 @@ PRESIGNED = {
 }
 
 
+def basic(text: str) -> str:
+    return f"Basic {base64.b64encode(text.encode()).decode()}"
+
+
+def placeholder(key: str = "222222222222", day: str = "20260101", **parts: str) -> str:
+    """A header as whoever writes one by hand has it. A part that is empty is left out."""
+    scope = f"{key}/{day}/eu-west-1/sqs/aws4_request"
+    given = {"Credential": scope, "SignedHeaders": "host", "Signature": "test", **parts}
+    shown = ", ".join(f"{name}={value}" for name, value in given.items() if value)
+    return f"AWS4-HMAC-SHA256 {shown}"
+
+
+@pytest.mark.parametrize("mode", ["none", "presence"])
 @pytest.mark.parametrize(
     ("header", "account", "region"),
     [
         ("any", "000000000000", "r"),
-        ("Bearer 222222222222", "000000000000", "r"),
+        ("Bearer 222222222222", "222222222222", "r"),
+        ("bearer  222222222222 ", "222222222222", "r"),
+        ("Bearer 2222222222222", "000000000000", "r"),
+        ("222222222222", "000000000000", "r"),
+        (basic("222222222222:"), "222222222222", "r"),
+        (basic("222222222222:secret").replace("Basic", "BASIC"), "222222222222", "r"),
+        (basic("222222222222"), "222222222222", "r"),
+        (basic("test:222222222222"), "000000000000", "r"),
+        (basic("\u0662" * 12 + ":"), "000000000000", "r"),
+        ("Basic 222222222222!", "000000000000", "r"),
+        ("Basic", "000000000000", "r"),
+        (placeholder(), "222222222222", "eu-west-1"),
+        (placeholder(Signature="0"), "222222222222", "eu-west-1"),
+        (placeholder(SignedHeaders="a;a"), "222222222222", "eu-west-1"),
+        (placeholder(day="today"), "222222222222", "eu-west-1"),
+        (placeholder(key="test"), "000000000000", "eu-west-1"),
         (authorization("222222222222", "eu-west-1"), "222222222222", "eu-west-1"),
         (authorization("AKIAACME"), "111122223333", "us-east-1"),
         (authorization("AKIAOTHER"), "000000000000", "us-east-1"),
     ],
 )
-def test_a_header_names_an_account(header: str, account: str, region: str) -> None:
-    caller = _caller(header)
+def test_a_header_names_an_account(header: str, account: str, region: str, mode: str) -> None:
+    caller = _caller(header, mode=mode)
     assert (caller.account_id, caller.region) == (account, region)
 
 
 def test_so_does_a_presigned_query() -> None:
     caller = _caller("", PRESIGNED)
+    assert (caller.account_id, caller.region) == ("222222222222", "eu-west-1")
+    caller = _caller("", {**PRESIGNED, "X-Amz-Signature": "test", "X-Amz-Date": "today"})
     assert (caller.account_id, caller.region) == ("222222222222", "eu-west-1")
 
 
@@ -63,6 +96,11 @@ def test_so_does_a_presigned_query() -> None:
         "AWS4-HMAC-SHA256 Credential=222222222222, Signature=0",
         "AWS4-HMAC-SHA256 Credential=222222222222/20260101/eu-west-1/sqs/aws4_request",
         "AWS4-HMAC-SHA256 Credential=" + "k" * 200,
+        placeholder(Credential=""),
+        placeholder(Credential="222222222222"),
+        placeholder(Credential="222222222222/20260101/eu-west-1/sqs"),
+        placeholder(SignedHeaders=""),
+        placeholder(Signature=""),
     ],
 )
 def test_half_a_signature_names_nobody(header: str) -> None:
@@ -169,3 +207,40 @@ def test_a_browser_names_one_in_its_query() -> None:
         callers.caller(request, {"api_key": "qg_1_x"}, wants=Wants.NAME)
     for wants in (Wants.KEY, Wants.CREDENTIALS):
         callers.caller(request, {"api_key": "qg_1_x"}, wants=wants)
+
+
+@pytest.mark.parametrize("wants", Wants)
+@pytest.mark.parametrize("header", [basic("222222222222:x"), "Bearer 222222222222"])
+def test_twelve_digits_name_an_account_on_every_face(wants: Wants, header: str) -> None:
+    assert _shown(wants, {"authorization": header}).account_id == "222222222222"
+    assert _shown(wants, {"x-api-key": "222222222222"}).account_id == "7"
+    assert _shown(wants, {"authorization": header}, public=True).account_id == "222222222222"
+
+
+def test_twelve_digits_are_no_key_of_the_gateway() -> None:
+    header = {"authorization": basic("222222222222:x")}
+    with pytest.raises(AccessDenied):
+        _shown(Wants.KEY, header, api_key=KEY)
+    both = _shown(Wants.KEY, {"x-api-key": SENT, **header}, api_key=KEY)
+    assert both.account_id == "222222222222"
+
+
+@pytest.mark.parametrize("scheme", ["Basic", "Bearer"])
+def test_requests_of_every_face_reach_that_account(json_sqs: Sqs, scheme: str) -> None:
+    account = json_sqs.account
+    json_sqs.create("aws")
+    shown = basic(f"{account}:") if scheme == "Basic" else f"Bearer {account}"
+
+    def ask(method: str, target: str, body: bytes = b"", header: str = shown) -> Answer:
+        headers = {"Authorization": header, "Content-Type": "application/json"}
+        return send(json_sqs.url, method, target, headers, body)
+
+    assert ask("POST", "/v1/messages", b'{"channel": "channel", "payload": 1}').status == 201
+    assert ask("POST", "/queue?queue=text&group-id=a", b"x").status < 300
+    made = b'{"queue_name": "simple"}'
+    assert ask("POST", "/api/queues", made).status < 300
+    names = {"aws", "channel", "text", "simple"}
+    for target in ("/?Action=ListQueues&Version=2012-11-05", "/v1/queues"):
+        listed = ask("GET", target).text
+        assert all(name in listed for name in names), listed
+        assert "channel" not in ask("GET", target, header=basic("900000000001:")).text
