@@ -115,6 +115,19 @@ def _detect_json(target: str, authorization: str, path_queue: QueueAddress | Non
     return Detected(service, "json", action, _NO_PARAMS, path_queue)
 
 
+def named_service(
+    method: str, path: str, query: bytes, headers: Mapping[str, str], body: bytes
+) -> str | None:
+    """Return the service that a request is for whatever its signature says; None: it names no
+    action. Raises Malformed as ``detect`` does."""
+    named = _SERVICE_BY_TARGET.get(headers.get("x-amz-target", "").rpartition(".")[0])
+    if named is not None or path.startswith(_REST_PATHS):
+        return named or "scheduler"
+    params = _merged_params(method, query, headers, body)
+    service = _by_params(params, queue_from_path(path))
+    return service if params.get("Action") in SERVICES[service].actions else None
+
+
 def scope_service(text: str) -> str | None:
     """The service in `.../<region>/<service>/aws4_request` if it is one of ours: a wrong one is
     no hint.

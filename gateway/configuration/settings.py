@@ -102,6 +102,13 @@ class Settings(ListeningSettings):
         "Where the first key in sigv4 mode is written when there is no terminal to show it on. "
         "Unset: administrator-<its name> in the data directory.",
     )
+    unsigned_payload: str = setting(
+        "accept",
+        word("accept", "tls"),
+        "Requests whose signature does not cover their body (UNSIGNED-PAYLOAD), in sigv4 mode. "
+        "tls: they are refused unless the client speaks TLS, with this gateway or with a trusted "
+        "proxy.",
+    )
     session_tokens: str = setting(
         "refuse",
         word("refuse", "accept"),

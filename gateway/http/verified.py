@@ -19,9 +19,9 @@ from gateway.http.auth import INCOMPLETE, Authenticator, KnownKeys, shown_key
 from gateway.operations.caller import Caller
 from gateway.operations.keys import PREFIX
 from protocol import sigv4, sigv4_heads
-from protocol.detect import SERVICES
+from protocol.detect import SERVICES, named_service
 from protocol.errors import Malformed
-from protocol.query_wire import parse_form
+from protocol.query_wire import LONG_FORM, parse_form
 from protocol.sigv4 import Credential, SignedRequest
 from protocol.sigv4_heads import SignedHead
 from storage.errors import AccessDenied, IncompleteSignature
@@ -41,7 +41,11 @@ _MISMATCH = (
     "Secret Access Key and signing method. Consult the service documentation for details."
 )
 _UNKNOWN = "The security token included in the request is invalid."
-_SCOPE = f"Credential should be scoped to a correct service: {', '.join(sorted(SERVICES))}."
+_ANY_SERVICE = ", ".join(f"'{name}'" for name in sorted(SERVICES))
+_BARE_BODY = (
+    "The signature does not cover the body (UNSIGNED-PAYLOAD), which this gateway takes over TLS "
+    "alone: sign the body, or see QUEUEGATE_UNSIGNED_PAYLOAD."
+)
 _UNSIGNED = (
     "The header Authorization has no signature, and this gateway verifies them: sign with one of "
     "its access keys, or send Bearer and a key of `queuegate keys`, which its own APIs take, too."
@@ -60,6 +64,7 @@ class VerifyingAuthenticator(Authenticator):
         api_key: str | None,
         keys: KnownKeys,
         takes_session_tokens: bool = False,
+        unsigned_needs_tls: bool = False,
     ) -> None:
         super().__init__(
             mode="sigv4",
@@ -70,6 +75,7 @@ class VerifyingAuthenticator(Authenticator):
             keys=keys,
         )
         self._takes_tokens = takes_session_tokens
+        self._unsigned_needs_tls = unsigned_needs_tls
         self._heads: dict[bytes, SignedHead] = {}
         self._last_date = b"", "", 0.0
         """The last time of signing on the fast path: its day, and in seconds."""
@@ -117,18 +123,31 @@ class VerifyingAuthenticator(Authenticator):
             timestamp = sigv4.request_timestamp(headers, {})
         except Malformed:
             raise IncompleteSignature(_NO_TIME) from None
+        self._check(request, credential, headers)
         return self._of_signature(_signed(request, headers), credential, timestamp, has_token)
+
+    def _check(self, request: Request, credential: Credential, headers: Mapping[str, str]) -> None:
+        """Raise InvalidSignature for the scope of another service than the one that is asked, and
+        for a body that is not signed where that needs TLS."""
+        service = _service_asked(request)
+        is_known = service in SERVICES
+        if credential.service != service and (is_known or credential.service not in SERVICES):
+            correct = f"'{service}'" if is_known else _ANY_SERVICE
+            raise InvalidSignature(f"Credential should be scoped to correct service: {correct}.")
+        is_bare = headers.get("x-amz-content-sha256") == sigv4.UNSIGNED_PAYLOAD
+        if is_bare and self._unsigned_needs_tls and request.origin.scheme != "https":
+            raise InvalidSignature(_BARE_BODY)
 
     def _of_url(self, request: Request, credential: Credential, query: Mapping[str, str]) -> Caller:
         timestamp = sigv4.request_timestamp({}, query)
-        signed = _signed(request, _joined(request))
+        headers = _joined(request)
+        self._check(request, credential, headers)
+        signed = _signed(request, headers)
         return self._of_signature(signed, credential, timestamp, _TOKEN_PARAMETER in query)
 
     def _of_signature(
         self, signed: SignedRequest, credential: Credential, timestamp: str, has_token: bool
     ) -> Caller:
-        if credential.service not in SERVICES:
-            raise InvalidSignature(_SCOPE)
         key = self._keys.find_access(credential.access_key)
         # No key of ours comes with a session token.
         if key is None or (has_token and not self._takes_tokens):
@@ -217,6 +236,19 @@ class VerifyingAuthenticator(Authenticator):
             self._last_date = date, text[:8], at.timestamp()
         _, last_day, seconds = self._last_date
         return last_day == day and abs(time() - seconds) <= _SKEW_SECONDS
+
+
+def _service_asked(request: Request) -> str:
+    """The service of AWS that a request is for, or the name of a face; empty: a page's."""
+    if request.asked is None:
+        return ""
+    service, _, action = request.asked.operation.partition(":")
+    if service in SERVICES and action not in SERVICES[service].actions:
+        # The scope chose a service that has no such action: another one may.
+        body = request.body if len(request.body) <= LONG_FORM else b""
+        path = request.path
+        return named_service(request.method, path, request.query, request.headers, body) or service
+    return service
 
 
 def _signed(request: Request, headers: Mapping[str, str]) -> SignedRequest:

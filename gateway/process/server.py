@@ -131,6 +131,7 @@ def _authenticator(settings: Settings, engine: Engine) -> Authenticator:
             api_key=settings.api_key,
             keys=engine.keys,
             takes_session_tokens=settings.session_tokens == "accept",
+            unsigned_needs_tls=settings.unsigned_payload == "tls",
         )
     return Authenticator(
         mode=settings.auth,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import json
 import random
 import subprocess
@@ -228,6 +229,67 @@ def test_a_target_that_was_not_signed_is_refused(owner: Signer) -> None:
 def test_a_scope_names_a_service_of_ours(owner: Signer, wire: Wire, service: str) -> None:
     signer = owner.other(service=service)
     check(signer.ask(wire.method, wire.target, wire.headers, wire.body), wire, "mismatch")
+
+
+@pytest.mark.parametrize(
+    ("service", "name"),
+    [
+        (other, name)
+        for name in ("json", "form", "query", "sns", "sts", "scheduler")
+        for other in ("sqs", "sns", "sts", "scheduler", "s3")
+        if other != WIRES[name].service
+    ],
+)
+def test_a_call_signed_for_another_service_is_told_so(
+    owner: Signer, service: str, name: str
+) -> None:
+    wire = WIRES[name]
+    answer = owner.other(service=service).ask(wire.method, wire.target, wire.headers, wire.body)
+    assert answer.status == 403
+    assert any(name in names(answer) for name in CODES["mismatch"][1:])
+    said = f"Credential should be scoped to correct service: '{wire.service}'."
+    assert said in html.unescape(answer.text)
+    if wire.method == "GET" and wire.service == "sqs":
+        target = owner.other(service=service).presign(wire.method, wire.target)
+        assert said in html.unescape(send(owner.url, wire.method, target, {}).text)
+
+
+def test_other_apis_take_a_scope_of_each_service(owner: Signer) -> None:
+    for service, status in (("sns", 200), ("sts", 200), ("scheduler", 200), ("s3", 403)):
+        assert owner.other(service=service).ask("GET", "/v1/logs").status == status
+
+
+def test_an_action_that_no_service_has_is_told_so(owner: Signer) -> None:
+    for service in ("sqs", "sns", "sts"):
+        answer = owner.form(service, Action="Nonsense")
+        assert (answer.status, "InvalidAction" in answer.text) == (400, True)
+
+
+def test_bodies_that_are_not_signed_may_need_tls(tmp_path: Path) -> None:
+    bare = {"X-Amz-Content-Sha256": "UNSIGNED-PAYLOAD"}
+    settings = {"QUEUEGATE_UNSIGNED_PAYLOAD": "tls", "QUEUEGATE_TRUSTED_PROXIES": "127.0.0.1"}
+    with Verifying(tmp_path, **settings) as server:
+        first = server.first
+        assert first.sqs("CreateQueue", QueueName="jobs").status == 200
+        for name in ("json", "form", "sns", "scheduler", "native", "logs", "channels"):
+            wire = WIRES[name]
+            body = wire.body.replace(OWNER.encode(), first.account.encode())
+            signer = first.other(service=wire.service)
+            for proxy, status in (({}, 403), ({"X-Forwarded-Proto": "https"}, 200)):
+                headers = {**wire.headers, **bare}
+                signed = signer.sign(wire.method, wire.target, headers, body)
+                answer = send(server.url, wire.method, wire.target, signed | proxy, body)
+                assert (answer.status // 100, "UNSIGNED-PAYLOAD" in answer.text) == (
+                    status // 100,
+                    status == 403,
+                ), (name, answer.text)
+            assert signer.ask(wire.method, wire.target, wire.headers, body).status < 300
+
+
+def test_bodies_that_are_not_signed_are_taken(owner: Signer, wire: Wire) -> None:
+    headers = {**wire.headers, "X-Amz-Content-Sha256": "UNSIGNED-PAYLOAD"}
+    signer = owner.other(service=wire.service)
+    assert signer.ask(wire.method, wire.target, headers, wire.body).status < 300
 
 
 @pytest.mark.parametrize("header", ["any", "Basic x", "Bearer x", "AWS4-HMAC-SHA256", "AWS x:y"])
