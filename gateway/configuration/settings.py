@@ -102,6 +102,12 @@ class Settings(ListeningSettings):
         "Where the first key in sigv4 mode is written when there is no terminal to show it on. "
         "Unset: administrator-<its name> in the data directory.",
     )
+    signature_delay_ms: int = setting(
+        1_000,
+        number(0, 10_000),
+        "Longest delay of an answer to a wrong signature or key. Each client address gets five "
+        "such answers at once, then ten a second. 0: none is delayed.",
+    )
     unsigned_payload: str = setting(
         "accept",
         word("accept", "tls"),

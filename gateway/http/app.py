@@ -27,6 +27,7 @@ from gateway.faces.requests import (
 from gateway.http.admission import Admission
 from gateway.http.auditing import Auditor
 from gateway.http.connections import CONNECTION, PREPARED
+from gateway.http.wrong_signatures import WrongSignatures
 from gateway.log_lines import Seldom
 from gateway.operations.caller import Origin
 from gateway.operations.identifiers import new_id
@@ -53,6 +54,8 @@ class Options(NamedTuple):
     """Where whoever gets a message does."""
     max_body_bytes: int
     access_log: bool
+    signature_delay_seconds: float = 1.0
+    """The longest delay of an answer to a wrong signature."""
 
 
 class App:
@@ -72,6 +75,7 @@ class App:
         self.max_body_bytes = options.max_body_bytes
         self._access_log = options.access_log
         self._series = series
+        self.wrong_signatures = WrongSignatures(options.signature_delay_seconds)
         self._origins = admission.peers
         self._is_told_of_proxies = False
         self.auditor: Auditor | None = None
@@ -140,8 +144,23 @@ class App:
             request.refusal = refusal
             return face.turned_away(request, refusal)
         if face.may_wait(request):
-            return await _unless_gone(face.answer(request), scope, reader.receive)
-        return await face.answer(request)
+            response = await _unless_gone(face.answer(request), scope, reader.receive)
+        else:
+            response = await face.answer(request)
+        await self._delay(request, response, scope, reader)
+        return response
+
+    async def _delay(
+        self, request: Request, response: Response, scope: Scope, reader: Reader
+    ) -> None:
+        """Delay the answer to a wrong signature."""
+        seconds = self.wrong_signatures.hold(request, response)
+        if seconds:
+            reader.reading.end()
+            try:
+                await _unless_gone(asyncio.sleep(seconds), scope, reader.receive)
+            finally:
+                self.wrong_signatures.release()
 
     async def _write(
         self, response: Response, scope: Scope, receive: Receive, answer: _Answer
@@ -168,10 +187,17 @@ class App:
     ) -> None:
         """Let a face of ASGI answer, but for what is refused before anything is answered."""
         answer.status = 500
+
+        async def delayed(message: MutableMapping[str, Any]) -> None:
+            if request.refusal is not None and not answer.has_begun:
+                response = Response(message["status"], message["headers"], b"")
+                await self._delay(request, response, scope, reader)
+            await answer(message)
+
         try:
             if reason:
                 raise _not_from_there(reason)
-            await face.app({**scope, REQUEST: request}, reader, answer)
+            await face.app({**scope, REQUEST: request}, reader, delayed)
         except (Rejected, Unavailable) as refusal:
             if answer.has_begun:
                 raise

@@ -31,6 +31,7 @@ class Asking:
         "_app",
         "_entrance",
         "_face",
+        "_is_held",
         "_is_over",
         "_protocol",
         "_reading",
@@ -54,6 +55,7 @@ class Asking:
         self._reading = reading
         self._work: Work | None = None
         self._is_over = False
+        self._is_held = False
         self.request = request
         self.data = b""
         """All of it as it came, should its answer take the long way."""
@@ -89,6 +91,16 @@ class Asking:
             self._reading.end()
             self._protocol.go_on(self, response)
             return
+        seconds = self._app.wrong_signatures.hold(self.request, response)
+        if seconds:
+            self._reading.end()
+            self.data, self.receiving, self._is_held = b"", self, True
+            self._work = self._protocol.loop.call_later(seconds, self._write, response)
+        else:
+            self._write(response)
+
+    def _write(self, response: Response) -> None:
+        assert isinstance(response.body, bytes)
         self._protocol.short_answer(self, response, response.body)
         route = response.route or self._entrance.label(self.request.raw_path)
         self._end(route, response.action, response.status)
@@ -101,6 +113,8 @@ class Asking:
     def _end(self, route: str, action: str, status: int) -> None:
         if not self._is_over:
             self._is_over = True
+            if self._is_held:
+                self._app.wrong_signatures.release()
             self._reading.end()
             self._app.count(self._entrance, self.request, route, action, status)
 

@@ -90,9 +90,8 @@ async def run(
             links_url=links,
             is_open="aws" in settings.faces,
         )
-        options = Options(settings.base_url, links, settings.max_body_bytes, settings.access_log)
         faces = entrances(aws, settings, metrics)
-        doors = (faces, engine.series, admission, options)
+        doors = (faces, engine.series, admission, _options(settings))
         app, protocol = _served(doors, fast_path, tracing)
         app.auditor = fast_path.auditor = Auditor(audit) if audit_lines.is_on(settings) else None
         look = partial(look_for_files, engine.series.traffic, sockets[0].fileno())
@@ -121,6 +120,16 @@ async def _at_work(workers: list[Background]) -> AsyncIterator[None]:
     finally:
         for worker in workers:
             await worker.stop()
+
+
+def _options(settings: Settings) -> Options:
+    return Options(
+        settings.base_url,
+        links_url(settings),
+        settings.max_body_bytes,
+        settings.access_log,
+        settings.signature_delay_ms / 1000,
+    )
 
 
 def _authenticator(settings: Settings, engine: Engine) -> Authenticator:

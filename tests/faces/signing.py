@@ -29,6 +29,8 @@ class Verifying(Server):
         settings = {
             "QUEUEGATE_AUTH": "sigv4",
             "QUEUEGATE_MASTER_KEY": MASTER_KEY,
+            # Tests of refusals send hundreds of wrong signatures.
+            "QUEUEGATE_SIGNATURE_DELAY_MS": "0",
             "QUEUEGATE_ADMINISTRATOR_KEY_FILE": str(file),
         }
         self.master = more.get("QUEUEGATE_MASTER_KEY", MASTER_KEY)
