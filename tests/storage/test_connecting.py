@@ -17,6 +17,7 @@ from storage import liveness, preflight
 from storage.connecting import Hosts, NoHost
 from storage.database import Database
 from storage.errors import Unavailable
+from tests.ports import reserved_port
 from tests.waiting import until_so
 
 URLS = [
@@ -177,13 +178,14 @@ async def test_a_host_alone_has_its_bound(hanging: str, database_dsn: str) -> No
 
 
 async def test_each_host_is_told_of(hanging: str, database_dsn: str) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as gone:
-        refusing = f"127.0.0.1:{gone.getsockname()[1]}"
-    dsn = behind(database_dsn, f"{hanging},{refusing}", only=True, connect_timeout=1)
-    with pytest.raises(NoHost, match=f"{hanging} did not answer within 1 s; {refusing}: ") as told:
-        await Hosts(dsn).connect({})
-    with pytest.raises(preflight.DatabaseRefused, match=str(told.value)[:40]):
-        await preflight.connect(dsn)
+    with reserved_port() as port:
+        refusing = f"127.0.0.1:{port}"
+        dsn = behind(database_dsn, f"{hanging},{refusing}", only=True, connect_timeout=1)
+        both = f"{hanging} did not answer within 1 s; {refusing}: "
+        with pytest.raises(NoHost, match=both) as told:
+            await Hosts(dsn).connect({})
+        with pytest.raises(preflight.DatabaseRefused, match=str(told.value)[:40]):
+            await preflight.connect(dsn)
 
 
 async def test_the_hosts_that_lost_are_closed(database_dsn: str) -> None:
