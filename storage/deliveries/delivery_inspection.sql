@@ -66,7 +66,7 @@ SELECT d.endpoint, count(*) FILTER (WHERE d.state = 'pending') AS pending,
     FILTER (WHERE d.state = 'pending')), 0) AS oldest_pending_seconds,
   count(*) FILTER (WHERE d.state = 'exhausted') AS exhausted,
   coalesce(sum(d.lost_count), 0)::bigint AS lost,
-  (array_agg(d.last_error ORDER BY d.attempted_at DESC)
+  (array_agg(d.last_error ORDER BY d.attempted_at DESC, d.delivery_id DESC)
     FILTER (WHERE d.last_error IS NOT NULL))[1] AS last_error
 FROM deliveries AS d, (SELECT coalesce($1::timestamptz, present()) AS now) AS clock
 WHERE $2::text IS NULL OR (d.account_id = $2 AND d.region = $3 AND d.topic_name = $4)

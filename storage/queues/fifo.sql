@@ -74,10 +74,10 @@ WITH clock AS MATERIALIZED (
     coalesce(z.d_first[z.place], clock.now) AS first,
     clock.now + ($5::bigint[])[z.caller] * interval '1 millisecond' AS until
   FROM clock, (
-    SELECT y.*, row_number() OVER (PARTITION BY y.caller ORDER BY y.ready_at, y.group_id, y.k) AS pos
+    SELECT y.*, row_number() OVER (PARTITION BY y.caller ORDER BY y.ready_at, y.head_seq, y.k) AS pos
     FROM (
       SELECT x.*, x.base + 1 + ((dense_rank() OVER (
-          PARTITION BY x.queue_id ORDER BY x.ready_at, x.group_id) - 1) % x.callers)::int AS caller
+          PARTITION BY x.queue_id ORDER BY x.ready_at, x.head_seq) - 1) % x.callers)::int AS caller
       FROM found AS x WHERE x.k IS NOT NULL) AS y) AS z
   WHERE z.pos <= $6::int
 ), grouped AS MATERIALIZED (
@@ -126,7 +126,8 @@ WITH clock AS MATERIALIZED (
   SELECT coalesce($1::timestamptz, present()) AS now
 ), found AS MATERIALIZED (
   SELECT c.*, CASE WHEN c.tid IS NOT NULL
-    THEN q.base + row_number() OVER (PARTITION BY q.queue_id, c.tid IS NULL) ELSE 0 END AS slot
+    THEN q.base + row_number() OVER (
+      PARTITION BY q.queue_id, c.tid IS NULL ORDER BY c.ready_at, c.head_seq) ELSE 0 END AS slot
   FROM clock, (
     SELECT i.queue_id, i.slots, i.retention,
       (sum(i.slots) OVER (ORDER BY i.place) - i.slots)::int AS base

@@ -124,6 +124,16 @@ async def test_groups_of_one_batch_come_in_the_order_of_sending(fifo: FifoQueue)
     assert bodies(await fifo.receive(10)) == names
 
 
+async def test_groups_that_were_received_together_come_again_in_the_order_of_their_messages(
+    fifo: FifoQueue,
+) -> None:
+    """Their timeouts end at one instant, and their names say nothing."""
+    await fifo.send(*[make_message(name, name) for name in "zya"])
+    assert bodies(await fifo.receive(10, 5)) == ["z", "y", "a"]
+    fifo.wait(6)
+    assert bodies(await fifo.receive(10)) == ["z", "y", "a"]
+
+
 async def test_a_group_goes_to_one_of_many_callers(fifo: FifoQueue) -> None:
     for name in ("a", "b", "c"):
         await fifo.send(*[make_message(name, name) for _ in range(4)])

@@ -175,6 +175,22 @@ async def test_groups_that_come_back_together_do_so_in_the_order_of_their_messag
     assert found == [*map(str, range(10))]
 
 
+async def test_queues_of_a_flush_each_keep_their_order(
+    serial: SerialQueue, database: Database
+) -> None:
+    """The flush has the queue with the higher number first."""
+    queues = [serial.queue_id, await make_serial_queue(database, "more")]
+    for queue_id in queues:
+        for number in range(10):
+            name = f"{queue_id} {number}"
+            message = make_message(name, name)
+            key = serial_key(queue_id, name, message.deduplication_id)
+            await serial.send(message._replace(dedup_key=key), queue_id=queue_id)
+    found = await asyncio.gather(*[serial.receive(10, queue_id=one) for one in reversed(queues)])
+    for queue_id, share in zip(reversed(queues), found, strict=True):
+        assert bodies(share) == [f"{queue_id} {number}" for number in range(10)]
+
+
 async def test_callers_of_a_flush_get_messages_of_different_groups(serial: SerialQueue) -> None:
     for number in range(5):
         await serial.put(f"g{number}", f"{number}")
