@@ -57,7 +57,8 @@ def test_as_json(gateway: Server) -> None:
     assert made["account_id"] == "000000000000"
     shown = {name: value for name, value in made.items() if name != "key"}
     listed = keys(gateway, "list", "--account", "000000000000", "--json").stdout
-    assert [json.loads(line) for line in listed.splitlines()] == [shown]
+    # Other tests make keys of this account, too.
+    assert shown in [json.loads(line) for line in listed.splitlines()]
     revoked = json.loads(keys(gateway, "revoke", str(made["id"]), "--json").stdout)
     assert revoked["revoked_at"] is not None
 
