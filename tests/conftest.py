@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import secrets
+import signal
 from collections.abc import AsyncIterator, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -55,6 +56,9 @@ def pytest_configure(config: pytest.Config) -> None:
             secrets.randbelow(999_999) + 1
         )
     _name_connections()
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        # A shell without job control starts what runs beside it so, and our commands inherit it.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     run = clusters.open_run()
     if run is not None:
         config.add_cleanup(run.close)
