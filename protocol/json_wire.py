@@ -104,6 +104,26 @@ def encode(structure: Structure | None, result: dict[str, Any]) -> bytes:
     return orjson.dumps(result, default=_scalar, option=orjson.OPT_PASSTHROUGH_DATETIME)
 
 
+def encode_in_steps(
+    structure: Structure | None, result: dict[str, Any]
+) -> Generator[None, None, list[bytes]]:
+    """What `encode` returns, in parts; others can have their turn whenever this yields. The members
+    of the structure are lists that have something."""
+    assert structure is not None
+    parts = [b"{"]
+    for name, items in result.items():
+        member = structure.members[name]
+        assert isinstance(member, List)
+        assert isinstance(member.item, Structure)
+        parts.append(b'%b"%b":[' % (b"," if len(parts) > 1 else b"", name.encode()))
+        for number, item in enumerate(items):
+            parts.append(b"," if number else b"")
+            parts.append(encode(member.item, item))
+            yield
+        parts.append(b"]")
+    return [*parts, b"}"]
+
+
 @cache
 def _completeness(shape: Shape) -> Callable[[Any], bool] | None:
     """A quick look whether a value has nothing to leave out: pruning costs more than writing it.

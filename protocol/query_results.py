@@ -3,6 +3,7 @@
 
 import re
 from binascii import b2a_base64
+from collections.abc import Generator
 from datetime import UTC, datetime
 from typing import Any
 
@@ -20,6 +21,8 @@ _INEXPRESSIBLE = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ff
 # A raw CR would reach the client as LF and break the MD5 of the body.
 # Ids, numbers, ARNs: most of what is written, and quickly seen to need no escape.
 _PLAIN = re.compile(r"[A-Za-z0-9:._/-]{1,160}").fullmatch
+# Characters of which escaping takes a millisecond.
+_PIECE = 65_536
 _ESCAPES = (("<", "&lt;"), (">", "&gt;"), ('"', "&quot;"), ("\r", "&#xD;"))
 
 
@@ -40,6 +43,56 @@ def encode_result(
     return "".join(parts).encode()
 
 
+def encode_in_steps(
+    service: Service, action: Action, result: dict[str, Any], request_id: str
+) -> Generator[None, None, list[bytes]]:
+    """What `encode_result` returns, in parts; others can have their turn whenever this yields. The
+    output is a structure whose lists are flat."""
+    assert action.output is not None
+    name = action.name
+    parts = [f'{service.xml_prolog}<{name}Response xmlns="{service.xml_namespace}"><{name}Result>']
+    encoded = []
+    for member, shape in action.output.members.items():
+        for item in result.get(member, ()):
+            _write(parts, member, shape, [(yield from _with_long_texts_escaped(item))])
+            yield
+            text = "".join(parts)
+            parts.clear()
+            yield
+            encoded.append(text.encode())
+            yield
+    parts.append(
+        f"</{name}Result><ResponseMetadata><RequestId>{_escaped(request_id)}</RequestId>"
+        f"</ResponseMetadata></{name}Response>"
+    )
+    return [*encoded, "".join(parts).encode()]
+
+
+class _Escaped(str):
+    """A text that `_escaped` leaves as it is."""
+
+    __slots__ = ()
+
+
+def _with_long_texts_escaped(value: Any) -> Generator[None, None, Any]:
+    if isinstance(value, dict):
+        items = {}
+        for key, item in value.items():
+            items[key] = yield from _with_long_texts_escaped(item)
+        return items
+    if isinstance(value, bytes):
+        value = _text(value)
+    if not isinstance(value, str) or len(value) <= _PIECE:
+        return value
+    pieces = []
+    for start in range(0, len(value), _PIECE):
+        pieces.append(_escaped(value[start : start + _PIECE]))
+        yield
+    joined = "".join(pieces)
+    yield
+    return _Escaped(joined)
+
+
 def encode_error(service: Service, code: str, message: str, fault: str, request_id: str) -> bytes:
     """The XML document of a refusal. `fault` is Sender or Receiver."""
     detail = "<Detail/>" if service.xml_error_detail else ""
@@ -52,6 +105,8 @@ def encode_error(service: Service, code: str, message: str, fault: str, request_
 
 def _escaped(text: str) -> str:
     if _PLAIN(text) is not None:
+        return text
+    if isinstance(text, _Escaped):
         return text
     if invalid_characters(text):
         text = _INEXPRESSIBLE.sub("\ufffd", text)
@@ -119,7 +174,7 @@ def _text(value: object) -> str:
         return b2a_base64(value, newline=False).decode("ascii")
     if isinstance(value, datetime):
         return value.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-    return str(value)
+    return value if isinstance(value, str) else str(value)
 
 
 def encode_result_as_json(action: Action, result: dict[str, Any], request_id: str) -> bytes:
@@ -143,6 +198,23 @@ def encode_result_as_json(action: Action, result: dict[str, Any], request_id: st
     return orjson.dumps({f"{action.name}Response": response})
 
 
+def encode_as_json_in_steps(
+    action: Action, result: dict[str, Any], request_id: str
+) -> Generator[None, None, list[bytes]]:
+    """What `encode_result_as_json` returns; others can have their turn whenever this yields. The
+    members of the result are lists."""
+    shown: dict[str, list[orjson.Fragment]] = {}
+    assert action.output is not None
+    for name, items in result.items():
+        shape = action.output.members[name]
+        assert isinstance(shape, List)
+        shown[name] = []
+        for item in items:
+            shown[name].append(orjson.Fragment(orjson.dumps(_plain(shape.item, item))))
+            yield
+    return [encode_result_as_json(action, shown, request_id)]
+
+
 def encode_error_as_json(code: str, message: str, fault: str, request_id: str) -> bytes:
     """The same refusal for a Query GET with `Accept: application/json`."""
     error = {"Code": code, "Message": message, "Type": fault}
@@ -150,6 +222,8 @@ def encode_error_as_json(code: str, message: str, fault: str, request_id: str) -
 
 
 def _plain(shape: Shape, value: Any) -> Any:
+    if isinstance(value, orjson.Fragment):
+        return value
     if isinstance(shape, Structure):
         return {
             name: _plain(member, value[name])

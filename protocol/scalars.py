@@ -12,7 +12,7 @@ from protocol.shapes import ScalarKind
 # The length bound keeps int() linear.
 _INTEGER = re.compile(r"[+-]?[0-9]{1,40}")
 _LIMITS: dict[ScalarKind, int] = {"integer": 2**31, "long": 2**63}
-_WHITESPACE = dict.fromkeys(map(ord, " \t\r\n"))
+_WHITESPACE = b" \t\r\n"
 
 
 def parse_integer(kind: ScalarKind, value: str | int) -> int:
@@ -40,7 +40,8 @@ def parse_boolean(text: str) -> bool:
 def parse_blob(text: str) -> bytes:
     """Standard base64 with its padding; line breaks and spaces, which tools insert, are ignored."""
     try:
-        return a2b_base64(text.translate(_WHITESPACE), strict_mode=True)
+        # Of texts it takes ten times as long.
+        return a2b_base64(text.encode("ascii").translate(None, _WHITESPACE), strict_mode=True)
     except (Base64Error, ValueError):
         raise Malformed("STRING_VALUE can not be converted to a Blob") from None
 

@@ -78,6 +78,13 @@ class Admission:
         self.hosts: set[bytes] = set()
         """Values of Host that were let in lately: the fast path looks no further."""
 
+    def lets_in(self, method: bytes, host: bytes) -> bool:
+        """Whether a common request needs no judgement: its Host was let in before, and no cache
+        must keep its answer from pages."""
+        if self.has_origins and method in (b"GET", b"HEAD"):
+            return False
+        return host in self.hosts
+
     def judge(self, scope: MutableMapping[str, Any], is_visit: IsVisit = nobody_visits) -> Verdict:
         """The verdict over a request by its head, in ASGI's form. Its face knows which are visits
         (``Entrance.is_visit``)."""

@@ -43,11 +43,13 @@ from gateway.http.app import App, log_access
 from gateway.http.auditing import Auditor
 from gateway.http.connections import HttpConnection
 from gateway.http.hot_routes import Asked, Route
+from gateway.http.long_answers import answer_in_parts
 from gateway.http.request_heads import RequestHeads
 from gateway.http.short_way import Asking
 from gateway.operations.caller import Caller
 from gateway.operations.identifiers import new_id
-from gateway.operations.queues.receiving import Receiving
+from gateway.operations.queues.receiving import Receiving, spawn
+from gateway.operations.queues.receiving_many import is_short
 from gateway.operations.series import Histogram
 from protocol import query_wire
 from protocol.errors import Malformed
@@ -94,7 +96,7 @@ class FastPath:
         self.auditor: Auditor | None = None
         """Who is shown what is refused; None: nothing is audited."""
         self.exchange: type[Exchange] = Exchange
-        self._admission = admission
+        self.admission = admission
         self.hosts = admission.hosts
         self.links_url = links_url
         seconds: dict[str, Histogram] = {}
@@ -103,13 +105,6 @@ class FastPath:
         self.by_action = hot_routes.routes_by_action(seconds) if is_open else {}
         for name, histogram in seconds.items():
             self.series.request_seconds[("POST", "/", name)] = histogram
-
-    def lets_in(self, method: bytes, host: bytes) -> bool:
-        """Whether a common request needs no judgement: its Host was let in before, and no cache
-        must keep its answer from pages."""
-        if self._admission.has_origins and method in (b"GET", b"HEAD"):
-            return False
-        return host in self.hosts
 
     def decoded(self, headers: dict[bytes, bytes], body: bytes) -> tuple[Route, Members] | None:
         """What is asked, of a hot action; None: it is none. Raises Malformed."""
@@ -169,16 +164,16 @@ class Exchange:
     def done(self, result: object) -> None:
         """Write the answer."""
         route = self.route
+        if self.receiving is not None and not is_short(result):  # type: ignore[arg-type]
+            spawn(answer_in_parts(self, result))
+            return
         try:
             members = route.pair.finish(self.context, self.members, result)
             body = route.wire.encode(route.action, members or {}, self.request_id)
         except Exception as error:  # noqa: BLE001 - the outermost handler of this path
             self.failed(error)
             return
-        series = self.context.engine.series
-        requests = series.requests
-        requests[route.count_key] = requests.get(route.count_key, 0) + 1
-        route.seconds.observe(perf_counter() - self.started)
+        route.count(self.context.engine.series, self.started)
         self.protocol.fast_answer(self, body)
 
     def failed(self, error: BaseException) -> None:
@@ -377,8 +372,16 @@ class FastProtocol(HttpConnection):
 
     def fast_answer(self, exchange: Exchange, body: bytes) -> None:
         """Write a success."""
-        if self._exchange is not exchange:
-            return
+        if self.is_answering(exchange):
+            self.write_head(exchange, len(body), body)
+            self.answered(exchange, 200)
+
+    def is_answering(self, exchange: Exchange) -> bool:
+        """Whether its client is still there."""
+        return self._exchange is exchange
+
+    def write_head(self, exchange: Exchange, size: int, body: bytes = b"") -> None:
+        """Write the head of a success, and how its body of ``size`` bytes begins."""
         if self._defaults is not self.server_state.default_headers:
             self._render_head()
         self.transport.write(
@@ -387,12 +390,11 @@ class FastProtocol(HttpConnection):
                 self._head,
                 exchange.route.wire.content_type,
                 exchange.request_id.encode(),
-                len(body),
+                size,
                 b"connection: close\r\n" if self._closing else b"",
                 body,
             )
         )
-        self._answered(exchange, 200)
 
     def fast_refusal(
         self, exchange: Exchange, status: int, headers: list[tuple[bytes, bytes]], body: bytes
@@ -411,7 +413,7 @@ class FastProtocol(HttpConnection):
         )
         parts.append(body)
         self.transport.write(b"".join(parts))
-        self._answered(exchange, status)
+        self.answered(exchange, status)
 
     def _render_head(self) -> None:
         """Everything that is the same in all answers of this second."""
@@ -419,7 +421,8 @@ class FastProtocol(HttpConnection):
         self._common_lines = b"".join([b"%b: %b\r\n" % header for header in defaults])
         self._head = STATUS_LINE[200] + self._common_lines
 
-    def _answered(self, exchange: Exchange, status: int) -> None:
+    def answered(self, exchange: Exchange, status: int) -> None:
+        """The answer is written: say so, and wait for the next request."""
         if self.shared.access_log:
             origin = self.origin(exchange.headers.items())
             name, started = exchange.route.name, exchange.started
@@ -453,7 +456,7 @@ class FastProtocol(HttpConnection):
         if head is None:
             return False
         method, _, lines = head
-        if lines.length != len(data) - end - 4 or not shared.lets_in(method, lines.host):
+        if lines.length != len(data) - end - 4 or not shared.admission.lets_in(method, lines.host):
             return False
         asking = short_way.asking_for(self, shared.app, head, data[end + 4 :])
         if asking is None:

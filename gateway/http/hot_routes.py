@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
+from time import perf_counter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gateway.faces.aws import refusals
@@ -14,7 +15,7 @@ from gateway.faces.aws.sqs import messages as aws_sqs_messages
 from gateway.operations.access import known_audience, known_queue
 from gateway.operations.caller import Caller, Origin
 from gateway.operations.engine import Engine
-from gateway.operations.series import HTTP_SECONDS, Histogram
+from gateway.operations.series import HTTP_SECONDS, Histogram, Series
 from gateway.operations.topics.preparing import Publisher
 from protocol import aws_errors, json_wire, query_results, query_wire
 from protocol.aws_errors import AwsError
@@ -62,6 +63,8 @@ class Wire(NamedTuple):
     decode: Callable[[Action, Any], Members]
     """From the body of a request, or from the parameters of a form."""
     encode: Callable[[Action, Members, str], bytes]
+    encode_in_steps: Callable[[Action, Members, str], Generator[None, None, list[bytes]]]
+    """The same of what is received and long, in parts."""
     refuse: Callable[[AwsError, str, str], tuple[int, list[tuple[bytes, bytes]], bytes]]
     """Status, headers but for the request id, and body; from error, text and request id."""
 
@@ -96,6 +99,11 @@ class Route:
         self.most_bytes = most_bytes(name)
         self.seconds = seconds
 
+    def count(self, series: Series, started: float) -> None:
+        """Count a success that was begun at ``perf_counter()``."""
+        series.requests[self.count_key] = series.requests.get(self.count_key, 0) + 1
+        self.seconds.observe(perf_counter() - started)
+
 
 def _json(service: Service) -> Wire:
     version = service.json_version or "1.0"
@@ -109,6 +117,7 @@ def _json(service: Service) -> Wire:
         f"application/x-amz-json-{version}".encode(),
         lambda action, body: json_wire.decode(action.input, body),
         lambda action, members, _: json_wire.encode(action.output, members),
+        lambda action, members, _: json_wire.encode_in_steps(action.output, members),
         refuse,
     )
 
@@ -128,6 +137,9 @@ def _query(service: Service) -> Wire:
         content_type,
         lambda action, params: query_wire.decode(action.input, params),
         lambda action, members, request_id: query_results.encode_result(
+            service, action, members, request_id
+        ),
+        lambda action, members, request_id: query_results.encode_in_steps(
             service, action, members, request_id
         ),
         refuse,

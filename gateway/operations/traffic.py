@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
 
@@ -31,6 +32,19 @@ class Traffic:
         """So many bytes more are under way; less when negative."""
         self.held_bytes += size_bytes
         self.is_full = self.held_bytes > self.most_bytes
+
+    async def held(self, parts: list[bytes]) -> AsyncIterator[bytes]:
+        """The parts of an answer; each counts until it is written, and is forgotten then."""
+        left = sum(map(len, parts))
+        self.hold(left)
+        try:
+            while parts:
+                size = len(parts[0])
+                yield parts.pop(0)
+                left -= size
+                self.hold(-size)
+        finally:
+            self.hold(-left)
 
 
 class Reading:

@@ -94,11 +94,12 @@ class TracedProtocol(FastProtocol):
         if exchange.span is not None:
             spans.answered(exchange.span, spans.ABANDONED)
 
-    def _answered(self, exchange: Exchange, status: int) -> None:
+    def answered(self, exchange: Exchange, status: int) -> None:
+        """The answer is written, and the span ends."""
         assert isinstance(exchange, TracedExchange)
         if exchange.span is not None:
             spans.answered(exchange.span, status)
-        super()._answered(exchange, status)
+        super().answered(exchange, status)
 
 
 def traced_protocol_class(tracing: Tracing, fast_path: FastPath) -> type[FastProtocol]:

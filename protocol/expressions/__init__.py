@@ -1,7 +1,6 @@
 """When a schedule fires: what people write, and the instants that follow from it.
 
-Pure: no clock, no database, no network; whoever needs "now" passes it. croniter is imported when
-the first cron expression is read, not with this package.
+Pure: no clock, no database, no network; whoever needs "now" passes it.
 
 A cron expression is read in its zone. A local time that a clock change skips runs at the first
 instant after the change. A local time that comes twice runs the first time only. An hour field of

@@ -1,8 +1,7 @@
 """The fields of cron expressions: what may stand in them, and the numbers that it means.
 
-croniter writes lists, ranges and steps out. What it takes beyond cron (a sixth field, `R`, `H`,
-`5/15`) is refused before it sees it, and what it reads otherwise than cron does (`5-5`, which is
-every minute to it) is rewritten.
+Each field is first rewritten in plain words: names become numbers, AWS's Sunday becomes 0, and
+ranges that wrap become lists. What is plain is then written out.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ class Field:
     low: int
     high: int
     names: Mapping[str, int] = field(default_factory=dict)
-    # What croniter counts less: AWS has Sunday as 1.
+    # What cron counts less: AWS has Sunday as 1.
     shift: int = 0
 
     @property
@@ -65,6 +64,8 @@ WEEKDAY = Field("day of week", 0, 7, {name: day for day, name in enumerate(_DAY_
 AWS_WEEKDAY = Field("day of week", 1, 7, {name: day for day, name in enumerate(_DAY_NAMES, 1)}, 1)
 AWS_YEAR = Field("year", FIRST_YEAR, _LAST_AWS_YEAR)
 VIXIE = (MINUTE, HOUR, MONTHDAY, MONTH, WEEKDAY)
+PLAIN = (MINUTE, HOUR, MONTHDAY, MONTH, Field("day of week", 0, 6), AWS_YEAR)
+"""What numbers the words of a plain field have."""
 
 
 def vixie_text(expression: str) -> str:
@@ -150,7 +151,7 @@ def _hours_are(text: str, steps: tuple[str, ...]) -> Hours:
 
 
 def _plain(one: Field, text: str, place: int, *, is_aws: bool) -> str:
-    """The field in the words that croniter and cron read alike."""
+    """The field in plain words."""
     return ",".join(_plain_item(one, item, place, is_aws=is_aws) for item in text.split(","))
 
 
@@ -179,7 +180,7 @@ def _plain_item(one: Field, item: str, place: int, *, is_aws: bool) -> str:
         split = f"{_span(low, one.low + one.size - 1)},{_span(one.low, high)}"
         raise _wrong(one, item, place, f"a range goes upwards, so write {split}")
     if low >= high or one is WEEKDAY:
-        # croniter takes a range to the same number, or to Sunday as 7, for the whole field.
+        # Sunday is 7, too, at the end of a range.
         values = range(low, high + one.size * (low > high) + 1, step)
         return ",".join(str((value - one.low) % one.size + one.low - one.shift) for value in values)
     return f"{low - one.shift}-{high - one.shift}{suffix}"
@@ -208,16 +209,16 @@ def _wrong(one: Field, item: str, place: int, hint: str = "") -> Unparsable:
 
 @lru_cache(maxsize=1024)
 def _numbers(position: int, plain: str) -> tuple[int, ...]:
-    """The numbers of one field, by croniter: 0 minute, 1 hour, 2 day, 3 month, 4 day of week."""
-    # It takes longer to import than all else here.
-    from croniter import croniter
-
-    texts = ["*"] * 5
-    texts[position] = plain
-    [found] = croniter.expand(" ".join(texts))[0][position : position + 1]
-    if found == ["*"]:
-        return tuple(range(VIXIE[position].low, VIXIE[position].high + (position != 4)))
-    return tuple(sorted(int(number) for number in found))
+    """The numbers of a field in plain words: 0 minute, 1 hour, 2 day, 3 month, 4 day of week, 5
+    year."""
+    one = PLAIN[position]
+    numbers: set[int] = set()
+    for item in plain.split(","):
+        span, _, step = item.partition("/")
+        low, _, high = span.replace("*", f"{one.low}-{one.high}").partition("-")
+        numbers.update(range(int(low), int(high or low) + 1, int(step or 1)))
+    # Sunday is 0 and 7.
+    return tuple(sorted({number % 7 for number in numbers} if position == 4 else numbers))
 
 
 def _aws_monthdays(text: str) -> DayRule:
@@ -241,12 +242,4 @@ def _aws_weekdays(text: str) -> DayRule:
 
 
 def _aws_years(text: str) -> tuple[int, ...] | None:
-    """croniter knows years to 2099 only."""
-    if text == "*":
-        return None
-    years: set[int] = set()
-    for item in _plain(AWS_YEAR, text, 6, is_aws=True).split(","):
-        span, _, step = item.partition("/")
-        low, _, high = span.replace("*", f"{AWS_YEAR.low}-{AWS_YEAR.high}").partition("-")
-        years.update(range(int(low), int(high or low) + 1, int(step or 1)))
-    return tuple(sorted(years))
+    return None if text == "*" else _numbers(5, _plain(AWS_YEAR, text, 6, is_aws=True))

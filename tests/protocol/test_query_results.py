@@ -1,3 +1,4 @@
+from collections.abc import Generator
 from datetime import UTC, datetime
 from typing import Any
 
@@ -6,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocol import query_results
+from protocol import json_wire, query_results
 from protocol.shapes import BOOLEAN, STRING, TIMESTAMP, Action, List, Map, Service, Structure
 from protocol.sns_shapes import SNS
 from protocol.sqs_shapes import SQS
@@ -90,6 +91,32 @@ def test_round_trip_of_a_receive_through_botocores_parser(data: st.DataObject) -
     parsed = oracle.parse_query("ReceiveMessage", _encode("ReceiveMessage", result))
     del parsed["ResponseMetadata"]
     assert parsed == result
+
+
+def _all_of(steps: Generator[None, None, list[bytes]]) -> bytes:
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            return b"".join(end.value)
+
+
+def test_a_long_receive_is_the_same_in_steps() -> None:
+    long = '<&>"\r\n\t\u00e9\U0001f600x' * 20_000
+    attributes = {
+        "a": {"DataType": "Binary", "BinaryValue": long.encode()},
+        "b": {"DataType": "String", "StringValue": long},
+    }
+    one = {"MessageId": "1", "Body": long, "Attributes": {"SenderId": "x"}}
+    result = {"Messages": [one, {**one, "MessageAttributes": attributes}, {"Body": "\x00" + long}]}
+    action = SQS.actions["ReceiveMessage"]
+    steps = query_results.encode_in_steps(SQS, action, result, REQUEST_ID)
+    assert _all_of(steps) == _encode("ReceiveMessage", result)
+    steps = query_results.encode_as_json_in_steps(action, result, REQUEST_ID)
+    assert _all_of(steps) == query_results.encode_result_as_json(action, result, REQUEST_ID)
+    assert action.output is not None
+    steps = json_wire.encode_in_steps(action.output, result)
+    assert _all_of(steps) == json_wire.encode(action.output, result)
 
 
 def test_empty_receive_has_an_empty_result() -> None:

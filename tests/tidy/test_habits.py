@@ -24,6 +24,7 @@ CATCHES_EVERYTHING = {
     "gateway/faces/json/face.py",
     "gateway/faces/text/face.py",
     "gateway/http/fast_path.py",
+    "gateway/http/long_answers.py",
     # A receive goes on in a task of its own once it has to wait for an ordinary transaction.
     "gateway/operations/queues/receiving.py",
     # So does a publish that has to look something up first.

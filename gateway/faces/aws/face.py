@@ -6,9 +6,11 @@ or the refusal in the form of the wire.
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from gateway.faces.aws import refusals, rights
@@ -41,6 +43,7 @@ from protocol.detect import NOT_ON_QUEUE_PATH, SERVICES, Detected, detect, has_f
 from protocol.errors import Malformed
 from protocol.queue_urls import QueueAddress, queue_from_url, queue_url, url_of_path
 from protocol.scheduler_shapes import ROUTES, RULES, SCHEDULER
+from protocol.shapes import Action
 from storage.errors import (
     Kind,
     MalformedInput,
@@ -78,6 +81,10 @@ _SENDS = {
     "PublishBatch": "PublishBatchRequestEntries",
 }
 """What counts for the rate of a key, and where a batch has its messages."""
+
+_LONG = 65_536
+_HUGE = 1_048_576
+"""Bytes from which on a body is decoded in a thread: megabytes of base64 take long."""
 
 _SCHEDULER_PATHS = rest_json_wire.router(ROUTES)
 
@@ -263,10 +270,14 @@ class AwsFace(Face):
             raise _unknown_action(detected)
         if is_json:
             await in_turns(json_wire.count_values(request.body))
-            members = json_wire.decode(action.input, request.body, is_counted=True)
+            decode = partial(json_wire.decode, action.input, request.body, is_counted=True)
         else:
-            members = query_wire.decode(action.input, detected.params)
+            decode = partial(query_wire.decode, action.input, detected.params)
+        is_huge = len(request.body) > _HUGE
+        members = await asyncio.to_thread(decode) if is_huge else decode()
         result = await self._done(Call(self.engine, caller, members, request, detected))
+        if result and is_long(result.get("Messages", ())):
+            return await self._answer_in_parts(request, detected, action, result)
         if is_json:
             body = json_wire.encode(action.output, result or {})
             headers = json_headers(request.request_id, service.json_version or "1.0")
@@ -277,6 +288,26 @@ class AwsFace(Face):
             body = query_results.encode_result(service, action, result or {}, request.request_id)
             headers = _headers(request.request_id, query_results.XML_CONTENT_TYPE)
         return Response(200, headers, body, action.name)
+
+    async def _answer_in_parts(
+        self, request: Request, detected: Detected, action: Action, result: Members
+    ) -> Response:
+        """The same of a long answer, with others having their turn."""
+        service = SERVICES[detected.service]
+        if detected.wire == "json":
+            assert action.output is not None
+            parts = await in_turns(json_wire.encode_in_steps(action.output, result))
+            headers = json_headers(request.request_id, service.json_version or "1.0")
+        elif detected.wants_json:
+            steps = query_results.encode_as_json_in_steps(action, result, request.request_id)
+            parts = await in_turns(steps)
+            headers = _headers(request.request_id, query_results.JSON_CONTENT_TYPE)
+        else:
+            encoding = query_results.encode_in_steps(service, action, result, request.request_id)
+            parts = await in_turns(encoding)
+            headers = _headers(request.request_id, query_results.XML_CONTENT_TYPE)
+        headers.append((b"content-length", b"%d" % sum(map(len, parts))))
+        return Response(200, headers, self.engine.series.traffic.held(parts), action.name)
 
     async def _answer_rest(self, request: Request, detected: Detected) -> Response:
         """Answer on the rest-json wire, where method and path name the action."""
@@ -321,6 +352,12 @@ class AwsFace(Face):
             entries = call.members.get(_SENDS[action]) or (None,)
             await self.engine.rates.take(call.caller, len(entries))
         return await self._bindings[service][action](call)
+
+
+def is_long(messages: Sequence[Members]) -> bool:
+    """Whether messages that were received are so long that writing them holds others up."""
+    sizes = [len(one["Body"]) for one in messages if "MessageAttributes" not in one]
+    return len(sizes) < len(messages) or sum(sizes) > _LONG
 
 
 def _asked(service: str, action: str | None, call: Call | None = None) -> Asked:

@@ -49,6 +49,9 @@ def check(values: Values | None, limits: Limits) -> Checked:
     for name, value in values.items():
         _check_name(name, limits)
         size += len(name.encode()) + _check_value(name, value)
+    if size > limits.message_bytes:
+        # No message may be so long, and there may be megabytes of them.
+        return Checked(None, None, size)
     return Checked(stored(values), md5_of_attributes(values), size)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from base64 import b64decode
 from binascii import Error as NotBase64
 from collections.abc import Awaitable
@@ -27,6 +28,7 @@ from storage.errors import MalformedInput
 from storage.log_model import Appended
 
 _TAG = "records"
+_HUGE = 1_048_576
 
 RecordId = Annotated[
     str,
@@ -115,7 +117,11 @@ def _publications(call: Call) -> list[Publication]:
 
 
 async def _publish(call: Call) -> Answer:
-    publications = _publications(call)
+    if len(call.request.body) > _HUGE:
+        # Megabytes of base64 take long.
+        publications = await asyncio.to_thread(_publications, call)
+    else:
+        publications = _publications(call)
     await call.engine.rates.take(call.caller, len(publications))
     return await _publish_anyway(call, publications)
 

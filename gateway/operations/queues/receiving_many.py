@@ -116,7 +116,8 @@ def start_receiving(
 
 def is_short(received: list[Received]) -> bool:
     """Whether they can be shown at once, and hold nobody up."""
-    return sum([len(one.body) for one in received]) <= _SHOWN_AT_ONCE
+    sizes = [len(one.body) + len(one.attributes or "") for one in received]
+    return sum(sizes) <= _SHOWN_AT_ONCE
 
 
 async def show_received(

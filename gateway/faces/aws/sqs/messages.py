@@ -5,6 +5,7 @@ Both the ordinary path and the fast path run these pairs, so the two cannot come
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from typing import Any, NamedTuple
 
 from gateway.faces.aws.face import Binding, Call, Members
@@ -18,6 +19,7 @@ from gateway.operations.caller import Caller
 from gateway.operations.engine import Engine
 from gateway.operations.queues.receiving import Receiving
 from gateway.operations.replies import Reply, answered
+from gateway.operations.turns import in_turns
 from storage.errors import Rejected
 from storage.model import Outcome, Queue, Received
 
@@ -90,6 +92,17 @@ def _finish_receive(context: Context, members: Members, received: list[Received]
     }
 
 
+def _finish_receive_in_steps(
+    context: Context, members: Members, received: list[Received]
+) -> Generator[None, None, Members]:
+    shown = []
+    for message in received:
+        # Of one in order the digest is worked out.
+        shown += _finish_receive(context, members, [message])["Messages"]
+        yield
+    return {"Messages": shown}
+
+
 def _start_delete(context: Context, members: Members, reply: Reply[list[Outcome]]) -> None:
     receipts.delete_message(context.engine, context.queue, members.get("ReceiptHandle"), reply)
 
@@ -130,7 +143,7 @@ def _finish_batch(_: Context, members: Members, outcomes: Outcomes) -> Members:
 HOT: dict[str, Pair[Context, Any]] = {
     "SendMessage": Pair(_start_send, _finish_send),
     "SendMessageBatch": Pair(_start_send_batch, _finish_send_batch),
-    "ReceiveMessage": Pair(_start_receive, _finish_receive),
+    "ReceiveMessage": Pair(_start_receive, _finish_receive, _finish_receive_in_steps),
     "DeleteMessage": Pair(_start_delete, _finish_delete),
     "DeleteMessageBatch": Pair(_start_delete_batch, _finish_batch),
     "ChangeMessageVisibility": Pair(_start_change, _finish_change),
@@ -146,6 +159,8 @@ def _binding(hot: Pair[Context, Any]) -> Binding:
         queue = await call.queue()
         context = Context(call.engine, call.caller, queue, trace_header, call.is_query)
         result = await answered(hot.start, context, call.members)
+        if result and hot.finish_in_steps is not None:
+            return await in_turns(hot.finish_in_steps(context, call.members, result))
         return hot.finish(context, call.members, result)
 
     return bound

@@ -13,7 +13,7 @@ from gateway.operations.queues.message_attributes import Values
 from gateway.operations.queues.priorities import NOT_URGENT
 from gateway.operations.queues.sending import Sending
 from protocol import sequence_numbers
-from protocol.digests import md5_of_bytes
+from protocol.digests import md5_of_attributes, md5_of_bytes
 from storage.errors import (
     BatchRequestTooLong,
     DeduplicationIdMissing,
@@ -255,4 +255,4 @@ def _system_attributes(values: Values, limits: Limits) -> tuple[str, str | None]
             )
     checked = message_attributes.check(values, limits)
     system = {name: value["StringValue"] for name, value in values.items()}
-    return orjson.dumps(system).decode(), checked.md5
+    return orjson.dumps(system).decode(), checked.md5 or md5_of_attributes(values)

@@ -1,0 +1,42 @@
+"""Long answers of receives on the fast path: written in steps, and sent in parts, with others
+having their turn in between."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from gateway.operations.turns import in_turns
+
+if TYPE_CHECKING:
+    from gateway.http.fast_path import Exchange
+
+
+async def answer_in_parts(exchange: Exchange, received: Any) -> None:
+    """Answer as fast as the client reads. What one got that goes away before is given back."""
+    route, receiving = exchange.route, exchange.receiving
+    assert receiving is not None
+    finish = route.pair.finish_in_steps
+    assert finish is not None
+    try:
+        members = await in_turns(finish(exchange.context, exchange.members, received))
+        parts = await in_turns(
+            route.wire.encode_in_steps(route.action, members, exchange.request_id)
+        )
+    except Exception as error:  # noqa: BLE001 - the outermost handler of this path
+        receiving.give_back(received)
+        exchange.failed(error)
+        return
+    protocol = exchange.protocol
+    if not protocol.is_answering(exchange):
+        receiving.give_back(received)
+        return
+    # Not to be given up any more by whoever only ends its stream.
+    exchange.receiving = None
+    route.count(exchange.context.engine.series, exchange.started)
+    protocol.write_head(exchange, sum(map(len, parts)))
+    async for part in protocol.traffic.held(parts):
+        await protocol.flow.drain()
+        if not protocol.is_answering(exchange):
+            return
+        protocol.transport.write(part)
+    protocol.answered(exchange, 200)

@@ -1,0 +1,142 @@
+"""No request holds the event loop for more than 20 ms: those that once did. `make fuzz` asks every
+operation of every face (tests/fuzz/loop_turns.py)."""
+
+from __future__ import annotations
+
+import base64
+import itertools
+import json
+import random
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+
+import pytest
+
+from tests.faces.clients import Sqs
+from tests.faces.connections import Connection
+from tests.faces.logs.client import Logs, record
+from tests.faces.rest.client import Rest
+from tests.fuzz.loop_meter import MOST_MS, Metered
+
+_MIB = 1 << 20
+_NEVER = "0 0 30 2 *"
+
+
+@pytest.fixture(scope="module")
+def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Metered]:
+    with Metered(tmp_path_factory.mktemp("loop")) as running:
+        yield running
+
+
+def _is_short(gateway: Metered, ask: Callable[[], object], tries: int = 3) -> None:
+    longest, where = gateway.longest_turn(ask, tries)
+    print(f"{longest:.1f} ms: {where}")
+    assert longest < MOST_MS, where
+
+
+@pytest.mark.parametrize("wire", ["query", "query-long", "json", "json-long"])
+@pytest.mark.parametrize("letter", ['"', "\U0001f600"])
+def test_ten_messages_of_a_mebibyte(gateway: Metered, wire: str, letter: str) -> None:
+    with Sqs(wire, gateway.url) as sqs, Connection(gateway.url) as connection:
+        queue = sqs.create()
+        for _ in range(10):
+            sqs.send(queue, letter * (_MIB // len(letter.encode())))
+        members = {"QueueUrl": queue, "MaxNumberOfMessages": 10, "VisibilityTimeout": 0}
+
+        def ask() -> None:
+            connection.send(sqs.encode("ReceiveMessage", members))
+            assert len(connection.answer().body) > 10 * _MIB
+
+        _is_short(gateway, ask)
+
+
+@pytest.mark.parametrize("partitions", [5, None])
+def test_scattered_acks_of_a_log(gateway: Metered, partitions: int | None) -> None:
+    """5,000 at once, of five partitions or of as many as there are records."""
+    with Logs(gateway.url) as logs, ExitStack() as stack:
+        logs.make(partitions=partitions)
+        for number in range(5 if partitions is None else 30):
+            keys = range(number * 1000, number * 1000 + 1000)
+            logs.publish(*[record(key=f"k{key}") for key in keys])
+        lines = [stack.enter_context(Connection(gateway.url)) for _ in range(5)]
+
+        def ask() -> None:
+            name = f"/v1/logs/orders/groups/g{next(names)}"
+            logs.call("PUT", name, {"batch_size": 1000}, status=201)
+            one = f"{name}/subscribers/one"
+            session = logs.call("PUT", one, {})["session"]
+            given = []
+            for _ in lines:
+                asked = {"session": session, "max": 1000}
+                given += logs.call("POST", f"{one}/fetch", asked)["records"]
+            random.Random(1).shuffle(given)
+            assert len(given) == 1000 * len(lines)
+            gateway.forget()
+            for number, line in enumerate(lines):
+                mine = given[number :: len(lines)]
+                done = [{"receipt": one["receipt"], "do": "ack"} for one in mine]
+                line.send(logs.encode("POST", f"{name}/deliveries", {"deliveries": done}))
+            for line in lines:
+                assert line.answer().status == 200
+
+        names = itertools.count()
+        _is_short(gateway, ask)
+
+
+def _blob_of(size: int) -> str:
+    return base64.b64encode(b"\xfb" * (size // 4 * 3)).decode()
+
+
+@pytest.mark.parametrize("what", ["commit", "seek"])
+def test_five_thousand_places_of_a_log(gateway: Metered, what: str) -> None:
+    with Logs(gateway.url) as logs:
+        logs.make(partitions=5000)
+        logs.publish(*[record(key=f"k{key}") for key in range(1000)])
+        logs.call("PUT", "/v1/logs/orders/groups/one", {}, status=201)
+        places = [{"partition": number, "offset": 0} for number in range(5000)]
+        random.Random(1).shuffle(places)
+
+        def ask() -> None:
+            answer = logs.ask("POST", f"/v1/logs/orders/groups/one/{what}", {"offsets": places})
+            assert answer.status < 300, answer.text
+
+        _is_short(gateway, ask)
+
+
+@pytest.mark.parametrize("wire", ["query", "json"])
+def test_an_attribute_of_seven_megabytes(gateway: Metered, wire: str) -> None:
+    with Sqs(wire, gateway.url) as sqs, Connection(gateway.url) as connection:
+        value = {"DataType": "Binary", "BinaryValue": bytes(4_800_000)}
+        queue = sqs.create()
+        members = {"QueueUrl": queue, "MessageBody": "x", "MessageAttributes": {"a": value}}
+        request = sqs.encode("SendMessage", members)
+
+        def ask() -> None:
+            connection.send(request)
+            assert connection.answer().status == 400
+
+        _is_short(gateway, ask)
+
+
+def test_the_first_cron_and_one_that_never_fires(gateway: Metered) -> None:
+    """Once: the next one finds what this one imported."""
+    with Rest(gateway.url) as rest:
+        rest.call("POST", "/v1/previews", {"every": "5m"})
+        body = {"cron": _NEVER}
+        _is_short(gateway, lambda: rest.refusal("POST", "/v1/previews", body), tries=1)
+
+
+@pytest.mark.parametrize("records", [1, 7])
+def test_records_of_seven_megabytes(gateway: Metered, records: int) -> None:
+    with Logs(gateway.url) as logs:
+        logs.make()
+        payload = _blob_of(6_700_000 // records)
+        body = json.dumps(
+            {"records": [record(payload, encoding="base64") for _ in range(records)]}
+        ).encode()
+        statuses = (201, 400, 413)
+
+        def ask() -> None:
+            assert logs.ask("POST", "/v1/logs/orders/records", raw=body).status in statuses
+
+        _is_short(gateway, ask)
