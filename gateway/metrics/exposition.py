@@ -14,12 +14,12 @@ from prometheus_client.core import (
     GaugeMetricFamily,
     Metric,
 )
-from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.registry import Collector
 
 from gateway.metrics.families import OF_QUEUES, Labels, by_labels, counter_of, histogram_of
 from gateway.metrics.logs import GroupsOfLogs, log_counters
 from gateway.metrics.simple_queues import SimpleQueueDepths, simple_queue_counters
+from gateway.metrics.sums import Sum, total_of
 from gateway.operations.series import (
     DeliverySeries,
     Histogram,
@@ -76,6 +76,7 @@ class _ProcessNumbers(Collector):
             [([*key], number) for key, number in series.quota_refusals.items()],
         )
         yield from _queues(series.shown_queues(), self._wants)
+        yield from _times(series.timed_queues(), self._wants)
         yield from simple_queue_counters(series)
         yield from log_counters(series.groups.shown())
         yield histogram_of(
@@ -215,6 +216,9 @@ def _queues(all_series: list[QueueSeries], wants: Wants) -> Iterator[Metric]:
         OF_QUEUES,
         [(labels, number) for labels, number in by_labels(all_series, "buried") if number],
     )
+
+
+def _times(timed: list[QueueSeries], wants: Wants) -> Iterator[Metric]:
     for attribute, name, text in (
         ("send_seconds", "queue_message_send_duration_seconds", "Time to commit a send."),
         ("receive_seconds", "queue_message_receive_duration_seconds", "Time of one look."),
@@ -222,8 +226,9 @@ def _queues(all_series: list[QueueSeries], wants: Wants) -> Iterator[Metric]:
         ("age_seconds", "queue_message_age_at_receive_seconds", "Age at the first delivery."),
     ):
         if wants(name):
-            own = [(series.labels(), getattr(series, attribute)) for series in all_series]
-            yield histogram_of(name, text, OF_QUEUES, _merged(own))
+            own = [(series.labels(), getattr(series, attribute)) for series in timed]
+            used = [(labels, times) for labels, times in own if any(times.counts)]
+            yield histogram_of(name, text, OF_QUEUES, _merged(used))
 
 
 def _topics(all_series: list[TopicSeries]) -> Iterator[Metric]:
@@ -421,64 +426,45 @@ def _disk(room: Room, refuses: bool) -> Collector:
     )
 
 
-class _Sum(Collector):
-    def __init__(self, pages: list[bytes]) -> None:
-        self._pages = pages
-
-    def collect(self) -> Iterator[Metric]:
-        families: dict[str, Metric] = {}
-        totals: dict[str, dict[tuple[str, tuple[tuple[str, str], ...]], float]] = {}
-        for page in self._pages:
-            for family in text_string_to_metric_families(page.decode()):
-                families.setdefault(
-                    family.name, Metric(family.name, family.documentation, family.type)
-                )
-                samples = totals.setdefault(family.name, {})
-                for sample in family.samples:
-                    key = (sample.name, tuple(sample.labels.items()))
-                    samples[key] = samples.get(key, 0.0) + sample.value
-        for name, family in families.items():
-            for (sample_name, labels), value in totals[name].items():
-                family.add_sample(sample_name, dict(labels), value)
-            yield family
-
-
 class _Only(Collector):
     """Of several collectors the metrics that a scrape asked for."""
 
-    def __init__(self, wants: Wants, *collectors: Collector) -> None:
+    def __init__(self, wants: Wants, collectors: Iterable[Collector], *, in_total: bool) -> None:
         self._wants = wants
         self._collectors = collectors
+        self._in_total = in_total
 
     def collect(self) -> Iterator[Metric]:
         for collector in self._collectors:
             for metric in collector.collect():
                 if self._wants(metric.name):
-                    yield metric
+                    yield total_of(metric) if self._in_total else metric
 
 
-def _page(wants: Wants, *collectors: Collector) -> bytes:
+def _page(wants: Wants, *collectors: Collector, in_total: bool = False) -> bytes:
     registry = CollectorRegistry()
-    registry.register(_Only(wants, *collectors))
+    registry.register(_Only(wants, collectors, in_total=in_total))
     return generate_latest(registry)
 
 
 def added(pages: list[bytes], wants: Wants) -> bytes:
     """Several pages as one, sample by sample."""
-    return _page(wants, _Sum(pages))
+    return _page(wants, Sum(pages))
 
 
-def process_page(numbers: Numbers, wants: Wants) -> bytes:
-    """What this process counted, and what the operating system knows of it."""
-    return _page(wants, _ProcessNumbers(numbers, wants), ProcessCollector(registry=None))
+def process_page(numbers: Numbers, wants: Wants, *, in_total: bool = False) -> bytes:
+    """What this process counted, and what the operating system knows of it. ``in_total``: without
+    what tells accounts and their things apart, here and below."""
+    own = _ProcessNumbers(numbers, wants)
+    return _page(wants, own, ProcessCollector(registry=None), in_total=in_total)
 
 
-def depth_page(stored: Stored, wants: Wants) -> bytes:
+def depth_page(stored: Stored, wants: Wants, *, in_total: bool = False) -> bytes:
     """The gauges of what the database holds."""
     pending = () if stored.deliveries is None else (_pending(stored.deliveries),)
     depths = _Depths(stored.depths), _PriorityAges(stored.priorities)
     more = SimpleQueueDepths(stored.titled), GroupsOfLogs(stored.groups)
-    return _page(wants, *depths, *more, *pending)
+    return _page(wants, *depths, *more, *pending, in_total=in_total)
 
 
 def disk_page(room: Room | None, wants: Wants, *, refuses: bool) -> bytes:

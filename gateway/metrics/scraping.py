@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gzip
 import logging
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -29,8 +30,25 @@ _log = logging.getLogger("queuegate.metrics")
 
 _REFRESH_SECONDS = 10.0
 _PATIENCE_SECONDS = 2.0
+_PACKING = 1
+"""The level of gzip: what is quick is small already."""
+_IN_TOTAL = b"total\n"
 _MOST_PRIORITISED = 100
 """Queues, each of which may have eleven series."""
+
+
+class Scrape(NamedTuple):
+    """What somebody asks for."""
+
+    names: frozenset[str] = frozenset()
+    """Of metrics; none: all."""
+    in_total: bool = False
+    """Without what tells accounts and their queues, topics and logs apart."""
+    is_packed: bool = False
+    """By gzip."""
+
+
+_WHOLE = Scrape()
 
 
 class Numbers(NamedTuple):
@@ -86,9 +104,11 @@ class Metrics:
         self._depths_at = float("-inf")
         self._tidied_at = float("-inf")
         self._refreshing: asyncio.Task[None] | None = None
-        self._pages: dict[Path, bytes] = {}
+        self._pages: dict[tuple[Path, bool], bytes] = {}
+        self._renderings: dict[Scrape, asyncio.Task[bytes]] = {}
+        self._turn = asyncio.Lock()
 
-    async def _own(self, names: frozenset[str] = frozenset()) -> bytes:
+    async def _own(self, names: frozenset[str] = frozenset(), *, in_total: bool) -> bytes:
         """Our page. In a thread, and so is all that makes text of numbers: of a thousand queues
         that takes half a second, in which requests are served."""
         numbers = Numbers.of(self._engine)
@@ -97,15 +117,28 @@ class Metrics:
             # Imported late, for it takes a while, too.
             from gateway.metrics import exposition
 
-            return exposition.process_page(numbers, exposition.wanted(names))
+            return exposition.process_page(numbers, exposition.wanted(names), in_total=in_total)
 
         return await asyncio.to_thread(rendered)
 
-    async def render(self, names: frozenset[str] = frozenset()) -> bytes:
-        """The whole page, or the metrics of these names."""
+    async def render(self, scrape: Scrape = _WHOLE) -> bytes:
+        """The page. Whoever wants the same meanwhile shares it, and others wait for their turn."""
+        rendering = self._renderings.get(scrape)
+        if rendering is None:
+            rendering = self._renderings[scrape] = asyncio.create_task(self._in_turn(scrape))
+            rendering.add_done_callback(lambda _: self._renderings.pop(scrape))
+        return await asyncio.shield(rendering)
+
+    async def _in_turn(self, scrape: Scrape) -> bytes:
+        async with self._turn:
+            return await self._render(scrape)
+
+    async def _render(self, scrape: Scrape) -> bytes:
+        names, in_total, is_packed = scrape
         await self._refresh()
         own, *others = await asyncio.gather(
-            self._own(names), *[self._page_of(path) for path in self._siblings()]
+            self._own(names, in_total=in_total),
+            *[self._page_of(path, in_total=in_total) for path in self._siblings()],
         )
         pages = [own, *[page for page in others if page]]
         stored = self._stored
@@ -117,8 +150,9 @@ class Metrics:
 
             wants = exposition.wanted(names)
             total = exposition.added(pages, wants) if len(pages) > 1 else pages[0]
-            total += exposition.depth_page(stored, wants)
-            return total + exposition.disk_page(room, wants, refuses=refuses)
+            total += exposition.depth_page(stored, wants, in_total=in_total)
+            total += exposition.disk_page(room, wants, refuses=refuses)
+            return gzip.compress(total, _PACKING) if is_packed else total
 
         return await asyncio.to_thread(rendered)
 
@@ -187,17 +221,18 @@ class Metrics:
             return []
         return [path for path in self._runtime_dir.glob("metrics-*") if path != self._socket()]
 
-    async def _page_of(self, path: Path) -> bytes:
+    async def _page_of(self, path: Path, *, in_total: bool) -> bytes:
         """A sibling's page, or the one before when it takes too long; nothing when it is dead."""
+        key = path, in_total
         try:
             async with asyncio.timeout(_PATIENCE_SECONDS):
-                page = self._pages[path] = await _ask(path)
+                page = self._pages[key] = await _ask(path, in_total=in_total)
         except TimeoutError:
-            page = self._pages.get(path, b"")
+            page = self._pages.get(key, b"")
             age = "those of the last time" if page else "nothing"
             _log.warning("a worker does not tell its numbers (%s): shown is %s", path.name, age)
         except OSError as error:
-            self._pages.pop(path, None)
+            self._pages.pop(key, None)
             page = b""
             _log.warning("a worker's numbers are missing (%s): %s", path.name, error)
         return page
@@ -217,8 +252,9 @@ class Metrics:
             server.close()
             path.unlink(missing_ok=True)
 
-    async def _tell(self, _: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        writer.write(await self._own())
+    async def _tell(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        in_total = await reader.readline() == _IN_TOTAL
+        writer.write(await self._own(in_total=in_total))
         with contextlib.suppress(OSError):
             await writer.drain()
         writer.close()
@@ -226,9 +262,10 @@ class Metrics:
         await self._tidy()
 
 
-async def _ask(path: Path) -> bytes:
+async def _ask(path: Path, *, in_total: bool = False) -> bytes:
     reader, writer = await asyncio.open_unix_connection(path)
     try:
+        writer.write(_IN_TOTAL if in_total else b"\n")
         return await reader.read()
     finally:
         writer.close()

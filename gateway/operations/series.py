@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from storage.deliveries.deliveries import Source
     from storage.model import Queue, Received
 
-DATABASE_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0)
-HTTP_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
+DATABASE_SECONDS = (0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0)
+HTTP_SECONDS = (0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
 AGE_SECONDS = (0.1, 0.5, 1.0, 5.0, 10.0, 30.0, 60.0, 300.0, 900.0, 3600.0)
 ATTEMPT_SECONDS = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 LATE_SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 60.0)
@@ -32,6 +32,8 @@ FLUSH_ENTRIES = (1.0, 2.0, 5.0, 10.0, 25.0, 50.0, 100.0, 250.0, 500.0, 1000.0)
 
 MOST_QUEUES = 1_000
 """Queues with series of their own; what comes after them is counted under the labels _other."""
+MOST_TIMED_QUEUES = 50
+"""Of these with histograms of their own: one has as much text as ten queues have otherwise."""
 NO_QUEUE, OTHER_QUEUES = 0, -1
 """In place of the number of a queue: there is none, or it is one of those."""
 MOST_TOPICS = 1_000
@@ -83,6 +85,10 @@ class QueueSeries:
     deleted: int = 0
     was_full: int = 0
     buried: int = 0
+    used: int = 0
+    """How many sends, receives and deletes there were, those of nothing and refused ones too."""
+    is_timed: bool = True
+    """False: its histograms are those of other queues, too."""
     send_seconds: Histogram = field(default_factory=lambda: Histogram(DATABASE_SECONDS))
     receive_seconds: Histogram = field(default_factory=lambda: Histogram(DATABASE_SECONDS))
     delete_seconds: Histogram = field(default_factory=lambda: Histogram(DATABASE_SECONDS))
@@ -92,11 +98,12 @@ class QueueSeries:
         """What tells it apart for whoever scrapes: account, region and name."""
         return self.account_id, self.region, self.name
 
-    def uses(self) -> int:
-        """How many sends, receives and deletes were counted, those of nothing and refused ones
-        too."""
-        operations = (self.send_seconds, self.receive_seconds, self.delete_seconds)
-        return sum([sum(histogram.counts) for histogram in operations]) + self.was_full
+    def sharing_times(self, other: QueueSeries) -> QueueSeries:
+        """The same, with the histograms of another one."""
+        self.is_timed = False
+        self.send_seconds, self.receive_seconds = other.send_seconds, other.receive_seconds
+        self.delete_seconds, self.age_seconds = other.delete_seconds, other.age_seconds
+        return self
 
 
 class DeliverySeries:
@@ -215,6 +222,7 @@ class Series:
         self.active_requests = 0
         self.traffic = Traffic()
         self._used_before: dict[int, int] = {}
+        self._timed_count = 0
 
     def _of(self, queue: Queue) -> QueueSeries:
         series = self.queues.get(queue.queue_id)
@@ -224,6 +232,10 @@ class Series:
             series = self.queues[queue.queue_id] = QueueSeries(
                 queue.account_id, queue.region, queue.name
             )
+            if self._timed_count < MOST_TIMED_QUEUES:
+                self._timed_count += 1
+            else:
+                series.sharing_times(self.other)
         return series
 
     def copy(self) -> Series:
@@ -236,28 +248,36 @@ class Series:
 
     def forget(self, queue_id: int) -> None:
         """The queue was deleted: its series disappear."""
-        self.queues.pop(queue_id, None)
+        series = self.queues.pop(queue_id, None)
+        self._timed_count -= series is not None and series.is_timed
         self.tries = {key: number for key, number in self.tries.items() if key[0] != queue_id}
 
     def unused_queues(self) -> list[int]:
         """Queues for which nothing was counted since the last call of this: some may be deleted."""
-        uses = {queue_id: series.uses() for queue_id, series in self.queues.items()}
+        uses = {queue_id: series.used for queue_id, series in self.queues.items()}
         before, self._used_before = self._used_before, uses
         return [queue_id for queue_id, number in uses.items() if before.get(queue_id) == number]
 
     def shown_queues(self) -> list[QueueSeries]:
         """Every queue with series of its own, and the others if there are any."""
-        return [*self.queues.values(), *([self.other] if self.other.uses() else [])]
+        return [*self.queues.values(), *([self.other] if self.other.used else [])]
+
+    def timed_queues(self) -> list[QueueSeries]:
+        """Every queue with histograms of its own, and the others."""
+        return [*[one for one in self.queues.values() if one.is_timed], self.other]
 
     def sent(self, queue: Queue, count: int, started: float) -> None:
         """``count`` messages were committed by a send that began at ``perf_counter()``."""
         series = self._of(queue)
+        series.used += 1
         series.sent += count
         series.send_seconds.observe(perf_counter() - started)
 
     def was_full(self, queue: Queue, count: int) -> None:
         """``count`` messages found no room in the queue."""
-        self._of(queue).was_full += count
+        series = self._of(queue)
+        series.used += 1
+        series.was_full += count
 
     def copied(self, queue: Queue, count: int) -> None:
         """``count`` messages of topics were committed to the queue."""
@@ -266,6 +286,7 @@ class Series:
     def received(self, queue: Queue, messages: list[Received], seconds: float) -> None:
         """A receive handed these out; ``seconds`` is its last look at the database."""
         series = self._of(queue)
+        series.used += 1
         series.received += len(messages)
         series.receive_seconds.observe(seconds)
         now_ms = self._timestamp() * 1000
@@ -280,6 +301,7 @@ class Series:
     def deleted(self, queue: Queue, count: int, started: float) -> None:
         """``count`` messages were deleted by their receivers."""
         series = self._of(queue)
+        series.used += 1
         series.deleted += count
         series.delete_seconds.observe(perf_counter() - started)
 

@@ -86,6 +86,14 @@ class Guarded:
         return None
 
 
+def is_administrator(callers: Callers, request: Asked) -> bool:
+    """Whether a request for a page that is for everybody has the key of an administrator."""
+    try:
+        return callers.caller(request, {}, request.path).is_administrator
+    except Rejected:
+        return False
+
+
 def _refusal(status: int, text: str) -> Response:
     # What the client still sends is not read: the connection cannot be used again.
     headers = {"connection": "close"} if status == 413 else None

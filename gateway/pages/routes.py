@@ -14,15 +14,17 @@ from starlette.responses import Response
 from starlette.routing import Route, Router
 
 from gateway.faces.face import AsgiFace
+from gateway.faces.requests import REQUEST
 from gateway.faces.requests import Request as Asked
 from gateway.faces.requests import Response as Refusal
 from gateway.http.origins import Origins
+from gateway.metrics.scraping import Scrape
 from gateway.pages import paths
 from gateway.pages.answers import json_answer
 from gateway.pages.certificates import certificate_routes
 from gateway.pages.clock import clock_route
 from gateway.pages.front import front_routes
-from gateway.pages.guarded import Guarded
+from gateway.pages.guarded import Guarded, is_administrator
 from gateway.pages.outbox import outbox_routes
 from storage.clocks import stored_clocks as stored_settings
 from storage.errors import Rejected, RequestTooLarge, Unavailable
@@ -39,8 +41,11 @@ _STUCK_SECONDS = 5.0
 
 
 class _Pages:
-    def __init__(self, engine: Engine, metrics: Metrics) -> None:
+    def __init__(
+        self, engine: Engine, metrics: Metrics, shows_all: Callable[[Asked], bool]
+    ) -> None:
         self._engine = engine
+        self._shows_all = shows_all
         self._metrics = metrics
         self._version = version("queuegate")
         self._asking: asyncio.Task[str] | None = None
@@ -100,7 +105,22 @@ class _Pages:
     async def metrics(self, request: Request) -> Response:
         """Prometheus text of all processes of this gateway."""
         names = frozenset(request.query_params.getlist("name[]"))
-        return Response(await self._metrics.render(names), media_type="text/plain; version=0.0.4")
+        is_packed = _takes_gzip(request.headers.get("accept-encoding", ""))
+        in_total = not self._shows_all(request.scope[REQUEST])
+        page = await self._metrics.render(Scrape(names, in_total, is_packed))
+        headers = {"vary": "accept-encoding, authorization"}
+        if is_packed:
+            headers["content-encoding"] = "gzip"
+        return Response(page, headers=headers, media_type="text/plain; version=0.0.4")
+
+
+def _takes_gzip(accepted: str) -> bool:
+    """Whether a client takes an answer that is packed."""
+    for one in accepted.lower().split(","):
+        name, _, weight = one.replace(" ", "").partition(";")
+        if name == "gzip":
+            return weight not in ("q=0", "q=0.0", "q=0.00", "q=0.000")
+    return False
 
 
 async def _elsewhere(_: Request) -> Response:
@@ -112,12 +132,18 @@ _MOVED = [Route(path, _elsewhere) for path in paths.PROBES]
 
 def probes(engine: Engine, metrics: Metrics) -> AsgiFace:
     """The face at QUEUEGATE_OPERATIONS_ADDRESS."""
-    return AsgiFace(Router(_Pages(engine, metrics).routes()), _turned_away)
+    handlers = _Pages(engine, metrics, lambda _: True)
+    return AsgiFace(Router(handlers.routes()), _turned_away)
 
 
 def pages(engine: Engine, metrics: Metrics, settings: Settings, callers: Callers) -> AsgiFace:
     """The face of all pages. Those that show messages ask ``callers`` who wants to see them."""
-    handlers = _Pages(engine, metrics)
+
+    def shows_all(asked: Asked) -> bool:
+        # Strangers must not learn of accounts.
+        return settings.auth != "sigv4" or is_administrator(callers, asked)
+
+    handlers = _Pages(engine, metrics, shows_all)
     admits = _admits(settings)
     router = Router(
         [

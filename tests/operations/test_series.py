@@ -66,7 +66,7 @@ async def test_a_scrape_may_name_what_it_wants(
     await send(await make_queue("named"))
 
     async def named(*names: str) -> set[str]:
-        page = (await metrics.render(frozenset(names))).decode()
+        page = (await metrics.render(metrics_page.Scrape(frozenset(names)))).decode()
         return set(re.findall("^# HELP (\\S+)", page, re.MULTILINE))
 
     assert await named("queue_depth", "queue_messages_sent_total") == {
@@ -108,8 +108,9 @@ async def test_of_a_worker_that_hangs_the_page_before_counts(
     asked = 0
     over = asyncio.Event()
 
-    async def sibling(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def sibling(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         nonlocal asked
+        await reader.readline()
         asked += 1
         if asked > 1:
             await over.wait()
@@ -293,7 +294,7 @@ async def _ready(page: pages._Pages) -> tuple[int, dict[str, str]]:
 
 @pytest.fixture
 def page(engine: Engine, metrics: Metrics) -> pages._Pages:
-    return pages._Pages(engine, metrics)
+    return pages._Pages(engine, metrics, lambda _: True)
 
 
 async def test_a_gateway_whose_lane_hangs_is_not_ready(
@@ -343,3 +344,43 @@ async def test_a_database_that_is_away_is_not_ready(engine: Engine, page: pages.
         503,
         {"status": "degraded", "reason": str(unavailable.value)},
     )
+
+
+async def test_scrapes_at_once_share_a_rendering(
+    metrics: Metrics, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those that want the same do; of others one is rendered after the other."""
+    running = most = count = 0
+    render = metrics._render
+
+    async def counted(scrape: metrics_page.Scrape) -> bytes:
+        nonlocal running, most, count
+        running, count = running + 1, count + 1
+        most = max(most, running)
+        try:
+            return await render(scrape)
+        finally:
+            running -= 1
+
+    monkeypatch.setattr(metrics, "_render", counted)
+    total = metrics_page.Scrape(in_total=True)
+    pages = await asyncio.gather(*[metrics.render() for _ in range(5)], metrics.render(total))
+    assert len({*pages[:5]}) == 1
+    assert (count, most) == (2, 1)
+    await metrics.render()
+    assert count == 3
+
+
+async def test_queues_beyond_some_share_histograms(
+    engine: Engine, metrics: Metrics, make_queue: MakeQueue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(counters, "MOST_TIMED_QUEUES", 1)
+    for name in ("own", "first", "second"):
+        engine.series.sent(await make_queue(name), 2, 0.0)
+    page = (await metrics.render()).decode()
+    sent = re.findall(r'^queue_messages_sent_total{.*queue="(\w+)".* 2.0$', page, re.MULTILINE)
+    assert sorted(sent) == ["first", "own", "second"]
+    found = re.findall(
+        r'^queue_message_send_duration_seconds_count{.*queue="(\w+)".* (\S+)$', page, re.MULTILINE
+    )
+    assert dict(found) == {"own": "1.0", "_other": "2.0"}
