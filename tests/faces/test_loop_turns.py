@@ -12,11 +12,16 @@ from contextlib import ExitStack
 
 import pytest
 
-from tests.faces.clients import Sqs
+from gateway.configuration.values import FACE_NAMES
+from gateway.faces.text.messages import ENDPOINTS as TEXT
+from protocol.scheduler_shapes import SCHEDULER
+from tests.faces import everything
+from tests.faces.clients import Sqs, new_account
 from tests.faces.connections import Connection
 from tests.faces.logs.client import Logs, record
 from tests.faces.rest.client import Rest
 from tests.fuzz.loop_meter import MOST_MS, Metered
+from tests.fuzz.loop_turns import operations
 
 _MIB = 1 << 20
 _NEVER = "0 0 30 2 *"
@@ -30,7 +35,6 @@ def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Metered]:
 
 def _is_short(gateway: Metered, ask: Callable[[], object], tries: int = 3) -> None:
     longest, where = gateway.longest_turn(ask, tries)
-    print(f"{longest:.1f} ms: {where}")
     assert longest < MOST_MS, where
 
 
@@ -138,5 +142,29 @@ def test_records_of_seven_megabytes(gateway: Metered, records: int) -> None:
 
         def ask() -> None:
             assert logs.ask("POST", "/v1/logs/orders/records", raw=body).status in statuses
+
+        _is_short(gateway, ask)
+
+
+def test_the_fuzzer_asks_every_operation_of_every_face(gateway: Metered) -> None:
+    made = everything.make(gateway, new_account())
+    asked = {one.operation for one in operations(made, gateway.url)}
+    wires = {f"{service}:{action} {wire}" for service, action, wire in everything.ACTIONS}
+    schedules = {f"scheduler:{action}" for action in SCHEDULER.actions}
+    faces = {f"{face}:{one.name}" for face, own in everything.ENDPOINTS.items() for one in own}
+    texts = {f"text:{one.method}" for one in TEXT}
+    assert wires | schedules | faces | texts | {"sts:GetCallerIdentity"} <= asked
+    # All faces but the pages, which tests/tidy/test_access.py lists.
+    names = {"logs" if name == "log" else name for name in FACE_NAMES}
+    assert {"aws", *everything.ENDPOINTS, "text"} == names
+
+
+def test_a_wrong_text_of_megabytes_is_refused_quickly(gateway: Metered) -> None:
+    with Logs(gateway.url) as logs:
+        one = {"receipt": "1.2.3.4", "do": "*" * 6_700_000}
+
+        def ask() -> None:
+            path = "/v1/logs/orders/groups/one/deliveries"
+            assert logs.ask("POST", path, {"deliveries": [one]}).status == 400
 
         _is_short(gateway, ask)

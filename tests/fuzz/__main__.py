@@ -1,8 +1,10 @@
 """Draw requests and values anew for some minutes: python -m tests.fuzz [--minutes 10] [--seed N].
 
 Each round sends requests whole and in pieces and compares the answers (tests/fuzz/differential.py),
-and runs every property test, with a seed of its own, which it prints. The first failure ends
-it; what failed is then in tests/fuzz/found, and `make test` repeats it.
+sends requests at the limits of every operation, none of which may hold the event loop for more than
+20 ms (tests/fuzz/loop_turns.py), and runs every property test, with a seed of its own, which it
+prints. The first failure ends it; what failed with examples is then in tests/fuzz/found, and
+`make test` repeats it.
 """
 
 from __future__ import annotations
@@ -37,9 +39,10 @@ def main() -> int:
 def _round(seed: int, tests: list[str]) -> int:
     print(f"make fuzz: seed {seed}", flush=True)
     if tests == ["tests"]:
-        pairs = [sys.executable, "-m", "tests.fuzz.differential", "--seed", str(seed)]
-        if failed := subprocess.run(pairs, check=False).returncode:
-            return failed
+        for drawn in ("tests.fuzz.differential", "tests.fuzz.loop_turns"):
+            command = [sys.executable, "-m", drawn, "--seed", str(seed)]
+            if failed := subprocess.run(command, check=False).returncode:
+                return failed
     drawing = ["-m", "hypothesis", "--hypothesis-profile", "fuzz", "--draw-seed", str(seed)]
     command = [sys.executable, "-m", "pytest", "-q", "-n", "auto", "--timeout", "1200", *drawing]
     failed = subprocess.run([*command, *tests], check=False).returncode

@@ -6,8 +6,8 @@ or the refusal in the form of the wire.
 
 from __future__ import annotations
 
-import asyncio
 import logging
+from asyncio import to_thread
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -273,8 +273,7 @@ class AwsFace(Face):
             decode = partial(json_wire.decode, action.input, request.body, is_counted=True)
         else:
             decode = partial(query_wire.decode, action.input, detected.params)
-        is_huge = len(request.body) > _HUGE
-        members = await asyncio.to_thread(decode) if is_huge else decode()
+        members = await to_thread(decode) if len(request.body) > _HUGE else decode()
         result = await self._done(Call(self.engine, caller, members, request, detected))
         if result and is_long(result.get("Messages", ())):
             return await self._answer_in_parts(request, detected, action, result)
@@ -295,7 +294,6 @@ class AwsFace(Face):
         """The same of a long answer, with others having their turn."""
         service = SERVICES[detected.service]
         if detected.wire == "json":
-            assert action.output is not None
             parts = await in_turns(json_wire.encode_in_steps(action.output, result))
             headers = json_headers(request.request_id, service.json_version or "1.0")
         elif detected.wants_json:
@@ -303,8 +301,8 @@ class AwsFace(Face):
             parts = await in_turns(steps)
             headers = _headers(request.request_id, query_results.JSON_CONTENT_TYPE)
         else:
-            encoding = query_results.encode_in_steps(service, action, result, request.request_id)
-            parts = await in_turns(encoding)
+            steps = query_results.encode_in_steps(service, action, result, request.request_id)
+            parts = await in_turns(steps)
             headers = _headers(request.request_id, query_results.XML_CONTENT_TYPE)
         headers.append((b"content-length", b"%d" % sum(map(len, parts))))
         return Response(200, headers, self.engine.series.traffic.held(parts), action.name)

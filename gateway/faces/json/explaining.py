@@ -27,11 +27,15 @@ _WORDS = {
 }
 _TYPES = re.compile(r"`([a-z |]+)`")
 _MOST_SHOWN = 300
+_MOST_LETTERS = 4_000
 
 
 def explained(error: msgspec.ValidationError, kind: Any, what: str = "field") -> str:
     """The refusal of a value of that type. ``what`` is a field, or a parameter of some kind."""
     text, place = str(error), "$"
+    if len(text) > 2 * _MOST_LETTERS:
+        # It quotes what was sent, and says at its end where that was.
+        text = text[:_MOST_LETTERS] + text[-_MOST_LETTERS:]
     found = _PLACE(text)
     if found is not None:
         text, place = found.groups()

@@ -39,6 +39,7 @@ from storage.errors import (
     Unavailable,
 )
 
+_HUGE = 1_048_576
 _JSON: tuple[bytes, bytes] = (b"content-type", b"application/json")
 
 
@@ -208,7 +209,12 @@ class JsonFace(Face):
             response.headers.append((b"allow", allow.encode()))
             return response
         call = self._call(request, found, endpoint, caller)
-        call.body = await in_turns(self._body(endpoint, request.body))
+        reading = self._body(endpoint, request.body)
+        if len(request.body) > _HUGE:
+            # One long text takes long, too, and cannot be read in steps.
+            call.body = await asyncio.to_thread(at_once, reading)
+        else:
+            call.body = await in_turns(reading)
         request.asked = self._asked(endpoint, call)
         if endpoint.resource:
             # What is new is named in its body.

@@ -91,6 +91,9 @@ def attributes_of(headers: Mapping[str, bytes] | None) -> tuple[str | None, int]
         data_type, text = _typed(raw)
         values[name] = {"DataType": data_type, "StringValue": text}
         size += len(name.encode()) + len(data_type) + len(text.encode())
+    if size > LIMITS.message_bytes:
+        # No message may be so long, and there may be megabytes of them.
+        return None, size
     return message_attributes.stored(values), size
 
 
