@@ -39,7 +39,7 @@ from gateway.process.supplied_keys import tls_certificate
 from storage.embedded import CannotStart, EmbeddedPostgres
 
 # What one process uses beside its pool: lanes, listening, workers, with room to spare.
-_CONNECTIONS_BESIDE_POOL = 15
+_CONNECTIONS_BESIDE_POOL = 17
 _CONNECTIONS_IN_RESERVE = 20
 _RUNTIME_PREFIX = "queuegate-run-"
 _log = logging.getLogger("queuegate.server")

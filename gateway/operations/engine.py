@@ -87,6 +87,10 @@ class QueueLanes(_Part, Protocol):
     def receive(self) -> Lane[Receive]: ...
 
     @property
+    def lease(self) -> Lane[Receive]:
+        """The same, on disk before the reply."""
+
+    @property
     def delete(self) -> Lane[Delete]: ...
 
     @property

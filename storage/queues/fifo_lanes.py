@@ -93,6 +93,7 @@ class FifoLanes:
             self._flush_receives,
             settings=RECEIVE_PLANNER,
         )
+        self.lease = self.receive
         self.delete: Lane[Delete] = Lane(
             f"{self._name}_delete", database, self._flush_deletes, settings=RECEIVE_PLANNER
         )

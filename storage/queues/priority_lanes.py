@@ -8,7 +8,7 @@ from typing import Any
 
 from storage.lanes import Lane
 from storage.model import Received
-from storage.planning import RELAXED_PLANNER, SEND_PLANNER
+from storage.planning import RECEIVE_PLANNER, RELAXED_PLANNER, SEND_PLANNER
 from storage.queries import load
 from storage.queues.handing import NobodyWaits
 from storage.queues.message_entries import FanOut, Receive, Send
@@ -92,13 +92,16 @@ class PriorityLanes(StandardLanes):
             self._flush_receives,
             settings=RELAXED_PLANNER,
         )
+        self.lease: Lane[Receive] = Lane(
+            "priority_lease", database, self._flush_receives, settings=RECEIVE_PLANNER
+        )
         self.delete = standard.delete
         self.visibility = standard.visibility
 
     @property
     def lanes(self) -> tuple[Lane[Any], ...]:
         """Those of its own."""
-        return self.send, self.receive
+        return self.send, self.receive, self.lease
 
     def _hand_out(self, chosen: dict[int, list[Receive]], records: Sequence[Iterable[Any]]) -> None:
         found = [Received._make(record) for record in records]

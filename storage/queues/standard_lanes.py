@@ -100,7 +100,7 @@ class Marks:
 
 
 class StandardLanes:
-    """The four lanes of standard queues; each connects at its first entry."""
+    """The lanes of standard queues; each connects at its first entry."""
 
     _send_rows: Write = staticmethod(send_rows)
     _receive_text = _RECEIVE
@@ -137,6 +137,10 @@ class StandardLanes:
             self._flush_receives,
             settings=RELAXED_PLANNER,
         )
+        # Channels promise a message to one consumer: a crash must not undo the lease.
+        self.lease: Lane[Receive] = Lane(
+            "lease", database, self._flush_receives, settings=RECEIVE_PLANNER
+        )
         # So does losing the commit of a delete, but whoever deleted was told that it is gone.
         self.delete: Lane[Delete] = Lane(
             "delete",
@@ -151,7 +155,7 @@ class StandardLanes:
     @property
     def lanes(self) -> tuple[Lane[Any], ...]:
         """All of them, for opening, closing and observing."""
-        return self.send, self.receive, self.delete, self.visibility
+        return self.send, self.receive, self.lease, self.delete, self.visibility
 
     async def close(self) -> None:
         """Finish what was handed in and close the connections."""

@@ -13,6 +13,7 @@ from tests.faces.connections import request_bytes
 from tests.websockets import frames, masked
 
 _CONNECTIONS_AT_ONCE = 50
+_ACKS_AT_ONCE = 100
 
 
 class Records:
@@ -25,6 +26,8 @@ class Records:
         """Message -> who was told that it had finished it."""
         self.unanswered: dict[str, int] = {}
         """Acknowledgement -> message, of those that were sent and not answered."""
+        self.repeated: list[tuple[int, int]] = []
+        """(message, delivery) that came a second time, or after the message was finished."""
         self.are_held = False
         """Whether nobody acknowledges for now."""
 
@@ -85,7 +88,10 @@ class Consumer(asyncio.Protocol):
         if said["type"] == "message":
             self.event = said["event"]
             number, deliveries = said["id"], said["deliveries"]
-            self._records.received[number][deliveries] = self
+            before = self._records.received[number]
+            if deliveries in before or number in self._records.finished:
+                self._records.repeated.append((number, deliveries))
+            before[deliveries] = self
             self._held.append((number, deliveries, said["ack"]))
             if not self._records.are_held:
                 self.acknowledge()
@@ -98,10 +104,11 @@ class Consumer(asyncio.Protocol):
 
     def acknowledge(self) -> None:
         """Acknowledge what is held."""
-        held, self._held = self._held, []
-        if held and self._transport is not None:
-            self._records.unanswered.update({token: number for number, _, token in held})
-            self._send(TEXT, json.dumps({"ack": [token for _, _, token in held]}).encode())
+        while self._held and self._transport is not None:
+            some, self._held = self._held[:_ACKS_AT_ONCE], self._held[_ACKS_AT_ONCE:]
+            self._records.unanswered.update({token: number for number, _, token in some})
+            self._send(TEXT, json.dumps({"ack": [token for _, _, token in some]}).encode())
+        self._held = []
 
     def _send(self, opcode: int, payload: bytes) -> None:
         if self._transport is not None:

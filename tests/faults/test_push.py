@@ -1,16 +1,20 @@
-"""One of two gateways dies that push to a thousand consumers."""
+"""A gateway, or its PostgreSQL, dies that pushes to many consumers."""
 
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
+from pathlib import Path
 
 import pytest
 
+from tests.cli.processes import Watch, postmaster
 from tests.faces.channels.client import Channels
 from tests.faces.clients import authorization, new_account
 from tests.faces.servers import Server
 from tests.faults.consumers import Consumer, Records, connect
+from tests.faults.gateways import serving
 from tests.waiting import until_async, until_so
 
 pytestmark = pytest.mark.timeout(120)
@@ -55,11 +59,46 @@ async def test_each_message_is_finished_once_by_who_got_it_last(dsn: str) -> Non
             consumer.close()
 
 
-async def _publish(channels: Channels, count: int) -> set[int]:
+@pytest.mark.parametrize("more", [{}, {"priority": 3}])
+async def test_a_kill_of_postgres_leaves_each_lease_with_one_consumer(
+    data: Path, more: dict[str, int]
+) -> None:
+    """Waits for the windows of what was acknowledged while nothing answered."""
+    account = new_account()
+    path = f"/v1/messages/socket?channel=alerts&credit=70&window={WINDOW_SECONDS}"
+    records = Records()
+    records.are_held = True
+    header = authorization(account, "us-east-1", "sqs")
+    consumers = [Consumer(records, header, path) for _ in range(40)]
+    async with serving(data) as server:
+        with Channels(server.gateway.url, account) as channels:
+            published = await _publish(channels, MESSAGES // 2, **more)
+            # A backlog: what is sent while somebody waits is leased by the send.
+            await connect(consumers, server.gateway.url)
+            await until_so(lambda: len(records.received) > MESSAGES // 8)
+            before = postmaster(data)
+            watch = Watch(before)
+            os.kill(before, signal.SIGKILL)
+            assert await asyncio.to_thread(watch.wait)
+            await server.until_ready()
+            await until_so(lambda: len(records.received) > MESSAGES // 3)
+            records.are_held = False
+            for consumer in consumers:
+                consumer.acknowledge()
+            await until_async(lambda: asyncio.to_thread(_left, channels), lambda left: left == 0)
+            await until_so(lambda: not records.unanswered)
+    assert records.repeated == []
+    assert records.finished.keys() == published
+    _check(records)
+    for consumer in consumers:
+        consumer.close()
+
+
+async def _publish(channels: Channels, count: int, **more: int) -> set[int]:
     """The ids of so many new messages."""
     found: set[int] = set()
     for start in range(0, count, AT_ONCE):
-        some = [{"channel": "alerts", "payload": start + one} for one in range(AT_ONCE)]
+        some = [{"channel": "alerts", "payload": start + one, **more} for one in range(AT_ONCE)]
         results = await asyncio.to_thread(channels.bulk, *some)
         found |= {one["id"] for one in results}
     return found

@@ -26,6 +26,7 @@ from gateway.operations.channels.acknowledging import (
 )
 from gateway.operations.limits import LIMITS
 from gateway.operations.queues.json_messages import headers_of, message_of
+from gateway.operations.queues.receiving import Leasing
 from gateway.operations.queues.receiving_many import (
     MESSAGES_AT_ONCE,
     ReceiveMany,
@@ -161,7 +162,7 @@ def _begin_polling(call: Call) -> Begun | None:
 
 def _asked(call: Call) -> ReceiveMany:
     query: PollQuery = call.query
-    return ReceiveMany(query.max, query.window, query.wait)
+    return ReceiveMany(query.max, query.window, query.wait, kind=Leasing)
 
 
 def _showing(call: Call, channel: Queue) -> Callable[[Received, datetime], PolledMessage]:

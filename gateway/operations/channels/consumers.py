@@ -24,7 +24,7 @@ from gateway.operations.access import may
 from gateway.operations.channels.acknowledging import token_of
 from gateway.operations.channels.pushed_tokens import Event, event_id, number_of, pushed_token
 from gateway.operations.queues.finishing import change_last
-from gateway.operations.queues.receiving import Receiving, release, spawn
+from gateway.operations.queues.receiving import Leasing, Receiving, release, spawn
 from storage.errors import OverLimit, QueueDoesNotExist, Unavailable
 
 if TYPE_CHECKING:
@@ -338,7 +338,7 @@ class Consumer:
     def _receive(self, limit: int) -> None:
         seconds = self._window()
         self._limit = limit
-        self._receiving = receiving = Receiving(
+        self._receiving = receiving = Leasing(
             self._engine, self._channel, limit=limit, visibility_seconds=seconds, reply=self
         )
         seen, self._seen = self._seen, None

@@ -368,6 +368,16 @@ class Receiving:
         self._timer = loop.call_later(pause, self.wake)
 
 
+class Leasing(Receiving):
+    """A receive by a consumer of a channel. Its leases are on disk before the reply: if a crash of
+    the database undid them, two consumers would hold the same delivery."""
+
+    __slots__ = ()
+
+    def _ask(self) -> None:
+        self._engine.lanes_of[self._queue.kind].lease.submit(self._asked())
+
+
 async def _move_to_dead_letter(
     engine: Engine, queue: Queue, dead: list[Received]
 ) -> list[Received]:

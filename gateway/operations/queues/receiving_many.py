@@ -36,6 +36,8 @@ class ReceiveMany(NamedTuple):
     """On a FIFO queue: whoever asks again with it gets the same messages, as SQS has it."""
     most_bytes: int = 2 << 20
     """When there are as many, no more messages are leased."""
+    kind: type[Receiving] = Receiving
+    """``Leasing`` for a consumer of a channel."""
 
     def part(self, after: int) -> ReceiveMany:
         """The same behind so many messages: for attempts a receive of its own."""
@@ -190,7 +192,7 @@ def _receive_some(
     reply: Reply[list[Received]],
 ) -> Receiving:
     seconds = request.visibility_of(queue)
-    receiving = Receiving(engine, queue, limit=limit, visibility_seconds=seconds, reply=reply)
+    receiving = request.kind(engine, queue, limit=limit, visibility_seconds=seconds, reply=reply)
     receiving.attempt_id = request.attempt_id
     receiving.start(wait)
     return receiving
