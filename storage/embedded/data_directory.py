@@ -24,7 +24,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from storage.embedded.account import Account, CannotStart, can_change, can_enter, closed_parent
-from storage.embedded.orphans import stop_orphan
+from storage.embedded.orphans import serves, stop_orphan
 
 _LOCK = "gateway.lock"
 _PGDATA = "pgdata"
@@ -265,12 +265,17 @@ def _refuse_closed(path: Path, account: Account) -> None:
 
 
 def _sweep(parent: Path) -> None:
-    """Delete the ephemeral directories in here whose gateway is gone."""
+    """Delete the ephemeral directories in here that no gateway and no PostgreSQL uses.
+
+    Other versions may lock a file of another name, or keep PostgreSQL's data elsewhere inside. They
+    leave ours alone while ``gateway.lock`` is held, so its name stays.
+    """
     for path in parent.glob(_EPHEMERAL_PREFIX + "*"):
         try:
             facts = path.lstat()
             if facts.st_uid == os.geteuid() and stat.S_ISDIR(facts.st_mode):
-                _delete_if_abandoned(path, facts.st_mtime)
+                if not any(serves(place) for place in (path, *path.iterdir())):
+                    _delete_if_abandoned(path, facts.st_mtime)
         except (OSError, CannotStart):
             continue
 
@@ -284,7 +289,6 @@ def _delete_if_abandoned(path: Path, changed_at: float) -> None:
         return
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        stop_orphan(path / "pgdata", deadline_seconds=0.0)
         shutil.rmtree(path, ignore_errors=True)
     finally:
         os.close(lock)

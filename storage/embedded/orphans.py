@@ -81,6 +81,18 @@ def running_process_id(pgdata: Path) -> int | None:
     return process_id if found[0] == owner and f" -D {pgdata} " in found[1] + " " else None
 
 
+def serves(pgdata: Path) -> bool:
+    """Return True if a live PostgreSQL uses this directory, by whatever path it was started."""
+    if running_process_id(pgdata) is not None:
+        return True
+    try:
+        process_id = int((lock_file_of(pgdata) or b"").partition(b"\n")[0])
+        # PostgreSQL works in its data directory.
+        return process_id > 0 and Path(f"/proc/{process_id}/cwd").samefile(pgdata)
+    except (OSError, ValueError):
+        return False
+
+
 def disown(pgdata: Path, account: Account) -> None:
     """Take the process id out of a lock file whose server is gone, for the number may be in use.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -19,6 +20,7 @@ from storage.embedded.account import Account, CannotStart, choose_account
 from storage.embedded.configuration import configuration
 from storage.embedded.disk import Room
 from storage.embedded.server import running_dsn
+from tests.waiting import until
 
 Start = Callable[..., EmbeddedPostgres]
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root changes to another account")
@@ -273,6 +275,42 @@ def test_abandoned_ephemeral_directories_are_swept_and_live_ones_are_not(
     assert not abandoned.path.exists()
     live.close()
     other.close()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+@pytest.mark.parametrize("lock", ["gateway.lock", "other.lock"])
+@pytest.mark.parametrize("folder", ["pgdata", "database"])
+def test_a_directory_with_a_live_postgresql_is_not_swept(
+    used_data: Path, monkeypatch: pytest.MonkeyPatch, lock: str, folder: str
+) -> None:
+    """Starts PostgreSQL as another version might: another lock file, another folder, a link on the
+    way; and nobody holds the lock."""
+    place = used_data.parent / "queuegate-ephemeral-other"
+    used_data.rename(place)
+    (place / "gateway.lock").rename(place / lock)
+    (place / "pgdata").rename(place / folder)
+    (used_data.parent / "link").symlink_to(place)
+    os.chown(place, os.geteuid(), -1)
+    place.chmod(0o711)
+    os.utime(place, (0, 0))
+    account = choose_account(None)
+    server = subprocess.Popen(
+        [binaries.find_binaries() / "postgres", "-D", used_data.parent / "link" / folder]
+        + ["-k", place / folder, "-c", "listen_addresses="],
+        stderr=subprocess.DEVNULL,
+        **account.popen_options(),
+    )
+    try:
+        until(lambda: b"ready" in (orphans.lock_file_of(place / folder) or b""))
+        data_directory._sweep(used_data.parent)
+        assert (place / folder / "PG_VERSION").exists()
+        assert server.poll() is None
+    finally:
+        server.send_signal(signal.SIGQUIT)
+        server.wait()
+    os.utime(place, (0, 0))
+    data_directory._sweep(used_data.parent)
+    assert not place.exists()
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
