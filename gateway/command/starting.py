@@ -319,6 +319,7 @@ class _Database:
         self.data_dir = settings.data_dir
         """Where what belongs to the data may lie: with ephemeral data it goes when they go."""
         self._postgres: EmbeddedPostgres | None = None
+        self._is_lost = False
         if self._url is None:
             per_process = settings.max_database_connections + _CONNECTIONS_BESIDE_POOL
             self._postgres = EmbeddedPostgres(
@@ -327,6 +328,7 @@ class _Database:
                 max_connections=_CONNECTIONS_IN_RESERVE + settings.workers * per_process,
             )
             self.data_dir = self._postgres.data_dir
+            self._postgres.on_lost = self._lost
             risk = remaining_risk(settings)
             if risk:
                 _log.warning("%s", risk)
@@ -346,6 +348,14 @@ class _Database:
             signal.signal(number, signal.SIG_IGN)
         if self._postgres is not None:
             self._postgres.stop()
+        if self._is_lost:
+            raise CannotStart(
+                f"the data directory {self.data_dir} was deleted while it was in use: stopped"
+            )
+
+    def _lost(self) -> None:
+        self._is_lost = True
+        os.kill(os.getpid(), signal.SIGTERM)
 
     def wait_ready(self) -> str:
         """The URL, once it takes connections."""

@@ -75,6 +75,8 @@ class EmbeddedPostgres:
         self.restart_count = 0
         # A probe: called after each restart of a server that died.
         self.on_restart: Callable[[], None] | None = None
+        # Called from the watching thread, once, when the data directory was deleted.
+        self.on_lost: Callable[[], None] | None = None
         self.first_start = False
         self._ephemeral = ephemeral
         self._max_connections = max_connections
@@ -111,6 +113,17 @@ class EmbeddedPostgres:
     @property
     def socket_path(self) -> Path:
         return self._socket_dir / f".s.PGSQL.{_PORT}"
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether somebody deleted the data: PostgreSQL cannot serve without it."""
+        try:
+            (self._directory.pgdata / "PG_VERSION").lstat()
+        except FileNotFoundError:
+            return True
+        except OSError:
+            return False
+        return False
 
     def start(self) -> None:
         """Begin to start the server, with initdb before it when there is no data yet."""
@@ -172,7 +185,7 @@ class EmbeddedPostgres:
         if self._watcher is not None:
             self._watcher.join()
         if self._server is not None:
-            gentle = signal.SIGQUIT if self._ephemeral else signal.SIGINT
+            gentle = signal.SIGQUIT if self._ephemeral or self.is_lost else signal.SIGINT
             stages = (
                 (gentle, _STOP_DEADLINE_SECONDS),
                 (signal.SIGQUIT, 5.0),
@@ -319,7 +332,12 @@ class EmbeddedPostgres:
         """Start the server again when it dies, and keep its log small."""
         pause = _LEAST_PAUSE_SECONDS
         while not self._stopping.is_set():
-            if not self._dies():
+            is_dead = self._dies()
+            if self.is_lost and not self._stopping.is_set():
+                if self.on_lost is not None:
+                    self.on_lost()
+                return
+            if not is_dead:
                 pause = _LEAST_PAUSE_SECONDS
                 _limit(self._directory.log)
                 continue
@@ -336,7 +354,7 @@ class EmbeddedPostgres:
         while time.monotonic() < limit:
             if self._server is None or self._server.poll() is not None:
                 return not self._stopping.is_set()
-            if self._stopping.wait(0.2):
+            if self._stopping.wait(0.2) or self.is_lost:
                 return False
             with contextlib.suppress(OSError, CannotStart):
                 self._keep_room()

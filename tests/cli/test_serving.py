@@ -169,9 +169,32 @@ def test_ephemeral_data_of_a_killed_gateway_is_swept_by_the_next() -> None:
     """Two starts of a gateway with its PostgreSQL."""
     with Gateway("--ephemeral") as gateway:
         [left] = _directories_of(gateway)
+        watch = Watch(postmaster(left))
         gateway.stop(signal.SIGKILL)
+        assert watch.wait()
     with Gateway("--ephemeral") as gateway:
         assert not left.exists()
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+@pytest.mark.parametrize("is_ephemeral", [True, False])
+def test_a_gateway_whose_directory_is_gone_ends_with_a_line(
+    used_data: Path, tmp_path: Path, workers: str, is_ephemeral: bool
+) -> None:
+    """Starts a gateway with its PostgreSQL."""
+    place = ("--ephemeral",) if is_ephemeral else ("--data", str(used_data))
+    log = tmp_path / "log"
+    with log.open("w") as stderr:
+        logged = type("Logged", (Gateway,), {"log": stderr})
+        with logged(*place, "--workers", workers, QUEUEGATE_LOG_FORMAT="text") as gateway:
+            [directory] = _directories_of(gateway) if is_ephemeral else [used_data]
+            shutil.rmtree(directory, ignore_errors=True)
+            assert gateway.process.wait(PATIENCE_SECONDS) == 1
+    last = log.read_text().splitlines()[-1]
+    assert (
+        last
+        == f"queuegate: the data directory {directory} was deleted while it was in use: stopped"
+    )
 
 
 @linux_only
