@@ -178,6 +178,8 @@ class Lane(Generic[E]):
         self._watch: asyncio.TimerHandle | None = None
         self._closed = False
         self._refusal = ""
+        self.refused_count = 0
+        """Entries that were refused because sends are."""
         self._task: asyncio.Task[None] | None = None
         self._connection: Session | None = None
         self.observe: Callable[[int], None] | None = None
@@ -195,7 +197,12 @@ class Lane(Generic[E]):
         )
         if self._refusal or (is_full and self._is_full_for(entry)):
             text = self._refusal or "Too many requests wait for the database."
-            asyncio.get_running_loop().call_soon(entry.failed, Unavailable(text))
+            error = Unavailable(text)
+            if text is not _CLOSING and self._refusal:
+                # DiskWatch logs their count.
+                self.refused_count += 1
+                error.log_level = logging.DEBUG
+            asyncio.get_running_loop().call_soon(entry.failed, error)
             return
         entry.submitted_at = time.monotonic()
         self._waiting_bytes += entry.size_bytes

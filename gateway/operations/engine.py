@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -145,6 +146,7 @@ class Engine:
     stopping: bool = False
     """Set when the gateway drains: long polls end, and no new one waits."""
     refuses_sends: str = ""
+    _refused_count: int = 0
     """Why nothing that adds messages is taken at the moment; empty: it is."""
 
     def __post_init__(self) -> None:
@@ -198,11 +200,21 @@ class Engine:
     def refuse_sends(self, reason: str) -> None:
         """Refuse what adds messages from now on, and nothing else; empty: take it again."""
         self.refuses_sends = reason
-        sends = [one.send for one in self.lanes_of.values()]
-        for lane in (*sends, self.bounded.send, self.publish.lane, self.append.lane):
+        for lane in self._adding_lanes():
             lane.refuse(reason)
+
+    def refused_count(self) -> int:
+        """How many calls were refused so, since the start."""
+        return self._refused_count + sum(lane.refused_count for lane in self._adding_lanes())
+
+    def _adding_lanes(self) -> tuple[Lane[Any], ...]:
+        sends = [one.send for one in self.lanes_of.values()]
+        return (*sends, self.bounded.send, self.publish.lane, self.append.lane)
 
     def check_room(self) -> None:
         """``Unavailable`` while sends are refused: for what adds messages without a lane."""
         if self.refuses_sends:
-            raise Unavailable(self.refuses_sends)
+            self._refused_count += 1
+            error = Unavailable(self.refuses_sends)
+            error.log_level = logging.DEBUG
+            raise error

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger("queuegate.disk")
 
 _LOOK_SECONDS = 1.0
+_TELL_SECONDS = 60.0
 
 
 class DiskWatch:
@@ -29,6 +31,8 @@ class DiskWatch:
         self._engine = engine
         self._directory = directory
         self.room: Room | None = None
+        self._told_at = 0.0
+        self._told_count = 0
 
     async def look(self) -> None:
         """Look now. On a disk that cannot be looked at nothing changes."""
@@ -46,8 +50,21 @@ class DiskWatch:
             self._engine.refuse_sends("")
         if is_low and not was_low:
             _log.warning("%s It is the disk of %s.", _reason(room), self._directory)
+            self._told_at = time.monotonic()
         elif was_low and not is_low:
+            self._tell_refused()
             _log.warning("sends are taken again: %d MiB are free", room.free_bytes >> 20)
+        if is_low and time.monotonic() >= self._told_at + _TELL_SECONDS:
+            self._tell_refused()
+
+    def _tell_refused(self) -> None:
+        """Write how many sends were refused since the last such line, if there were any."""
+        count = self._engine.refused_count()
+        if count > self._told_count:
+            text = "%d sends were refused since the last such line: the disk of %s is nearly full"
+            _log.warning(text, count - self._told_count, self._directory)
+            self._told_count = count
+        self._told_at = time.monotonic()
 
     async def run(self) -> None:
         """Look every second."""

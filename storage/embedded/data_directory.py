@@ -273,9 +273,10 @@ def _sweep(parent: Path) -> None:
     for path in parent.glob(_EPHEMERAL_PREFIX + "*"):
         try:
             facts = path.lstat()
-            if facts.st_uid == os.geteuid() and stat.S_ISDIR(facts.st_mode):
-                if not any(serves(place) for place in (path, *path.iterdir())):
-                    _delete_if_abandoned(path, facts.st_mtime)
+            if facts.st_uid != os.geteuid() or not stat.S_ISDIR(facts.st_mode):
+                continue
+            if not any(serves(place) for place in (path, *path.iterdir())):
+                _delete_if_abandoned(path, facts.st_mtime)
         except (OSError, CannotStart):
             continue
 

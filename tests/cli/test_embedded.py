@@ -294,9 +294,9 @@ def test_a_directory_with_a_live_postgresql_is_not_swept(
     place.chmod(0o711)
     os.utime(place, (0, 0))
     account = choose_account(None)
+    postgres = binaries.find_binaries() / "postgres"
     server = subprocess.Popen(
-        [binaries.find_binaries() / "postgres", "-D", used_data.parent / "link" / folder]
-        + ["-k", place / folder, "-c", "listen_addresses="],
+        [postgres, "-D", used_data.parent / "link" / folder, "-k", place / folder, "-h", ""],
         stderr=subprocess.DEVNULL,
         **account.popen_options(),
     )

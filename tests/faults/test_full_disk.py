@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -98,6 +99,7 @@ def test_sends_stop_before_the_disk_is_full_and_deletes_go_on(
             until(lambda: (small_disk / "ballast").exists())
             file = fill(small_disk, room_at(small_disk).low_water_bytes // 4 * 3)
             until(lambda: refused_sends(sqs, url))
+            refused = sum(refused_sends(sqs, one) for one in (url, url, url))
             until(lambda: warning(gateway))
             page = until(
                 lambda: gateway.get("/metrics")[1],
@@ -117,5 +119,8 @@ def test_sends_stop_before_the_disk_is_full_and_deletes_go_on(
             until(lambda: (small_disk / "ballast").exists())
             sqs.send(ordered, "after", MessageGroupId="after")
     lines = log.read_text()
-    assert "sends are refused until" in lines
+    # One line for each process, and none for each send.
+    assert lines.count("sends are refused until") == int(workers)
+    counts = re.findall(r"(\d+) sends were refused since the last such line", lines)
+    assert sum(map(int, counts)) >= refused == 3
     assert "sends are taken again" in lines

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import logging
+from pathlib import Path
+from types import SimpleNamespace
+
 import pytest
 
 from gateway.operations.caller import Caller
 from gateway.operations.engine import Engine
 from gateway.operations.queues.archives import Replay, replay
+from gateway.process import disk
+from storage.embedded.disk import Room
 from storage.errors import Unavailable
 from tests.operations.conftest import MakeQueue, ReceiveFrom, SendTo, TestClock
 from tests.operations.schedule_store import ScheduleStore, after, queue_target
@@ -28,6 +34,35 @@ async def test_sends_are_refused_and_receives_go_on(
     assert [message.body for message in await receive(queue)] == ["before"]
     engine.refuse_sends("")
     await send(queue, "after", **({"group_id": "h"} if group else {}))
+
+
+async def test_the_log_counts_them_once_a_minute(
+    engine: Engine,
+    make_queue: MakeQueue,
+    send: SendTo,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    queue = await make_queue()
+    present = [1000.0]
+    monkeypatch.setattr(disk, "room_at", lambda _: Room(1 << 40, 1 << 20))
+    monkeypatch.setattr(disk, "time", SimpleNamespace(monotonic=lambda: present[-1]))
+    watch = disk.DiskWatch(engine, tmp_path)
+    caplog.set_level(logging.WARNING)
+    await watch.look()
+    for seconds in (59.0, 1.0, 59.0, 1.0):
+        present.append(present[-1] + seconds)
+        for _ in range(2):
+            with pytest.raises(Unavailable):
+                await send(queue, "meanwhile")
+        await watch.look()
+    first, *counts = caplog.messages
+    assert "sends are refused until" in first
+    assert [text.partition(" since")[0] for text in counts] == [
+        "4 sends were refused",
+        "4 sends were refused",
+    ]
 
 
 async def test_replays_are_refused(engine: Engine, caller: Caller, make_queue: MakeQueue) -> None:
