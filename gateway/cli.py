@@ -14,6 +14,7 @@ from gateway.command import (
     quotas_arguments,
     redrive_arguments,
 )
+from gateway.command.actions import Parser
 from gateway.configuration import settings as config
 from gateway.configuration import table as config_table
 from gateway.configuration.places import default_data_dir
@@ -79,6 +80,7 @@ containers, which then need no curl.
 
 examples:
   queuegate health
+  queuegate health --port 4566
   queuegate health --url http://gateway:9324/livez
 """
 
@@ -151,13 +153,17 @@ def _quotas(options: argparse.Namespace) -> int:
 
 
 def _health(options: argparse.Namespace) -> int:
-    from gateway.command.asking import operators_url
+    from gateway.command.asking import default_url, operators_url
     from gateway.command.health import examine
 
+    is_placed = options.port or options.hosts
+    if options.url and is_placed:
+        _leave("--url says where to ask: leave --host and --port out")
     if options.url:
         return examine(options.url)
     settings = _settings(options)
-    return examine(operators_url(settings) + "/readyz", settings.tls_certificate)
+    url = default_url(settings) if is_placed else operators_url(settings)
+    return examine(url + "/readyz", settings.tls_certificate)
 
 
 def _log(options: argparse.Namespace) -> int:
@@ -243,7 +249,7 @@ class _Version(argparse.Action):
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="queuegate",
         description=_DESCRIPTION,
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -290,6 +296,7 @@ def _parser() -> argparse.ArgumentParser:
     logs = add("log", _log, log_arguments.SUMMARY, log_arguments.DESCRIPTION)
     log_arguments.add_actions(logs)
     health = add("health", _health, "ask a running gateway whether it is ready", _HEALTH)
+    _add_place(health)
     health.add_argument("--url", help="what to ask (default: /readyz where it is configured)")
     shown = add("config", _config, "print the settings in effect", _CONFIG)
     shown.add_argument("--table", action="store_true", help="print a table of all variables")

@@ -3,8 +3,32 @@
 from __future__ import annotations
 
 import argparse
+import difflib
 import re
 from collections.abc import Callable
+from typing import Any, NoReturn
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser that guesses which command, action or flag a misspelt one is."""
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """Refuse unknown flags here, with the usage of the command that they were given to."""
+        found, unknown = super().parse_known_args(args, namespace)
+        if unknown:
+            self.error("unrecognized arguments: " + " ".join(unknown))
+        return found, unknown
+
+    def error(self, message: str) -> NoReturn:
+        """Leave with 2, the usage and the guess."""
+        match = re.search(r"(?:invalid choice: '|unrecognized arguments: )([^' =]+)", message)
+        if match is not None:
+            known = re.findall(r"(?<![\w-])--[a-z][a-z-]+", self.format_help())
+            known += re.findall(r"[a-z][a-z-]+", message.partition("choose from")[2])
+            near = difflib.get_close_matches(match[1], known, n=1)
+            message += f". Did you mean {near[0]}?" if near else ""
+        super().error(message)
+
 
 AddPlace = Callable[[argparse.ArgumentParser], None]
 AddAction = Callable[[str, str, str], argparse.ArgumentParser]
@@ -32,8 +56,9 @@ def add_gateway(command: argparse.ArgumentParser) -> None:
     """Add where the gateway is that is asked, and who asks."""
     where = command.add_argument_group("gateway")
     where.add_argument("--url", help="where it is (default: the configured port of this machine)")
-    where.add_argument("--key", help="of `queuegate keys`: it names the account")
-    where.add_argument("--account", metavar="ID", help="without a key (default: the gateway's)")
+    who = where.add_mutually_exclusive_group()
+    who.add_argument("--key", help="of `queuegate keys`: it names the account")
+    who.add_argument("--account", metavar="ID", help="without a key (default: the gateway's)")
     where.add_argument("--region", metavar="R", help="without a key (default: the gateway's)")
 
 

@@ -29,7 +29,7 @@ from gateway.configuration.fields import (
 )
 from gateway.configuration.listening import ListeningSettings
 from gateway.configuration.places import default_data_dir
-from gateway.configuration.together import conflict_of
+from gateway.configuration.together import conflict_of, conflict_of_flags
 from gateway.configuration.values import BadSecret, BadValue
 
 ADDRESS = Variable(
@@ -88,8 +88,8 @@ class Settings(ListeningSettings):
     master_keys: tuple[bytes, ...] | None = setting(
         None,
         Kind("32 bytes in Base64 or hexadecimal digits", texts.parse_master_keys, lambda _: "set"),
-        "What secrets of access keys are encrypted with, in the database. sigv4 needs it. A second "
-        "one, behind a space, is that of `queuegate keys rotate-master`.",
+        "What secrets of access keys are encrypted with, in the database. sigv4 needs it, unless "
+        "ephemeral. A second one, behind a space, is that of `queuegate keys rotate-master`.",
         names="QUEUEGATE_MASTER_KEY",
         secret=True,
     )
@@ -449,7 +449,7 @@ class Settings(ListeningSettings):
             values.setdefault("purge_interval_seconds", 0)
             values.setdefault("queue_recreate_seconds", 0)
         settings = cls(**values)
-        conflict = conflict_of(settings)
+        conflict = conflict_of(settings) or conflict_of_flags(given, settings)
         if conflict is not None:
             raise BadSetting(conflict)
         return settings

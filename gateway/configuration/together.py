@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -15,7 +16,8 @@ def conflict_of(settings: Settings) -> str | None:
             "QUEUEGATE_MASTER_KEY and QUEUEGATE_MASTER_KEY_FILE exclude each other: leave one of "
             "them out."
         )
-    if settings.auth == "sigv4" and not (settings.master_keys or settings.master_key_file):
+    has_key = settings.master_keys or settings.master_key_file or settings.ephemeral
+    if settings.auth == "sigv4" and not has_key:
         return (
             "QUEUEGATE_AUTH=sigv4 needs QUEUEGATE_MASTER_KEY_FILE, which secrets of keys are "
             "encrypted with: `openssl rand -base64 32 > FILE` makes one. Keep it: without it the "
@@ -33,4 +35,19 @@ def conflict_of(settings: Settings) -> str | None:
         )
     if (settings.tls_certificate is None) != (settings.tls_key is None):
         return "--tls-certificate and --tls-key belong together: set both of them or none."
+    return None
+
+
+def conflict_of_flags(flags: Container[str], settings: Settings) -> str | None:
+    """What is wrong with a flag that these settings leave without effect; None: nothing."""
+    if "data_dir" in flags and settings.ephemeral:
+        return (
+            "--data and --ephemeral exclude each other: ephemeral data lives in a temporary "
+            "directory. Leave one of them out."
+        )
+    if "data_dir" in flags and settings.database_url is not None:
+        return (
+            "--data and DATABASE_URL exclude each other: --data is for the PostgreSQL that "
+            "Queuegate starts itself. Leave one of them out."
+        )
     return None

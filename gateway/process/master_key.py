@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -15,11 +16,15 @@ _MOST_BYTES = 4096
 
 
 def with_master_key(settings: Settings) -> Settings:
-    """The settings with the keys that the file has: it is read once, by whoever may.
+    """Return the settings with the keys of the file, read once, or with a new key for ephemeral
+    data.
 
     BadSetting names a file that cannot be used, and shows nothing of what is in it.
     """
     file = settings.master_key_file
+    if settings.ephemeral and settings.auth == "sigv4" and not (file or settings.master_keys):
+        # The keys go with the data.
+        return replace(settings, master_keys=(os.urandom(32),))
     if file is None:
         return settings
     try:

@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 
 from gateway.cli import main
+from tests.cli.calling import call
 from tests.cli.processes import run
+from tests.faces.servers import Server
 
 COMMANDS = ["serve", "migrate", "worker", "doctor", "health", "config"]
 
@@ -50,6 +52,56 @@ def test_windows_is_told_so(
         main(["serve"])
     assert left.value.code == 2
     assert "WSL" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("given", "guess"),
+    [
+        ("srve", "serve"),
+        ("keys creat shop", "create"),
+        ("serve --ephmeral", "--ephemeral"),
+        ("log tail orders --from-strat", "--from-start"),
+    ],
+)
+def test_a_misspelt_word_is_guessed(
+    given: str, guess: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as left:
+        main(given.split())
+    assert left.value.code == 2
+    assert capsys.readouterr().err.endswith(f". Did you mean {guess}?\n")
+
+
+def test_what_nothing_is_like_is_not_guessed(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["serve", "--qqqq"])
+    assert capsys.readouterr().err.endswith("unrecognized arguments: --qqqq\n")
+
+
+@pytest.mark.parametrize(
+    ("given", "reason"),
+    [
+        ("serve --ephemeral --data /tmp/x", "--data and --ephemeral exclude each other"),
+        ("keys list --data /tmp/x --database-url postgresql://h/d", "--data and DATABASE_URL"),
+        ("health --port 9 --url http://h", "leave --host and --port out"),
+        ("log list --key k --account 111122223333", "not allowed with argument --key"),
+    ],
+)
+def test_flags_that_cancel_each_other_are_refused(
+    given: str, reason: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as left:
+        main(given.split())
+    assert left.value.code == 2
+    assert reason in capsys.readouterr().err
+
+
+def test_health_asks_a_port() -> None:
+    """An address of operators is not asked then."""
+    with Server() as gateway:
+        place = {"QUEUEGATE_OPERATIONS_ADDRESS": "127.0.0.1:9"}
+        assert call("health", "--port", gateway.port, **place).returncode == 0
+        assert call("health", **place).returncode == 1
 
 
 def test_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:

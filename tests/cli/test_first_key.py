@@ -121,11 +121,13 @@ def test_a_terminal_shows_it(tmp_path: Path) -> None:
     assert [*tmp_path.iterdir()] == []
 
 
-def test_with_ephemeral_data_it_goes_when_they_go(tmp_path: Path) -> None:
+@pytest.mark.parametrize("master", [{"QUEUEGATE_MASTER_KEY": MASTER_KEY}, {}])
+def test_with_ephemeral_data_it_goes_when_they_go(tmp_path: Path, master: dict[str, str]) -> None:
+    """Ephemeral data needs no master key: the gateway makes one."""
     with Gateway(
         "--ephemeral",
         QUEUEGATE_AUTH="sigv4",
-        QUEUEGATE_MASTER_KEY=MASTER_KEY,
+        **master,
         QUEUEGATE_DATA_DIR=str(tmp_path),
         QUEUEGATE_LOG_LEVEL="error",
     ) as gateway:

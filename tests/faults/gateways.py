@@ -38,7 +38,9 @@ class Server:
 
     async def start(self) -> None:
         """Return when it is ready."""
-        place = ("--data", str(self.data), "--port", str(self.port), *self._arguments)
+        place = ("--port", str(self.port), *self._arguments)
+        if "DATABASE_URL" not in self._more:
+            place = ("--data", str(self.data), *place)
         self._gateway = await asyncio.to_thread(Gateway, *place, **self._more)
         self.port = int(self._gateway.port)
 
