@@ -62,6 +62,15 @@ def add_gateway(command: argparse.ArgumentParser) -> None:
     where.add_argument("--region", metavar="R", help="without a key (default: the gateway's)")
 
 
+def add_url(action: argparse.ArgumentParser) -> None:
+    """Add the gateway that is asked in place of a database."""
+    action.add_argument(
+        "--url", help="ask this running gateway, such as one with --ephemeral, not a database"
+    )
+    action.add_argument("--key", help="with --url: of `queuegate keys`, by which it is asked")
+    action.set_defaults(account=None, region=None)
+
+
 def whole_number(text: str) -> int:
     """The type of an argument that counts or names something in the database."""
     number = int(text) if text.isascii() and text.isdigit() else 0

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from gateway.command.first_key import as_variables
+from gateway.command.remote_keys import Remote, is_asked, with_gateway
 from gateway.command.stored import (
     Refused,
     note_change,
@@ -42,7 +43,55 @@ _DONE = {"disable": "disabled", "enable": "enabled", "delete": "deleted", "revok
 
 def run(settings: Settings, options: argparse.Namespace) -> int:
     """Do what was asked; 0, or 1 when it could not be done."""
-    return with_database(settings, lambda dsn: _act(dsn, settings, options))
+    if is_asked(settings, options):
+        return with_gateway(settings, options, lambda remote: _ask(remote, options))
+    tells = options.action != "list"
+    return with_database(settings, lambda dsn: _act(dsn, settings, options), tells=tells)
+
+
+def _ask(remote: Remote, options: argparse.Namespace) -> int:
+    """Do it by a running gateway."""
+    account_id = _account(getattr(options, "account", None))
+    if options.action == "create":
+        wanted = _wanted(options)
+        policy = None if wanted.policy is None else _json(wanted.policy)
+        facts = {
+            "name": wanted.name,
+            "rate_limit": wanted.limit and wanted.limit._asdict(),
+            "expires_at": wanted.expires_at and wanted.expires_at.isoformat(),
+            "kind": wanted.kind,
+            "administrator": wanted.is_administrator or None,
+            "policy": policy,
+        }
+        _show(*remote.create(account_id, facts), options)
+    elif options.action == "list":
+        _print_list(remote.keys(account_id, with_revoked=options.all), options)
+    elif options.action == "rotate":
+        _show(*remote.rotate(options.id, _overlap(options)), options)
+    elif options.action == "policy":
+        document = None if options.remove else _document(options.set)
+        is_change = options.remove or document is not None
+        policy = None if document is None else _json(document)
+        key = remote.change(options.id, policy=policy) if is_change else remote.key(options.id)
+        _print_policy(key, options, is_change=is_change)
+    elif options.action == "rotate-master":
+        raise Refused("a gateway does not move its master key: name the database")
+    else:
+        is_end = options.action in ("delete", "revoke")
+        disabled = options.action == "disable"
+        changed = [
+            remote.revoke(key_id) if is_end else remote.change(key_id, disabled=disabled)
+            for key_id in sorted(set(options.ids))
+        ]
+        _print_changed(changed, options)
+    return 0
+
+
+def _json(document: str) -> Any:
+    try:
+        return orjson.loads(document)
+    except orjson.JSONDecodeError as error:
+        raise Refused(f"the policy is not JSON: {error}") from None
 
 
 async def _act(dsn: str, settings: Settings, options: argparse.Namespace) -> int:
@@ -75,10 +124,19 @@ def _secrets(settings: Settings) -> KeySecrets | None:
 async def _create(
     dsn: str, settings: Settings, account_id: str, options: argparse.Namespace
 ) -> int:
+    wanted = _wanted(options)
+    async with opened(dsn, "keys", account_id) as (database, now), database.transaction() as tx:
+        key, secret = await insert(tx, now, account_id, wanted, _secrets(settings))
+    _note("create", key)
+    _show(key, _shown(key, secret), options)
+    return 0
+
+
+def _wanted(options: argparse.Namespace) -> NewApiKey:
     name = options.name or (f"administrator-{token_hex(4)}" if options.administrator else "")
     if not name:
         raise Refused("a key needs a name: `queuegate keys create NAME`")
-    wanted = NewApiKey(
+    return NewApiKey(
         name,
         _rate(options.rate),
         _instant(options.expires),
@@ -86,20 +144,18 @@ async def _create(
         options.administrator,
         _document(options.policy),
     )
-    async with opened(dsn, "keys", account_id) as (database, now), database.transaction() as tx:
-        key, secret = await insert(tx, now, account_id, wanted, _secrets(settings))
-    _note("create", key)
-    _show(key, secret, options)
-    return 0
 
 
 def _note(action: str, key: Key) -> None:
     note_change(f"keys {action}", key.account_id, f"key {key.key_id} {key.name}")
 
 
-def _show(key: Key, secret: str, options: argparse.Namespace) -> None:
+def _shown(key: Key, secret: str) -> str:
+    return token(key, secret) if key.access_key is None else secret
+
+
+def _show(key: Key, shown: str, options: argparse.Namespace) -> None:
     is_shown = key.access_key is None
-    shown = token(key, secret) if is_shown else secret
     if options.json:
         print_lines([{**_as_object(key), "key" if is_shown else "secret_access_key": shown}])
         return
@@ -134,15 +190,19 @@ async def _policy(database: Database, options: argparse.Namespace) -> int:
             key = await key_policies.give(tx, key, document)
     if document is not None:
         _note("policy", key)
+    _print_policy(key, options, is_change=document is not None)
+    return 0
+
+
+def _print_policy(key: Key, options: argparse.Namespace, *, is_change: bool) -> None:
     if options.json:
         print_lines([_as_object(key)])
-    elif document is not None:
+    elif is_change:
         print(f"Key {key.key_id} may do {_may(key)}.")
     elif key.policy is None:
         print(f"Key {key.key_id} has no policy: it may do {_may(key)}.")
     else:
         print(orjson.dumps(orjson.loads(key.policy), option=orjson.OPT_INDENT_2).decode())
-    return 0
 
 
 async def _found(tx: Transaction, key_id: int) -> Key:
@@ -155,15 +215,20 @@ async def _found(tx: Transaction, key_id: int) -> Key:
 async def _rotate(
     database: Database, now: datetime | None, settings: Settings, options: argparse.Namespace
 ) -> int:
-    overlap = int(options.overlap)
-    if overlap > LONGEST_OVERLAP_SECONDS:
-        raise Refused(f"two secrets are good for {LONGEST_OVERLAP_SECONDS // 86_400} days at most")
+    overlap = _overlap(options)
     async with database.transaction() as tx:
         key = await _found(tx, options.id)
         key, secret = await rotate(tx, now, key, overlap, _secrets(settings))
     _note("rotate", key)
-    _show(key, secret, options)
+    _show(key, _shown(key, secret), options)
     return 0
+
+
+def _overlap(options: argparse.Namespace) -> int:
+    overlap = int(options.overlap)
+    if overlap > LONGEST_OVERLAP_SECONDS:
+        raise Refused(f"two secrets are good for {LONGEST_OVERLAP_SECONDS // 86_400} days at most")
+    return overlap
 
 
 async def _rotate_master(database: Database, settings: Settings) -> int:
@@ -216,6 +281,11 @@ async def _list(database: Database, account_id: str | None, options: argparse.Na
             )
         found += page
         after_id = page[-1].key_id if len(page) == _PER_PAGE else None
+    _print_list(found, options)
+    return 0
+
+
+def _print_list(found: list[Key], options: argparse.Namespace) -> None:
     if options.json:
         print_lines(map(_as_object, found))
     elif not found:
@@ -229,7 +299,6 @@ async def _list(database: Database, account_id: str | None, options: argparse.Na
             heads + _MORE_HEADS if more else heads,
             [_cells(key) + _more_cells(key) if more else _cells(key) for key in found],
         )
-    return 0
 
 
 def _more_cells(key: Key) -> tuple[str, ...]:
@@ -269,15 +338,19 @@ async def _change(database: Database, now: datetime | None, options: argparse.Na
     changed = [key for key in found if key is not None]
     for key in changed:
         _note(options.action, key)
+    _print_changed(changed, options)
+    missing = [str(key_id) for key_id, key in zip(ids, found, strict=True) if key is None]
+    if missing:
+        print(f"queuegate: there is no key {', '.join(missing)}", file=sys.stderr)
+    return 1 if missing else 0
+
+
+def _print_changed(changed: list[Key], options: argparse.Namespace) -> None:
     if options.json:
         print_lines(map(_as_object, changed))
     else:
         count = f"{len(changed)} {'key' if len(changed) == 1 else 'keys'}"
         print(f"{count} {_DONE[options.action]}.")
-    missing = [str(key_id) for key_id, key in zip(ids, found, strict=True) if key is None]
-    if missing:
-        print(f"queuegate: there is no key {', '.join(missing)}", file=sys.stderr)
-    return 1 if missing else 0
 
 
 def _as_object(key: Key) -> dict[str, Any]:

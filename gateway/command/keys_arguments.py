@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from gateway.command.actions import AddPlace, actions_of, age, whole_number
+from gateway.command.actions import AddPlace, actions_of, add_url, age, whole_number
 
 SUMMARY = "make, list, change and delete keys by which clients say who they are"
 DESCRIPTION = """\
@@ -20,6 +20,7 @@ examples:
   queuegate keys create billing --access
   queuegate keys create --administrator
   queuegate keys list
+  queuegate keys list --url http://127.0.0.1:9324
   queuegate keys rotate 17 --overlap 2d
   queuegate keys policy 17 --set shop.json
   queuegate keys delete 17
@@ -76,7 +77,12 @@ example:
 
 def add_actions(command: argparse.ArgumentParser, add_database: AddPlace) -> None:
     """Add what `queuegate keys` can do."""
-    add = actions_of(command, add_database)
+
+    def add_place(action: argparse.ArgumentParser) -> None:
+        add_database(action)
+        add_url(action)
+
+    add = actions_of(command, add_place)
     create = add("create", "make a key", _CREATE)
     create.add_argument(
         "name",
@@ -124,5 +130,7 @@ def add_actions(command: argparse.ArgumentParser, add_database: AddPlace) -> Non
         action.add_argument(
             "ids", nargs="+", type=whole_number, metavar="ID", help="as `list` shows them"
         )
+    for action in (rotate, policy, *changes):
+        action.add_argument("--account", metavar="ID", help="with --url: whose key it is")
     for action in (create, listing, rotate, policy, *changes):
         action.add_argument("--json", action="store_true", help="one JSON object a line")

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from gateway.command.remote_keys import Remote, is_asked, with_gateway
 from gateway.command.stored import Refused, note_change, opened, print_table, with_database
 from gateway.configuration.values import BadValue, format_rate, integer, parse_rate
 from gateway.operations.limits import LIMITS
@@ -22,7 +24,26 @@ _count = integer(0, 1_000_000)
 
 def run(settings: Settings, options: argparse.Namespace) -> int:
     """Do what was asked; 0, or 1 when it could not be done."""
-    return with_database(settings, lambda dsn: _act(dsn, options))
+    if is_asked(settings, options):
+        return with_gateway(settings, options, lambda remote: _ask(remote, options))
+    tells = options.action != "list"
+    return with_database(settings, lambda dsn: _act(dsn, options), tells=tells)
+
+
+def _ask(remote: Remote, options: argparse.Namespace) -> int:
+    """Do it by a running gateway."""
+    if options.action == "list":
+        _print_list(remote.quotas())
+    elif options.action == "set":
+        remote.put_quota(options.subject, _quota(options))
+        print(f"The quota of {options.subject} is set.")
+    else:
+        there = remote.quotas()
+        found = [subject for subject in options.subjects if subject in there]
+        for subject in found:
+            remote.remove_quota(subject)
+        _tell_removed(found, options.subjects)
+    return 0
 
 
 async def _act(dsn: str, options: argparse.Namespace) -> int:
@@ -37,12 +58,16 @@ async def _act(dsn: str, options: argparse.Namespace) -> int:
 async def _list(database: Database) -> int:
     async with database.transaction() as tx:
         found = await quotas.read(tx, LIMITS.quotas)
+    _print_list(found)
+    return 0
+
+
+def _print_list(found: Mapping[str, Quota]) -> None:
     if not found:
         print("No quotas: the settings are all.")
-        return 0
+        return
     heads = ("WHOSE", "REQUESTS", *(kind.upper() for kind in KINDS))
     print_table(heads, [(subject, *_cells(quota)) for subject, quota in found.items()])
-    return 0
 
 
 def _cells(quota: Quota) -> tuple[str, ...]:
@@ -53,13 +78,17 @@ def _cells(quota: Quota) -> tuple[str, ...]:
 
 
 async def _set(database: Database, options: argparse.Namespace) -> int:
-    counts = [_number(getattr(options, kind)) for kind in KINDS]
-    quota = Quota(_rate(options.requests), *counts)
+    quota = _quota(options)
     async with database.transaction() as tx:
         await put(tx, options.subject, quota)
     note_change("quotas set", _account(options.subject), options.subject)
     print(f"The quota of {options.subject} is set.")
     return 0
+
+
+def _quota(options: argparse.Namespace) -> Quota:
+    counts = [_number(getattr(options, kind)) for kind in KINDS]
+    return Quota(_rate(options.requests), *counts)
 
 
 def _account(subject: str) -> str | None:
@@ -88,8 +117,12 @@ async def _remove(database: Database, subjects: list[str]) -> int:
         found = [subject for subject in subjects if await quotas.remove(tx, subject)]
     for subject in found:
         note_change("quotas remove", _account(subject), subject)
+    _tell_removed(found, subjects)
+    return 0
+
+
+def _tell_removed(found: list[str], subjects: list[str]) -> None:
     missing = [subject for subject in subjects if subject not in found]
     if missing:
         raise Refused(f"there is no quota of {', '.join(missing)}")
     print(f"{len(found)} {'quota' if len(found) == 1 else 'quotas'} removed.")
-    return 0

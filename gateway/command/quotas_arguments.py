@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from gateway.command.actions import AddPlace, actions_of
+from gateway.command.actions import AddPlace, actions_of, add_url
 
 SUMMARY = "limit what accounts may have, and how often accounts and keys may ask"
 DESCRIPTION = """\
@@ -33,7 +33,12 @@ _REMOVE = "Leave accounts or keys to the settings again."
 
 def add_actions(command: argparse.ArgumentParser, add_database: AddPlace) -> None:
     """Add what `queuegate quotas` can do."""
-    add = actions_of(command, add_database)
+
+    def add_place(action: argparse.ArgumentParser) -> None:
+        add_database(action)
+        add_url(action)
+
+    add = actions_of(command, add_place)
     add("list", "list quotas", _LIST)
     change = add("set", "set a quota", _SET)
     change.add_argument("subject", metavar="WHOSE", help="an account, or key-17")

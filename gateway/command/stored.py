@@ -19,6 +19,7 @@ from collections.abc import (
 )
 from datetime import UTC, datetime
 from typing import Any
+from urllib.parse import parse_qs, urlsplit
 
 from gateway import audit_lines
 from gateway.command.privileges import give_up_root
@@ -39,12 +40,18 @@ class Refused(Exception):
     """The command cannot do that; the text says why and what to do."""
 
 
-def with_database(settings: Settings, act: Callable[[str], Coroutine[Any, Any, int]]) -> int:
-    """What the command makes of the database, or 1 when it could not be done."""
+def with_database(
+    settings: Settings, act: Callable[[str], Coroutine[Any, Any, int]], *, tells: bool = False
+) -> int:
+    """Return what the command makes of the database, or 1 when it could not be done. ``tells``:
+    which database that was goes to stderr."""
     try:
         audit_lines.configure(settings)
         with _dsn(settings) as dsn:
-            return asyncio.run(act(dsn))
+            code = asyncio.run(act(dsn))
+        if tells and code == 0:
+            print(f"Database: {_place_of(settings)}", file=sys.stderr)
+        return code
     except (
         BadSetting,
         Refused,
@@ -55,6 +62,14 @@ def with_database(settings: Settings, act: Callable[[str], Coroutine[Any, Any, i
     ) as refusal:
         print(f"queuegate: {refusal}", file=sys.stderr)
         return 1
+
+
+def _place_of(settings: Settings) -> str:
+    if settings.database_url is None:
+        return str(settings.data_dir)
+    parts = urlsplit(settings.database_url)
+    host = parts.netloc.rpartition("@")[2] or parse_qs(parts.query).get("host", [""])[0]
+    return host + parts.path
 
 
 def note_change(operation: str, account_id: str | None, resource: str) -> None:
@@ -86,8 +101,8 @@ def _dsn(settings: Settings) -> Iterator[str]:
         raise Refused(f"process {holder} is using {data}: run this as the same user, or later")
     if not (data / "pgdata").is_dir():
         raise Refused(
-            f"there is no data in {data}: name its directory with --data, or its DATABASE_URL; a "
-            "gateway with --ephemeral can be asked over REST only"
+            f"there is no data in {data}: name its directory with --data, or its DATABASE_URL; for "
+            "`keys` and `quotas` of a gateway with --ephemeral, its --url"
         )
     give_up_root(settings)
     server = EmbeddedPostgres(data)

@@ -69,6 +69,8 @@ class Rules:
     """Of a channel that is made when it is first used, as is the next one."""
     channel_max_deliveries: int = 5
     """0: no number is too high."""
+    opens_quotas: bool = False
+    """Everybody may set quotas: the data is ephemeral, and nothing says who is an administrator."""
     push_heartbeat_seconds: int = 20
     """How often a connection to which messages are pushed is written to."""
 

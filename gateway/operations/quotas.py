@@ -195,14 +195,14 @@ async def put(tx: Transaction, subject: str, quota: Quota) -> None:
         raise OverLimit(f"There can be {LIMITS.quotas} quotas.")
 
 
-def _check_administrator(caller: Caller) -> None:
-    if not caller.is_administrator:
+def _check_administrator(engine: Engine, caller: Caller) -> None:
+    if not (caller.is_administrator or engine.rules.opens_quotas):
         raise AuthorizationError("Quotas are for administrators: this takes the key of one.")
 
 
 async def list_quotas(engine: Engine, caller: Caller) -> dict[str, Quota]:
     """All that are not left to the settings. Raises AuthorizationError."""
-    _check_administrator(caller)
+    _check_administrator(engine, caller)
     async with engine.database.transaction() as tx:
         return await quotas.read(tx, LIMITS.quotas)
 
@@ -210,7 +210,7 @@ async def list_quotas(engine: Engine, caller: Caller) -> dict[str, Quota]:
 async def put_quota(engine: Engine, caller: Caller, subject: str, quota: Quota) -> None:
     """Set one; all processes know it within a second. Raises AuthorizationError,
     InvalidParameterValue and OverLimit."""
-    _check_administrator(caller)
+    _check_administrator(engine, caller)
     async with engine.database.transaction() as tx:
         await put(tx, subject, quota)
     await engine.quotas.load()
@@ -219,7 +219,7 @@ async def put_quota(engine: Engine, caller: Caller, subject: str, quota: Quota) 
 async def remove_quota(engine: Engine, caller: Caller, subject: str) -> None:
     """Leave an account or a key to the settings again; nothing happens if it is. Raises
     AuthorizationError."""
-    _check_administrator(caller)
+    _check_administrator(engine, caller)
     async with engine.database.transaction() as tx:
         await quotas.remove(tx, subject)
     await engine.quotas.load()

@@ -116,6 +116,7 @@ def build_engine(settings: Settings, database: Database, tracing: Tracing | None
             settings.queue_urls,
             settings.channel_ack_window_seconds,
             settings.channel_max_deliveries,
+            opens_quotas=settings.ephemeral and settings.auth != "sigv4",
             push_heartbeat_seconds=settings.push_heartbeat_seconds,
         ),
     )

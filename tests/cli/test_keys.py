@@ -39,7 +39,11 @@ def test_a_key_from_its_making_to_its_end(gateway: Server) -> None:
     key = made.stdout.strip()
     number = key.split("_")[1]
     assert made.returncode == 0
-    assert made.stderr == f"This is key {number} of account {ACCOUNT}. It is shown here only.\n"
+    told, place = made.stderr.splitlines()
+    assert told == f"This is key {number} of account {ACCOUNT}. It is shown here only."
+    assert place.startswith("Database: /") and place.endswith(
+        gateway.dsn.split("?")[0].rpartition("/")[2]
+    )
     until(lambda: queues(gateway, key).status, lambda status: status == 200)
     heads, row = keys(gateway, "list").stdout.splitlines()
     assert heads.split() == ["ID", "ACCOUNT", "NAME", "RATE", "CREATED", "EXPIRES", "REVOKED"]
