@@ -65,8 +65,9 @@ class LogCalls:
                 return
             asked["after"] = found[-1]["log"]
 
-    def bounds(self, log: str) -> dict[int, Bounds]:
-        """What each partition keeps, in order of their numbers."""
+    def bounds(self, log: str) -> tuple[dict[int, Bounds], str | None]:
+        """What each partition keeps, in order of their numbers, and when the log was made; None:
+        the gateway is of a version that does not say."""
         asked: dict[str, object] = {"max": _MOST_PARTITIONS}
         kept: dict[int, Bounds] = {}
         while True:
@@ -74,7 +75,7 @@ class LogCalls:
             page = found["partitions"]
             kept |= {one["partition"]: Bounds(one["start"], one["end"]) for one in page}
             if len(page) < _MOST_PARTITIONS:
-                return kept
+                return kept, found.get("log_created_at")
             asked["after"] = page[-1]["partition"]
 
     def offsets_at(self, log: str, at: int, partitions: Iterable[int]) -> dict[int, int]:

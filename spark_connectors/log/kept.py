@@ -5,12 +5,13 @@ from __future__ import annotations
 import logging
 import re
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 from spark_connectors.errors import DataLost, Refused
 from spark_connectors.log.calls import NO_LOG, LogCalls
 from spark_connectors.log.options import EARLIEST, LATEST, LogOptions, Subscribed, Where
-from spark_connectors.log.positions import Bounds, Positions, Span
+from spark_connectors.log.positions import Bounds, Positions, Span, created_of, of_json
 from spark_connectors.options.declaring import BadOption
 
 _log = logging.getLogger(__name__)
@@ -28,6 +29,8 @@ class Watcher:
     def __init__(self, subscribed: Subscribed, calls: LogCalls) -> None:
         self._subscribed = subscribed
         self._calls = calls
+        self.created: dict[str, str] = {}
+        """When the logs were made that were there last."""
         self._named: tuple[str, ...] = ()
         self._named_until = 0.0
 
@@ -35,15 +38,18 @@ class Watcher:
         """As it is now. Raises NotNow, and Refused for a log that is named and not there, unless
         that may be."""
         found: Kept = {}
+        self.created = {}
         for log in self._names():
             try:
-                bounds = self._calls.bounds(log)
+                bounds, created = self._calls.bounds(log)
             except Refused as no:
                 if no.code == NO_LOG and (may_lack or self._subscribed.pattern is not None):
                     continue
                 raise Refused(no.code, f"{no.message} (asking for log '{log}')") from None
             has = self._subscribed.has
             found[log] = {one: kept for one, kept in bounds.items() if has(log, one)}
+            if created is not None:
+                self.created[log] = created
         return found
 
     def _names(self) -> tuple[str, ...]:
@@ -154,6 +160,20 @@ class Losses:
             )
         elif at < bounds.start:
             self.tell(log, partition, at, collected(log, partition, at, bounds.start))
+
+    def of_same_logs(self, offset: Mapping[str, Any], created: Mapping[str, str]) -> Positions:
+        """The positions of an offset without logs that were deleted and made anew since. Raises
+        DataLost when there is one."""
+        found = of_json(offset)
+        for log, before in created_of(offset).items():
+            if created.get(log, before) != before:
+                del found[log]
+                what = (
+                    f"log '{log}' was deleted and made anew at {created[log]}, and what was not "
+                    "read of the old one is gone"
+                )
+                self.tell(log, -1, -1, what)
+        return found
 
     def tell(self, log: str, partition: int, at: int, what: str) -> None:
         """Raise DataLost, or say it."""

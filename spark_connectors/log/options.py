@@ -7,6 +7,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from spark_connectors.log.positions import CREATED_AT
 from spark_connectors.options.aws import CONNECTING, connection_of
 from spark_connectors.options.declaring import (
     NAMES,
@@ -47,7 +48,7 @@ def _by_partition(given: str, expected: str, least: int) -> ByPartition:
     try:
         found = json.loads(given)
         read = {
-            log: {int(one): offset for one, offset in offsets.items()}
+            log: {int(one): offset for one, offset in offsets.items() if one != CREATED_AT}
             for log, offsets in found.items()
         }
     except (ValueError, AttributeError):

@@ -41,10 +41,15 @@ class Span(NamedTuple):
         return self.stop - self.start
 
 
-def to_json(positions: Positions) -> dict[str, Any]:
-    """As Spark stores and compares it: always in the same order."""
+# Beside the partitions of a log: when it was made, which tells it from one of the same name.
+CREATED_AT = "created_at"
+
+
+def to_json(positions: Positions, created: Mapping[str, str]) -> dict[str, Any]:
+    """As Spark stores and compares it: always in the same order. ``created``: by log."""
     return {
         log: {str(partition): offset for partition, offset in sorted(offsets.items())}
+        | ({CREATED_AT: created[log]} if log in created else {})
         for log, offsets in sorted(positions.items())
     }
 
@@ -53,7 +58,7 @@ def of_json(given: Mapping[str, Any]) -> Positions:
     """Raises BadOffset when these are no offsets of logs."""
     try:
         return {
-            log: {int(partition): int(offset) for partition, offset in offsets.items()}
+            log: {int(one): int(offset) for one, offset in offsets.items() if one != CREATED_AT}
             for log, offsets in given.items()
         }
     except (AttributeError, TypeError, ValueError):
@@ -61,6 +66,11 @@ def of_json(given: Mapping[str, Any]) -> Positions:
             f"the checkpoint has an offset that is of no log: {given}. A query with another source "
             "needs a checkpoint of its own"
         ) from None
+
+
+def created_of(given: Mapping[str, Any]) -> dict[str, str]:
+    """When these offsets' logs were made; earlier versions did not write that down."""
+    return {log: of[CREATED_AT] for log, of in given.items() if CREATED_AT in of}
 
 
 def between(start: Positions, end: Positions) -> Iterator[Span]:

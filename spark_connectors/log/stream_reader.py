@@ -26,7 +26,7 @@ from spark_connectors.errors import ConnectorError, NotNow
 from spark_connectors.log.calls import LogCalls, shared_calls
 from spark_connectors.log.kept import Kept, Losses, Watcher, lifted, resolved
 from spark_connectors.log.options import EARLIEST, LogOptions, Where
-from spark_connectors.log.positions import Positions, Span, between, of_json, to_json
+from spark_connectors.log.positions import Positions, Span, between, created_of, of_json, to_json
 from spark_connectors.log.reading import LogTask, rows_of, tasks_of
 from spark_connectors.log.shares import limited
 from spark_connectors.plainly import end_plainly
@@ -81,14 +81,17 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if kept is None:
             return start
         if not begun:
-            return to_json(self._beginning(kept))
+            return to_json(self._beginning(kept), self._created)
+        begun = self._losses.of_same_logs(start, self._created)
         self._losses.check(begun, kept)
         end = self._end(begun, self._target or kept, limit)
         if end is None:
-            return start
+            # A checkpoint of an earlier version learns when its logs were made, by an empty batch.
+            known = to_json(begun, self._created)
+            return start if known == start else known
         self._batch_at = time.monotonic()
         self._rests_until = 0.0
-        return to_json(end)
+        return to_json(end, self._created)
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """The tasks between two offsets. Raises DataLost, Refused and NotNow."""
@@ -98,7 +101,12 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._kept is None:
             self._kept = self._ask()
             self._losses.check(begun, self._kept)
-        return tasks_of(self._spans(begun, of_json(end), self._kept), self.options)
+        ends = self._losses.of_same_logs(end, self._created)
+        for log, created in created_of(start).items():
+            if created_of(end).get(log, created) != created:
+                # Planned with failOnDataLoss=false: the new log is read from its first record.
+                del begun[log]
+        return tasks_of(self._spans(begun, ends, self._kept), self.options)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The records of a task."""
@@ -112,7 +120,7 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
         """How far the logs are, for StreamingQueryProgress: ``sources[0].latestOffset``, of the
         same shape as ``endOffset`` beside it."""
-        return None if self._kept is None else to_json(_ends(self._kept))
+        return None if self._kept is None else to_json(_ends(self._kept), self._created)
 
     def stop(self) -> None:
         """Close what can be closed; a process that Spark kills does without."""
@@ -125,6 +133,10 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     @property
     def _calls(self) -> LogCalls:
         return shared_calls(self.options.connection)
+
+    @property
+    def _created(self) -> dict[str, str]:
+        return {} if self._watcher is None else self._watcher.created
 
     def _ask(self) -> Kept:
         """What is kept now; once it was known of a log, it may be gone."""

@@ -460,7 +460,8 @@ class Collector:
         place = Place(self._next_seq)
         asked_at = min(one.asked_at for one in messages)
         safe_until = safe_from(asked_at, options.visibility_seconds)
-        description = {SAFE_UNTIL: str(safe_until), **note_of(options.shape)}
+        note = {**note_of(options.shape), **self._spool.note_of(place)}
+        description = {SAFE_UNTIL: str(safe_until), **note}
         data = encode(batches, options.spool_compression, description)
         self._release_memory()
         if not self._spool.put(place, data):

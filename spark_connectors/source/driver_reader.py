@@ -164,7 +164,7 @@ class DriverStreamReader(QueueStreamReader):
         super().stop()
 
     def _sealed_at(self, place: Place) -> Sealed | None:
-        segment = segment_at(self._spool.store, place, self.options)
+        segment = segment_at(self._spool, place, self.options)
         if segment is None:
             return None
         slots = tuple(segment.slot(one).num_rows for one in range(segment.slot_count))

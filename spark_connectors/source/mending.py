@@ -12,7 +12,7 @@ from spark_connectors.rows.received import stored_batch
 from spark_connectors.source.offsets import Offset
 from spark_connectors.source.options import StreamOptions
 from spark_connectors.spool.places import Kept, Place
-from spark_connectors.spool.segments import encode
+from spark_connectors.spool.segments import Misplaced, encode
 from spark_connectors.spool.spool import Contents, Spool, SpoolMismatch, SpoolTaken
 
 _log = logging.getLogger(__name__)
@@ -61,7 +61,7 @@ def _shut_out(spool: Spool, contents: Contents, mode: str, options: StreamOption
         return
     # A driver that receives by itself writes this one next, and ends when there is one.
     fence = Place(contents.highest + 1)
-    if not spool.put(fence, encode([], "none")):
+    if not spool.put(fence, encode([], "none", spool.note_of(fence))):
         raise SpoolTaken(
             f"segment {fence} of the spool at {options.spool_path} was written by another "
             "query: only one at a time may use a checkpoint and its spool"
@@ -78,16 +78,19 @@ def put_aside(
     Raises DataLost.
     """
     damaged = spool.damaged(contents, base, time.time())
-    for place, why in damaged:
+    for place, bad in damaged:
         is_safe, told, then = _told(place, contents, base, planned, options)
-        told = f"{why} at {options.spool_path}; {told}"
+        # The right file lies elsewhere: to receive again would hide that.
+        is_safe = is_safe and not isinstance(bad, Misplaced)
+        told = f"{bad} at {options.spool_path}; {told}"
         if options.fail_on_data_loss and not is_safe:
             raise DataLost(
                 f"{told}. Put the file back from a copy; with failOnDataLoss=false the query goes "
                 f"on without it, and {then}"
             )
         _log.warning("%s. It is put aside, and %s", told, then)
-        spool.replace(place, encode([stored_batch(options.place.name, [])], "none"))
+        empty = [stored_batch(options.place.name, [])]
+        spool.replace(place, encode(empty, "none", spool.note_of(place)))
     return spool.contents() if damaged else contents
 
 

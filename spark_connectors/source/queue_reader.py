@@ -88,6 +88,7 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             options, self._transport, self._url, self._spool, self._known, self._rule
         )
         contents = self._spool.contents()
+        self._refuse_older(start, contents)
         if planned is not None and planned.spool != self._spool.identity:
             planned = None
         if start is not None and planned is not None:
@@ -162,6 +163,28 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             )
         self._spool.take_over(contents.acknowledged)
         return self._behind(start, contents)
+
+    def _refuse_older(self, start: Offset | None, contents: Contents) -> None:
+        """Raise DataLost when the checkpoint has committed batches of which the spool has no trace,
+        unless that is to be borne."""
+        if start is None or start.spool != self._spool.identity:
+            return
+        # Spark may commit a batch of executor mode without running one of its tasks.
+        untraced = 1 if start.slots and not start.taken else 0
+        if start.seq <= contents.highest + untraced:
+            return
+        told = (
+            f"the checkpoint has committed batch {start.seq}, but the spool at "
+            f"{self.options.spool_path} ends at batch {contents.highest}: it was restored from an "
+            "older copy. Messages that the newer spool had received and no batch has committed may "
+            "be deleted from the queue"
+        )
+        if self.options.fail_on_data_loss:
+            raise DataLost(
+                f"{told}. Put the newer spool back, or set the checkpoint back to the same moment; "
+                "with failOnDataLoss=false the query goes on without these messages"
+            )
+        _log.warning("%s; with failOnDataLoss=false the query goes on", told)
 
     def _tell_of_repeats(self, contents: Contents) -> None:
         """A query whose checkpoint is lost may have committed one batch that the spool was not told

@@ -96,7 +96,7 @@ def _segment(
         if spool.was_written(place):
             # By another attempt, just now; or it is lost. Other messages must not take its place: a
             # sink that knows the batch would drop them.
-            return segment_at(spool.store, place, options), None
+            return segment_at(spool, place, options), None
         filling = Filling(options, spool, open_transport(), slot)
         try:
             segment = filling.fill(place)
@@ -163,7 +163,8 @@ class Filling:
             shape = self._options.shape
             taken = list(self._taken.values())
             rows = stored_batch(self._options.place.name, taken, kept_columns(shape))
-            description = {SAFE_UNTIL: str(self._safe_until), **note_of(shape)}
+            note = {**note_of(shape), **self._spool.note_of(place)}
+            description = {SAFE_UNTIL: str(self._safe_until), **note}
             data = encode([rows], self._options.spool_compression, description)
         except BaseException:
             self.give_back()

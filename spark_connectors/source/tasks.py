@@ -76,7 +76,7 @@ def rows_of(
     assert store is not None
     spool = spool_of(task, store, options)
     for place in task.places:
-        segment = segment_at(spool.store, place, options, task.slot)
+        segment = segment_at(spool, place, options, task.slot)
         if segment is not None and task.slot < segment.slot_count:
             yield shaped(segment.slot(task.slot), options.shape)
 
@@ -108,22 +108,20 @@ def without(message_ids: Collection[str], rows: pa.RecordBatch) -> pa.RecordBatc
 
 
 def segment_at(
-    store: Store, place: Place, options: StreamOptions, slot: int | None = None
+    spool: Spool, place: Place, options: StreamOptions, slot: int | None = None
 ) -> Segment | None:
     """The segment, or as much of it as one slot takes; None when it is missing and that is to be
     borne. Raises DataLost."""
-    name = segment_name(place)
     try:
-        if slot is None:
-            return complete(Segment(store.get(name), name), options)
-        return complete(Segment.with_slot(store, name, slot), options)
+        segment = spool.read(place) if slot is None else spool.read_slot(place, slot)
+        return complete(segment, options)
     except Missing:
         if not options.fail_on_data_loss or options.is_in_memory:
             return None
         raise DataLost(
-            f"{name} is not in the spool at {options.spool_path}, but Spark planned a batch with "
-            "it: the spool was emptied or another one is mounted there. With failOnDataLoss=false "
-            "the query goes on without these messages"
+            f"{segment_name(place)} is not in the spool at {options.spool_path}, but Spark planned "
+            "a batch with it: the spool was emptied or another one is mounted there. With "
+            "failOnDataLoss=false the query goes on without these messages"
         ) from None
 
 

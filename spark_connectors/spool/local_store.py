@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import functools
 import os
 import secrets
 import threading
-import time
+import uuid
 from collections.abc import Callable, Iterator
 from io import FileIO
 from pathlib import Path
@@ -20,8 +21,6 @@ from spark_connectors.spool.stores import (
     checked_prefix,
 )
 
-# A temporary file that old was left by a process that is gone.
-_LEFTOVER_SECONDS = 3600.0
 _ABSENT = (FileNotFoundError, IsADirectoryError, NotADirectoryError)
 _NO_HARD_LINKS = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS})
 
@@ -49,7 +48,7 @@ class LocalStore:
         target = self._root / checked_name(name)
         with self._failing(name):
             self._make_directory(target.parent)
-            temporary = self._root / f"{HIDDEN}{os.getpid()}-{secrets.token_hex(8)}"
+            temporary = self._root / f"{_own_prefix()}{os.getpid()}-{secrets.token_hex(8)}"
             try:
                 _write(temporary, data)
                 self._probe("written")
@@ -117,11 +116,14 @@ class LocalStore:
             self._durable.add(directory)
 
     def _remove_leftovers(self) -> None:
-        oldest = time.time() - _LEFTOVER_SECONDS
+        """Remove temporary files of dead processes of this machine. Files of other machines stay:
+        their age by our clock says nothing, and their processes cannot be seen from here."""
+        prefix = _own_prefix()
         # Whoever only reads may not be allowed to, and another may be at it as well.
         with contextlib.suppress(OSError), os.scandir(self._root) as entries:
             for entry in entries:
-                if entry.name.startswith(HIDDEN) and entry.stat().st_mtime < oldest:
+                writer = entry.name.removeprefix(prefix).partition("-")[0]
+                if entry.name.startswith(prefix) and not _is_alive(int(writer)):
                     os.unlink(entry.path)
 
     @contextlib.contextmanager
@@ -131,6 +133,28 @@ class LocalStore:
         except OSError as error:
             why = error.strerror or str(error)
             raise StoreFailed(f"{self._root / name}: {why}") from error
+
+
+@functools.lru_cache(maxsize=1)
+def _own_prefix() -> str:
+    """Beginning of the names of temporary files of processes that this one can see: the same boot
+    of the same machine, and the same container."""
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        return f"{HIDDEN}{boot}.{os.stat('/proc/self/ns/pid').st_ino}-"
+    except OSError:
+        # No leftover is found then, not even of this process.
+        return f"{HIDDEN}{uuid.uuid4()}-"
+
+
+def _is_alive(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass
+    return True
 
 
 def _read(file: FileIO, count: int) -> bytes:

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from spark_connectors.errors import ConnectorError
+from spark_connectors.errors import ConnectorError, DataLost
 from spark_connectors.rows.received import Received
 from spark_connectors.rows.schema import RECEIPT_COLUMN, STORED_SCHEMA
 from spark_connectors.spool.sealing import sealed, slot_in_place, why_damaged
@@ -32,6 +32,13 @@ class Damaged(ConnectorError):
 
     def __init__(self, name: str, why: str) -> None:
         super().__init__(f"segment {name} of the spool is damaged ({why})")
+
+
+class Misplaced(Damaged, DataLost):
+    """The file of one segment lies under the name of another one."""
+
+    def __init__(self, name: str, spool: str, place: str) -> None:
+        super().__init__(name, f"it is segment {place} of spool {spool}: files were mixed up")
 
 
 def encode(

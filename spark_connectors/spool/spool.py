@@ -29,11 +29,12 @@ from spark_connectors.spool.places import (
     place_of,
     segment_name,
 )
-from spark_connectors.spool.segments import Damaged, Segment
+from spark_connectors.spool.segments import Damaged, Misplaced, Segment
 from spark_connectors.spool.stores import Missing, Store
 
 _VERSION = 1
 _KEY_BYTES = 16
+_SPOOL, _PLACE = "spool", "place"
 
 
 # The mode of a spool that is kept and read again; those of streams may follow each other.
@@ -172,7 +173,24 @@ class Spool:
     def read(self, place: Place) -> Segment:
         """The segment. Raises Missing, Damaged."""
         name = segment_name(place)
-        return Segment(self.store.get(name), name)
+        return self._checked(Segment(self.store.get(name), name), place)
+
+    def read_slot(self, place: Place, number: int) -> Segment:
+        """The segment as far as it takes to read that slot. Raises Missing, Damaged."""
+        name = segment_name(place)
+        return self._checked(Segment.with_slot(self.store, name, number), place)
+
+    def note_of(self, place: Place) -> dict[str, str]:
+        """Metadata that names a segment's spool and place."""
+        return {_SPOOL: self.identity, _PLACE: str(place)}
+
+    def _checked(self, segment: Segment, place: Place) -> Segment:
+        """The segment, if it was written for this place; earlier versions do not note that."""
+        ours = self.note_of(place)
+        noted = {name: segment.metadata.get(name, ours[name]) for name in ours}
+        if noted != ours:
+            raise Misplaced(segment_name(place), noted[_SPOOL], noted[_PLACE])
+        return segment
 
     def contents(self) -> Contents:
         """List everything."""
@@ -189,7 +207,7 @@ class Spool:
         ids = self._kept(IDS)
         return Contents(segments, done, ids, acknowledged, taken_over, ghosts, dropped, sizes)
 
-    def damaged(self, contents: Contents, after: int, now: float) -> list[tuple[Place, str]]:
+    def damaged(self, contents: Contents, after: int, now: float) -> list[tuple[Place, Damaged]]:
         """Segments that cannot be read, and why: of those behind that batch, and of those whose
         messages may still be deleted or come again."""
         found = []
@@ -199,7 +217,7 @@ class Spool:
                 try:
                     self.read(place)
                 except Damaged as bad:
-                    found.append((place, str(bad)))
+                    found.append((place, bad))
                 except Missing:
                     # Somebody dropped it meanwhile, or `lost` tells of it.
                     continue

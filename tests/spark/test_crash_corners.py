@@ -178,7 +178,8 @@ def available(reader: QueueStreamReader) -> Offset:
 
 
 def spool_at(path: Path) -> Spool:
-    return Spool(LocalStore(str(path / "spool")), "")
+    store = LocalStore(str(path / "spool"))
+    return Spool(store, Spool.identity_at(store) or "")
 
 
 def wait_acknowledged(reader: QueueStreamReader, end: Offset) -> None:

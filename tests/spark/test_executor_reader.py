@@ -16,6 +16,7 @@ from spark_connectors.errors import NotNow, Refused
 from spark_connectors.source.executor_reader import ExecutorStreamReader, FillTask
 from spark_connectors.source.slot_filling import TooLate
 from spark_connectors.spool.places import Place
+from spark_connectors.spool.segments import Segment, encode
 from spark_connectors.spool.spool import SpoolTaken
 from spark_connectors.spool.stores import Missing
 from spark_connectors.transport.aws import Transport, shared_transport
@@ -362,7 +363,10 @@ def test_a_message_in_two_slots_is_of_the_slot_that_was_written_first(
     first = [row["body"] for batch in batches(executor, other) for row in batch.to_pylist()]
     assert first
     segment = tmp_path / "segments" / f"{Place(1, 1)}.arrow"
-    segment.with_name(f"{Place(1, 0)}.arrow").write_bytes(segment.read_bytes())
+    written = Segment(segment.read_bytes())
+    note = {**written.metadata, "place": str(Place(1, 0))}
+    copy = encode([written.slot(0)], "none", note)
+    segment.with_name(f"{Place(1, 0)}.arrow").write_bytes(copy)
     assert [batch.num_rows for batch in batches(executor, one)] == [0]
     again = [row["body"] for batch in batches(executor, other) for row in batch.to_pylist()]
     assert again == first

@@ -47,7 +47,7 @@ def write(
 
 def records_of(endpoint: str, log: str) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
-    for partition in calls_of(endpoint).bounds(log):
+    for partition in calls_of(endpoint).bounds(log)[0]:
         found += ask(endpoint, "GET", f"/{log}/records?partition={partition}&max=1000")["records"]
     return found
 

@@ -229,6 +229,51 @@ def test_a_log_that_was_made_anew_is_read_from_its_begin(gateway: str) -> None:
     assert values_of(run.some_rows()) == ["anew"]
 
 
+def made_anew(endpoint: str, log: str, count: int) -> None:
+    ask(endpoint, "DELETE", f"/{log}")
+    publish(endpoint, log, [("k0", f"anew {one}") for one in range(count)])
+
+
+def test_a_log_made_anew_is_known_though_it_is_as_long(gateway: str) -> None:
+    log = log_with(10, gateway)
+    run = LogRun(gateway, subscribe=log, startingOffsets="earliest")
+    run.begin()
+    run.next_rows()
+    made_anew(gateway, log, 12)
+    for reader in (run, LogRun(gateway, run.offset, subscribe=log)):
+        with pytest.raises(DataLost, match=r"made anew at .*failOnDataLoss=false"):
+            reader.plan()
+    bearing = LogRun(gateway, run.offset, subscribe=log, failOnDataLoss="false")
+    assert values_of(bearing.some_rows()) == [f"anew {one}" for one in range(12)]
+    assert LogRun(gateway, bearing.offset, subscribe=log).plan() == bearing.offset
+
+
+def test_a_batch_of_a_log_made_anew_is_not_read_from_the_new_one(gateway: str) -> None:
+    log = log_with(10, gateway)
+    run = LogRun(gateway, subscribe=log, startingOffsets="earliest")
+    run.begin()
+    end = run.plan()
+    made_anew(gateway, log, 12)
+    with pytest.raises(DataLost, match="made anew at"):
+        LogRun(gateway, run.offset, subscribe=log).rows(end)
+    bearing = LogRun(gateway, run.offset, subscribe=log, failOnDataLoss="false")
+    assert bearing.rows(end) == []
+    bearing.offset = end
+    assert len(bearing.some_rows()) == 12
+
+
+def test_a_checkpoint_of_an_earlier_version_learns_when_its_logs_were_made(gateway: str) -> None:
+    log = log_with(10, gateway)
+    earlier: dict[str, object] = {log: {"0": 4}}
+    run = LogRun(gateway, earlier, subscribe=log)
+    assert len(run.some_rows()) == 6
+    idle = LogRun(gateway, {log: {"0": 10}}, subscribe=log)
+    assert idle.next_rows() == []
+    assert idle.offset == run.offset != {log: {"0": 10}}
+    pasted = json.dumps(run.offset)
+    assert batch_rows(gateway, subscribe=log, startingOffsets=pasted) == []
+
+
 def test_a_single_record_that_was_deleted_is_no_loss(gateway: str) -> None:
     log = log_with(5, gateway)
     ask(gateway, "DELETE", f"/{log}/records/0/2")
@@ -343,7 +388,7 @@ def test_its_group_shows_the_lag_and_keeps_what_is_not_committed(gateway: str) -
     run.reader.commit(end)
     assert ask(gateway, "GET", f"/{log}/groups/lake")["lag"] == 10
     latest = run.reader.reportLatestOffset()
-    assert latest == {log: {"0": 30}}
+    assert latest == {log: {"0": 30, "created_at": end[log]["created_at"]}}
     progress = {"sources": [{"latestOffset": json.dumps(latest), "endOffset": json.dumps(end)}]}
     assert lag_of(progress) == {
         "minOffsetsBehindLatest": 10.0,

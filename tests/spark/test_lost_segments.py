@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from spark_connectors.source.offsets import Offset
 from spark_connectors.source.queue_reader import QueueStreamReader
 from spark_connectors.spool.memory_store import MemoryStore
 from spark_connectors.spool.places import Kept, Place, segment_name
+from spark_connectors.spool.segments import encode
 from spark_connectors.spool.spool import Spool, SpoolMismatch
 from tests.spark.queues import bodies_of, counts, fill, queue_with
 from tests.spark.readers import Run, batches, reader_of
@@ -100,6 +102,89 @@ def test_the_newest_segment_of_a_fifo_queue_is_missed(
     assert [row["body"] for row in bearing.all_rows(1)] == ["new"]
     # A number is not used twice: a sink may know it.
     assert Offset.of(bearing.offset).seq == 2
+
+
+# A spool that is older than its checkpoint
+
+
+@modes
+def test_a_spool_from_an_older_copy_is_missed(
+    gateway: str, make_queue: Maker, tmp_path: Path, mode: str
+) -> None:
+    url = queue_with(10, gateway, make_queue)
+    here, copy = tmp_path / "here", tmp_path / "copy"
+    how = {"receiveMode": mode, "deleteMode": "spool", "maxOffsetsPerTrigger": 10}
+    run = Run(reader_of(gateway, url, here, **how))
+    run.all_rows(10)
+    run.plan()
+    assert run.reader._deleter.flush(30)
+    run.reader.stop()
+    shutil.copytree(here, copy)
+    run = Run(reader_of(gateway, url, here, **how), run.offset)
+    for _ in range(2):
+        fill(gateway, url, bodies_of(10))
+        run.all_rows(10)
+    assert run.reader._deleter.flush(30)
+    run.reader.stop()
+    shutil.rmtree(here)
+    copy.rename(here)
+    said = r"committed batch \d+, but the spool at .* ends at batch \d+: .*failOnDataLoss=false"
+    for _ in range(2):
+        with pytest.raises(DataLost, match=said):
+            Run(reader_of(gateway, url, here, **how), run.offset).plan()
+    bearing = Run(reader_of(gateway, url, here, failOnDataLoss="false", **how), run.offset)
+    fill(gateway, url, ["new"])
+    assert "new" in [row["body"] for row in bearing.all_rows(1)]
+    assert Offset.of(bearing.offset).seq > Offset.of(run.offset).seq
+
+
+# A segment under the name of another
+
+
+def segments_of(run: Run, spool: Path, count: int) -> list[Path]:
+    """That many segments, planned one by one and not read."""
+    start = run.offset
+    for _ in range(count):
+        run.offset = run.plan_some()
+    run.offset = start
+    return sorted((spool / "segments").iterdir())[:count]
+
+
+@pytest.mark.parametrize("what", ["swapped", "overwritten", "another spool"])
+@pytest.mark.parametrize("delete_mode", ["commit", "spool"])
+def test_a_segment_under_the_name_of_another_is_missed(
+    gateway: str, make_queue: Maker, tmp_path: Path, what: str, delete_mode: str
+) -> None:
+    url = queue_with(20, gateway, make_queue)
+    how = {"maxOffsetsPerTrigger": 10, "deleteMode": delete_mode, "minPartitions": 1}
+    run = Run(reader_of(gateway, url, tmp_path / "spool", **how))
+    one, two = segments_of(run, tmp_path / "spool", 2)
+    ends = [run.plan_some()]
+    [task] = run.reader.partitions(run.offset, ends[0])
+    run.reader.stop()
+    kept = one.read_bytes(), two.read_bytes()
+    if what == "another spool":
+        other = Run(reader_of(gateway, queue_with(10, gateway, make_queue), tmp_path / "other"))
+        [found] = segments_of(other, tmp_path / "other", 1)
+        one.write_bytes(found.read_bytes())
+    else:
+        one.write_bytes(kept[1])
+        two.write_bytes(kept[0] if what == "swapped" else kept[1])
+    said = r"segment segments/0+1\.arrow of the spool .*files were mixed up"
+    with pytest.raises(DataLost, match=rf"{said}.*from a copy.*failOnDataLoss=false"):
+        Run(reader_of(gateway, url, tmp_path / "spool", **how), run.offset).plan()
+    with pytest.raises(DataLost, match=said):
+        bodies(reader_of(gateway, url, tmp_path / "spool", **how), task)
+    one.write_bytes(kept[0])
+    two.write_bytes(kept[1])
+    again = Run(reader_of(gateway, url, tmp_path / "spool", **how), run.offset)
+    assert len(again.all_rows(20)) == 20
+
+
+def test_a_segment_of_an_earlier_version_is_read(request: pytest.FixtureRequest) -> None:
+    spool = Spool(MemoryStore(request.node.name), "this")
+    spool.put(Place(1), encode([], "none"))
+    assert not spool.read(Place(1)).row_count
 
 
 class Dead(Exception):
@@ -312,5 +397,9 @@ def test_a_drain_knows_a_segment_that_is_another(
         drain(gateway, url, tmp_path / str(number))
     name = segment_name(Place(1))
     (tmp_path / "1" / name).replace(tmp_path / "0" / name)
+    with pytest.raises(DataLost, match="files were mixed up"):
+        drain(gateway, urls[0], tmp_path / "0")
+    # As an earlier version wrote it.
+    (tmp_path / "0" / name).write_bytes(encode([], "none"))
     with pytest.raises(DataLost, match=r"arrow has \d+ messages instead of \d+"):
         drain(gateway, urls[0], tmp_path / "0")

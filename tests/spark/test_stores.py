@@ -6,7 +6,8 @@ import errno
 import itertools
 import os
 import stat
-import time
+import subprocess
+import sys
 import urllib.request
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -16,7 +17,7 @@ import pytest
 
 from spark_connectors.errors import ConnectorError
 from spark_connectors.spool import local_store, s3_store
-from spark_connectors.spool.local_store import LocalStore
+from spark_connectors.spool.local_store import LocalStore, _own_prefix
 from spark_connectors.spool.opening import open_store
 from spark_connectors.spool.stores import BadName, Missing, Store, StoreAccess, StoreFailed
 from tests.spark.bucket_server import Bucket, serve_bucket
@@ -189,15 +190,20 @@ def test_opening_a_directory_creates_nothing(tmp_path: Path) -> None:
     assert not (tmp_path / "new").exists()
 
 
-def test_only_old_temporary_files_are_removed(tmp_path: Path) -> None:
-    long_ago = time.time() - 3700
-    for name, when in ((".tmp-1-old", long_ago), (".tmp-2-new", time.time()), ("old", long_ago)):
+def test_only_temporary_files_of_dead_processes_here_are_removed(tmp_path: Path) -> None:
+    """The clock of this machine may be hours ahead of the one that writes them."""
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    ended.wait()
+    own = _own_prefix()
+    others = [".tmp-1-earlier-version", f"{own.replace('.tmp-', '.tmp-another')}{ended.pid}-a"]
+    alive = [f"{own}{os.getpid()}-a", "old"]
+    for name in (*others, *alive, f"{own}{ended.pid}-a"):
         (tmp_path / name).write_bytes(b"half")
-        os.utime(tmp_path / name, (when, when))
+        os.utime(tmp_path / name, (1, 1))
 
     store = open_store(str(tmp_path))
 
-    assert sorted(os.listdir(tmp_path)) == [".tmp-2-new", "old"]
+    assert sorted(os.listdir(tmp_path)) == sorted([*others, *alive])
     assert store.names("") == ["old"]
 
 

@@ -108,8 +108,9 @@ def test_a_killed_writer_leaves_a_whole_file_or_none(
     killed = subprocess.run([sys.executable, "-c", KILLED, str(tmp_path), point], check=False)
 
     assert killed.returncode == -signal.SIGKILL
-    store = open_store(str(tmp_path))
     assert any(name.startswith(".tmp-") for name in os.listdir(tmp_path))
+    store = open_store(str(tmp_path))
+    assert not any(name.startswith(".tmp-") for name in os.listdir(tmp_path))
     assert store.names("") == (["in/one"] if is_there else [])
     assert store.put_if_absent("in/one", b"of the next") is not is_there
     assert store.get("in/one") == (b"of the killed" if is_there else b"of the next")

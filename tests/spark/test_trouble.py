@@ -8,6 +8,7 @@ import json
 import logging
 import pkgutil
 import re
+import shutil
 import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, cast
@@ -42,8 +43,8 @@ from spark_connectors.transport.aws import shared_transport
 from tests.spark.clocks import Clock
 from tests.spark.conftest import ROOT
 from tests.spark.faulty_endpoint import Faults, faulty
-from tests.spark.queues import bodies_of, client_of, counts
-from tests.spark.readers import batches
+from tests.spark.queues import bodies_of, client_of, counts, fill
+from tests.spark.readers import Run, batches, reader_of
 from tests.spark.stage import COUNT, PLAYS, Stage, play
 from tests.spark.waiting import wait_for
 
@@ -437,6 +438,54 @@ def _(stage: Stage) -> None:
     # Spark had not written that offset.
     stage.goes_on(stage.run(start), *bodies_of(COUNT))
     assert [file.name for file in (stage.spool / "damaged/segments").iterdir()]
+
+
+def misplace(stage: Stage) -> None:
+    """Put a segment of another spool in the place of the first one."""
+    other = Run(reader_of(stage.gateway, stage.make_queue(stage.gateway), stage.here / "other"))
+    fill(stage.gateway, other.reader.options.place.url(other.reader._transport), ["other"])
+    other.plan_some()
+    other.reader.stop()
+    file = stage.spool / segment_name(Place(1))
+    shutil.copy(file, stage.here / "copy")
+    shutil.copy(stage.here / "other" / segment_name(Place(1)), file)
+
+
+@play(f"{DAMAGED}its messages are still in the queue. …")
+def _(stage: Stage) -> None:
+    run = stage.run()
+    start = run.offset
+    run.plan_some()
+    run.reader.stop()
+    misplace(stage)
+    with stage.says():
+        stage.run(start).plan()
+    stage.put_back()
+    stage.goes_on(stage.run(start), *bodies_of(COUNT))
+
+
+@play("Misplaced: segment … of the spool is damaged (it is segment … of spool …)")
+def _(stage: Stage) -> None:
+    run = stage.run()
+    task = run.reader.partitions(run.offset, run.plan_some())[0]
+    misplace(stage)
+    with stage.says():
+        list(batches(type(run.reader)(run.reader.options), task))
+    stage.put_back()
+    assert list(batches(type(run.reader)(run.reader.options), task))
+
+
+@play("DataLost: the checkpoint has committed batch …, but the spool at … ends at batch …: …")
+def _(stage: Stage) -> None:
+    start = stage.run().offset
+    shutil.copytree(stage.spool, stage.here / "older")
+    offset = stage.ran()
+    stage.spool.rename(stage.here / "newer")
+    (stage.here / "older").rename(stage.spool)
+    with stage.says():
+        stage.run(offset).plan()
+    stage.goes_on(stage.run(offset, failOnDataLoss="false"))
+    assert start["seq"] < offset["seq"]
 
 
 @play("DataLost: segments/… is not in the spool at …, but Spark planned a batch with it: …")

@@ -155,6 +155,9 @@ class PartitionsShown(Struct):
     """Partitions, by number."""
 
     partitions: list[Partition]
+    log_created_at: Annotated[
+        datetime, Meta(description="Another time than before means another log of that name.")
+    ]
 
 
 def _shown(log: StoredLog, held: LogCounts) -> Log:
@@ -228,7 +231,7 @@ async def _list_partitions(call: Call) -> Answer:
     if has_more:
         place = f"/v1/logs/{log.name}/partitions"
         headers = next_page(place, max=query.max, after=found[-1].number)
-    return Answer(200, PartitionsShown(shown), headers)
+    return Answer(200, PartitionsShown(shown, log.created_at), headers)
 
 
 EXAMPLE = {
@@ -345,7 +348,11 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         _list_partitions,
         (
             Answered(
-                200, PartitionsShown, "Partitions.", {"partitions": [_PARTITION]}, headers=PAGED
+                200,
+                PartitionsShown,
+                "Partitions.",
+                {"partitions": [_PARTITION], "log_created_at": EXAMPLE["created_at"]},
+                headers=PAGED,
             ),
         ),
         path_params=LogPath,
