@@ -15,6 +15,7 @@ from urllib.parse import urlencode
 import asyncpg
 import pytest
 
+from storage.database import Database
 from storage.embedded.account import choose_account
 from storage.embedded.data_directory import hand_over, open_ephemeral_directory
 from tests.cli.processes import Gateway, run
@@ -135,6 +136,24 @@ def test_each_connection_of_a_gateway_is_tls(cluster: Cluster, workers: str) -> 
         for command in (("keys", "list"), ("deliveries", "summary"), ("migrate",), ("doctor",)):
             done = run(*command, DATABASE_URL=dsn, QUEUEGATE_PORT="0")
             assert done.returncode == 0, done.stderr + done.stdout
+
+
+def test_the_server_gives_up_on_a_client_that_is_gone(clusters: tuple[Cluster, Cluster]) -> None:
+    """Half a minute after it: it holds locks until then. Only over TCP does a server show it."""
+
+    async def settings() -> list[int]:
+        database = Database(clusters[1].url())
+        await database.open()
+        connection = await database.connect()
+        try:
+            query = "SELECT setting::int FROM pg_settings WHERE name = 'tcp_user_timeout'"
+            async with database.transaction() as tx:
+                return [await connection.fetchval(query), await tx.fetchval(query)]
+        finally:
+            await connection.close()
+            await database.close()
+
+    assert all(0 < seconds <= 30_000 for seconds in asyncio.run(settings()))
 
 
 @pytest.mark.parametrize("mode", ["", "allow", "prefer", "require"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hmac
 import tracemalloc
+from dataclasses import replace
 from datetime import UTC, datetime
 from time import perf_counter, time
 from urllib.parse import urlencode
@@ -36,11 +37,13 @@ TEXTS = st.lists(st.one_of(WORDS, LETTERS), max_size=12).map("".join)
 
 
 class _Keys:
+    known = AccessKey(KEY, Producer("1", "k"), ("s",))
+
     def find(self, _: str) -> None:
         return None
 
     def find_access(self, access_key: str) -> AccessKey | None:
-        return AccessKey(KEY, Producer("1", "k"), ("s",)) if access_key == NAME else None
+        return self.known if access_key == NAME else None
 
 
 CALLERS = VerifyingAuthenticator(account_id="0", region="r", api_key="k", keys=_Keys())
@@ -102,6 +105,24 @@ def test_the_fast_path_takes_what_is_right_alone() -> None:
     for changes in wrong:
         assert not fast(SIGNER.other(**changes))
     assert fast(SIGNER.other(late_seconds=890))
+
+
+def test_a_caller_that_is_remembered_changes_with_its_key() -> None:
+    keys = _Keys()
+    callers = VerifyingAuthenticator(account_id="0", region="r", api_key="k", keys=keys)
+
+    def asked() -> tuple[str, bool, str]:
+        caller = callers.fast_caller(read(SIGNER), "sqs", b"/", b"{}")
+        assert caller is not None
+        assert caller.producer is not None
+        return caller.account_id, caller.is_administrator, caller.producer.name
+
+    before = KEY.account_id, KEY.is_administrator, "k"
+    assert [asked(), asked()] == [before] * 2
+    changed = replace(KEY, account_id="2", is_administrator=not KEY.is_administrator)
+    keys.known = AccessKey(changed, Producer("1", "renamed"), ("s",))
+    after = "2", not KEY.is_administrator, "renamed"
+    assert [asked(), asked()] == [after] * 2
 
 
 def test_a_replay_after_the_window_is_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:

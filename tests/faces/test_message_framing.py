@@ -199,6 +199,21 @@ def test_heads_that_can_be_read_in_two_ways(raw: Raw, kind: str, pieces: int) ->
     assert raw.texts() == ["there"]
 
 
+@pytest.mark.parametrize("pieces", [1, 2])
+@pytest.mark.parametrize("names", ["the body", "the content"])
+def test_a_length_beside_good_chunks_is_refused(raw: Raw, pieces: int, names: str) -> None:
+    """Either header alone would make it a send that is taken."""
+    head, _, body = raw.request("smuggled").partition(b"\r\n\r\n")
+    chunks = b"%x\r\n%b\r\n0\r\n\r\n" % (len(body), body)
+    length = len(chunks) if names == "the body" else len(body)
+    lines = [line for line in head.split(b"\r\n") if not line.startswith(b"Content-Length")]
+    lines += [b"Content-Length: %d" % length, b"Transfer-Encoding: chunked"]
+    data = b"\r\n".join(lines) + b"\r\n\r\n" + chunks
+    sent = [data] if pieces == 1 else [data[:20], data[20:]]
+    assert statuses(raw, *sent) == [400]
+    assert raw.texts() == []
+
+
 FIRST_LINES = {
     "HTTP/2.0": b"POST / HTTP/2.0",
     "HTTP/1.2": b"POST / HTTP/1.2",

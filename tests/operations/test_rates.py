@@ -200,6 +200,29 @@ async def test_a_clock_that_goes_back_locks_nobody_out(
     assert await tried(rates, limited, 9) == 5
 
 
+async def test_permits_end_with_their_lease(
+    gateways: MakeGateways, caller: Caller, clock: TestClock
+) -> None:
+    """Others may have them from then on."""
+    one, other = gateways(2)
+    limited = of(caller, 500, 1)
+    # A process that had many requests gets some for the next ones.
+    assert await tried(one, limited, 100) == 100
+    clock.move_on(0.01)
+    await one.take(limited)
+    assert limited.producer is not None
+    assert limited.producer.limit is not None
+    held = one.limited(caller.account_id, "ours", limited.producer.limit)
+    assert held.has(1)
+    left = held._granted.lease_seconds - held._since(held._asked_at)
+    clock.move_on(left - 0.001)
+    assert held.has(1)
+    clock.move_on(0.002)
+    assert not held.has(1)
+    assert not one.take_at_once(limited)
+    assert await flood([one, other], limited, 500) <= 500
+
+
 async def test_windows_that_are_over_are_forgotten(
     gateways: MakeGateways, caller: Caller, clock: TestClock, database: Database
 ) -> None:

@@ -12,6 +12,7 @@ from gateway.operations.caller import Caller
 from gateway.operations.engine import Engine
 from gateway.operations.queues.archives import Replay, replay
 from gateway.process import disk
+from gateway.process.disk import DiskWatch
 from storage.embedded.disk import Room
 from storage.errors import Unavailable
 from tests.operations.conftest import MakeQueue, ReceiveFrom, SendTo, TestClock
@@ -84,3 +85,20 @@ async def test_schedules_stay_due(
     assert (schedule.failure_count, schedule.next_fire_at) == (0, after(60))
     engine.refuse_sends("")
     assert await store.fire(60) == 1
+
+
+async def test_a_disk_that_was_full_takes_sends_when_a_little_more_is_free(
+    engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Or they would come and go with every message."""
+    total = 32 << 30
+    low = Room(total, 0).low_water_bytes
+    frees = [low, low - 1, low, low + low // 8, low * 5 // 4 - 1, low * 5 // 4, low]
+    left = [Room(total, free) for free in frees]
+    monkeypatch.setattr(disk, "room_at", lambda _: left.pop(0))
+    watch = DiskWatch(engine, tmp_path)
+    refused = []
+    for _ in frees:
+        await watch.look()
+        refused.append(bool(engine.refuses_sends))
+    assert refused == [False, True, True, True, True, False, False]

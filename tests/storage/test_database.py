@@ -64,6 +64,12 @@ async def test_a_peer_that_is_gone_is_found_out(database: Database) -> None:
     stand_in: Any = SimpleNamespace(_transport=writer.transport)
     connecting._keep_alive(stand_in)
     assert client.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) != 0
+    for name, most in {"TCP_KEEPIDLE": 15, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3}.items():
+        if hasattr(socket, name):
+            assert 0 < client.getsockopt(socket.IPPROTO_TCP, getattr(socket, name)) <= most
+    if hasattr(socket, "TCP_USER_TIMEOUT"):
+        # Also while something that was sent is not acknowledged.
+        assert 0 < client.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) <= 30_000
     writer.close()
     server.close()
     await server.wait_closed()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -202,6 +203,27 @@ async def test_duplicate_returns_the_first_send(fifo: FifoQueue) -> None:
     assert not was_duplicate
     assert sequence > first[0][1]
     assert bodies(await fifo.receive()) == ["fourth"]
+
+
+@pytest.mark.parametrize("others", [0, 1])
+async def test_the_window_ends_after_five_minutes_to_the_microsecond(
+    fifo: FifoQueue, others: int
+) -> None:
+    """Alone and among others: two functions send."""
+    now = [fifo.now]
+    exact = FifoQueue(fifo.database, fifo.queue_id, lambda: now[0])
+
+    async def is_duplicate() -> bool:
+        more = [make_message("h") for _ in range(others)]
+        return (await exact.send(make_message("g", dedup="d"), *more))[0][2]
+
+    found = [await is_duplicate()]
+    now[0] += timedelta(minutes=5, microseconds=-1)
+    found.append(await is_duplicate())
+    now[0] += timedelta(microseconds=1)
+    found.append(await is_duplicate())
+    await exact.lanes.close()
+    assert found == [False, True, False]
 
 
 async def test_duplicates_within_a_batch_and_within_a_flush(fifo: FifoQueue) -> None:

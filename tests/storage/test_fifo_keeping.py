@@ -287,6 +287,16 @@ async def test_expired_message_in_flight_keeps_its_group(fifo: FifoQueue) -> Non
     assert bodies(await fifo.receive(retention=60)) == ["c"]
 
 
+async def test_expired_message_in_flight_behind_one_that_came_back(fifo: FifoQueue) -> None:
+    await fifo.send(make_message("g", "a"), make_message("g", "b"))
+    _, second = await fifo.receive(2, 10)
+    assert await fifo.hide(second, 1000) == "ok"
+    fifo.wait(80)
+    assert await expire(fifo, 60) == 1
+    assert await fifo.delete(second) == ["ok"]
+    assert await total(fifo) == 0
+
+
 async def test_expired_after_its_timeout(fifo: FifoQueue) -> None:
     await fifo.send(make_message("g", "a"), make_message("h", "b"))
     held = await fifo.receive(1, 10)

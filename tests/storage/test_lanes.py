@@ -464,6 +464,19 @@ async def test_who_waits_behind_a_stuck_flush_for_too_long_is_told(
     assert numbers.lane._waiting_bytes == 0
 
 
+async def test_who_waits_for_five_seconds_is_told(numbers: Numbers) -> None:
+    held = await _hold(numbers)
+    early, late = numbers.submit(1), numbers.submit(2)
+    early.submitted_at -= 5.5
+    late.submitted_at -= 3.0
+    numbers.lane._look()
+    assert [number for number, _ in numbers.replies] == [1]
+    assert isinstance(numbers.replies[0][1], Unavailable)
+    held.set()
+    await numbers.lane.close()
+    assert await numbers.kept() == [0, 2]
+
+
 async def test_a_lane_says_for_how_long_its_flush_has_lasted(numbers: Numbers) -> None:
     assert numbers.lane.stuck_seconds(time.monotonic()) == 0.0
     held = await _hold(numbers)
