@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 from pyspark.sql.datasource import InputPartition
 
 from spark_connectors.errors import ConnectorError, DataLost
-from spark_connectors.rows.schema import Shape, kept_columns
+from spark_connectors.rows.schema import STORED_SCHEMA, Shape, kept_columns
 from spark_connectors.rows.shapes import shaped
 from spark_connectors.source.options import StreamOptions
 from spark_connectors.spool.opening import open_store
@@ -86,10 +86,15 @@ def note_of(shape: Shape) -> dict[str, str]:
     return {_COLUMNS: ",".join(sorted(kept_columns(shape)))} if shape.columns else {}
 
 
+def kept_in(segment: Segment) -> set[str]:
+    """The columns of STORED_SCHEMA that the segment keeps."""
+    kept = segment.metadata.get(_COLUMNS)
+    return set(STORED_SCHEMA.names if kept is None else kept.split(","))
+
+
 def complete(segment: Segment, options: StreamOptions) -> Segment:
     """The segment, if it keeps the columns that the query asks for. Raises ConnectorError."""
-    kept = segment.metadata.get(_COLUMNS)
-    lacking = set() if kept is None else kept_columns(options.shape) - set(kept.split(","))
+    lacking = kept_columns(options.shape) - kept_in(segment)
     if not lacking:
         return segment
     raise ConnectorError(

@@ -286,10 +286,14 @@ class Spool:
             self.unmark(kept)
             self.forget(kept)
         for place in contents.segments:
-            if place.slot is not None:
-                self.store.remove(f"{ORDER}{place}")
-            self.store.remove(segment_name(place))
+            self.discard(place)
         self.lay(contents.ghosts)
+
+    def discard(self, place: Place) -> None:
+        """Remove a segment, and what says that it was written."""
+        if place.slot is not None:
+            self.store.remove(f"{ORDER}{place}")
+        self.store.remove(segment_name(place))
 
     def lay(self, ghosts: Sequence[Place]) -> None:
         """Remove segments that are nobody's."""
