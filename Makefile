@@ -31,11 +31,11 @@ PACKAGE_TESTS := tests/cli/test_packages.py
 # Where it is set, as in many images, each process compiles all that it imports, which takes longer
 # than most tests: nothing that uv installs has been compiled yet.
 unexport PYTHONDONTWRITEBYTECODE
-test faults seeds soak-faults fuzz simulate conformance load-check deploy-check test-spark soak-spark check-bounds: export TMPDIR := $(shell .ci/scratch)
+test faults seeds soak-faults fuzz mutate simulate conformance load-check deploy-check test-spark soak-spark check-bounds: export TMPDIR := $(shell .ci/scratch)
 
 .DEFAULT_GOAL := help
 .PHONY: help serve test test-often check check-bounds format bench conformance sns-validator browser-check simulate \
-	faults seeds soak-faults fuzz openapi-check load-check docs-check deploy-check spark-zip check-spark test-spark soak-spark \
+	faults seeds soak-faults fuzz mutate openapi-check load-check docs-check deploy-check spark-zip check-spark test-spark soak-spark \
 	bench-spark environments lock clean
 
 help: ## List the targets
@@ -93,6 +93,9 @@ fuzz: $(VENV)/.ready-dev ## Draw requests and values anew for ten minutes (ARGS=
 
 openapi-check: $(VENV)/.ready-run .venvs/openapi/.ready ## Test what faces say of themselves against what they do (ARGS=/api/openapi.json)
 	@exec $(PY) -m conformance.openapi $(ARGS)
+
+mutate: $(VENV)/.ready-dev .venvs/spark43/.ready ## Change one place after another in a copy, and print what no test notices (ARGS="--jobs 4 'a part of a name'")
+	@exec $(PY) -m tests.mutations $(ARGS)
 
 load-check: $(VENV)/.ready-dev ## Probe and load the simple queue with k6, which Go builds once (ARGS="--python", "--seconds 180")
 	@exec $(PY) -m conformance.load $(ARGS)

@@ -180,6 +180,8 @@ TWO_WAYS = {
     "another coding": {"Transfer-Encoding": "gzip, chunked"},
     "a coding in disguise": {"Transfer-Encoding": "\x0bchunked"},
     "coding in two lines": {"Transfer-Encoding": "chunked\r\nTransfer-Encoding: identity"},
+    "a control character in a value": {"X-Other": "a\x0bb"},
+    "a control character in a name": {"X-\x0bOther": "a"},
     "two targets": {"X-Amz-Target": "AmazonSQS.ListQueues\r\nX-Amz-Target: AmazonSQS.PurgeQueue"},
     "two credentials": {"Authorization": "a\r\nAuthorization: b"},
     "two hosts": {"Host": "localhost\r\nHost: 127.0.0.1"},

@@ -1,5 +1,6 @@
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from hashlib import sha256
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -100,6 +101,20 @@ def test_unsigned_payload_needs_no_hash_of_the_body() -> None:
     signature = sigv4.sign(key, sigv4.string_to_sign(canonical, timestamp, claim.scope))
     signed = claim._replace(signature=signature)
     assert sigv4.verify(replace(unsigned, body=b"x"), signed, "s", timestamp, NOW) == "valid"
+
+
+def test_a_body_has_the_hash_that_was_signed() -> None:
+    """The signature covers the hash that a header names, and not the body itself."""
+    request, claim, timestamp = _read(CASES[0])
+    named = {**request.headers, "x-amz-content-sha256": sha256(request.body).hexdigest()}
+    hashed = replace(request, headers=named)
+    key = sigv4.signing_key("s", claim.date, claim.region, claim.service)
+    canonical = sigv4.canonical_request(hashed, claim)
+    signature = sigv4.sign(key, sigv4.string_to_sign(canonical, timestamp, claim.scope))
+    signed = claim._replace(signature=signature)
+    assert sigv4.verify(hashed, signed, "s", timestamp, NOW) == "valid"
+    other = replace(hashed, body=request.body + b" ")
+    assert sigv4.verify(other, signed, "s", timestamp, NOW) == "mismatch"
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from asyncio import StreamReader, StreamWriter
 from collections.abc import AsyncIterator
 
 import pytest
@@ -219,12 +220,26 @@ async def test_no_whole_answer_is_tried_again(
 
 
 async def test_endless_answer_counts_by_its_status_and_is_cut_off(
-    hooks: WebHookStore, endpoint: Endpoint
+    hooks: WebHookStore, endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    endpoint.behaviour = endless_body
+    taken: list[int] = []
+
+    async def counted(reader: StreamReader, writer: StreamWriter) -> None:
+        drain = writer.drain
+
+        async def noted() -> None:
+            await drain()
+            taken.append(4096)
+
+        monkeypatch.setattr(writer, "drain", noted)
+        await endless_body(reader, writer)
+
+    endpoint.behaviour = counted
     await hooks.add(await hooks.subscribe(endpoint.url), endpoint.url, "a")
     await deliver_once(hooks)
     assert await hooks.rows() == []
+    # 64 KiB are read, and the sockets between hold some megabytes.
+    assert 0 < sum(taken) < 32 << 20
 
 
 async def test_refused_connection_is_tried_again(hooks: WebHookStore) -> None:
