@@ -176,7 +176,7 @@ def verify(
     signature check. Where X-Amz-Target names the action it must be signed: a proxy's headers need
     not be.
     """
-    if not _in_time(credential, timestamp, now):
+    if not is_in_time(credential, timestamp, now):
         return "skewed"
     signed_headers = credential.signed_headers.split(";")
     if "host" not in signed_headers or not _has_payload(request):
@@ -211,7 +211,8 @@ def request_timestamp(headers: Mapping[str, str], params: Mapping[str, str]) -> 
     return f"{instant:%Y%m%dT%H%M%SZ}"
 
 
-def _in_time(credential: Credential, timestamp: str, now: datetime) -> bool:
+def is_in_time(credential: Credential, timestamp: str, now: datetime) -> bool:
+    """Return whether something was signed about now, on the day that its scope names."""
     if timestamp[:8] != credential.date:
         return False
     try:

@@ -237,7 +237,8 @@ class Settings(ListeningSettings):
     max_buffered_bytes: int = setting(
         268_435_456,
         number(16_777_216, 1 << 39),
-        "Bytes of requests, and of answers that are not read, that a process holds. Above: 503.",
+        "Bytes of requests, and of answers that are not read, that a process holds; accounts share "
+        "them.",
     )
     max_clients: int | None = setting(
         None,

@@ -50,6 +50,12 @@ class Callers(Protocol):
         ours, and IncompleteSignature for what cannot be read.
         """
 
+    def claimed(
+        self, request: Request, params: Mapping[str, str], wants: Wants = Wants.CREDENTIALS
+    ) -> str | None:
+        """Return the account that a head claims, whose request was not read: nothing is verified
+        that needs the body. None: ``caller`` refuses it, whatever the body is."""
+
     @property
     def reads(self) -> frozenset[bytes]:
         """Headers that ``fast_caller`` looks at, beside those that the fast path reads anyway."""

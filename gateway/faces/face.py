@@ -33,6 +33,12 @@ class Face(Protocol):
         """Whether the answer may wait for something: then its client is watched, which costs two
         tasks, and the work is cancelled when it goes away."""
 
+    def claimed(self, _request: Request) -> str | None:
+        """Return the account that a head claims, before the body is read and the claim verified;
+        empty: none. None: this head cannot authenticate, so ``answer`` refuses it with whatever
+        body."""
+        return ""
+
     async def answer(self, request: Request) -> Response:
         """The response to any request: whatever goes wrong has one, too."""
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 if TYPE_CHECKING:
     from gateway.operations.caller import Caller
     from gateway.operations.effects import Effect
+    from gateway.operations.traffic import Reading
     from storage.errors import Rejected, Unavailable
 
 from gateway.operations.caller import Origin
@@ -71,6 +72,10 @@ class Request:
     """What for, once that is."""
     refusal: Rejected | Unavailable | None = None
     """Why it was refused."""
+    reading: Reading | None = None
+    """Bytes that count for the caller as soon as it is known."""
+    is_cut: bool = False
+    """The body was not read to its end, for the head cannot authenticate."""
 
     def listed(self, name: bytes) -> list[str]:
         """The members of a list that may be spread over several headers of that name."""

@@ -32,13 +32,16 @@ from gateway.log_lines import Seldom
 from gateway.operations.caller import Origin
 from gateway.operations.identifiers import new_id
 from gateway.operations.series import Series
-from gateway.operations.traffic import Reading, Traffic
+from gateway.operations.traffic import Reading, unverified
+from protocol.detect import has_form
 from storage.errors import AccessDenied, Denied, Rejected, RequestTooLarge, Unavailable
 
 _log = logging.getLogger("queuegate.http")
 
 ABANDONED = 499
 """The status under which a request counts whose client went away before its answer."""
+_MOST_OF_STRANGERS = 65_536
+"""That is read of a form whose head cannot authenticate."""
 _refused = Seldom(10.0)
 _PROXIED = "x-forwarded-proto"
 
@@ -109,7 +112,8 @@ class App:
         face = entrance.face or await entrance.open()
         request = self.request(scope, path, started)
         answer = _Answer(send, entrance.label(path))
-        reader = Reader(receive, self._series.traffic, self.max_body_bytes)
+        request.reading = Reading(self._series.traffic, unverified(request.origin.address))
+        reader = Reader(receive, request.reading, self.max_body_bytes)
         if not entrance.is_operators:
             self._series.active_requests += 1
         try:
@@ -117,7 +121,7 @@ class App:
                 await self._hand_over(face, request, scope, reader, answer, verdict.reason)
             else:
                 response = await self._ask(face, request, scope, reader, verdict.reason)
-                await self._write(response, scope, receive, answer)
+                await self._write(request, response, scope, receive, answer)
         except _Gone:
             _log.debug("%s: the client went away", request.request_id)
         finally:
@@ -139,7 +143,13 @@ class App:
             most = face.most_bytes(request)
             if most is not None:
                 reader.most = min(reader.most, most)
-            request.body = await reader.body(scope)
+            reader.check_announced(scope)
+            account_id = face.claimed(request)
+            if account_id is None:
+                return await self._refuse_stranger(face, request, scope, reader)
+            if account_id:
+                reader.reading.belong_to(unverified(request.origin.address, account_id))
+            request.body = await reader.body()
         except (Rejected, Unavailable) as refusal:
             request.refusal = refusal
             return face.turned_away(request, refusal)
@@ -162,13 +172,37 @@ class App:
             finally:
                 self.wrong_signatures.release()
 
+    async def _refuse_stranger(
+        self, face: Face, request: Request, scope: Scope, reader: Reader
+    ) -> Response:
+        """Return the refusal of a request that cannot authenticate, which its body cannot change:
+        no more is read than tells the action of a form."""
+        connection = scope.get(CONNECTION)
+        if connection is None or connection.has_read_all():
+            request.body = await reader.body()
+            return await face.answer(request)
+        is_form = has_form(request.method, request.headers, b"?")
+        request.body, request.is_cut = await reader.beginning() if is_form else (b"", True)
+        response = await face.answer(request)
+        if request.is_cut:
+            response.headers.append((b"connection", b"close"))
+            connection.drop_little()
+        return response
+
     async def _write(
-        self, response: Response, scope: Scope, receive: Receive, answer: _Answer
+        self,
+        request: Request,
+        response: Response,
+        scope: Scope,
+        receive: Receive,
+        answer: _Answer,
     ) -> None:
         answer.action = response.action
         answer.route = response.route or answer.route
         answer.status = response.status
         body = response.body
+        if CONNECTION in scope and request.caller is not None:
+            scope[CONNECTION].account_id = request.caller.account_id
         if isinstance(body, bytes):
             await _send(answer.send, response, body, scope)
         elif isinstance(body, Taker):
@@ -202,7 +236,8 @@ class App:
             if answer.has_begun:
                 raise
             request.refusal = refusal
-            await self._write(face.turned_away(request, refusal), scope, reader.receive, answer)
+            refused = face.turned_away(request, refusal)
+            await self._write(request, refused, scope, reader.receive, answer)
 
     def request(
         self,
@@ -280,9 +315,9 @@ class Reader:
 
     __slots__ = ("most", "reading", "receive")
 
-    def __init__(self, receive: Receive, traffic: Traffic, most: int) -> None:
+    def __init__(self, receive: Receive, reading: Reading, most: int) -> None:
         self.receive = receive
-        self.reading = Reading(traffic)
+        self.reading = reading
         self.most = most
         """How many bytes the body may have."""
 
@@ -299,11 +334,26 @@ class Reader:
             raise self._too_large()
         return message
 
-    async def body(self, scope: Scope) -> bytes:
-        """The whole body; what says that it will be too large is not begun."""
+    def check_announced(self, scope: Scope) -> None:
+        """Raise RequestTooLarge for a body that says so itself: it is not begun."""
         announced = next((v for name, v in scope["headers"] if name == b"content-length"), b"0")
         if int(announced) > self.most:
             raise self._too_large()
+
+    async def beginning(self) -> tuple[bytes, bool]:
+        """Return the first parameters of a form, at most 64 KB, and whether there are others."""
+        found = b""
+        while len(found) <= _MOST_OF_STRANGERS:
+            message = self._counted(await self.receive())
+            if message["type"] == "http.disconnect":
+                raise _Gone
+            found += message.get("body", b"")
+            if not message.get("more_body"):
+                return found, False
+        return found[:_MOST_OF_STRANGERS].rpartition(b"&")[0], True
+
+    async def body(self) -> bytes:
+        """The whole body."""
         parts = []
         while True:
             message = self._counted(await self.receive())

@@ -26,8 +26,8 @@ from gateway.operations.keys import PREFIX
 from protocol import sigv4
 from protocol.detect import scope_service
 from protocol.errors import Malformed
-from storage.errors import AccessDenied, IncompleteSignature
-from storage.key_errors import UnrecognizedClient
+from storage.errors import AccessDenied, IncompleteSignature, RequestTooLarge
+from storage.key_errors import InvalidSignature, UnrecognizedClient
 
 if TYPE_CHECKING:
     from gateway.operations.keys import AccessKey
@@ -108,8 +108,24 @@ class Authenticator:
         if self.notes_origins:
             agent = request.headers.get("user-agent", "")
             found = replace(found, origin=request.origin, agent=agent)
+        if request.is_cut:
+            # An anonymous action, or a form of that size with credentials behind its parameters.
+            raise RequestTooLarge("Without credentials in its head a request must be shorter.")
         request.caller = found
+        if request.reading is not None:
+            request.reading.belong_to(found.account_id)
         return found
+
+    def claimed(
+        self, request: Request, params: Mapping[str, str], wants: Wants = Wants.CREDENTIALS
+    ) -> str | None:
+        """Return the account that a head claims; None: it cannot authenticate."""
+        try:
+            return self._who(
+                request, params, "", may_be_anonymous=False, wants=wants, by_head=True
+            ).account_id
+        except (AccessDenied, IncompleteSignature, InvalidSignature, UnrecognizedClient):
+            return None
 
     def _who(
         self,
@@ -119,7 +135,9 @@ class Authenticator:
         *,
         may_be_anonymous: bool,
         wants: Wants,
+        by_head: bool = False,
     ) -> Caller:
+        """``by_head``: nothing is verified that needs the body."""
         authorization = request.headers.get("authorization", "")
         # The fast path, which has AWS's requests alone, looks no further than at a signature.
         if wants is not Wants.CREDENTIALS or not authorization.startswith(sigv4.ALGORITHM):

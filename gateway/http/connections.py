@@ -11,7 +11,6 @@ from __future__ import annotations
 import logging
 import socket
 from asyncio import Transport
-from asyncio.events import TimerHandle
 from collections import deque
 from typing import Any
 
@@ -19,7 +18,6 @@ import httptools
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 
 from gateway.faces.requests import Response, Taker
-from gateway.http.counted_connections import CountedProtocol
 from gateway.http.origins import Headers, Origins
 from gateway.http.request_bodies import Body
 from gateway.http.request_heads import (
@@ -29,6 +27,7 @@ from gateway.http.request_heads import (
     RequestHeads,
     may_begin_head,
 )
+from gateway.http.timed_connections import TimedProtocol
 from gateway.log_lines import Seldom
 from gateway.operations.caller import Origin
 
@@ -42,6 +41,7 @@ PREPARED = "queuegate.prepared"
 _MOST_HEAD_BYTES = 65_536
 _MOST_HELD_BYTES = 1_048_576
 _MOST_DROPPED_BYTES = 134_217_728
+_MOST_DROPPED_OF_STRANGERS = 65_536
 _LINGERING_AT_THE_END_SECONDS = 2.0
 
 _bad_messages = Seldom(10.0)
@@ -117,14 +117,11 @@ class _TakenLine:
         self._connection.transport.abort()
 
 
-class HttpConnection(CountedProtocol):
+class HttpConnection(TimedProtocol):
     """One connection. ``heads`` and ``origins`` are shared by those of a process."""
 
     heads: RequestHeads
     origins: Origins
-    reading_seconds = 60.0
-    """How long a request may take from its first byte to its last; so long may a new connection
-    stay silent."""
     lingering_seconds = 30.0
     """How long what a client still sends is dropped after its last answer."""
 
@@ -141,10 +138,11 @@ class HttpConnection(CountedProtocol):
         self._client_ended = False
         self._dropped_bytes = -1
         """Since the last answer was written; -1 before it."""
+        self._most_dropped_bytes = _MOST_DROPPED_BYTES
         self._held: deque[bytes] = deque()
         self._held_bytes = 0
-        self._reading_since = 0.0
-        self._reading_timer: TimerHandle | None = None
+        self.account_id = ""
+        """Of the answer that is written next; empty: nobody's."""
         self._prepared: Response | None = None
         """The answer to the request that is read next, where its face was asked already."""
         self._taker: Taker | None = None
@@ -185,9 +183,6 @@ class HttpConnection(CountedProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Nothing is waited for any more."""
         self._drop_held()
-        if self._reading_timer is not None:
-            self._reading_timer.cancel()
-            self._reading_timer = None
         super().connection_lost(exc)
         if self._taker is not None:
             self._taker.lost()
@@ -214,6 +209,14 @@ class HttpConnection(CountedProtocol):
         super().resume_writing()
         if self._taker is not None and not self.is_dropping():
             self._taker.resume()
+
+    def share(self) -> str:
+        """Return the share of the account that asked, or of its address."""
+        return self.account_id or self.address_share()
+
+    def least_read_bytes(self) -> float:
+        """A stream is written as it is read: its client may be slow, but not silent."""
+        return super().least_read_bytes() if self._taker is None else 1.0
 
     def hang_up_unread(self) -> None:
         """The taker hears why."""
@@ -299,8 +302,9 @@ class HttpConnection(CountedProtocol):
             return
         self._held.append(data)
         self._held_bytes += len(data)
-        self.traffic.hold(len(data))
-        if self._held_bytes <= _MOST_HELD_BYTES and not self.traffic.is_full:
+        share = self.address_share()
+        self.traffic.hold(len(data), share)
+        if self._held_bytes <= _MOST_HELD_BYTES and self.traffic.may_hold(share):
             return
         if self._is_receiving():
             self.transport.abort()
@@ -309,7 +313,8 @@ class HttpConnection(CountedProtocol):
 
     def _drop_held(self) -> None:
         self._held.clear()
-        self.traffic.hold(-self._held_bytes)
+        if self._held_bytes:
+            self.traffic.hold(-self._held_bytes, self.address_share())
         self._held_bytes = 0
 
     def _release_held(self) -> None:
@@ -377,6 +382,7 @@ class HttpConnection(CountedProtocol):
         self.scope[CONNECTION] = self  # type: ignore[literal-required]
         if self._prepared is not None:
             self.scope[PREPARED], self._prepared = self._prepared, None  # type: ignore[literal-required]
+        self.account_id = ""
         self.url = head.target
         for name, value in head.headers:
             self.on_header(name, value)
@@ -393,6 +399,7 @@ class HttpConnection(CountedProtocol):
         content, rest = body.take(data)
         if content:
             self.on_body(content)
+            self._count_body(len(content))
         if body.is_complete:
             self._complete()
         return rest
@@ -404,24 +411,6 @@ class HttpConnection(CountedProtocol):
         # It may have been answered before that.
         self._unanswered = not self.cycle.response_complete
         self.on_message_complete()
-
-    def _begin_reading(self) -> None:
-        """One timer serves many requests: those on the fast path only move the stamp."""
-        self._reading_since = self.loop.time()
-        if self._reading_timer is None:
-            self._reading_timer = self.loop.call_later(self.reading_seconds, self._check_reading)
-
-    def _check_reading(self) -> None:
-        """Close a connection whose request does not come to its end."""
-        self._reading_timer = None
-        since = self._reading_since
-        if not since:
-            return
-        left = since + self.reading_seconds - self.loop.time()
-        if left > 0.0:
-            self._reading_timer = self.loop.call_later(left, self._check_reading)
-        else:
-            self.transport.close()
 
     # Ending
 
@@ -453,6 +442,14 @@ class HttpConnection(CountedProtocol):
         """Where a request with these headers comes from."""
         return self.origins.of(self.client, self.scheme or "http", headers)
 
+    def has_read_all(self) -> bool:
+        """Return whether the request that is being answered was read to its end."""
+        return self._body is None
+
+    def drop_little(self) -> None:
+        """The answer is for a stranger: read no more than 64 KB of what is still sent."""
+        self._most_dropped_bytes = _MOST_DROPPED_OF_STRANGERS
+
     def is_dropping(self) -> bool:
         return self._dropped_bytes >= 0
 
@@ -480,6 +477,8 @@ class HttpConnection(CountedProtocol):
         self._drop_held()
         self._head_begun.clear()
         seconds = self.lingering_seconds
+        if self._most_dropped_bytes < _MOST_DROPPED_BYTES:
+            seconds = min(seconds, _LINGERING_AT_THE_END_SECONDS)
         if self.transport.can_write_eof():
             self.transport.write_eof()
         else:
@@ -492,5 +491,10 @@ class HttpConnection(CountedProtocol):
 
     def _drop(self, data: bytes) -> None:
         self._dropped_bytes += len(data)
-        if self._dropped_bytes > _MOST_DROPPED_BYTES:
+        if self._dropped_bytes <= self._most_dropped_bytes:
+            return
+        if self._most_dropped_bytes < _MOST_DROPPED_BYTES:
+            # The close comes soon enough, and a reset before it could be faster than the answer.
+            self.flow.pause_reading()
+        else:
             self.transport.abort()

@@ -18,7 +18,7 @@ from typing import Any
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from gateway.log_lines import Seldom
-from gateway.operations.traffic import Traffic
+from gateway.operations.traffic import Traffic, unverified
 
 _log = logging.getLogger("queuegate.connections")
 
@@ -39,11 +39,14 @@ class CountedProtocol(HttpToolsProtocol):
 
     traffic: Traffic
     unread_seconds = 30.0
-    """How long an answer may lie there without one byte of it being read."""
+    """How often an unread answer is looked at."""
+    least_rate = 16_384
+    """Bytes per second that a client has to read of an answer, or to send of a long body."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
         self._unread_bytes = 0
+        self._unread_share = ""
         self._unread_timer: TimerHandle | None = None
 
     def connection_made(self, transport: Transport) -> None:  # type: ignore[override]
@@ -66,6 +69,7 @@ class CountedProtocol(HttpToolsProtocol):
     def pause_writing(self) -> None:
         """The client reads slower than we write: from now on what lies there counts."""
         super().pause_writing()
+        self._unread_share = self.share()
         self._count_unread(self.transport.get_write_buffer_size())
         if self._unread_timer is None:
             self._unread_timer = self.loop.call_later(self.unread_seconds, self._check_unread)
@@ -75,20 +79,35 @@ class CountedProtocol(HttpToolsProtocol):
         super().resume_writing()
         self._count_unread(0)
 
+    def share(self) -> str:
+        """Return the share in which what is written counts."""
+        return self.address_share()
+
+    def address_share(self) -> str:
+        """Return that of the address at the other end."""
+        return unverified(self.client[0] if self.client else "")
+
+    def least_read_bytes(self) -> float:
+        """Return how much of an unread answer a client has to read in ``unread_seconds``."""
+        return self.least_rate * self.unread_seconds
+
     def _count_unread(self, size_bytes: int) -> None:
-        self.traffic.hold(size_bytes - self._unread_bytes)
+        change = size_bytes - self._unread_bytes
+        self.traffic.hold(change, self._unread_share, is_answer=True)
         self._unread_bytes = size_bytes
         if not size_bytes and self._unread_timer is not None:
             self._unread_timer.cancel()
             self._unread_timer = None
 
     def _check_unread(self) -> None:
-        """Hang up on a client that has not read a byte since we looked last."""
+        """Hang up on a client that has read too little since we looked last."""
         self._unread_timer = None
         before, now = self._unread_bytes, self.transport.get_write_buffer_size()
-        if now >= before:
+        if now > before - self.least_read_bytes():
             self.traffic.unread_closed += 1
-            _unread.warn(_log, "an answer was not read in %g s: closed", self.unread_seconds)
+            _unread.warn(
+                _log, "an answer was read too slowly for %g s: closed", self.unread_seconds
+            )
             self.hang_up_unread()
             return
         self._count_unread(now)

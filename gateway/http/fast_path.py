@@ -244,6 +244,10 @@ class FastProtocol(HttpConnection):
         exchange = self._exchange
         return self._waits if exchange is None else exchange.receiving is not None
 
+    def share(self) -> str:
+        """Return the share of the account that asked, or of its address."""
+        return hot_routes.asker(self._exchange) or super().share()
+
     def _answer_last(self) -> None:
         if self._exchange is not None:
             self._closing = True
@@ -301,7 +305,7 @@ class FastProtocol(HttpConnection):
             return False
         shared = self.shared
         headers = shared.heads.read(data[begin:end])
-        if headers is None or headers[b"host"] not in shared.hosts or shared.traffic.is_full:
+        if headers is None or headers[b"host"] not in shared.hosts:
             return False
         length = headers.get(b"content-length", b"")
         if (
@@ -345,7 +349,8 @@ class FastProtocol(HttpConnection):
             if context is None:
                 return False
         quotas = shared.quotas
-        is_limited = quotas.limits_requests and not quotas.passes(caller)
+        is_asked = quotas.limits_requests or shared.traffic.is_tight
+        is_limited = is_asked and not quotas.passes(caller)
         if is_limited and route.name == _RECEIVE:
             # Its client may be gone before it begins, and nothing must be leased for it then.
             return False
@@ -444,13 +449,11 @@ class FastProtocol(HttpConnection):
             # Not from within the answer to the request before: a long pipeline would nest.
             self.loop.call_soon(self._release_held)
 
-    # The short way
-
     def _ask(self, data: bytes) -> bool:
         """Whether a face is asked the short way."""
         shared = self.shared
         end = data.find(b"\r\n\r\n")
-        if shared.app is None or not 0 < end <= _LONGEST_HEAD or shared.traffic.is_full:
+        if shared.app is None or not 0 < end <= _LONGEST_HEAD:
             return False
         head = shared.heads.common(data[:end])
         if head is None:
@@ -494,5 +497,6 @@ class FastProtocol(HttpConnection):
         self.shared.series.active_requests -= 1
         self._prepared = response
         super()._read(asking.data)
+        self.account_id = hot_routes.asker(asking)
         if self._closing:
             super().shutdown()

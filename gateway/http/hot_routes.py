@@ -207,6 +207,13 @@ def _routes(
             yield name, Route(wire, name, pair, find, histogram)
 
 
+def asker(exchange: Any) -> str:
+    """Return the account whose answer is written, where it may be long; empty: it is not known."""
+    where = getattr(exchange, "request", None) or getattr(exchange, "context", None)
+    caller: Caller | None = getattr(where, "caller", None)
+    return "" if caller is None else caller.account_id
+
+
 def refusal(
     route: Route, error: BaseException, request_id: str
 ) -> tuple[int, list[tuple[bytes, bytes]], bytes]:

@@ -34,7 +34,7 @@ async def answer_in_parts(exchange: Exchange, received: Any) -> None:
     exchange.receiving = None
     route.count(exchange.context.engine.series, exchange.started)
     protocol.write_head(exchange, sum(map(len, parts)))
-    async for part in protocol.traffic.held(parts):
+    async for part in protocol.traffic.held(parts, exchange.context.caller.account_id):
         await protocol.flow.drain()
         if not protocol.is_answering(exchange):
             return

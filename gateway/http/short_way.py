@@ -4,7 +4,7 @@
 whatever comes. Between them is nearly every request of every face. What is unusual is left to the
 long way, which comes to the same answer: bodies in pieces or chunks, pipelining, headers that
 change how a message is read or whether it is (``RequestHeads.common``), hosts that were not let in
-yet, faces that were not opened yet, pages, too many bytes under way, bodies above a limit, traces.
+yet, faces that were not opened yet, pages, bodies above a limit, traces.
 Measured in tests/bench/README.md.
 """
 
@@ -22,6 +22,9 @@ from gateway.operations.traffic import Reading
 
 if TYPE_CHECKING:
     from gateway.http.fast_path import FastProtocol
+
+_SHORT_BYTES = 16_384
+"""Shorter bodies than that are in nobody's share."""
 
 
 class Asking:
@@ -146,6 +149,8 @@ def asking_for(
     if len(body) > (app.max_body_bytes if most is None else min(app.max_body_bytes, most)):
         return None
     reading = Reading(protocol.traffic)
+    if len(body) > _SHORT_BYTES:
+        reading = request.reading = Reading(protocol.traffic, protocol.address_share())
     if not reading.add(len(body)):
         reading.end()
         return None

@@ -143,6 +143,14 @@ def _traffic(traffic: Traffic) -> Iterator[Metric]:
         ),
     ):
         yield GaugeMetricFamily(name, text, value=value)
+    by_account = GaugeMetricFamily(
+        "queuegate_account_buffered_bytes",
+        "Those of the 20 accounts that hold most, of all other ones, and of clients not verified.",
+        labels=["account"],
+    )
+    for account_id, held_bytes in traffic.by_account().items():
+        by_account.add_metric([account_id], held_bytes)
+    yield by_account
     for name, value, text in (
         ("connections_refused", traffic.refused_clients, "Connections above the most."),
         ("requests_refused", traffic.refused_requests, "Requests without room for their bytes."),

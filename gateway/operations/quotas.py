@@ -21,6 +21,7 @@ from storage.errors import (
     OverLimit,
     Rejected,
     SubscriptionLimitExceeded,
+    Unavailable,
 )
 from storage.key_errors import QuotaReached, TooManyRequests, TopicLimitExceeded
 from storage.key_model import ANY, Quota, RateLimit, What
@@ -99,9 +100,16 @@ class Quotas:
 
     # How often callers may ask
 
+    def asks(self) -> bool:
+        """Return whether ``admit`` may have something against anybody's request."""
+        return self.limits_requests or self._series.traffic.is_tight
+
     def passes(self, caller: Caller) -> bool:
         """Count one request of the caller's account and key, if nobody has to be asked for it.
         False: nothing was counted."""
+        traffic = self._series.traffic
+        if traffic.is_tight and not traffic.may_answer(caller.account_id):
+            return False
         limits = self._limits_of(caller)
         if len(limits) == 1:
             return limits[0][1].spend(1)
@@ -109,7 +117,9 @@ class Quotas:
 
     async def admit(self, caller: Caller) -> None:
         """Count one request of the caller's account and key. Raises TooManyRequests when it is one
-        too many, and Unavailable."""
+        too many, and Unavailable: also when its account has too many unread answers for long."""
+        if not await self._series.traffic.wait_for_room(caller.account_id):
+            raise Unavailable("Too many bytes of this account are under way, or are not read.")
         for whose, limited in self._limits_of(caller):
             try:
                 await limited.take(1)

@@ -216,7 +216,7 @@ class House:
         self.takers = Takers()
         self.made_in: list[threading.Thread] = []
         self.connections: set[Any] = set()
-        quotas = SimpleNamespace(limits_requests=False)
+        quotas = SimpleNamespace(asks=lambda: False)
         engine: Any = SimpleNamespace(
             series=self.series, queues=SimpleNamespace(by_url={}), quotas=quotas
         )

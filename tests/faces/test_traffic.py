@@ -57,15 +57,10 @@ def _head(server: Server, face: str, size: int) -> bytes:
 
 @contextlib.contextmanager
 def _unfinished_bodies(server: Server) -> Iterator[None]:
-    """More of them than there is room for. Whoever comes last is refused."""
-    with contextlib.ExitStack() as stack:
-        for _ in range(2):
-            connection = stack.enter_context(Connection(server.url))
-            connection.send(_head(server, "json", BODY_BYTES) + b" " * (BODY_BYTES - 1))
-        # What is read of the third one makes it too many. It is refused, and so gives room again.
-        third = stack.enter_context(Connection(server.url))
-        third.send(_head(server, "native", BODY_BYTES) + b" " * 4_000_000)
-        until(lambda: server.metric(HELD), lambda held: held > MOST_BYTES - 1_000_000)
+    """As many of them as the share of one account has room for: half of what there is."""
+    with Connection(server.url) as connection:
+        connection.send(_head(server, "json", BODY_BYTES) + b" " * (BODY_BYTES - 1))
+        until(lambda: server.metric(HELD), lambda held: held > BODY_BYTES - 100_000)
         yield
 
 
@@ -101,20 +96,22 @@ def _receive(server: Server, queue: str, account: str) -> bytes:
 
 
 def test_answers_that_nobody_reads_are_no_more_than_there_is_room_for(small: Server) -> None:
+    """Takes more than 5 s: answers without room wait for 10 s."""
     with Sqs("json", small.url) as sqs, contextlib.ExitStack() as stack:
         queue = sqs.create()
         for _ in range(10):
             sqs.send(queue, "b" * 1_000_000)
+        refused = small.metric("queuegate_requests_refused_total")
+        of_account = f'queuegate_account_buffered_bytes{{account="{sqs.account}"}}'
         request = _receive(small, queue, sqs.account)
-
-        def refused_beside_another() -> bool:
+        # The system's buffers have the rest of each.
+        for number in (1, 2):
             stack.enter_context(Connection(small.url)).send(request)
-            with Sqs("json", small.url, sqs.account) as other:
-                return other.ask("GetQueueUrl", {"QueueName": "orders"}).status == 503
-
-        until(refused_beside_another)
-        assert small.metric(HELD) > MOST_BYTES
-        assert small.metric("queuegate_requests_refused_total") > 0
+            until(lambda: small.metric(of_account), lambda held: held > 4_000_000 * number)  # noqa: B023
+        for _ in range(6):
+            stack.enter_context(Connection(small.url)).send(request)
+        small.until("queuegate_requests_refused_total", refused + 6)
+        assert MOST_BYTES / 4 < small.metric(of_account) < MOST_BYTES * 1.5
         stack.close()
         small.until(HELD, 0)
         with Sqs("json", small.url, sqs.account) as again:
@@ -212,13 +209,14 @@ async def _large(scope: Mapping[str, Any], receive: Any, send: Any) -> None:
 
 
 @contextlib.asynccontextmanager
-async def _listening(seconds: float, series: Series) -> Any:
+async def _listening(seconds: float, series: Series, least_rate: int = 16_384) -> Any:
     engine = SimpleNamespace(series=series, queues=SimpleNamespace(by_url={}), quotas=None)
     authenticator = Authenticator(mode="none", accounts={}, account_id="0", region="r")
     admission = Admission(listens_on=["127.0.0.1"])
     aws = AwsFace(cast(Any, engine), authenticator, {})
     base: Any = protocol_class(FastPath(aws, authenticator, admission, access_log=False))
-    protocol = type("Limited", (base,), {"unread_seconds": seconds})
+    limits = {"unread_seconds": seconds, "least_rate": least_rate}
+    protocol = type("Limited", (base,), limits)
     config = uvicorn.Config(cast(Any, _large), ws="none", lifespan="off", log_config=None)
     config.load()
     state = ServerState()
@@ -239,6 +237,22 @@ async def test_an_answer_that_nobody_reads_is_given_up() -> None:
         await until_so(lambda: series.traffic.unread_closed == 1)
         await until_so(lambda: series.traffic.connections == 0)
         assert series.traffic.held_bytes == 0
+        writer.close()
+
+
+async def test_an_answer_that_is_read_too_slowly_is_given_up_too() -> None:
+    series = Series()
+    async with _listening(0.15, series, least_rate=1 << 40) as (reader, writer):
+        writer.write(request_bytes("GET", "/", {"Host": "h"}))
+        await reader.readuntil(b"\r\n\r\n")
+        loop = asyncio.get_running_loop()
+        then: list[float] = []
+        for _ in range(39):
+            with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
+                await reader.readexactly(500_000)
+            then.append(loop.time() + 0.02)
+            await until_so(lambda: loop.time() > then[-1])
+        assert series.traffic.unread_closed == 1
         writer.close()
 
 

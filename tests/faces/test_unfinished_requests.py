@@ -19,6 +19,7 @@ from gateway.http.admission import Admission
 from gateway.http.auth import Authenticator
 from gateway.http.fast_path import FastPath, protocol_class
 from gateway.operations.series import Series
+from tests.waiting import until_so
 
 PATIENCE_SECONDS = 30.0
 HEAD = b"POST /x HTTP/1.1\r\nHost: h\r\nContent-Length: 3\r\n\r\n"
@@ -42,13 +43,13 @@ async def _app(scope: dict[str, Any], receive: Callable[[], Any], send: Callable
 class _Listening:
     """A server with this limit, and one client."""
 
-    def __init__(self, seconds: float) -> None:
+    def __init__(self, seconds: float, **limits: float) -> None:
         engine = SimpleNamespace(series=Series(), queues=SimpleNamespace(by_url={}), quotas=None)
         authenticator = Authenticator(mode="none", accounts={}, account_id="0", region="r")
         admission = Admission(listens_on=["127.0.0.1"])
         aws = AwsFace(cast(Any, engine), authenticator, {})
         base: Any = protocol_class(FastPath(aws, authenticator, admission, access_log=False))
-        self.protocol = type("Limited", (base,), {"reading_seconds": seconds})
+        self.protocol = type("Limited", (base,), {"reading_seconds": seconds} | limits)
         self.gate = asyncio.Event()
         self.state = ServerState()
 
@@ -110,6 +111,27 @@ async def test_a_request_in_many_pieces_is_waited_for() -> None:
         for byte in HEAD + b"abc":
             listening.writer.write(bytes([byte]))
             await listening.writer.drain()
+        assert (await listening.read()).startswith(b"HTTP/1.1 200")
+
+
+async def test_a_long_body_has_to_come_at_a_rate() -> None:
+    head = HEAD.replace(b"Content-Length: 3", b"Content-Length: 300000")
+    async with _Listening(PATIENCE_SECONDS, body_seconds=0.05) as listening:
+        listening.writer.write(head + b"a" * 200_000)
+        assert await listening.ends()
+    async with _Listening(0.1, body_seconds=0.1, least_rate=1) as listening:
+        listening.writer.write(head + b"a" * 70_000)
+        loop = asyncio.get_running_loop()
+        ended, left = loop.time() + 0.5, 230_000
+
+        def is_over() -> bool:
+            nonlocal left
+            left -= 1
+            listening.writer.write(b"a")
+            return loop.time() > ended
+
+        await until_so(is_over)
+        listening.writer.write(b"a" * left)
         assert (await listening.read()).startswith(b"HTTP/1.1 200")
 
 

@@ -178,6 +178,17 @@ class AwsFace(Face):
         target = request.headers.get("x-amz-target")
         return most_bytes(None if target is None else target.rpartition(".")[2])
 
+    def claimed(self, request: Request) -> str | None:
+        """Return the account of the credentials in the head; empty: links of SNS need none."""
+        target = request.headers.get("x-amz-target", "").rpartition(".")[2]
+        try:
+            params = query_wire.parse_form(request.query)
+        except Malformed:
+            return ""
+        if target in WITHOUT_CREDENTIALS or params.get("Action") in WITHOUT_CREDENTIALS:
+            return ""
+        return self.callers.claimed(request, params)
+
     def may_wait(self, request: Request) -> bool:
         """Whether the request may be a long poll."""
         target = request.headers.get("x-amz-target")
@@ -255,7 +266,7 @@ class AwsFace(Face):
             resource,
             may_be_anonymous=detected.service == "sns" and detected.action in WITHOUT_CREDENTIALS,
         )
-        if self.engine.quotas.limits_requests:
+        if self.engine.quotas.asks():
             await self.engine.quotas.admit(caller)
         service = SERVICES.get(detected.service)
         action = service.actions.get(detected.action or "") if service else None
@@ -305,7 +316,9 @@ class AwsFace(Face):
             parts = await in_turns(steps)
             headers = _headers(request.request_id, query_results.XML_CONTENT_TYPE)
         headers.append((b"content-length", b"%d" % sum(map(len, parts))))
-        return Response(200, headers, self.engine.series.traffic.held(parts), action.name)
+        account_id = request.caller.account_id if request.caller else ""
+        held = self.engine.series.traffic.held(parts, account_id)
+        return Response(200, headers, held, action.name)
 
     async def _answer_rest(self, request: Request, detected: Detected) -> Response:
         """Answer on the rest-json wire, where method and path name the action."""
@@ -318,7 +331,7 @@ class AwsFace(Face):
             detected.params or query_wire.parse_form(request.query),
             f"{request.base_url}{request.path}",
         )
-        if self.engine.quotas.limits_requests:
+        if self.engine.quotas.asks():
             await self.engine.quotas.admit(caller)
         if found.route is None:
             return _no_route(request, detected, found.methods)

@@ -187,9 +187,10 @@ class Socket(Push):
     def _hold(self, size_bytes: int) -> None:
         """Count what came of a message that is not whole."""
         traffic = self.engine.series.traffic
-        traffic.hold(size_bytes - self._held)
+        account_id = self._caller.account_id
+        traffic.hold(size_bytes - self._held, account_id)
         self._held = size_bytes
-        if size_bytes and traffic.is_full:
+        if size_bytes and not traffic.may_hold(account_id):
             self._close(CloseCode.TRY_AGAIN_LATER, "Too many bytes are under way.")
 
     def _take(self, incoming: Incoming) -> None:

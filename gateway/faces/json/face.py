@@ -109,6 +109,14 @@ class JsonFace(Face):
     def most_bytes(self, _: Request) -> None:
         """Any: endpoints without messages refuse long bodies after the credentials."""
 
+    def claimed(self, request: Request) -> str | None:
+        """Return the account of the credentials in the head; empty: the endpoint is public."""
+        endpoint = asked(request.method, self._found(request))
+        if request.method == "OPTIONS" or (endpoint is not None and endpoint.public):
+            return ""
+        manner = self._manner
+        return self._callers.claimed(request, manner.parameters(request), manner.wants)
+
     def may_wait(self, request: Request) -> bool:
         """Whether the endpoint waits."""
         found = self._found(request)
@@ -136,7 +144,7 @@ class JsonFace(Face):
         endpoint = found.place.methods.get(request.method) if found else None
         if found is None or endpoint is None or endpoint.begin is None or len(request.body) > SHORT:
             return False
-        if self._engine.quotas.limits_requests:
+        if self._engine.quotas.asks():
             # They may have to be asked for.
             return False
         answering = _Answering(self, request, found, done)
@@ -198,7 +206,7 @@ class JsonFace(Face):
             request.asked = self._asked(endpoint)
         is_public = endpoint is not None and endpoint.public
         caller = self._caller(request, is_public=is_public)
-        if self._engine.quotas.limits_requests and not is_public:
+        if self._engine.quotas.asks() and not is_public:
             await self._engine.quotas.admit(caller)
         if found is None:
             text = f"There is nothing at {request.raw_path}. See {self._document_path}."

@@ -67,6 +67,13 @@ class TextFace(Face):
         """As long as a message may be, or as a request without one."""
         return LIMITS.message_bytes if request.method == "POST" else LIMITS.request_bytes
 
+    def claimed(self, request: Request) -> str | None:
+        """Return the account of the key in the head; empty: it is public."""
+        endpoint = asked(request.method, self._router.find(request.raw_path))
+        if request.method == "OPTIONS" or (endpoint is not None and endpoint.public):
+            return ""
+        return self._callers.claimed(request, {}, Wants.KEY)
+
     def may_wait(self, request: Request) -> bool:
         """Whether it is a long poll."""
         return request.method == "GET" and b"wait=" in request.query
@@ -119,7 +126,7 @@ class TextFace(Face):
             response = _refused(405, text)
             response.headers += allow
             return response
-        if self._engine.quotas.limits_requests and not is_public:
+        if self._engine.quotas.asks() and not is_public:
             await self._engine.quotas.admit(caller)
         given = parameters.read(endpoint.query, request.query)
         call = Call(self._engine, caller, request, None, given, request.body, endpoint.right)

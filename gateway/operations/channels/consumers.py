@@ -328,7 +328,7 @@ class Consumer:
         room = self.credit - len(self.out)
         if room <= 0:
             self._wait_for_windows()
-        elif self._engine.series.traffic.is_full:
+        elif not self._engine.series.traffic.may_answer(self._caller.account_id):
             self._go_on_in(_AGAIN_SECONDS)
         elif not may(self._engine, self._caller, _RECEIVE, self._channel):
             self.end(Ending.KEY_GONE)
