@@ -60,3 +60,10 @@ class Quota(NamedTuple):
     topics: int | None = None
     subscriptions: int | None = None
     logs: int | None = None
+    bytes: RateLimit | None = None
+    """Of requests and answers, instead of requests."""
+
+    @property
+    def counts(self) -> tuple[int | None, ...]:
+        """Those of ``KINDS``."""
+        return self[1:5]

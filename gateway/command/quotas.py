@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from gateway.command.remote_keys import Remote, is_asked, with_gateway
 from gateway.command.stored import Refused, note_change, opened, print_table, with_database
-from gateway.configuration.values import BadValue, format_rate, integer, parse_rate
+from gateway.configuration.values import (
+    BadValue,
+    format_rate,
+    integer,
+    parse_byte_rate,
+    parse_rate,
+)
 from gateway.operations.limits import LIMITS
 from gateway.operations.quotas import put
 from storage.key_model import ANY, KINDS, UNLIMITED, Quota, RateLimit
@@ -66,15 +72,17 @@ def _print_list(found: Mapping[str, Quota]) -> None:
     if not found:
         print("No quotas: the settings are all.")
         return
-    heads = ("WHOSE", "REQUESTS", *(kind.upper() for kind in KINDS))
+    heads = ("WHOSE", "REQUESTS", *(kind.upper() for kind in KINDS), "BYTES")
     print_table(heads, [(subject, *_cells(quota)) for subject, quota in found.items()])
 
 
 def _cells(quota: Quota) -> tuple[str, ...]:
-    rate = "-"
-    if quota.requests is not None:
-        rate = _ANY if quota.requests.requests == ANY else format_rate(quota.requests)
-    return (rate, *("-" if n is None else _ANY if n == ANY else str(n) for n in quota[1:]))
+    counts = ["-" if n is None else _ANY if n == ANY else str(n) for n in quota.counts]
+    return (_shown(quota.requests), *counts, _shown(quota.bytes).replace("/", "B/"))
+
+
+def _shown(rate: RateLimit | None) -> str:
+    return "-" if rate is None else _ANY if rate.requests == ANY else format_rate(rate)
 
 
 async def _set(database: Database, options: argparse.Namespace) -> int:
@@ -87,8 +95,10 @@ async def _set(database: Database, options: argparse.Namespace) -> int:
 
 
 def _quota(options: argparse.Namespace) -> Quota:
-    counts = [_number(getattr(options, kind)) for kind in KINDS]
-    return Quota(_rate(options.requests), *counts)
+    queues, topics, subscriptions, logs = [_number(getattr(options, kind)) for kind in KINDS]
+    rate = _rate(options.requests, parse_rate, "requests/time, such as 500/s or 5000/10m")
+    in_bytes = _rate(options.bytes, parse_byte_rate, "bytes/time, such as 10MB/s or 1GiB/10m")
+    return Quota(rate, queues, topics, subscriptions, logs, in_bytes)
 
 
 def _account(subject: str) -> str | None:
@@ -102,13 +112,13 @@ def _number(text: str | None) -> int | None:
         raise Refused(f"{text!r} is not a number up to 1000000, nor `any`") from None
 
 
-def _rate(text: str | None) -> RateLimit | None:
+def _rate(text: str | None, parse: Callable[[str], tuple[int, int]], form: str) -> RateLimit | None:
     try:
         if text is None or text == _ANY:
             return None if text is None else UNLIMITED
-        return RateLimit(*parse_rate(text))
+        return RateLimit(*parse(text))
     except BadValue as bad:
-        reason = str(bad) or "it is requests/time, such as 500/s or 5000/10m, or any"
+        reason = str(bad) or f"it is {form}, or any"
         raise Refused(f"{text!r} is not a rate: {reason}") from None
 
 

@@ -16,6 +16,7 @@ examples:
   queuegate quotas list
   queuegate quotas set 111122223333 --requests 500/s --queues 100
   queuegate quotas set 111122223333 --topics any
+  queuegate quotas set 444455556666 --bytes 10MB/s
   queuegate quotas set key-17 --requests 50/s
   queuegate quotas remove 111122223333
 """
@@ -43,6 +44,7 @@ def add_actions(command: argparse.ArgumentParser, add_database: AddPlace) -> Non
     change = add("set", "set a quota", _SET)
     change.add_argument("subject", metavar="WHOSE", help="an account, or key-17")
     change.add_argument("--requests", metavar="R", help="requests/time, such as 500/s, or any")
+    change.add_argument("--bytes", metavar="R", help="bytes/time, such as 10MB/s, or any")
     for kind in ("queues", "topics", "subscriptions", "logs"):
         change.add_argument(f"--{kind}", metavar="N", help=f"{kind} that it may have, or any")
     remove = add("remove", "leave accounts or keys to the settings", _REMOVE)

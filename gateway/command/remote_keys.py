@@ -99,10 +99,11 @@ class Remote:
 
     def put_quota(self, subject: str, quota: Quota) -> None:
         """Set a quota."""
-        is_unlimited = quota.requests == UNLIMITED
-        limit = None if quota.requests is None or is_unlimited else quota.requests._asdict()
-        counts: dict[str, Any] = {kind: getattr(quota, kind) for kind in KINDS}
-        body = {"requests": limit, "unlimited_requests": is_unlimited, **counts}
+        body: dict[str, Any] = {kind: getattr(quota, kind) for kind in KINDS}
+        for name, limit in (("requests", quota.requests), ("bytes", quota.bytes)):
+            body[f"unlimited_{name}"] = is_unlimited = limit == UNLIMITED
+            if limit is not None and not is_unlimited:
+                body[name] = {name: limit.requests, "window_seconds": limit.window_seconds}
         self._gateway.call("PUT", f"/v1/quotas/{quote(subject, safe='')}", body)
 
     def remove_quota(self, subject: str) -> None:
@@ -114,8 +115,8 @@ def _made(facts: dict[str, Any]) -> tuple[Key, str]:
     return _key_of(facts), facts.get("key") or facts["secret_access_key"]
 
 
-def _limit_of(facts: dict[str, int] | None) -> RateLimit | None:
-    return None if facts is None else RateLimit(**facts)
+def _limit_of(name: str, facts: dict[str, int] | None) -> RateLimit | None:
+    return None if facts is None else RateLimit(facts[name], facts["window_seconds"])
 
 
 def _key_of(facts: dict[str, Any]) -> Key:
@@ -127,7 +128,7 @@ def _key_of(facts: dict[str, Any]) -> Key:
         facts["kind"],
         facts["account_id"],
         facts["name"],
-        _limit_of(facts["rate_limit"]),
+        _limit_of("requests", facts["rate_limit"]),
         is_administrator=facts["administrator"],
         access_key=facts["access_key_id"],
         policy=None if facts["policy"] is None else json.dumps(facts["policy"]),
@@ -136,5 +137,9 @@ def _key_of(facts: dict[str, Any]) -> Key:
 
 
 def _quota_of(facts: dict[str, Any]) -> Quota:
-    limit = UNLIMITED if facts["unlimited_requests"] else _limit_of(facts["requests"])
-    return Quota(limit, *(facts[kind] for kind in KINDS))
+    requests, in_bytes = (
+        UNLIMITED if facts[f"unlimited_{name}"] else _limit_of(name, facts[name])
+        for name in ("requests", "bytes")
+    )
+    queues, topics, subscriptions, logs = (facts[kind] for kind in KINDS)
+    return Quota(requests, queues, topics, subscriptions, logs, in_bytes)

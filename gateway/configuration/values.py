@@ -281,6 +281,23 @@ def format_rate(rate: tuple[int, int]) -> str:
     return f"{rate[0]}/{rate[1]}s"
 
 
+_BYTES = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "ki": 2**10, "mi": 2**20, "gi": 2**30}
+
+
+def parse_byte_rate(text: str) -> tuple[int, int]:
+    """Bytes and seconds, of a text such as 10MB/s, 512KiB/s or 1GB/10m."""
+    found = re.fullmatch(
+        r"(\d{1,13})((?:[kmg]i?)?)b/(\d{0,5})([smh])", text.strip().lower(), re.ASCII
+    )
+    if found is None:
+        raise BadValue
+    size_bytes, seconds = int(found[1]) * _BYTES[found[2]], int(found[3] or 1)
+    seconds *= _UNIT_SECONDS[found[4]]
+    if not (1024 <= size_bytes <= 1 << 40 and 1 <= seconds <= 86_400):
+        raise BadValue("1 KiB to 1 TiB in up to a day are allowed")
+    return size_bytes, seconds
+
+
 _MASTER_KEY_BYTES = 32
 
 

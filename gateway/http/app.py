@@ -204,6 +204,8 @@ class App:
         if CONNECTION in scope and request.caller is not None:
             scope[CONNECTION].account_id = request.caller.account_id
         if isinstance(body, bytes):
+            if self._series.on_answer is not None:
+                self._series.on_answer(request.caller, len(body))
             await _send(answer.send, response, body, scope)
         elif isinstance(body, Taker):
             await _give_away(answer.send, response, body, scope)

@@ -173,7 +173,10 @@ class Exchange:
         except Exception as error:  # noqa: BLE001 - the outermost handler of this path
             self.failed(error)
             return
-        route.count(self.context.engine.series, self.started)
+        series = self.context.engine.series
+        if series.on_answer is not None:
+            series.on_answer(hot_routes.asker(self), len(body))
+        route.count(series, self.started)
         self.protocol.fast_answer(self, body)
 
     def failed(self, error: BaseException) -> None:
@@ -246,7 +249,8 @@ class FastProtocol(HttpConnection):
 
     def share(self) -> str:
         """Return the share of the account that asked, or of its address."""
-        return hot_routes.asker(self._exchange) or super().share()
+        caller = hot_routes.asker(self._exchange)
+        return super().share() if caller is None else caller.account_id
 
     def _answer_last(self) -> None:
         if self._exchange is not None:
@@ -288,8 +292,6 @@ class FastProtocol(HttpConnection):
         self.timeout_keep_alive_task = self.loop.call_later(
             seconds, self.timeout_keep_alive_handler
         )
-
-    # The fast path
 
     def _take(self, data: bytes) -> bool:
         """Whether the request was taken."""
@@ -350,7 +352,7 @@ class FastProtocol(HttpConnection):
                 return False
         quotas = shared.quotas
         is_asked = quotas.limits_requests or shared.traffic.is_tight
-        is_limited = is_asked and not quotas.passes(caller)
+        is_limited = is_asked and not quotas.passes(caller, len(body))
         if is_limited and route.name == _RECEIVE:
             # Its client may be gone before it begins, and nothing must be leased for it then.
             return False
@@ -360,15 +362,15 @@ class FastProtocol(HttpConnection):
         self._reading_since = 0.0
         shared.series.active_requests += 1
         if is_limited:
-            self._admitting = self.loop.create_task(self._admit(exchange, caller))
+            self._admitting = self.loop.create_task(self._admit(exchange, caller, len(body)))
         else:
             exchange.start()
         return True
 
-    async def _admit(self, exchange: Exchange, caller: Caller) -> None:
+    async def _admit(self, exchange: Exchange, caller: Caller, size_bytes: int) -> None:
         """Begin when the database has let one more request of the caller through."""
         try:
-            await self.shared.quotas.admit(caller)
+            await self.shared.quotas.admit(caller, size_bytes)
         except Exception as error:  # noqa: BLE001 - the outermost handler of this path
             exchange.failed(error)
             return
@@ -497,6 +499,7 @@ class FastProtocol(HttpConnection):
         self.shared.series.active_requests -= 1
         self._prepared = response
         super()._read(asking.data)
-        self.account_id = hot_routes.asker(asking)
+        caller = asking.request.caller
+        self.account_id = "" if caller is None else caller.account_id
         if self._closing:
             super().shutdown()

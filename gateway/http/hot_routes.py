@@ -207,11 +207,11 @@ def _routes(
             yield name, Route(wire, name, pair, find, histogram)
 
 
-def asker(exchange: Any) -> str:
-    """Return the account whose answer is written, where it may be long; empty: it is not known."""
+def asker(exchange: Any) -> Caller | None:
+    """Return whose answer is written, where it may be long; None: it is not known."""
     where = getattr(exchange, "request", None) or getattr(exchange, "context", None)
     caller: Caller | None = getattr(where, "caller", None)
-    return "" if caller is None else caller.account_id
+    return caller
 
 
 def refusal(

@@ -104,6 +104,8 @@ class Asking:
 
     def _write(self, response: Response) -> None:
         assert isinstance(response.body, bytes)
+        if self._protocol.shared.series.on_answer is not None:
+            self._protocol.shared.series.on_answer(self.request.caller, len(response.body))
         self._protocol.short_answer(self, response, response.body)
         route = response.route or self._entrance.label(self.request.raw_path)
         self._end(route, response.action, response.status)

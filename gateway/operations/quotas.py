@@ -41,7 +41,10 @@ _SUBJECT = re.compile(r"[0-9]{12}|key-[1-9][0-9]{0,17}").fullmatch
 _MOST_CALLERS = 10_000
 _OF_ACCOUNT: Final = "account"
 _OF_KEY: Final = "key"
+_BYTES_OF: Final = "bytes of "
+_UNIT_BYTES = 1024
 _Limits = tuple[tuple[str, "Limited"], ...]
+"""What is limited of whom. Bytes are counted by KiB, each request and answer rounded up."""
 
 
 class Quotas:
@@ -96,7 +99,9 @@ class Quotas:
         self._of_callers = {}
         said = [self._default.requests, self._default_of_key]
         said += [quota.requests for quota in self._stored.values()]
-        self.limits_requests = any(one is not None and one.requests != ANY for one in said)
+        of_bytes = any(map(_is_limit, [quota.bytes for quota in self._stored.values()]))
+        self.limits_requests = of_bytes or any(map(_is_limit, said))
+        self._series.on_answer = self._owe if of_bytes else None
 
     # How often callers may ask
 
@@ -104,30 +109,49 @@ class Quotas:
         """Return whether ``admit`` may have something against anybody's request."""
         return self.limits_requests or self._series.traffic.is_tight
 
-    def passes(self, caller: Caller) -> bool:
+    def passes(self, caller: Caller, size_bytes: int = 0) -> bool:
         """Count one request of the caller's account and key, if nobody has to be asked for it.
         False: nothing was counted."""
         traffic = self._series.traffic
         if traffic.is_tight and not traffic.may_answer(caller.account_id):
             return False
         limits = self._limits_of(caller)
+        if self._series.on_answer is not None:
+            counts = [(one, max(one.owed, 1)) for _, one in limits]
+            passed = all(one.has(n) for one, n in counts)
+            for one, count in counts if passed else ():
+                one.spend(count)
+                one.owed = 0
+            if passed:
+                self._owe(caller, size_bytes)
+            return passed
         if len(limits) == 1:
             return limits[0][1].spend(1)
         return all(one.has(1) for _, one in limits) and all(one.spend(1) for _, one in limits)
 
-    async def admit(self, caller: Caller) -> None:
+    async def admit(self, caller: Caller, size_bytes: int = 0) -> None:
         """Count one request of the caller's account and key. Raises TooManyRequests when it is one
         too many, and Unavailable: also when its account has too many unread answers for long."""
         if not await self._series.traffic.wait_for_room(caller.account_id):
             raise Unavailable("Too many bytes of this account are under way, or are not read.")
-        for whose, limited in self._limits_of(caller):
+        for what, limited in self._limits_of(caller):
             try:
-                await limited.take(1)
+                await (_pay(limited) if _is_of_bytes(what) else limited.take(1))
             except TooManyRequests as refusal:
-                self._series.over_quota(caller.account_id, f"requests of {whose}")
+                self._series.over_quota(caller.account_id, what)
                 raise TooManyRequests(
-                    refusal.retry_after_seconds or 1, f"quota of requests of the {whose}"
+                    refusal.retry_after_seconds or 1, f"quota of {what.replace('of ', 'of the ')}"
                 ) from None
+        self._owe(caller, size_bytes)
+
+    def _owe(self, caller: Caller | None, size_bytes: int) -> None:
+        """Count bytes of a request or an answer: the next request is let through when they are
+        paid for."""
+        if caller is None or self._series.on_answer is None:
+            return
+        for what, limited in self._limits_of(caller):
+            if _is_of_bytes(what):
+                limited.owed += -(-size_bytes // _UNIT_BYTES)
 
     def _limits_of(self, caller: Caller) -> _Limits:
         producer = caller.producer
@@ -149,9 +173,14 @@ class Quotas:
         if key_id:
             asked.insert(0, (_OF_KEY, f"key-{key_id}", self._default_of_key, f"={key_id}"))
         for whose, subject, default, counted_as in asked:
-            limit = self._stored.get(subject, _NOTHING).requests or default
-            if limit is not None and limit.requests != ANY:
-                yield whose, self._rates.limited(account_id, counted_as, limit)
+            stored = self._stored.get(subject, _NOTHING)
+            limit, of_bytes = stored.requests or default, stored.bytes
+            if limit is not None and _is_limit(limit):
+                yield f"requests of {whose}", self._rates.limited(account_id, counted_as, limit)
+            if of_bytes is not None and _is_limit(of_bytes):
+                units = of_bytes._replace(requests=-(-of_bytes.requests // _UNIT_BYTES))
+                counted = self._rates.limited(account_id, f"{counted_as}b", units)
+                yield f"{_BYTES_OF}{whose}", counted
 
     # What accounts may have
 
@@ -173,6 +202,27 @@ class Quotas:
 _NOTHING = Quota()
 
 
+def _is_limit(limit: RateLimit | None) -> bool:
+    return limit is not None and limit.requests != ANY
+
+
+def _is_of_bytes(what: str) -> bool:
+    return what.startswith(_BYTES_OF)
+
+
+async def _pay(limited: Limited) -> None:
+    """Spend what is owed, at least 1, in parts of a whole window. Raises TooManyRequests."""
+    limited.owed = max(limited.owed, 1)
+    while limited.owed > 0:
+        part = min(limited.owed, limited.limit.requests)
+        limited.owed -= part
+        try:
+            await limited.take(part)
+        except BaseException:
+            limited.owed += part
+            raise
+
+
 def _refusal(kind: What, most: int) -> Rejected:
     text = f"An account may have {most} {kind} here. Delete one to create another."
     refusal: Rejected = QuotaReached(text)
@@ -191,8 +241,10 @@ def checked(subject: str, quota: Quota) -> None:
     """Raise InvalidParameterValue for what nothing can be a quota of."""
     if not _SUBJECT(subject):
         raise InvalidParameterValue("A quota is of an account of 12 digits, or of a key: key-17.")
-    if subject.startswith("key-") and any(one is not None for one in quota[1:]):
-        raise InvalidParameterValue("A key has requests: what is made with it is its account's.")
+    if subject.startswith("key-") and any(one is not None for one in quota.counts):
+        raise InvalidParameterValue(
+            "A key has requests and bytes: what is made with it is its account's."
+        )
     if quota == _NOTHING:
         raise InvalidParameterValue("A quota limits something.")
 

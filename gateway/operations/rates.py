@@ -131,6 +131,7 @@ class Limited:
         "is_busy",
         "key",
         "limit",
+        "owed",
     )
 
     def __init__(
@@ -140,6 +141,8 @@ class Limited:
         self.limit = limit
         self.is_busy = False
         """Whether the database is being asked."""
+        self.owed = 0
+        """Permits that were used before they were spent, where bytes are counted."""
         self._clock = clock
         self._lane = lane
         self._granted = Granted(0, 0, 0.0, 0.0)

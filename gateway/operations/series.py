@@ -20,6 +20,7 @@ from gateway.operations.topic_series import TopicNumbers
 from gateway.operations.traffic import Traffic
 
 if TYPE_CHECKING:
+    from gateway.operations.caller import Caller
     from storage.deliveries.deliveries import Source
     from storage.model import Queue, Received
 
@@ -221,6 +222,8 @@ class Series:
         """(number of a queue, operation, outcome) -> requests of the simple queue."""
         self.active_requests = 0
         self.traffic = Traffic()
+        self.on_answer: Callable[[Caller | None, int], None] | None = None
+        """Told how long each answer is, where bytes of answers have quotas."""
         self._used_before: dict[int, int] = {}
         self._timed_count = 0
 

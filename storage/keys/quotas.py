@@ -17,9 +17,12 @@ _SQL = load("keys/quotas")
 
 
 def _quota(row: asyncpg.Record) -> Quota:
-    count = row["request_count"]
-    requests = None if count is None else RateLimit(count, row["request_seconds"])
-    return Quota(requests, *(row[kind] for kind in KINDS))
+    rates = [
+        None if row[f"{what}_count"] is None else RateLimit(row[f"{what}_count"], seconds)
+        for what, seconds in (("request", row["request_seconds"]), ("byte", row["byte_seconds"]))
+    ]
+    counts = row["queues"], row["topics"], row["subscriptions"], row["logs"]
+    return Quota(rates[0], *counts, rates[1])
 
 
 async def read(tx: Transaction, most: int) -> dict[str, Quota]:
@@ -34,8 +37,8 @@ async def count(tx: Transaction) -> int:
 
 async def put(tx: Transaction, subject: str, quota: Quota) -> None:
     """Set the quota of a subject; every process hears of it with the commit."""
-    requests, seconds = quota.requests or (None, None)
-    await tx.execute(_SQL["put"].text, subject, requests, seconds, *quota[1:])
+    requests, in_bytes = quota.requests or (None, None), quota.bytes or (None, None)
+    await tx.execute(_SQL["put"].text, subject, *requests, *quota.counts, *in_bytes)
     await tell_quotas_changed(tx)
 
 

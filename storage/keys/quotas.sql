@@ -3,17 +3,20 @@
 -- name: all
 -- params: most
 -- Every quota, by whose it is.
-SELECT subject, request_count, request_seconds, queues, topics, subscriptions, logs
+SELECT subject, request_count, request_seconds, queues, topics, subscriptions, logs, byte_count,
+  byte_seconds
 FROM quotas ORDER BY subject LIMIT $1
 
 -- name: put
--- params: subject, request_count, request_seconds, queues, topics, subscriptions, logs
+-- params: subject, request_count, request_seconds, queues, topics, subscriptions, logs, byte_count, byte_seconds
 -- Sets the quota of a subject, all of it.
-INSERT INTO quotas (subject, request_count, request_seconds, queues, topics, subscriptions, logs)
-VALUES ($1, $2, $3, $4, $5, $6, $7)
+INSERT INTO quotas (subject, request_count, request_seconds, queues, topics, subscriptions, logs,
+  byte_count, byte_seconds)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)
 ON CONFLICT (subject) DO UPDATE SET request_count = excluded.request_count,
   request_seconds = excluded.request_seconds, queues = excluded.queues, topics = excluded.topics,
-  subscriptions = excluded.subscriptions, logs = excluded.logs
+  subscriptions = excluded.subscriptions, logs = excluded.logs,
+  byte_count = excluded.byte_count, byte_seconds = excluded.byte_seconds
 
 -- name: remove
 -- params: subject

@@ -106,6 +106,30 @@ def test_the_fast_path_counts_too(server: Server, audit: AuditFile) -> None:
     assert server.metric(quota_of) >= 1
 
 
+def test_bytes_of_requests_and_answers_count(server: Server) -> None:
+    account, calm = new_account(), new_account()
+    with Sqs("json", server.url, account) as sqs, Sqs("json", server.url, calm) as other:
+        url, theirs = sqs.create(), other.create()
+        quota(server, "set", account, "--bytes", "2MB/h")
+        message = {"QueueUrl": url, "MessageBody": "b" * 900_000}
+        # As often as it fits, and once more: a request is paid for by the next one.
+        refused = until(
+            lambda: sqs.ask("SendMessage", message), lambda answer: answer.status != 200
+        )
+        assert (refused.status, "RequestThrottled" in refused.text) == (403, True)
+        assert int(refused.headers["retry-after"]) > 0
+        assert sqs.ask("ReceiveMessage", {"QueueUrl": url}).status == 403
+        other.send(theirs, "b" * 900_000)
+        quota(server, "set", calm, "--bytes", "1MB/h")
+        # Its answers alone.
+        asked = {"QueueUrl": theirs, "VisibilityTimeout": 0}
+        until(lambda: other.ask("ReceiveMessage", asked).status, lambda status: status == 403)
+    rest = asking("GET", "/v1/queues")(server.url, account)
+    assert (rest.status, "quota of bytes of the account" in rest.text) == (429, True)
+    quota_of = f'queuegate_quota_refusals_total{{account="{account}",quota="bytes of account"}}'
+    assert server.metric(quota_of) >= 2
+
+
 def test_more_than_an_account_may_have(server: Server) -> None:
     account = new_account()
     limits = ("--queues", "1", "--topics", "0", "--logs", "0", "--subscriptions", "0")
@@ -148,10 +172,12 @@ def test_the_command(server: Server, tmp_path: Path) -> None:
     shown = quota(server, "list")
     assert f"{account}  500/10s   7       any     -              -" in shown
     assert "key-17" in shown
+    assert call("quotas", "set", account, "--bytes", "10MB/s", **place).returncode == 0
+    assert "10000000B/1s" in quota(server, "list")
+    assert call("quotas", "set", account, *limits, **place).returncode == 0
     assert call("quotas", "remove", account, "key-17", **place).returncode == 0
     assert [line["operation"] for line in audit.lines()] == [
-        "command:quotas set",
-        "command:quotas set",
+        *["command:quotas set"] * 4,
         "command:quotas remove",
         "command:quotas remove",
     ]
@@ -160,6 +186,8 @@ def test_the_command(server: Server, tmp_path: Path) -> None:
         ("set", account),
         ("set", account, "--queues", "many"),
         ("set", account, "--requests", "fast"),
+        ("set", account, "--bytes", "10/s"),
+        ("set", account, "--bytes", "1B/s"),
         ("set", "key-17", "--queues", "1"),
         ("remove", account),
     ):
@@ -188,5 +216,11 @@ def test_administrators_set_them_over_rest(tmp_path: Path) -> None:
         assert rest(first, "PUT", of_key, {"unlimited_requests": True}).status == 200
         assert owner.sqs("SendMessage", QueueUrl=url, MessageBody="x").status == 200
         assert rest(first, "PUT", of_key, {"topics": 1}).status == 400
+        wanted = {"bytes": {"bytes": 5_000_000, "window_seconds": 60}}
+        assert rest(first, "PUT", of_key, wanted).status == 200
+        [shown] = json.loads(rest(first, "GET", "/v1/quotas").body)
+        assert (shown["bytes"], shown["unlimited_bytes"]) == (wanted["bytes"], False)
+        assert rest(first, "PUT", of_key, {"bytes": {"bytes": 1}}).status == 400
+        assert rest(first, "PUT", of_key, {"unlimited_bytes": True}).status == 200
         assert rest(first, "DELETE", of_key).status == 204
         assert json.loads(rest(first, "GET", "/v1/quotas").body) == []

@@ -267,7 +267,7 @@ class AwsFace(Face):
             may_be_anonymous=detected.service == "sns" and detected.action in WITHOUT_CREDENTIALS,
         )
         if self.engine.quotas.asks():
-            await self.engine.quotas.admit(caller)
+            await self.engine.quotas.admit(caller, len(request.body))
         service = SERVICES.get(detected.service)
         action = service.actions.get(detected.action or "") if service else None
         if service is None or action is None:
@@ -332,7 +332,7 @@ class AwsFace(Face):
             f"{request.base_url}{request.path}",
         )
         if self.engine.quotas.asks():
-            await self.engine.quotas.admit(caller)
+            await self.engine.quotas.admit(caller, len(request.body))
         if found.route is None:
             return _no_route(request, detected, found.methods)
         detected.action = found.route.action

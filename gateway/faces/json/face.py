@@ -207,7 +207,7 @@ class JsonFace(Face):
         is_public = endpoint is not None and endpoint.public
         caller = self._caller(request, is_public=is_public)
         if self._engine.quotas.asks() and not is_public:
-            await self._engine.quotas.admit(caller)
+            await self._engine.quotas.admit(caller, len(request.body))
         if found is None:
             text = f"There is nothing at {request.raw_path}. See {self._document_path}."
             return self._manner.elsewhere(request) or self._refused(404, text)

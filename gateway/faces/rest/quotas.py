@@ -9,7 +9,7 @@ from msgspec import Meta, Struct, structs
 from gateway.faces.json.endpoints import Answer, Answered, Call, Endpoint
 from gateway.faces.rest.keys import RateLimit
 from gateway.operations import quotas
-from storage.key_model import ANY, KINDS, UNLIMITED
+from storage.key_model import ANY, UNLIMITED
 from storage.key_model import Quota as Stored
 from storage.key_model import RateLimit as Limit
 
@@ -29,8 +29,15 @@ Subject = Annotated[
 ]
 
 
+class ByteLimit(Struct, forbid_unknown_fields=True):
+    """In such a window of time about so many bytes, of requests and answers, over all gateways."""
+
+    bytes: Annotated[int, Meta(ge=1024, le=1 << 40)]
+    window_seconds: Annotated[int, Meta(ge=1, le=86_400)] = 1
+
+
 class Quota(Struct, forbid_unknown_fields=True):
-    """What an account, or a key, is limited to. A key has requests only."""
+    """What an account, or a key, is limited to. A key has requests and bytes only."""
 
     requests: RateLimit | None = None
     """How often it may ask, whatever it asks."""
@@ -41,6 +48,9 @@ class Quota(Struct, forbid_unknown_fields=True):
     topics: Count | None = None
     subscriptions: Count | None = None
     logs: Count | None = None
+    bytes: ByteLimit | None = None
+    """How much it may send and be answered, whatever it asks."""
+    unlimited_bytes: bool = False
 
 
 class QuotaShown(Quota, kw_only=True):
@@ -56,11 +66,24 @@ class QuotaPath(Struct, forbid_unknown_fields=True):
 
 
 def _shown(subject: str, quota: Stored) -> QuotaShown:
-    requests = quota.requests
-    is_unlimited = requests is not None and requests.requests == ANY
-    limit = None if requests is None or is_unlimited else RateLimit(*requests)
-    counts = {kind: getattr(quota, kind) for kind in KINDS}
-    return QuotaShown(limit, is_unlimited, **counts, subject=subject)
+    requests, in_bytes = quota.requests, quota.bytes
+    return QuotaShown(
+        None if requests is None or requests == UNLIMITED else RateLimit(*requests),
+        requests == UNLIMITED,
+        quota.queues,
+        quota.topics,
+        quota.subscriptions,
+        quota.logs,
+        None if in_bytes is None or in_bytes == UNLIMITED else ByteLimit(*in_bytes),
+        in_bytes == UNLIMITED,
+        subject=subject,
+    )
+
+
+def _limit(body: RateLimit | ByteLimit | None, *, is_unlimited: bool) -> Limit | None:
+    if is_unlimited:
+        return UNLIMITED
+    return None if body is None else Limit(*structs.astuple(body))
 
 
 async def _list(call: Call) -> Answer:
@@ -70,10 +93,14 @@ async def _list(call: Call) -> Answer:
 
 async def _put(call: Call) -> Answer:
     body: Quota = call.body
-    limit = None if body.requests is None else Limit(*structs.astuple(body.requests))
-    if body.unlimited_requests:
-        limit = UNLIMITED
-    quota = Stored(limit, body.queues, body.topics, body.subscriptions, body.logs)
+    quota = Stored(
+        _limit(body.requests, is_unlimited=body.unlimited_requests),
+        body.queues,
+        body.topics,
+        body.subscriptions,
+        body.logs,
+        _limit(body.bytes, is_unlimited=body.unlimited_bytes),
+    )
     await quotas.put_quota(call.engine, call.caller, call.path.subject, quota)
     return Answer(200, _shown(call.path.subject, quota))
 
@@ -91,6 +118,8 @@ _SHOWN = {
     "topics": None,
     "subscriptions": None,
     "logs": None,
+    "bytes": None,
+    "unlimited_bytes": False,
     "subject": "111122223333",
 }
 

@@ -127,7 +127,7 @@ class TextFace(Face):
             response.headers += allow
             return response
         if self._engine.quotas.asks() and not is_public:
-            await self._engine.quotas.admit(caller)
+            await self._engine.quotas.admit(caller, len(request.body))
         given = parameters.read(endpoint.query, request.query)
         call = Call(self._engine, caller, request, None, given, request.body, endpoint.right)
         request.asked = request.asked and request.asked._replace(about=call)
