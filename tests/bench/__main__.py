@@ -14,6 +14,7 @@ import uvloop
 from tests.bench import (
     backlog,
     faces,
+    fairness,
     history,
     hot,
     log_groups,
@@ -59,6 +60,7 @@ def every_scenario() -> list[Scenario]:
         *waiting.scenarios(),
         *push.scenarios(),
         *neighbours.scenarios(),
+        *fairness.scenarios(),
         *webhooks.scenarios(),
         *schedules.scenarios(),
         *starting.scenarios(),

@@ -177,6 +177,7 @@ ROWS: tuple[Row, ...] = (
     _one("slowest ping beside one request of 8 MiB", "ms", "hold", "held_ms", (20, None)),
     _one("a send beside 24 x 1 MB to another queue, p50", "ms", "noisy", "p50_ms"),
     _one("the same, beside publishes to 10 queues", "ms", "noisy-publish", "p50_ms"),
+    _one("a send beside an account at its quota: p99, times that alone", "", "quota", "times"),
     Row(
         "lateness of 1 / 1,000 / 50,000 schedules at one second, p99",
         "ms",
