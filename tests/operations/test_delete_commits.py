@@ -17,7 +17,7 @@ async def _overrides(lane: Lane[Any]) -> str | None:
     await lane.open()
     assert lane._connection is not None
     asked: str | None = await lane._connection.fetchval(
-        "SELECT setting FROM pg_settings WHERE name = 'synchronous_commit' AND source = 'client'"
+        "SELECT setting FROM pg_settings WHERE name = 'synchronous_commit' AND source = 'session'"
     )
     return asked
 

@@ -45,7 +45,7 @@ OTHERS = {
     # Others install it beside what they have.
     "queuegate/log": {"aiohttp"},
     "storage": {"asyncpg"},
-    "protocol": {"orjson", "xmltodict", "cryptography", "croniter", "websockets"},
+    "protocol": {"orjson", "xmltodict", "cryptography", "websockets"},
     "spark_connectors": {"py4j", "pyspark", "pyarrow", "boto3", "botocore", "orjson"},
 }
 NO_WEB_FRAMEWORK = ("gateway/operations", "scheduler", "protocol")

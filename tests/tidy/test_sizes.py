@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from tests.tidy.source import ROOT, Source, planted, product, suite
 
-LINES_PER_FILE = 500
+LINES_PER_FILE = 900
 LINES_PER_TEST_OR_SHAPE_TABLE = 800
 # The statements of one module, with their prose: those of FIFO queues are the longest.
 LINES_PER_SQL_FILE = 600
