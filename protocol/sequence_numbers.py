@@ -6,7 +6,7 @@ from __future__ import annotations
 
 # No twelve digits of them in a row are zeros: recordings that mask account numbers stay whole.
 _QUEUE = 18_849_496_460_467_696_128
-_TOPIC = 10_849_496_460_467_696_128
+_TOPIC = 10_009_496_460_467_696_128
 
 
 def of_queue(sequence: int) -> str:

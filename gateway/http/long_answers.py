@@ -32,9 +32,13 @@ async def answer_in_parts(exchange: Exchange, received: Any) -> None:
         return
     # Not to be given up any more by whoever only ends its stream.
     exchange.receiving = None
-    route.count(exchange.context.engine.series, exchange.started)
-    protocol.write_head(exchange, sum(map(len, parts)))
-    async for part in protocol.traffic.held(parts, exchange.context.caller.account_id):
+    caller, series = exchange.context.caller, exchange.context.engine.series
+    size = sum(map(len, parts))
+    if series.on_answer is not None:
+        series.on_answer(caller, size)
+    route.count(series, exchange.started)
+    protocol.write_head(exchange, size)
+    async for part in protocol.traffic.held(parts, caller.account_id):
         await protocol.flow.drain()
         if not protocol.is_answering(exchange):
             return

@@ -20,7 +20,7 @@ from tests.faces.signing import MASTER_KEY, Verifying
 ANOTHER = "ab" * 32
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def dsn() -> Iterator[str]:
     made = databases.of_this_process().copy()
     yield made

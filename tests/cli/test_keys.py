@@ -34,7 +34,7 @@ def queues(gateway: Server, key: str) -> Answer:
 
 
 def test_a_key_from_its_making_to_its_end(gateway: Server) -> None:
-    assert keys(gateway, "list").stdout == "No keys.\n"
+    assert keys(gateway, "list", "--account", ACCOUNT).stdout == "No keys.\n"
     made = keys(gateway, "create", "shop", "--account", ACCOUNT, "--rate", "100/m")
     key = made.stdout.strip()
     number = key.split("_")[1]
@@ -43,12 +43,12 @@ def test_a_key_from_its_making_to_its_end(gateway: Server) -> None:
     assert told == f"This is key {number} of account {ACCOUNT}. It is shown here only."
     assert place.endswith("/" + gateway.dsn.split("?")[0].rpartition("/")[2])
     until(lambda: queues(gateway, key).status, lambda status: status == 200)
-    heads, row = keys(gateway, "list").stdout.splitlines()
+    heads, row = keys(gateway, "list", "--account", ACCOUNT).stdout.splitlines()
     assert heads.split() == ["ID", "ACCOUNT", "NAME", "RATE", "CREATED", "EXPIRES", "REVOKED"]
     assert row.split()[:4] == [number, ACCOUNT, "shop", "100/60s"]
     assert keys(gateway, "revoke", number).stdout == "1 key revoked.\n"
     until(lambda: queues(gateway, key).status, lambda status: status == 403)
-    assert keys(gateway, "list").stdout == "No keys.\n"
+    assert keys(gateway, "list", "--account", ACCOUNT).stdout == "No keys.\n"
     assert key not in keys(gateway, "list", "--all", "--json").stdout
 
 

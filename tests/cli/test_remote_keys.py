@@ -57,7 +57,7 @@ def test_quotas(gateway: Gateway) -> None:
     assert done.stdout == f"The quota of {ACCOUNT} is set.\n"
     assert done.stderr == f"Gateway: {gateway.url}\n"
     row = ask(gateway, "quotas", "list").stdout.splitlines()[1].split()
-    assert row == [ACCOUNT, "500/1s", "any", "-", "-", "-"]
+    assert row == [ACCOUNT, "500/1s", "any", "-", "-", "-", "-"]
     assert ask(gateway, "quotas", "remove", ACCOUNT).stdout == "1 quota removed.\n"
     assert call("quotas", "remove", ACCOUNT, "--url", gateway.url).returncode == 1
 

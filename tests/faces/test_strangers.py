@@ -100,7 +100,7 @@ _PUSHED = {f"channels:{one.name}" for one in (*streams.ENDPOINTS, *sockets.ENDPO
 @pytest.mark.parametrize("way", [SHORT, LONG], ids=["short", "long"])
 @pytest.mark.parametrize("who", ["nobody", "disabled", "without a right"])
 def test_nothing_is_reached_or_changed(world: World, who: str, way: Mapping[str, str]) -> None:
-    signer = world.signers.get(who)
+    signer, before = world.signers.get(who), rows(world.gateway.dsn)
     for asked, answer in answers(world, signer, way=way):
         is_known = signer is not None and who != "disabled"
         refusals = [401 if asked.operation.startswith("text:") and not is_known else 403]
@@ -111,7 +111,7 @@ def test_nothing_is_reached_or_changed(world: World, who: str, way: Mapping[str,
             refusals = [200]
         assert answer.status in refusals, (asked, answer.text)
     after = rows(world.gateway.dsn)
-    assert [name for name, found in after.items() if found != world.before[name]] == []
+    assert [name for name, found in after.items() if found != before[name]] == []
 
 
 def test_a_stranger_reaches_its_own_account_alone(world: World) -> None:

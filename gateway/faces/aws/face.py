@@ -315,9 +315,11 @@ class AwsFace(Face):
             steps = query_results.encode_in_steps(service, action, result, request.request_id)
             parts = await in_turns(steps)
             headers = _headers(request.request_id, query_results.XML_CONTENT_TYPE)
-        headers.append((b"content-length", b"%d" % sum(map(len, parts))))
-        account_id = request.caller.account_id if request.caller else ""
-        held = self.engine.series.traffic.held(parts, account_id)
+        size, series, caller = sum(map(len, parts)), self.engine.series, request.caller
+        headers.append((b"content-length", b"%d" % size))
+        if series.on_answer is not None:
+            series.on_answer(caller, size)
+        held = series.traffic.held(parts, caller.account_id if caller else "")
         return Response(200, headers, held, action.name)
 
     async def _answer_rest(self, request: Request, detected: Detected) -> Response:
