@@ -68,8 +68,8 @@ def test_functions_take_few_parameters() -> None:
 
 
 def test_the_checks_can_fail() -> None:
-    assert [*long_file(planted("x = 1\n" * 501))]
-    assert not [*long_file(planted("x = 1\n" * 501, "protocol/sqs_shapes.py"))]
+    assert [*long_file(planted("x = 1\n" * 901))]
+    assert not [*long_file(planted("x = 1\n" * 901, "protocol/sqs_shapes.py"))]
     assert [*long_sql("-- \n" * 601, "storage/planted.sql")]
     assert not [*long_sql("-- \n" * 600, "storage/planted.sql")]
     assert [*long_functions(planted("def f():\n" + "    x = 1\n" * 60))]
