@@ -247,6 +247,14 @@ async def granted_topic(
     return GrantedTopic(arn)
 
 
+def own_topic(caller: Caller, name: str) -> Arn:
+    """Return the address of the caller's topic of that name. Raises NotFound if no topic can have
+    the name."""
+    if not names.is_topic_name(name):
+        raise NotFound("Topic does not exist")
+    return Arn("aws", "sns", caller.region, caller.account_id, name)
+
+
 def known_audience(engine: Engine, caller: Caller, right: str, arn: str) -> Audience | None:
     """Who gets what is published to that topic, if this process knows it; None also for whoever may
     not: ``find_audience`` refuses."""

@@ -262,6 +262,8 @@ def _things(server: Server, account: str) -> dict[str, str]:
     done("DELETE", f"/v1/queues/kept/messages/{sent}")
     done("POST", "/v1/queues/kept/messages", {"message": 2})
     made = done("POST", "/v1/events/a.%23/subscriptions", {"queue_name": "kept"})
+    # A topic, of the name that is everything's here.
+    done("POST", "/v1/events/kept/subscriptions", {"queue_name": "kept"})
     done("POST", "/v1/schedules", {"name": "nightly", **_YEARLY})
     [kept] = done("GET", "/api/queues?prefix=kept")["queues"]
     queue_id = kept["queue_id"]

@@ -27,6 +27,7 @@ from gateway.faces.rest import (
     redrives,
     refusals,
     schedules,
+    topics,
 )
 from gateway.operations.engine import Engine
 from protocol import other_services
@@ -40,6 +41,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
     *redrives.ENDPOINTS,
     *receipts.ENDPOINTS,
     *events.ENDPOINTS,
+    *topics.ENDPOINTS,
     *archives.ENDPOINTS,
     *schedules.ENDPOINTS,
     *previews.ENDPOINTS,
@@ -59,6 +61,7 @@ ABOUT = About(
         "receipts": "Many messages at once, as SQS gives them.",
         "archives": "Messages that receivers deleted, of queues that keep them.",
         "events": "Messages by routing key, to all whose patterns match.",
+        "topics": "Topics of SNS: list, look at, publish.",
         "schedules": "Messages and events at their time.",
         "keys": "What clients show to say who they are, on every API.",
         "about": "This API.",

@@ -1,4 +1,4 @@
-"""Publishing an event: copies in queues and deliveries to web hooks, all in one transaction."""
+"""Publishing JSON, as an event or to one topic: all copies and deliveries in one transaction."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import orjson
 
-from gateway.operations.access import find_event_audience
+from gateway.operations.access import PUBLISH, find_audience, find_event_audience, own_topic
 from gateway.operations.events.names import checked_key
 from gateway.operations.limits import LIMITS
 from gateway.operations.queues import json_messages
@@ -23,7 +23,9 @@ from storage.errors import DelayOutOfRange, InvalidParameterValue
 
 if TYPE_CHECKING:
     from gateway.operations.engine import Engine
+    from gateway.operations.queues.message_attributes import Values
     from gateway.operations.topics.preparing import Publisher
+    from gateway.operations.topics.topic_cache import Audience
 
 
 class Event(NamedTuple):
@@ -36,6 +38,17 @@ class Event(NamedTuple):
     """Before copies in queues become visible; None: each queue's own. Web hooks do not wait."""
 
 
+class TopicMessage(NamedTuple):
+    """A message for one topic. ``message`` and the values of ``headers`` are JSON texts."""
+
+    topic_name: str
+    message: bytes
+    headers: Mapping[str, bytes] | None = None
+    subject: str | None = None
+    group_id: str | None = None
+    deduplication_id: str | None = None
+
+
 async def publish_event(engine: Engine, publisher: Publisher, event: Event) -> Published:
     """Publish to the topic of that name and to all patterns that the key matches; without any of
     them nothing happens. Raises InvalidParameterValue."""
@@ -43,23 +56,62 @@ async def publish_event(engine: Engine, publisher: Publisher, event: Event) -> P
     delay, most_delay = event.delay_seconds, engine.limits.delay_seconds
     if delay is not None and not 0 <= delay <= most_delay:
         raise DelayOutOfRange(delay, most_delay)
-    body = json_messages.body_of(event.message)
-    attributes, attribute_bytes = json_messages.attributes_of(event.headers)
-    message_bytes = len(body.encode())
-    if message_bytes + attribute_bytes > LIMITS.published_bytes:
-        raise InvalidParameterValue(
-            f"The message and its headers have {message_bytes + attribute_bytes} bytes; an event "
-            f"has at most {LIMITS.published_bytes}."
-        )
-    values = None if attributes is None else orjson.loads(attributes)
+    parts = _parts(event.message, event.headers)
+    _check_size(parts, LIMITS.published_bytes, "an event")
+    audience = await find_event_audience(engine, publisher.caller, key)
+    return await _publish(
+        engine, publisher, audience, parts, PublishMessage(None, delay_seconds=delay)
+    )
+
+
+async def publish_to_topic(engine: Engine, publisher: Publisher, new: TopicMessage) -> Published:
+    """Publish to the caller's topic of that name. Raises NotFound and InvalidParameterValue."""
     caller = publisher.caller
-    audience = await find_event_audience(engine, caller, key)
+    parts = _parts(new.message, new.headers)
+    audience = await find_audience(engine, caller, PUBLISH, own_topic(caller, new.topic_name))
+    _check_size(parts, audience.topic.maximum_message_bytes, "a message of this topic")
+    ids = new.group_id, new.deduplication_id
+    request = PublishMessage(None, new.subject, None, None, *ids)
+    return await _publish(engine, publisher, audience, parts, request)
+
+
+class _Parts(NamedTuple):
+    """The text and the attributes of a message, and the bytes that each counts."""
+
+    text: str
+    attributes: Values | None
+    text_bytes: int
+    attribute_bytes: int
+
+
+def _parts(message: bytes, headers: Mapping[str, bytes] | None) -> _Parts:
+    text = json_messages.body_of(message)
+    attributes, attribute_bytes = json_messages.attributes_of(headers)
+    values = None if attributes is None else orjson.loads(attributes)
+    return _Parts(text, values, len(text.encode()), attribute_bytes)
+
+
+def _check_size(parts: _Parts, most: int, noun: str) -> None:
+    size = parts.text_bytes + parts.attribute_bytes
+    if size > most:
+        raise InvalidParameterValue(
+            f"The message and its headers have {size} bytes; {noun} has at most {most}."
+        )
+
+
+async def _publish(
+    engine: Engine,
+    publisher: Publisher,
+    audience: Audience,
+    parts: _Parts,
+    request: PublishMessage,
+) -> Published:
     message = outgoing(
         engine,
         audience.topic,
-        PublishMessage(body, attributes=values, delay_seconds=delay),
-        message_bytes=message_bytes,
-        attribute_bytes=attribute_bytes,
+        request._replace(message=parts.text, attributes=parts.attributes),
+        message_bytes=parts.text_bytes,
+        attribute_bytes=parts.attribute_bytes,
     )
     start = partial(publish, wants_places=True)
     published: list[Published] = await answered(start, engine, publisher, audience, [message])

@@ -1,0 +1,148 @@
+"""Topics over HTTP: list, look at, publish, as SNS has them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+import pytest
+
+from tests.faces.rest.client import Rest
+from tests.faces.sns_client import Sns
+
+MISSING = "Topic does not exist"
+
+
+@pytest.fixture(params=("json", "query"))
+def sns(request: pytest.FixtureRequest, rest: Rest) -> Iterator[Sns]:
+    """An SNS client of the same account, on each wire."""
+    with Sns(request.param, rest.url, rest.account) as client:
+        yield client
+
+
+def test_topics_are_listed_by_page(rest: Rest, sns: Sns) -> None:
+    assert rest.call("GET", "/v1/topics") == []
+    arns = [sns.create("a"), sns.create_fifo("b.fifo"), sns.create("c")]
+    everything = rest.call("GET", "/v1/topics")
+    assert [one["arn"] for one in everything] == arns
+    assert [(one["name"], one["fifo"]) for one in everything] == [
+        ("a", False),
+        ("b.fifo", True),
+        ("c", False),
+    ]
+    found = []
+    path: str | None = "/v1/topics?limit=2"
+    while path is not None:
+        answer = rest.ask("GET", path)
+        found.append(json.loads(answer.body))
+        link = answer.headers.get("link")
+        path = None if link is None else link.partition("<")[2].partition(">")[0]
+    assert found == [everything[:2], everything[2:]]
+
+
+def test_patterns_and_topics_of_others_are_not_listed(rest: Rest, sns: Sns) -> None:
+    sns.create("mine")
+    rest.create("jobs")
+    rest.call("POST", "/v1/events/order.*/subscriptions", {"queue_name": "jobs"}, status=201)
+    with Rest(rest.url) as other, Rest(rest.url, rest.account, "eu-west-1") as elsewhere:
+        assert other.call("GET", "/v1/topics") == elsewhere.call("GET", "/v1/topics") == []
+        assert other.refusal("GET", "/v1/topics/mine", status=404) == MISSING
+    assert [one["name"] for one in rest.call("GET", "/v1/topics")] == ["mine"]
+
+
+def test_a_topic_is_described(rest: Rest, sns: Sns) -> None:
+    arn = sns.create("news", DisplayName="News", MaximumMessageSize="2048")
+    sns.subscribe_queue(arn, "jobs")
+    shown = rest.call("GET", "/v1/topics/news")
+    assert shown.pop("created_at")
+    assert shown == {
+        "name": "news",
+        "arn": arn,
+        "fifo": False,
+        "display_name": "News",
+        "content_based_deduplication": False,
+        "max_message_bytes": 2048,
+        "archive_days": 0,
+        "subscriptions_confirmed": 1,
+        "subscriptions_pending": 0,
+        "subscriptions_deleted": 0,
+    }
+    sns.create_fifo("news.fifo")
+    shown = rest.call("GET", "/v1/topics/news.fifo")
+    assert (shown["fifo"], shown["content_based_deduplication"]) == (True, True)
+
+
+@pytest.mark.parametrize("name", ["nowhere", "a%20b", "order.created", "x" * 257])
+def test_a_missing_topic_is_404(rest: Rest, name: str) -> None:
+    assert rest.refusal("GET", f"/v1/topics/{name}", status=404) == MISSING
+    body = {"message": 1}
+    assert rest.refusal("POST", f"/v1/topics/{name}/messages", body, status=404) == MISSING
+
+
+def test_a_publish_reaches_the_subscriptions(rest: Rest, sns: Sns) -> None:
+    arn = sns.create("news")
+    enveloped = sns.subscribe_queue(arn, "enveloped")
+    raw = sns.subscribe_queue(arn, "raw", RawMessageDelivery="true")
+    body = {"message": {"n": 1}, "subject": "One", "headers": {"color": "red", "size": 2}}
+    published = rest.call("POST", "/v1/topics/news/messages", body, status=201)
+    assert list(published) == ["message_id"]
+    [copy] = sns.sqs().call("ReceiveMessage", QueueUrl=enveloped, WaitTimeSeconds=5)["Messages"]
+    envelope = json.loads(copy["Body"])
+    facts = [envelope[name] for name in ("MessageId", "TopicArn", "Subject", "Message")]
+    assert facts == [published["message_id"], arn, "One", '{"n": 1}']
+    assert envelope["MessageAttributes"]["color"] == {"Type": "String", "Value": "red"}
+    assert envelope["MessageAttributes"]["size"] == {"Type": "Number", "Value": "2"}
+    [copy] = rest.receive("raw", wait=5)
+    assert (copy["message"], copy["headers"]) == ({"n": 1}, {"color": "red", "size": 2})
+    assert raw
+
+
+def test_a_fifo_topic_answers_the_sequence_number(rest: Rest, sns: Sns) -> None:
+    arn = sns.create_fifo("news.fifo", ContentBasedDeduplication="false")
+    sns.subscribe_queue(arn, "jobs.fifo", RawMessageDelivery="true")
+    path = "/v1/topics/news.fifo/messages"
+    ids = {"group_id": "g", "deduplication_id": "1"}
+    first = rest.call("POST", path, {"message": 1} | ids, status=201)
+    assert list(first) == ["message_id", "sequence_number"]
+    assert rest.call("POST", path, {"message": 2} | ids, status=201) == first
+    assert rest.messages("jobs", wait=5) == [1]
+    for missing in ids:
+        given = {name: value for name, value in ids.items() if name != missing}
+        assert rest.refusal("POST", path, {"message": 3} | given)
+
+
+@pytest.mark.parametrize(
+    "members",
+    [
+        {"subject": ""},
+        {"subject": "x" * 101},
+        {"subject": "two\nlines"},
+        {"subject": "a line\n"},
+        {"subject": "\ufffe"},
+        {"deduplication_id": "1"},
+        {"group_id": "a b"},
+        {"headers": {"a b": 1}},
+        {"message": "x" * 262_143},
+        {"unknown": 1},
+    ],
+    ids=lambda members: str(members)[:30],
+)
+def test_what_cannot_be_published_is_refused(
+    rest: Rest, sns: Sns, members: dict[str, object]
+) -> None:
+    arn = sns.create("news")
+    sns.subscribe_queue(arn, "jobs", RawMessageDelivery="true")
+    body = {"message": 1} | members
+    assert rest.refusal("POST", "/v1/topics/news/messages", body)
+    rest.call("POST", "/v1/topics/news/messages", {"message": 2, "subject": "é" * 100}, status=201)
+    assert rest.messages("jobs", wait=5) == [2]
+
+
+def test_a_topic_takes_messages_of_its_own_size(rest: Rest, sns: Sns) -> None:
+    arn = sns.create("news", MaximumMessageSize="1048576")
+    sns.subscribe_queue(arn, "jobs", RawMessageDelivery="true")
+    text = "x" * (1_048_576 - 2)
+    rest.call("POST", "/v1/topics/news/messages", {"message": text}, status=201)
+    assert rest.messages("jobs", wait=5) == [text]
+    told = rest.refusal("POST", "/v1/topics/news/messages", {"message": text + "x"})
+    assert "1048577 bytes" in told
