@@ -11,6 +11,7 @@ from gateway.command import (
     deliveries_arguments,
     keys_arguments,
     log_arguments,
+    pause_arguments,
     quotas_arguments,
     redrive_arguments,
 )
@@ -173,6 +174,13 @@ def _log(options: argparse.Namespace) -> int:
     return run(settings, options)
 
 
+def _pause(options: argparse.Namespace) -> int:
+    settings = _settings(options)
+    from gateway.command.pauses import run
+
+    return run(settings, options)
+
+
 def _redrive(options: argparse.Namespace) -> int:
     settings = _settings(options)
     from gateway.command.redrive import run
@@ -293,6 +301,10 @@ def _parser() -> argparse.ArgumentParser:
     quotas_arguments.add_actions(quotas, _add_database)
     redrive = add("redrive", _redrive, redrive_arguments.SUMMARY, redrive_arguments.DESCRIPTION)
     redrive_arguments.add_arguments(redrive)
+    pause = add("pause", _pause, pause_arguments.PAUSE_SUMMARY, pause_arguments.PAUSE)
+    pause_arguments.add_actions(pause, "PUT")
+    resume = add("resume", _pause, pause_arguments.RESUME_SUMMARY, pause_arguments.RESUME)
+    pause_arguments.add_actions(resume, "DELETE")
     logs = add("log", _log, log_arguments.SUMMARY, log_arguments.DESCRIPTION)
     log_arguments.add_actions(logs)
     health = add("health", _health, "ask a running gateway whether it is ready", _HEALTH)

@@ -75,6 +75,8 @@ class Queue:
     max_deliveries: int | None = None
     """After how many deliveries a message moves to the dead-letter queue of its own that is made
     for the first of them; None: only a redrive policy says so."""
+    paused_at: datetime | None = None
+    """Start of the pause in which receives find nothing; None: the queue is not paused."""
 
     @property
     def makes_deduplication_ids(self) -> bool:
@@ -300,6 +302,8 @@ class Topic:
     """0: nothing is archived."""
     maximum_message_bytes: int
     """Of one message with its attributes, and of those of one request together."""
+    paused_at: datetime | None = None
+    """Start of the pause in which deliveries to web hooks wait; None: the topic is not paused."""
 
 
 TOPIC_DEFAULTS: Mapping[str, str] = {
@@ -340,6 +344,8 @@ class Subscription:
     created_at: datetime
     user_name: str
     """Of whoever subscribed; the account where that was not written down."""
+    paused_at: datetime | None = None
+    """Start of the pause in which its deliveries wait; None: it is not paused."""
 
 
 class ApplicationName(NamedTuple):

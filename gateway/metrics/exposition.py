@@ -371,6 +371,19 @@ class _PriorityAges(Collector):
         yield oldest
 
 
+class _Pauses(Collector):
+    def __init__(self, found: list[tuple[str, ...]]) -> None:
+        self._found = found
+
+    def collect(self) -> Iterator[Metric]:
+        text = "1 while a queue, topic or subscription is paused; absent otherwise."
+        labels = ["kind", "account", "region", "name"]
+        paused = GaugeMetricFamily("queuegate_paused", text, labels=labels)
+        for one in self._found:
+            paused.add_metric(one, 1)
+        yield paused
+
+
 class _Depths(Collector):
     def __init__(self, depths: list[depths.Depth]) -> None:
         self._values = depths
@@ -471,7 +484,7 @@ def depth_page(stored: Stored, wants: Wants, *, in_total: bool = False) -> bytes
     """The gauges of what the database holds."""
     pending = () if stored.deliveries is None else (_pending(stored.deliveries),)
     depths = _Depths(stored.depths), _PriorityAges(stored.priorities)
-    more = SimpleQueueDepths(stored.titled), GroupsOfLogs(stored.groups)
+    more = SimpleQueueDepths(stored.titled), GroupsOfLogs(stored.groups), _Pauses(stored.paused)
     return _page(wants, *depths, *more, *pending, in_total=in_total)
 
 

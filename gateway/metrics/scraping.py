@@ -81,9 +81,10 @@ class Stored(NamedTuple):
     priorities: list[depths.PriorityAge]
     deliveries: Gauges | None
     groups: list[gauges.GroupGauges]
+    paused: list[tuple[str, ...]]
 
 
-_UNKNOWN = Stored([], [], [], None, [])
+_UNKNOWN = Stored([], [], [], None, [], [])
 
 
 class Metrics:
@@ -177,6 +178,7 @@ class Metrics:
                     await depths.oldest_by_priority(tx, now, _MOST_PRIORITISED),
                     await delivery_inspection.gauges(tx, now),
                     await gauges.of_groups(tx, now, MOST_GROUPS),
+                    await depths.paused(tx, MOST_QUEUES),
                 )
         except Unavailable as error:
             _log.log(error.log_level, "depths are not known: %s", error)

@@ -9,7 +9,7 @@ from prometheus_client.core import Metric
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.registry import Collector
 
-_OF_TENANTS = frozenset({"account", "region", "queue", "topic", "log", "group", "key"})
+_OF_TENANTS = frozenset({"account", "region", "queue", "topic", "log", "group", "key", "name"})
 
 
 def total_of(metric: Metric) -> Metric:

@@ -8,6 +8,13 @@ if TYPE_CHECKING:
     from storage.queues.message_entries import Receive
 
 
+def place_of_pause(queue_id: int) -> int:
+    """Return the place where receives of a paused queue park: no send, no look and no hint concerns
+    it, only a change of the queue. It is negative and no place of a log
+    (``gateway.operations.logs.places``)."""
+    return -(1 << 52) - queue_id
+
+
 class Waiter(Protocol):
     """A parked receive."""
 

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, cast
 
 from gateway.operations.logs.places import place_of_partition
 from gateway.operations.repeating import until_available
-from gateway.operations.waiters import Listener, Taker, Waiter
+from gateway.operations.waiters import Listener, Taker, Waiter, place_of_pause
 from storage.database import Database
 from storage.errors import Unavailable
 from storage.notifications import EVERYBODY, Notifications, payloads
@@ -163,7 +163,8 @@ class Wakeups:
 
     def _wake(self, queue_id: int, count: int) -> int:
         parked = self._parked.get(queue_id)
-        woken = 0
+        # A receive of a paused queue parks again at once.
+        woken, count = 0, min(count, len(parked or ()))
         while parked and woken < count:
             parked.popitem(last=False)[0].wake()
             woken += 1
@@ -211,13 +212,12 @@ class Wakeups:
                 self._tell_arrival(place, 1)
 
     def queue_changed(self, queue_id: int) -> None:
-        """We changed a queue: drop what is cached of it, without waiting for the notification.
-
-        The other processes hear of it from the transaction itself.
-        """
+        """We changed a queue: drop what is cached of it, without waiting for the notification. The
+        other processes hear of it from the transaction itself."""
         self._arrivals.pop(queue_id, None)
         self.on_queue_changed(queue_id)
         self._wake(queue_id, _EVERYBODY)
+        self._wake(place_of_pause(queue_id), _EVERYBODY)
 
     def topic_changed(self, topic_id: int) -> None:
         """We changed a topic or a subscription of it: drop what is cached, without waiting."""

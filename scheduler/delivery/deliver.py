@@ -317,10 +317,13 @@ class Deliver:
         if not chosen:
             return [], {}
         policies = await deliveries.find_policies(tx, chosen)
-        allowances = await self._allowances(tx, now, policies)
+        paused = {key for key, item in policies.items() if item.is_paused}
+        unpaused = {key: item for key, item in policies.items() if key not in paused}
+        allowances = await self._allowances(tx, now, unpaused)
         for subscription_id, allowed in allowances.items():
             chosen[subscription_id] = min(chosen[subscription_id], allowed.most)
-        limits = {key: limit for key, limit in chosen.items() if limit}
+        # Those that are paused get nothing and lose their turn: resuming leads to the next look.
+        limits = {key: limit for key, limit in chosen.items() if limit and key not in paused}
         if not limits:
             return [], policies
         claimed = await deliveries.claim(

@@ -39,6 +39,8 @@ class Policies(NamedTuple):
     """In the ARN of the subscription: of a pattern it is not the name that was published to."""
     gets_events: bool
     """The subscription was made to get events."""
+    is_paused: bool
+    """The subscription or its topic is paused: its deliveries wait."""
 
 
 Source = tuple[str, str, str]
@@ -115,6 +117,7 @@ async def find_policies(
             row["topic_policy"],
             row["topic_name"],
             row["is_native"],
+            row["is_paused"],
         )
         for row in rows
     }

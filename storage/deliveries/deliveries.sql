@@ -42,11 +42,13 @@ FROM heads AS h ORDER BY h.place
 -- planner to one probe for each.
 SELECT i.subscription_id, s.attributes ->> 'DeliveryPolicy' AS own_policy,
   s.attributes ->> 'RedrivePolicy' AS redrive_policy,
-  t.attributes ->> 'DeliveryPolicy' AS topic_policy, t.topic_name, s.is_native
+  t.attributes ->> 'DeliveryPolicy' AS topic_policy, t.topic_name, s.is_native,
+  coalesce(s.paused_at, t.paused_at) IS NOT NULL AS is_paused
 FROM unnest($1::uuid[]) AS i (subscription_id),
-  LATERAL (SELECT k.topic_id, k.attributes, k.is_native FROM subscriptions AS k
+  LATERAL (SELECT k.topic_id, k.attributes, k.is_native, k.paused_at FROM subscriptions AS k
            WHERE k.subscription_id = i.subscription_id OFFSET 0) AS s,
-  LATERAL (SELECT k.attributes, k.topic_name FROM topics AS k WHERE k.topic_id = s.topic_id OFFSET 0) AS t
+  LATERAL (SELECT k.attributes, k.topic_name, k.paused_at FROM topics AS k
+           WHERE k.topic_id = s.topic_id OFFSET 0) AS t
 
 -- name: hold_throttles
 -- params: now, subscription_ids

@@ -71,6 +71,12 @@ async def oldest_by_priority(tx: Transaction, now: datetime | None, most: int) -
     return [PriorityAge(*row) for row in rows]
 
 
+async def paused(tx: Transaction, most: int) -> list[tuple[str, ...]]:
+    """Kind, account, region and name of what is paused, up to ``most`` of each kind."""
+    await probe_by_key(tx)
+    return [tuple(row) for row in await tx.fetch(_SQL["paused"].text, most)]
+
+
 async def live(tx: Transaction, queue_ids: list[int]) -> set[int]:
     """Those of these queues that are not deleted."""
     return {row[0] for row in await tx.fetch(_SQL["live"].text, queue_ids)}

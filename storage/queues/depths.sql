@@ -47,6 +47,20 @@ LATERAL (
   END::bigint AS hidden
 ) AS h
 
+-- name: paused
+-- params: most
+-- What is paused, queues first: kind, account, region, name. The name of a subscription is the end of
+-- its ARN.
+(SELECT 'queue', q.account_id, q.region, q.queue_name FROM queues AS q
+ WHERE q.paused_at IS NOT NULL AND q.deleted_at IS NULL ORDER BY q.queue_id LIMIT $1)
+UNION ALL
+(SELECT 'topic', t.account_id, t.region, t.topic_name FROM topics AS t
+ WHERE t.paused_at IS NOT NULL ORDER BY t.topic_id LIMIT $1)
+UNION ALL
+(SELECT 'subscription', t.account_id, s.region, t.topic_name || ':' || s.subscription_id
+ FROM subscriptions AS s JOIN topics AS t ON t.topic_id = s.topic_id
+ WHERE s.paused_at IS NOT NULL ORDER BY s.subscription_id LIMIT $1)
+
 -- name: titled_depths
 -- params: now, most
 -- Of queues with titles, and of dead-letter queues made for such: how many messages there are, how

@@ -80,6 +80,7 @@ def _queue(row: asyncpg.Record) -> Queue:
         has_priorities=row["has_priorities"],
         most_messages=row["most_messages"],
         max_deliveries=row["max_deliveries"],
+        paused_at=row["paused_at"],
         **_typed(attributes, row["max_deliveries"]),
     )
 
@@ -260,6 +261,14 @@ async def set_archiving(
     change: it does with the notification that goes out with the commit.
     """
     await tx.execute(_SQL["set_archiving"].text, queue_id, is_archiving, archive_days)
+    await tell_queue_changed(tx, queue_id)
+
+
+async def set_paused(
+    tx: Transaction, now: datetime | None, queue_id: int, *, is_paused: bool
+) -> None:
+    """Pause or resume the queue for all processes, with the commit."""
+    await tx.execute(_SQL["set_paused"].text, now, queue_id, is_paused)
     await tell_queue_changed(tx, queue_id)
 
 

@@ -7,7 +7,7 @@
 -- The live queue of that name, or no row.
 SELECT queue_id, account_id, region, queue_name, is_fifo, attributes, tags, created_at, modified_at,
   is_archiving, archive_days, grouped_from,
-  title, is_serial, has_priorities, most_messages, max_deliveries
+  title, is_serial, has_priorities, most_messages, max_deliveries, paused_at
 FROM queues
 WHERE account_id = $1 AND region = $2 AND queue_name = $3 AND deleted_at IS NULL
 
@@ -16,7 +16,7 @@ WHERE account_id = $1 AND region = $2 AND queue_name = $3 AND deleted_at IS NULL
 -- The live queues of these names; names of none are missing.
 SELECT queue_id, account_id, region, queue_name, is_fifo, attributes, tags, created_at, modified_at,
   is_archiving, archive_days, grouped_from,
-  title, is_serial, has_priorities, most_messages, max_deliveries
+  title, is_serial, has_priorities, most_messages, max_deliveries, paused_at
 FROM queues
 WHERE account_id = $1 AND region = $2 AND queue_name = ANY($3::text[]) AND deleted_at IS NULL
 
@@ -25,7 +25,7 @@ WHERE account_id = $1 AND region = $2 AND queue_name = ANY($3::text[]) AND delet
 -- The live queue of that id, or no row: for workers, whose rows name queues by id.
 SELECT queue_id, account_id, region, queue_name, is_fifo, attributes, tags, created_at, modified_at,
   is_archiving, archive_days, grouped_from,
-  title, is_serial, has_priorities, most_messages, max_deliveries
+  title, is_serial, has_priorities, most_messages, max_deliveries, paused_at
 FROM queues
 WHERE queue_id = $1 AND deleted_at IS NULL
 
@@ -35,7 +35,7 @@ WHERE queue_id = $1 AND deleted_at IS NULL
 -- and receives only read the row, so they never wait for this.
 SELECT queue_id, account_id, region, queue_name, is_fifo, attributes, tags, created_at, modified_at,
   is_archiving, archive_days, grouped_from,
-  title, is_serial, has_priorities, most_messages, max_deliveries
+  title, is_serial, has_priorities, most_messages, max_deliveries, paused_at
 FROM queues
 WHERE queue_id = $1 AND deleted_at IS NULL
 FOR NO KEY UPDATE
@@ -51,7 +51,7 @@ FROM (SELECT coalesce($1::timestamptz, present()) AS now) AS clock
 ON CONFLICT (account_id, region, queue_name) WHERE deleted_at IS NULL DO NOTHING
 RETURNING queue_id, account_id, region, queue_name, is_fifo, attributes, tags,
   created_at, modified_at, is_archiving, archive_days, grouped_from,
-  title, is_serial, has_priorities, most_messages, max_deliveries
+  title, is_serial, has_priorities, most_messages, max_deliveries, paused_at
 
 -- name: deleted_recently
 -- params: now, account_id, region, queue_name, seconds
@@ -105,6 +105,13 @@ WHERE queue_id = $2
 -- params: queue_id, max_deliveries
 -- The caller holds the row (`lock`), and tells all processes of the change.
 UPDATE queues SET max_deliveries = $2 WHERE queue_id = $1
+
+-- name: set_paused
+-- params: now, queue_id, is_paused
+-- Pauses or resumes the queue. A second pause keeps the start of the first.
+UPDATE queues SET paused_at = CASE WHEN $3::boolean
+  THEN coalesce(paused_at, $1::timestamptz, present()) END
+WHERE queue_id = $2 AND deleted_at IS NULL
 
 -- name: set_tags
 -- params: queue_id, tags

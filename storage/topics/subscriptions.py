@@ -11,7 +11,7 @@ from uuid import UUID
 
 from storage.clocks.whose import EVERYBODYS, Whose
 from storage.model import Subscription
-from storage.notifications import tell_topic_changed
+from storage.notifications import tell_deliveries_written, tell_topic_changed
 from storage.planning import probe_by_key
 from storage.queries import load
 from storage.topics import topics
@@ -73,6 +73,7 @@ def _subscription(row: asyncpg.Record) -> Subscription:
         is_pattern=row["is_pattern"],
         created_at=row["created_at"],
         user_name=row["user_name"] or row["account_id"],
+        paused_at=row["paused_at"],
     )
 
 
@@ -169,6 +170,15 @@ async def set_attributes(
         _SQL["set_attributes"].text, subscription.subscription_id, json.dumps(dict(attributes))
     )
     await tell_topic_changed(tx, subscription.topic_id)
+
+
+async def set_paused(
+    tx: Transaction, now: datetime | None, subscription: Subscription, *, is_paused: bool
+) -> None:
+    """Pause or resume deliveries to its web hook."""
+    await tx.execute(_SQL["set_paused"].text, now, subscription.subscription_id, is_paused)
+    await tell_topic_changed(tx, subscription.topic_id)
+    await tell_deliveries_written(tx)
 
 
 async def delete(tx: Transaction, subscription: Subscription) -> bool:

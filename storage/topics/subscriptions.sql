@@ -9,7 +9,8 @@
 -- All of these topics in order of creation, for the cache of publishing.
 SELECT s.subscription_id, s.position, s.topic_id, s.protocol, s.endpoint, s.account_id, s.region,
   s.attributes, s.is_confirmed, s.was_authenticated, s.authenticate_on_unsubscribe, s.live_from,
-  s.is_native, s.created_at, s.user_name, t.account_id AS topic_account_id, t.topic_name, t.is_pattern
+  s.is_native, s.created_at, s.user_name, s.paused_at,
+  t.account_id AS topic_account_id, t.topic_name, t.is_pattern
 FROM subscriptions AS s JOIN topics AS t ON t.topic_id = s.topic_id
 WHERE s.topic_id = ANY($1::int[])
 ORDER BY s.position
@@ -19,7 +20,8 @@ ORDER BY s.position
 -- The subscription of that id with its topic, or no row, also when it was not confirmed in time.
 SELECT s.subscription_id, s.position, s.topic_id, s.protocol, s.endpoint, s.account_id, s.region,
   s.attributes, s.is_confirmed, s.was_authenticated, s.authenticate_on_unsubscribe, s.live_from,
-  s.is_native, s.created_at, s.user_name, t.account_id AS topic_account_id, t.topic_name, t.is_pattern
+  s.is_native, s.created_at, s.user_name, s.paused_at,
+  t.account_id AS topic_account_id, t.topic_name, t.is_pattern
 FROM subscriptions AS s JOIN topics AS t ON t.topic_id = s.topic_id
 WHERE s.subscription_id = $1
   AND (s.is_confirmed OR s.token_expires_at > coalesce($2::timestamptz, present()))
@@ -29,7 +31,8 @@ WHERE s.subscription_id = $1
 -- Also long after it was confirmed: the same link answers the same.
 SELECT s.subscription_id, s.position, s.topic_id, s.protocol, s.endpoint, s.account_id, s.region,
   s.attributes, s.is_confirmed, s.was_authenticated, s.authenticate_on_unsubscribe, s.live_from,
-  s.is_native, s.created_at, s.user_name, t.account_id AS topic_account_id, t.topic_name, t.is_pattern
+  s.is_native, s.created_at, s.user_name, s.paused_at,
+  t.account_id AS topic_account_id, t.topic_name, t.is_pattern
 FROM subscriptions AS s JOIN topics AS t ON t.topic_id = s.topic_id
 WHERE s.token = $1
   AND (s.is_confirmed OR s.token_expires_at > coalesce($2::timestamptz, present()))
@@ -40,7 +43,8 @@ WHERE s.token = $1
 -- finds it. Those that expired were removed before (`delete_expired_of_endpoint`).
 SELECT s.subscription_id, s.position, s.topic_id, s.protocol, s.endpoint, s.account_id, s.region,
   s.attributes, s.is_confirmed, s.was_authenticated, s.authenticate_on_unsubscribe, s.live_from,
-  s.is_native, s.created_at, s.user_name, t.account_id AS topic_account_id, t.topic_name, t.is_pattern
+  s.is_native, s.created_at, s.user_name, s.paused_at,
+  t.account_id AS topic_account_id, t.topic_name, t.is_pattern
 FROM subscriptions AS s JOIN topics AS t ON t.topic_id = s.topic_id
 WHERE s.topic_id = $1 AND s.protocol = $2 AND s.endpoint = $3
 
@@ -80,6 +84,13 @@ UPDATE subscriptions
 SET is_confirmed = true, was_authenticated = $2, authenticate_on_unsubscribe = $3,
   token_expires_at = NULL, live_from = DEFAULT
 WHERE subscription_id = $1 AND NOT is_confirmed
+
+-- name: set_paused
+-- params: now, subscription_id, is_paused
+-- Pauses or resumes the subscription. A second pause keeps the start of the first.
+UPDATE subscriptions SET paused_at = CASE WHEN $3::boolean
+  THEN coalesce(paused_at, $1::timestamptz, present()) END
+WHERE subscription_id = $2
 
 -- name: set_attributes
 -- params: subscription_id, attributes
@@ -166,7 +177,8 @@ SELECT
 -- Those to topics: SNS lists no patterns.
 SELECT s.subscription_id, s.position, s.topic_id, s.protocol, s.endpoint, s.account_id, s.region,
   s.attributes, s.is_confirmed, s.was_authenticated, s.authenticate_on_unsubscribe, s.live_from,
-  s.is_native, s.created_at, s.user_name, t.account_id AS topic_account_id, t.topic_name, t.is_pattern
+  s.is_native, s.created_at, s.user_name, s.paused_at,
+  t.account_id AS topic_account_id, t.topic_name, t.is_pattern
 FROM subscriptions AS s JOIN topics AS t ON t.topic_id = s.topic_id
 WHERE s.account_id = $2 AND s.region = $3 AND s.position > $4 AND NOT t.is_pattern
   AND (s.is_confirmed OR s.token_expires_at > coalesce($1::timestamptz, present()))
@@ -178,7 +190,8 @@ ORDER BY s.position LIMIT $5
 -- that nobody confirmed in time are left out.
 SELECT s.subscription_id, s.position, s.topic_id, s.protocol, s.endpoint, s.account_id, s.region,
   s.attributes, s.is_confirmed, s.was_authenticated, s.authenticate_on_unsubscribe, s.live_from,
-  s.is_native, s.created_at, s.user_name, t.account_id AS topic_account_id, t.topic_name, t.is_pattern
+  s.is_native, s.created_at, s.user_name, s.paused_at,
+  t.account_id AS topic_account_id, t.topic_name, t.is_pattern
 FROM subscriptions AS s JOIN topics AS t ON t.topic_id = s.topic_id
 WHERE s.topic_id = $2 AND s.position > $3
   AND (s.is_confirmed OR s.token_expires_at > coalesce($1::timestamptz, present()))
@@ -189,7 +202,8 @@ ORDER BY s.position LIMIT $4
 -- Whoever's they are: the subscriptions that the queue gets messages from, those to patterns too.
 SELECT s.subscription_id, s.position, s.topic_id, s.protocol, s.endpoint, s.account_id, s.region,
   s.attributes, s.is_confirmed, s.was_authenticated, s.authenticate_on_unsubscribe, s.live_from,
-  s.is_native, s.created_at, s.user_name, t.account_id AS topic_account_id, t.topic_name, t.is_pattern
+  s.is_native, s.created_at, s.user_name, s.paused_at,
+  t.account_id AS topic_account_id, t.topic_name, t.is_pattern
 FROM subscriptions AS s JOIN topics AS t ON t.topic_id = s.topic_id
 WHERE s.protocol = 'sqs' AND s.endpoint = $1 AND s.position > $2 AND s.is_confirmed
 ORDER BY s.position LIMIT $3

@@ -10,7 +10,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from storage.clocks.whose import EVERYBODYS, Whose
 from storage.model import TOPIC_DEFAULTS, Topic
-from storage.notifications import tell_patterns_changed, tell_topic_changed
+from storage.notifications import (
+    tell_deliveries_written,
+    tell_patterns_changed,
+    tell_topic_changed,
+)
 from storage.planning import probe_by_key
 from storage.queries import load
 
@@ -71,6 +75,7 @@ def _topic(row: asyncpg.Record) -> Topic:
         deduplication_per_group=value("FifoThroughputScope") == "MessageGroup",
         archive_days=_archive_days(attributes),
         maximum_message_bytes=int(value("MaximumMessageSize")),
+        paused_at=row["paused_at"],
     )
 
 
@@ -204,6 +209,15 @@ async def set_tags(tx: Transaction, topic_id: int, tags: Mapping[str, str]) -> N
     """Replace all tags; they are read back in this order."""
     await tx.execute(_SQL["set_tags"].text, topic_id, json.dumps(dict(tags)))
     await tell_topic_changed(tx, topic_id)
+
+
+async def set_paused(
+    tx: Transaction, now: datetime | None, topic_id: int, *, is_paused: bool
+) -> None:
+    """Pause or resume deliveries to web hooks of all subscriptions."""
+    await tx.execute(_SQL["set_paused"].text, now, topic_id, is_paused)
+    await tell_topic_changed(tx, topic_id)
+    await tell_deliveries_written(tx)
 
 
 async def data_protection_policy(tx: Transaction, topic_id: int) -> str | None:

@@ -5,7 +5,7 @@
 -- params: account_id, region, topic_name
 -- The topic of that name, or no row. SNS sees no patterns.
 SELECT topic_id, account_id, region, topic_name, is_fifo, attributes, tags, subscriptions_deleted,
-  created_at
+  created_at, paused_at
 FROM topics
 WHERE account_id = $1 AND region = $2 AND topic_name = $3 AND NOT is_pattern
 
@@ -13,7 +13,7 @@ WHERE account_id = $1 AND region = $2 AND topic_name = $3 AND NOT is_pattern
 -- params: account_id, region, pattern
 -- The pattern of routing keys, as a topic, or no row.
 SELECT topic_id, account_id, region, topic_name, is_fifo, attributes, tags, subscriptions_deleted,
-  created_at
+  created_at, paused_at
 FROM topics
 WHERE account_id = $1 AND region = $2 AND topic_name = $3 AND is_pattern
 
@@ -52,7 +52,7 @@ WHERE t.topic_id = ANY($1::int[]) AND t.is_pattern
 -- params: topic_id
 -- The topic of that id, a pattern too, or no row.
 SELECT topic_id, account_id, region, topic_name, is_fifo, attributes, tags, subscriptions_deleted,
-  created_at
+  created_at, paused_at
 FROM topics
 WHERE topic_id = $1
 
@@ -61,7 +61,7 @@ WHERE topic_id = $1
 -- The topic, its row held to the end of the transaction: changes of one topic take turns. Publishing
 -- only reads the row, and a new subscription only refers to its key: neither waits for this.
 SELECT topic_id, account_id, region, topic_name, is_fifo, attributes, tags, subscriptions_deleted,
-  created_at
+  created_at, paused_at
 FROM topics
 WHERE topic_id = $1
 FOR NO KEY UPDATE
@@ -74,7 +74,7 @@ INSERT INTO topics (account_id, region, topic_name, is_fifo, is_pattern, attribu
 VALUES ($2, $3, $4, $5, $6, $7::jsonb, $8::json, $9, coalesce($1::timestamptz, present()))
 ON CONFLICT (account_id, region, topic_name, is_pattern) DO NOTHING
 RETURNING topic_id, account_id, region, topic_name, is_fifo, attributes, tags,
-  subscriptions_deleted, created_at
+  subscriptions_deleted, created_at, paused_at
 
 -- name: delete
 -- params: topic_id
@@ -92,6 +92,13 @@ ORDER BY topic_name LIMIT $4
 -- params: topic_id, attributes
 -- Replaces the attributes that were set; the caller holds the row (`lock`) and has merged what was there.
 UPDATE topics SET attributes = $2::jsonb WHERE topic_id = $1
+
+-- name: set_paused
+-- params: now, topic_id, is_paused
+-- Pauses or resumes the topic. A second pause keeps the start of the first.
+UPDATE topics SET paused_at = CASE WHEN $3::boolean
+  THEN coalesce(paused_at, $1::timestamptz, present()) END
+WHERE topic_id = $2
 
 -- name: set_tags
 -- params: topic_id, tags

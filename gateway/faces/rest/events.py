@@ -12,7 +12,7 @@ from gateway.faces.json.endpoints import PAGED, Answer, Answered, Call, Endpoint
 from gateway.faces.json.message_members import BIGGEST_ID, Delay, Headers, JsonMessage, MessageId
 from gateway.faces.logs.words import LogName
 from gateway.faces.rest.queues import QueuePath, queue_of
-from gateway.faces.rest.words import QueueName
+from gateway.faces.rest.words import PausedAt, QueueName
 from gateway.operations.events import publishing, subscriptions
 from gateway.operations.events.publishing import Event
 from gateway.operations.events.subscriptions import SubscribeToEvents
@@ -207,6 +207,7 @@ class SubscriptionShown(Struct):
     filter_policy_scope: str | UnsetType = UNSET
     dead_letter_queue: str | UnsetType = UNSET
     log_name: Annotated[str, Meta(description="Only of what is a log.")] | UnsetType = UNSET
+    paused_at: PausedAt = UNSET
 
 
 def _shown(one: Subscription) -> SubscriptionShown:
@@ -232,6 +233,8 @@ def _shown(one: Subscription) -> SubscriptionShown:
         shown.dead_letter_queue = _queue_name(settings.dead_letter_arn) or settings.dead_letter_arn
     if one.protocol == "log":
         shown.log_name = arns.parse_log(one.endpoint).resource
+    if one.paused_at is not None:
+        shown.paused_at = one.paused_at
     return shown
 
 

@@ -10,7 +10,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 from gateway.faces.json.endpoints import PAGED, Answer, Answered, Call, Endpoint
 from gateway.faces.json.listing import ListQuery, page_of_queues
 from gateway.faces.json.message_members import QUEUE_NAME_PATTERN
-from gateway.faces.rest.words import QueueName
+from gateway.faces.rest.words import PausedAt, QueueName
 from gateway.operations.access import find_own_queue
 from gateway.operations.limits import LIMITS
 from gateway.operations.queues import queues
@@ -91,6 +91,7 @@ class QueueShown(Struct):
     serial: Annotated[
         bool | UnsetType, Meta(description="True of a text queue, absent of others.")
     ] = UNSET
+    paused_at: PausedAt = UNSET
 
 
 class QueueMetrics(Struct):
@@ -107,6 +108,7 @@ class QueueMetrics(Struct):
     archive: bool
     archive_days: int | None
     max_messages: MaxShown = UNSET
+    paused_at: PausedAt = UNSET
 
 
 class QueuesQuery(ListQuery, forbid_unknown_fields=True):
@@ -135,6 +137,7 @@ def shown(queue: Queue) -> QueueShown:
         queue.archive_days,
         _max_of(queue),
         queue.is_serial or UNSET,
+        queue.paused_at or UNSET,
     )
 
 
@@ -186,6 +189,7 @@ async def _metrics(call: Call) -> Answer:
             found.queue.is_archiving,
             found.queue.archive_days,
             _max_of(found.queue),
+            found.queue.paused_at or UNSET,
         ),
     )
 

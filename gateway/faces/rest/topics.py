@@ -9,6 +9,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 
 from gateway.faces.json.endpoints import PAGED, Answer, Answered, Call, Endpoint, next_page
 from gateway.faces.json.message_members import FifoId, Headers, JsonMessage
+from gateway.faces.rest.words import PausedAt
 from gateway.operations.access import GrantedTopic, granted_topic, own_arn, own_topic
 from gateway.operations.events.publishing import TopicMessage, publish_to_topic
 from gateway.operations.limits import LIMITS
@@ -71,6 +72,7 @@ class TopicDescribed(Struct):
     subscriptions_confirmed: Annotated[int, Meta(ge=0)]
     subscriptions_pending: Annotated[int, Meta(ge=0, description="Not confirmed yet.")]
     subscriptions_deleted: Annotated[int, Meta(ge=0)]
+    paused_at: PausedAt = UNSET
 
 
 class NewTopicMessage(Struct, forbid_unknown_fields=True):
@@ -129,6 +131,7 @@ async def _describe(call: Call) -> Answer:
             confirmed,
             pending,
             topic.subscriptions_deleted,
+            topic.paused_at or UNSET,
         ),
     )
 

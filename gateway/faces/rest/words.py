@@ -1,10 +1,11 @@
-"""What is said all over the native API: names of queues."""
+"""What is said all over the native API: names of queues, pauses."""
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Annotated
 
-from msgspec import Meta
+from msgspec import Meta, UnsetType
 
 from gateway.faces.json.message_members import QUEUE_NAME_PATTERN
 
@@ -17,3 +18,7 @@ QueueName = Annotated[
     ),
 ]
 """A queue in a path or a body. Documented, not checked: what none can be called does not exist."""
+
+PausedAt = Annotated[
+    datetime | UnsetType, Meta(description="Start of the pause; absent: it is not paused.")
+]

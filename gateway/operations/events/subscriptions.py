@@ -173,18 +173,45 @@ async def unsubscribe(engine: Engine, caller: Caller, pattern: str, subscription
 
     Raises InvalidParameterValue, and NotFound when there is none.
     """
-    checked_pattern(pattern)
-    now = engine.clock.of(caller.account_id).now()
-    key = _parsed_id(subscription_id)
     async with engine.database.transaction() as tx:
-        topic = await _find_topic(tx, caller, pattern)
-        if topic is not None:
-            topic = await topics.lock(tx, topic.topic_id)
-        found = None if topic is None else await subscriptions.find(tx, key, now)
-        if topic is None or found is None or found.topic_id != topic.topic_id:
-            raise missing_subscription()
+        found = await _locked_subscription(engine, caller, tx, pattern, subscription_id)
         await subscriptions.delete(tx, found)
-    engine.wakeups.topic_changed(topic.topic_id)
+    engine.wakeups.topic_changed(found.topic_id)
+
+
+async def set_paused(
+    engine: Engine, caller: Caller, pattern: str, subscription_id: str, *, is_paused: bool
+) -> None:
+    """Pause or resume deliveries to the web hook of that subscription to exactly this pattern.
+
+    Raises InvalidParameterValue, also for a subscription without a web hook, and NotFound.
+    """
+    async with engine.database.transaction() as tx:
+        found = await _locked_subscription(engine, caller, tx, pattern, subscription_id)
+        if found.protocol not in WEB:
+            raise InvalidParameterValue(
+                "Only subscriptions of web hooks have deliveries that can wait. Pause the queue "
+                "instead."
+            )
+        now = engine.clock.of(caller.account_id).now()
+        await subscriptions.set_paused(tx, now, found, is_paused=is_paused)
+    engine.wakeups.topic_changed(found.topic_id)
+
+
+async def _locked_subscription(
+    engine: Engine, caller: Caller, tx: Transaction, pattern: str, subscription_id: str
+) -> Subscription:
+    """Find the subscription and lock its topic. Raises InvalidParameterValue and NotFound."""
+    checked_pattern(pattern)
+    key = _parsed_id(subscription_id)
+    topic = await _find_topic(tx, caller, pattern)
+    if topic is not None:
+        topic = await topics.lock(tx, topic.topic_id)
+    now = engine.clock.of(caller.account_id).now()
+    found = None if topic is None else await subscriptions.find(tx, key, now)
+    if topic is None or found is None or found.topic_id != topic.topic_id:
+        raise missing_subscription()
+    return found
 
 
 def _parsed_id(text: str) -> UUID:

@@ -274,6 +274,16 @@ async def change_tags(engine: Engine, caller: Caller, queue: Queue, change: Chan
     engine.wakeups.queue_changed(queue.queue_id)
 
 
+async def set_paused(engine: Engine, queue: Queue, *, is_paused: bool) -> None:
+    """Pause or resume the queue: until it is resumed, receives find nothing. Sends, deletes and
+    changes of visibility go on. Raises QueueDoesNotExist."""
+    now = engine.clock.of(queue.account_id).now()
+    async with engine.database.transaction() as tx:
+        await locked(tx, queue)
+        await queues.set_paused(tx, now, queue.queue_id, is_paused=is_paused)
+    engine.wakeups.queue_changed(queue.queue_id)
+
+
 async def purge_queue(
     engine: Engine, caller: Caller, queue: Queue, *, interval_seconds: int | None = None
 ) -> int:

@@ -13,6 +13,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING
 
 from gateway.operations.queues.dead_letters import dead_letter_queue
+from gateway.operations.waiters import place_of_pause
 from protocol import envelopes
 from storage.errors import OverLimit, QueueDoesNotExist, Unavailable
 from storage.lanes import NOBODY, Reply
@@ -185,7 +186,9 @@ class Receiving:
         engine = self._engine
         self._looked = perf_counter()
         self._arrivals = engine.wakeups.arrivals(queue.queue_id)
-        if engine.in_flight.must_count(queue.queue_id):
+        if queue.paused_at is not None:
+            self._nothing()
+        elif engine.in_flight.must_count(queue.queue_id):
             spawn(self._count_first())
         else:
             self._ask()
@@ -292,7 +295,7 @@ class Receiving:
             self._look()
             return
         self._parked = True
-        self._engine.wakeups.park(self._queue.queue_id, self)
+        self._engine.wakeups.park(self._place(), self)
         if self._deadline < math.inf:
             self._timer = loop.call_at(self._deadline, self._expired)
 
@@ -306,7 +309,12 @@ class Receiving:
             self._timer = None
         if self._parked:
             self._parked = False
-            self._engine.wakeups.leave(self._queue.queue_id, self)
+            self._engine.wakeups.leave(self._place(), self)
+
+    def _place(self) -> int:
+        """Return where to park: sends hand nothing to receives of a paused queue."""
+        queue = self._queue
+        return queue.queue_id if queue.paused_at is None else place_of_pause(queue.queue_id)
 
     def failed(self, error: BaseException) -> None:
         """Nothing comes of it."""

@@ -159,6 +159,16 @@ async def change_tags(
     engine.wakeups.topic_changed(topic.topic_id)
 
 
+async def set_paused(engine: Engine, arn: GrantedTopic, *, is_paused: bool) -> None:
+    """Pause or resume deliveries to the web hooks of all subscriptions. Copies in queues and logs
+    go on. Raises NotFound."""
+    async with engine.database.transaction() as tx:
+        topic = await locked_topic(tx, arn)
+        now = engine.clock.of(topic.account_id).now()
+        await topics.set_paused(tx, now, topic.topic_id, is_paused=is_paused)
+    engine.wakeups.topic_changed(topic.topic_id)
+
+
 async def data_protection_policy(engine: Engine, arn: GrantedTopic) -> str | None:
     """The topic's policy as it was put; None: it has none. Raises NotFound."""
     async with engine.database.transaction() as tx:

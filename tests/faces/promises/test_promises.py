@@ -6,7 +6,7 @@ import pytest
 
 from tests.faces.clients import Refused
 from tests.faces.promises.conftest import House, Pair
-from tests.faces.promises.drivers import VISIBILITY_SECONDS, Absent, Kind
+from tests.faces.promises.drivers import VISIBILITY_SECONDS, Absent, Kind, RestDriver
 
 CONTENTS = (
     "hello",
@@ -56,6 +56,20 @@ def test_what_is_not_finished_in_time_comes_again(pair: Pair) -> None:
     pair.finish(second)
     pair.server.advance(VISIBILITY_SECONDS + 1)
     assert pair.receive() is None
+
+
+def test_a_paused_queue_gives_nothing_until_it_is_resumed(pair: Pair, house: House) -> None:
+    rest = house.drivers["rest"]
+    assert isinstance(rest, RestDriver)
+    pause = f"/v1/queues/{pair.made.name}/pause"
+    pair.send("first", "a")
+    held = pair.take()
+    rest.client.call("PUT", pause, status=204)
+    pair.send("second", "b")
+    assert pair.receive() is None
+    pair.finish(held)
+    rest.client.call("DELETE", pause, status=204)
+    assert pair.drain(1) == [pair.expected("second")]
 
 
 def test_both_count_what_is_there(pair: Pair) -> None:
