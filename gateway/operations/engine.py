@@ -12,12 +12,14 @@ from gateway.operations.keys import Keys
 from gateway.operations.limits import LIMITS, Limits
 from gateway.operations.logs.log_cache import LogCache
 from gateway.operations.logs.readers import Readers
+from gateway.operations.queues.fairness import Fairness
 from gateway.operations.queues.receipt_handles import ReceiptHandles
 from gateway.operations.quotas import Quotas
 from gateway.operations.rates import Rates
 from storage.errors import Unavailable
 from storage.logs.deliveries import DeliveryLane
 from storage.logs.records import AppendLane
+from storage.queues.fair_lane import FairLane
 from storage.queues.kinds import FIFO, PRIORITISED, SERIAL, STANDARD, QueueKind
 from storage.queues.priority_lanes import PriorityLanes
 from storage.queues.serial_lanes import SerialLanes
@@ -120,6 +122,9 @@ class Engine:
     rules: Rules
     prioritised: PriorityLanes = field(init=False)
     serial: SerialLanes = field(init=False)
+    fair: FairLane = field(init=False)
+    """Of receives from standard queues with noisy message groups."""
+    fairness: Fairness = field(init=False)
     lanes_of: dict[QueueKind, QueueLanes] = field(init=False)
     """By the kind of a queue."""
     keys: Keys = field(init=False)
@@ -156,6 +161,8 @@ class Engine:
         self.rates = Rates(self.database, self.clock, self.series)
         self.quotas = Quotas(self.database, self.series, self.rates, self.wakeups)
         self.prioritised = PriorityLanes(self.standard)
+        self.fair = FairLane(self.standard)
+        self.fairness = Fairness(self.database, self.queues, self.clock, self.fair)
         self.serial = SerialLanes(self.database, self.clock.now)
         self.logs = LogCache(self.database)
         self.append = AppendLane(self.database, self.clock.now)
@@ -175,6 +182,7 @@ class Engine:
         lanes = [lane for kind in kinds for lane in kind.lanes]
         return (
             *lanes,
+            self.fair.receive,
             self.bounded.send,
             self.publish.lane,
             self.append.lane,
@@ -186,7 +194,9 @@ class Engine:
         """Finish what was handed in, and let go of all connections but those of the pool and the
         one of the wakeups. What is leased for callers who have gone is given back by the pool."""
         parts: tuple[_Part, ...] = (
+            self.fairness,
             *self.lanes_of.values(),
+            self.fair.receive,
             self.bounded,
             self.publish,
             self.append,

@@ -19,7 +19,6 @@ _log = logging.getLogger("queuegate.looking")
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from gateway.operations.clock import Clock
     from gateway.operations.engine import Engine
     from storage.database import Transaction
     from storage.logs.delivery_entries import Fetch, Fetched
@@ -42,6 +41,7 @@ def connect(engine: Engine) -> None:
             engine.in_flight.forget(queue_id)
 
     def queue_gone(queue_id: int) -> None:
+        engine.fairness.forget(queue_id)
         # The database knows better than the cache; maybe there is a new one.
         engine.queues.forget(queue_id)
 
@@ -99,21 +99,10 @@ async def _look(engine: Engine, queue_ids: list[int]) -> list[tuple[int, bool, i
     """(queue_id, receivable now, milliseconds to the next) of queues that somebody waits on."""
     found: list[tuple[int, bool, int]] = []
     async with engine.database.transaction() as tx:
-        for clock, some in _by_clock(engine, queue_ids).items():
+        for clock, some in engine.queues.by_clock(engine.clock, queue_ids).items():
             visible = await _next_visible(engine, tx, clock.now(), some)
             # What stands still comes to nothing that it waits for.
             found += [one for one in visible if one[1] or not clock.is_frozen]
-    return found
-
-
-def _by_clock(engine: Engine, queue_ids: list[int]) -> dict[Clock, list[int]]:
-    clock = engine.clock
-    if not clock.accounts:
-        return {clock: queue_ids}
-    found: dict[Clock, list[int]] = {}
-    for queue_id in queue_ids:
-        account_id = engine.queues.account_of(queue_id) or ""
-        found.setdefault(clock.of(account_id), []).append(queue_id)
     return found
 
 

@@ -240,7 +240,8 @@ class StandardLanes:
             if marks is not None:
                 marks.lower(now)
 
-    async def _flush_receives(self, connection: Connection, batch: list[Receive]) -> list[Receive]:
+    def choose(self, batch: list[Receive]) -> tuple[dict[int, list[Receive]], list[Receive]]:
+        """The receives of one flush, by queue, and those that wait for the next one."""
         chosen: dict[int, list[Receive]] = {}
         left: list[Receive] = []
         total = 0
@@ -257,6 +258,10 @@ class StandardLanes:
             else:
                 callers.append(entry)
             total += entry.limit
+        return chosen, left
+
+    async def _flush_receives(self, connection: Connection, batch: list[Receive]) -> list[Receive]:
+        chosen, left = self.choose(batch)
         now = self.receive.now_of(batch[0].queue_id, self._now)
         columns = self._receive_arguments(chosen)
         text = self._receive_in_one_text

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from gateway.operations.queues.public_ids import number_of, public_id
 from storage.database import Database
 from storage.errors import QueueDoesNotExist
 from storage.model import Queue
 from storage.queues import queues
+
+if TYPE_CHECKING:
+    from gateway.operations.clock import Clock
 
 _MOST = 50_000
 _MANY = 500
@@ -151,6 +155,16 @@ class QueueCache:
     def account_of(self, queue_id: int) -> str | None:
         """Whose queue it is, or was: a change or an end of it does not let that be forgotten."""
         return self._accounts.get(queue_id)
+
+    def by_clock(self, clock: Clock, queue_ids: list[int]) -> dict[Clock, list[int]]:
+        """These queues by the clock of their account. ``clock`` is the common one."""
+        if not clock.accounts:
+            return {clock: queue_ids}
+        found: dict[Clock, list[int]] = {}
+        for queue_id in queue_ids:
+            account_id = self.account_of(queue_id) or ""
+            found.setdefault(clock.of(account_id), []).append(queue_id)
+        return found
 
     def forget(self, queue_id: int) -> None:
         """Drop one queue, and let no load that is under way bring its old state back."""

@@ -212,7 +212,11 @@ class Receiving:
             self.failed(OverLimit(_IN_FLIGHT_TEXT.format(engine.in_flight.limit)))
 
     def _ask(self) -> None:
-        self._engine.lanes_of[self._queue.kind].receive.submit(self._asked())
+        engine, queue = self._engine, self._queue
+        if queue.queue_id in engine.fair.noisy and queue.kind is STANDARD:
+            engine.fair.receive.submit(self._asked())
+        else:
+            engine.lanes_of[queue.kind].receive.submit(self._asked())
 
     def _asked(self) -> Receive:
         queue = self._queue
@@ -240,6 +244,8 @@ class Receiving:
             return
         if not queue.kind.counts_in_flight:
             self._engine.in_flight.handed_out(queue.queue_id, len(result))
+            if queue.kind is STANDARD:
+                self._note_groups(result)
         if len(result) == self._limit and not was_handed:
             self._engine.wakeups.wake_next(queue.queue_id)
         most = queue.max_receive_count
@@ -249,6 +255,17 @@ class Receiving:
                     spawn(self._bury(result))
                     return
         self._hand_over(result)
+
+    def _note_groups(self, received: list[Received]) -> None:
+        """Let the queue be fair to its message groups, if it has some. A plain one costs a look."""
+        fairness = self._engine.fairness
+        if self._queue.queue_id not in fairness.watched:
+            for message in received:
+                if message.system is not None:
+                    break
+            else:
+                return
+        fairness.received(self._queue.queue_id, received)
 
     def _hand_over(self, received: list[Received]) -> None:
         """Answer; envelopes whose signature is still to be made get it first."""

@@ -1,0 +1,113 @@
+-- revision 1
+-- Fair queues: standard queues whose messages have a MessageGroupId (docs/contract/sqs.md 2.5).
+
+-- The message group of a standard message, escaped as in its system attributes; NULL: it has none.
+-- A pattern, because JSON with an escape that text cannot hold would fail the whole receive. It
+-- matches in no other value: quotes within a value are escaped.
+CREATE OR REPLACE FUNCTION standard_group(p_system text) RETURNS text LANGUAGE sql IMMUTABLE
+RETURN substring(p_system FROM '"MessageGroupId": ?"((?:[^"\\]|\\.)*)"');
+
+-- Locks up to `p_limit` visible messages, the first by visibility: of group `p_only` (NULL: of any),
+-- of none of the groups in `p_not`, and none of `p_taken`. It looks at about 2,000 messages from
+-- `p_from` on, so that a long backlog of other groups costs no more. `reached` is where the next look
+-- begins: every message left of it was looked at, or is leased now.
+CREATE OR REPLACE FUNCTION fair_scan(
+  p_now timestamptz, p_queue_id int, p_retention int, p_is_fresh boolean, p_from timestamptz,
+  p_until timestamptz, p_limit int, p_only text, p_not text[], p_taken tid[],
+  OUT taken tid[], OUT reached timestamptz
+) LANGUAGE plpgsql AS $$
+DECLARE
+  c_scanned CONSTANT int := 2000;
+  v_end timestamptz;
+  v_last timestamptz;
+BEGIN
+  SELECT e.visible_at INTO v_end FROM (
+    (SELECT m.visible_at FROM messages AS m
+     WHERE p_is_fresh AND m.queue_id = p_queue_id AND m.receive_count = 0
+       AND m.visible_at >= p_from AND m.visible_at <= p_until
+     ORDER BY m.visible_at OFFSET c_scanned LIMIT 1)
+    UNION ALL
+    (SELECT m.visible_at FROM messages AS m
+     WHERE NOT p_is_fresh AND m.queue_id = p_queue_id AND m.receive_count > 0
+       AND m.visible_at >= p_from AND m.visible_at <= p_until
+     ORDER BY m.visible_at OFFSET c_scanned LIMIT 1)) AS e;
+  SELECT array_agg(l.ctid), max(l.visible_at) INTO taken, v_last FROM (
+    SELECT f.ctid, f.visible_at FROM (
+      SELECT m.ctid, m.visible_at FROM messages AS m
+      WHERE p_is_fresh AND m.queue_id = p_queue_id AND m.receive_count = 0
+        AND m.visible_at >= p_from AND m.visible_at <= coalesce(v_end, p_until)
+        AND m.sent_at > p_now - make_interval(secs => p_retention)
+        AND (m.expires_at IS NULL OR m.expires_at > p_now)
+        AND (p_only IS NULL OR standard_group(m.system) = p_only)
+        AND (p_not IS NULL OR coalesce(standard_group(m.system) <> ALL(p_not), true))
+        AND (p_taken IS NULL OR m.ctid <> ALL(p_taken))
+      ORDER BY m.visible_at LIMIT p_limit FOR NO KEY UPDATE SKIP LOCKED) AS f
+    UNION ALL
+    SELECT r.ctid, r.visible_at FROM (
+      SELECT m.ctid, m.visible_at FROM messages AS m
+      WHERE NOT p_is_fresh AND m.queue_id = p_queue_id AND m.receive_count > 0
+        AND m.visible_at >= p_from AND m.visible_at <= coalesce(v_end, p_until)
+        AND m.sent_at > p_now - make_interval(secs => p_retention)
+        AND (m.expires_at IS NULL OR m.expires_at > p_now)
+        AND (p_only IS NULL OR standard_group(m.system) = p_only)
+        AND (p_not IS NULL OR coalesce(standard_group(m.system) <> ALL(p_not), true))
+        AND (p_taken IS NULL OR m.ctid <> ALL(p_taken))
+      ORDER BY m.visible_at LIMIT p_limit FOR NO KEY UPDATE SKIP LOCKED) AS r) AS l;
+  reached := CASE
+    WHEN cardinality(taken) = p_limit THEN v_last
+    WHEN v_end IS NOT NULL THEN v_end + interval '1 microsecond'
+    ELSE p_until END;
+END $$;
+
+-- Leases up to `p_limit` messages of one queue with noisy groups. The first two places are those of
+-- quiet groups, received before and fresh, from where they were left; the next two are the same
+-- further left, for what was committed late; two follow for each noisy group, in its order, and the
+-- last two are for whatever is left. `p_froms` and `p_untils` are the reach of each place, without
+-- an end for those that go up to the present. Every row has `reached`, the next beginning of each
+-- place; when nothing is leased, there is one row without a message.
+CREATE OR REPLACE FUNCTION fair_receive(
+  p_now timestamptz, p_queue_id int, p_limit int, p_retention int, p_visibility_ms int,
+  p_noisy text[], p_froms timestamptz[], p_untils timestamptz[]
+) RETURNS TABLE (
+  queue_id int, sequence bigint, message_id uuid, receive_count int, body text, sender_id text,
+  attributes text, system text, sent_at_ms bigint, first_received_at_ms bigint, group_id text,
+  deduplication_id text, leased_at timestamptz, body_md5 bytea, reached timestamptz[]
+) LANGUAGE plpgsql AS $$
+#variable_conflict use_column
+DECLARE
+  v_now timestamptz := coalesce(p_now, present());
+  v_last int := cardinality(p_froms) - 1;
+  v_left int := p_limit;
+  v_taken tid[] := '{}';
+  v_found tid[];
+  v_reached timestamptz[] := p_froms;
+  v_at timestamptz;
+BEGIN
+  FOR i IN 1 .. cardinality(p_froms) LOOP
+    CONTINUE WHEN p_froms[i] >= p_untils[i];
+    SELECT s.taken, s.reached INTO v_found, v_at FROM fair_scan(
+      v_now, p_queue_id, p_retention, i % 2 = 0, p_froms[i], least(p_untils[i], v_now), v_left,
+      CASE WHEN i > 4 AND i < v_last THEN p_noisy[(i - 3) / 2] END,
+      CASE WHEN i <= 4 THEN p_noisy END, CASE WHEN i >= v_last THEN v_taken END) AS s;
+    -- Left open for the time that a send takes until its commit.
+    v_reached[i] := CASE WHEN p_untils[i] IS NULL AND v_at = v_now
+      THEN greatest(p_froms[i], v_now - interval '250 milliseconds') ELSE v_at END;
+    v_taken := v_taken || coalesce(v_found, '{}');
+    v_left := p_limit - cardinality(v_taken);
+    EXIT WHEN v_left = 0;
+  END LOOP;
+  RETURN QUERY UPDATE messages AS m
+  SET receive_count = m.receive_count + 1,
+      first_received_at = coalesce(m.first_received_at, v_now),
+      visible_at = v_now + p_visibility_ms * interval '1 millisecond'
+  WHERE m.ctid = ANY(v_taken) AND m.queue_id = p_queue_id
+  RETURNING m.queue_id, m.sequence, m.message_id, m.receive_count, m.body, m.sender_id,
+    m.attributes, m.system, floor(date_part('epoch', m.sent_at) * 1000)::bigint,
+    floor(date_part('epoch', m.first_received_at) * 1000)::bigint, NULL::text, NULL::text, v_now,
+    m.body_md5, v_reached;
+  IF NOT FOUND THEN
+    leased_at := v_now;
+    reached := v_reached;
+    RETURN NEXT;
+  END IF;
+END $$;

@@ -1,0 +1,156 @@
+"""Receives of standard queues with noisy message groups: quiet groups go first (fair queues)."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
+
+from storage.lanes import Lane
+from storage.model import Received
+from storage.planning import RELAXED_PLANNER
+from storage.queries import load
+from storage.queues.message_entries import Receive
+from storage.queues.standard_lanes import BEGINNING, MARK_LAG, Marks, StandardLanes, divide
+
+if TYPE_CHECKING:
+    from storage.database import Connection
+
+_RECEIVE = load("queues/fairness")["receive"].text
+_GROUP = re.compile(r'"MessageGroupId": ?"((?:[^"\\]|\\.)*)"')
+_MICROSECOND = timedelta(microseconds=1)
+_FEW_SECONDS = timedelta(seconds=10)
+
+Cursor = tuple[datetime, datetime]
+"""Where the next look begins: at messages received before, and at fresh ones."""
+_START: Cursor = (BEGINNING, BEGINNING)
+
+
+def group_of(system: str | None) -> str | None:
+    """Return the message group of a standard message, escaped as ``standard_group`` returns it."""
+    found = _GROUP.search(system) if system else None
+    return found[1] if found else None
+
+
+class FairMarks(Marks):
+    """Cursors of one queue with noisy groups, beside the watermarks of all its messages.
+
+    Every visible message of a quiet group lies right of ``quiet``, unless its commit was late:
+    ``late`` follows from the left, a part at each receive, and finds those.
+    """
+
+    __slots__ = ("groups", "late", "late_until", "quiet")
+
+    def __init__(self, before: Marks | None = None) -> None:
+        super().__init__()
+        if before is not None:
+            self.fresh, self.received = before.fresh, before.received
+        self.quiet: Cursor = (self.received, self.fresh)
+        self.late: Cursor = _START
+        self.late_until: Cursor = _START
+        self.groups: dict[str, Cursor] = {}
+
+    def reaches(
+        self, time: float, noisy: list[str]
+    ) -> tuple[list[datetime], list[datetime | None]]:
+        """Return where each place of ``fair_receive`` begins and ends."""
+        if all(at >= end for at, end in zip(self.late, self.late_until, strict=True)):
+            self._start_late(self.reach(time))
+        cursors = [self.groups.setdefault(group, (self.received, self.fresh)) for group in noisy]
+        starts = [self.quiet, self.late, *cursors, (self.received, self.fresh)]
+        ends: list[datetime | None] = [None, None, *self.late_until]
+        froms = [instant for cursor in starts for instant in cursor]
+        return froms, ends + [None] * (len(froms) - len(ends))
+
+    def _start_late(self, reach: timedelta | None) -> None:
+        """Begin another look left of ``quiet``, if one is due."""
+        if reach == timedelta():
+            return
+        received, fresh = self.quiet
+        self.late_until = (received - _MICROSECOND, fresh - _MICROSECOND)
+        self.late = _START if reach is None else (received - _FEW_SECONDS, fresh - _FEW_SECONDS)
+
+    def follow(self, noisy: list[str], reached: list[datetime], now: datetime | None) -> None:
+        """Begin the next look where this one ended. ``now``: nothing visible was left then."""
+        self.quiet = (reached[0], reached[1])
+        self.late = (reached[2], reached[3])
+        for place, group in enumerate(noisy, 2):
+            self.groups[group] = (reached[2 * place], reached[2 * place + 1])
+        if now is not None:
+            self.rise([], now, is_drained=True)
+
+    def lower(self, sent_at: datetime) -> None:
+        """Its message may lie left of the cursors: the commit took longer than the lag."""
+        super().lower(sent_at)
+        before = sent_at - MARK_LAG
+        received, fresh = self.quiet
+        if sent_at < fresh:
+            self.quiet = (received, before)
+        for group, (received, fresh) in self.groups.items():
+            if sent_at < fresh:
+                self.groups[group] = (received, before)
+
+
+class FairLane:
+    """The write batcher of receives from queues with noisy groups, one statement for each queue."""
+
+    def __init__(self, standard: StandardLanes) -> None:
+        self._standard = standard
+        self.noisy: dict[int, dict[str, int]] = {}
+        """By queue, its noisy groups with their messages in flight. Empty of queues without."""
+        self.receive: Lane[Receive] = Lane(
+            "fair_receive", standard._database, self._flush, settings=RELAXED_PLANNER
+        )
+
+    def cursor_of(self, queue_id: int, group: str) -> Cursor:
+        """Return where visible messages of a noisy group begin."""
+        marks = self._standard._marks.get(queue_id)
+        if isinstance(marks, FairMarks):
+            return marks.groups.get(group, _START)
+        return _START
+
+    async def _flush(self, connection: Connection, batch: list[Receive]) -> list[Receive]:
+        chosen, left = self._standard.choose(batch)
+        now = self.receive.now_of(batch[0].queue_id, self._standard._now)
+        for queue_id, callers in chosen.items():
+            await self._receive(connection, now, queue_id, callers)
+        return left
+
+    async def _receive(
+        self, connection: Connection, now: datetime | None, queue_id: int, callers: list[Receive]
+    ) -> None:
+        in_flight = self.noisy.get(queue_id, {})
+        noisy = sorted(in_flight, key=lambda group: in_flight[group])
+        all_marks = self._standard._marks
+        marks = all_marks.get(queue_id)
+        if not isinstance(marks, FairMarks):
+            marks = all_marks[queue_id] = FairMarks(marks)
+        limit = sum([entry.limit for entry in callers])
+        first = callers[0]
+        rows = await connection.fetch(
+            _RECEIVE,
+            now,
+            queue_id,
+            limit,
+            first.retention_seconds,
+            first.visibility_ms,
+            noisy,
+            *marks.reaches(asyncio.get_running_loop().time(), noisy),
+        )
+        mine = [Received(*row[:-1]) for row in rows if row["sequence"] is not None]
+        # Marks that were forgotten, or exchanged, while the statement ran stay as they are.
+        if all_marks.get(queue_id) is marks:
+            is_drained = len(mine) < limit
+            marks.follow(noisy, rows[0]["reached"], rows[0]["leased_at"] if is_drained else None)
+        places = {group: place for place, group in enumerate(noisy, 1)}
+
+        def order(message: Received) -> tuple[int, int]:
+            return places.get(group_of(message.system) or "", 0), message.sequence
+
+        mine.sort(key=order)
+        for message in mine:
+            group = group_of(message.system)
+            if group in in_flight:
+                in_flight[group] += 1
+        divide(mine, callers)

@@ -1,0 +1,84 @@
+"""Statements about message groups of standard queues, and about which of them have a backlog."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, NamedTuple
+
+from storage.planning import probe_by_key
+from storage.queries import load
+
+if TYPE_CHECKING:
+    from storage.database import Transaction
+
+_SQL = load("queues/fairness")
+_MOST_COUNTED = 10_000
+"""Messages in flight of a queue, and messages of a queue for its metrics."""
+
+
+class GroupSample(NamedTuple):
+    """One message group of a queue at an instant; ``group`` None: all messages without one."""
+
+    queue_id: int
+    group: str | None
+    in_flight: int
+    sent_at: datetime | None
+    now: datetime
+
+
+class QuietDepth(NamedTuple):
+    """Messages of a queue that are in no noisy group."""
+
+    queue_id: int
+    visible: int
+    in_flight: int
+    delayed: int
+    oldest_seconds: float
+
+
+class NotedQueue(NamedTuple):
+    """A queue that had messages with groups."""
+
+    queue_id: int
+    account_id: str
+    region: str
+    name: str
+
+
+async def sample(tx: Transaction, now: datetime | None, queue_ids: list[int]) -> list[GroupSample]:
+    """Return the groups of these queues with their messages in flight, 10,000 a queue at most."""
+    await probe_by_key(tx)
+    rows = await tx.fetch(_SQL["sample"].text, now, queue_ids, _MOST_COUNTED)
+    return [GroupSample(*row) for row in rows]
+
+
+async def backlogs(
+    tx: Transaction, now: datetime | None, groups: Sequence[tuple[int, str, datetime, datetime]]
+) -> list[bool]:
+    """Tell for each (queue, group, received_from, fresh_from) whether a message may be visible."""
+    if not groups:
+        return []
+    await probe_by_key(tx)
+    rows = await tx.fetch(_SQL["backlogs"].text, now, *map(list, zip(*groups, strict=True)))
+    return [row[0] for row in rows]
+
+
+async def note(tx: Transaction, queue_ids: list[int]) -> None:
+    """Note that these queues have messages with groups."""
+    await tx.execute(_SQL["note"].text, queue_ids)
+
+
+async def noted(tx: Transaction, most: int) -> list[NotedQueue]:
+    """Return the ``most`` oldest live queues that had messages with groups."""
+    return [NotedQueue(*row) for row in await tx.fetch(_SQL["noted"].text, most)]
+
+
+async def quiet_depths(
+    tx: Transaction, now: datetime | None, queue_ids: list[int], noisy: Sequence[tuple[int, str]]
+) -> dict[int, QuietDepth]:
+    """Count the messages of these queues in groups that are not ``noisy``, 10,000 of a queue."""
+    await probe_by_key(tx)
+    ids, groups = [one for one, _ in noisy], [group for _, group in noisy]
+    rows = await tx.fetch(_SQL["quiet_depths"].text, now, queue_ids, ids, groups, _MOST_COUNTED)
+    return {row[0]: QuietDepth(*row) for row in rows}
