@@ -18,6 +18,7 @@ from prometheus_client.registry import Collector
 
 from gateway.metrics.families import OF_QUEUES, Labels, by_labels, counter_of, histogram_of
 from gateway.metrics.logs import GroupsOfLogs, log_counters
+from gateway.metrics.message_groups import MessageGroups
 from gateway.metrics.simple_queues import SimpleQueueDepths, simple_queue_counters
 from gateway.metrics.sums import Sum, total_of
 from gateway.operations.series import (
@@ -484,8 +485,9 @@ def depth_page(stored: Stored, wants: Wants, *, in_total: bool = False) -> bytes
     """The gauges of what the database holds."""
     pending = () if stored.deliveries is None else (_pending(stored.deliveries),)
     depths = _Depths(stored.depths), _PriorityAges(stored.priorities)
-    more = SimpleQueueDepths(stored.titled), GroupsOfLogs(stored.groups), _Pauses(stored.paused)
-    return _page(wants, *depths, *more, *pending, in_total=in_total)
+    more = SimpleQueueDepths(stored.titled), GroupsOfLogs(stored.groups)
+    kept = _Pauses(stored.paused), MessageGroups(stored.fair)
+    return _page(wants, *depths, *more, *kept, *pending, in_total=in_total)
 
 
 def disk_page(room: Room | None, wants: Wants, *, refuses: bool) -> bytes:

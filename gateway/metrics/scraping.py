@@ -24,6 +24,7 @@ from storage.queues import depths
 
 if TYPE_CHECKING:
     from gateway.operations.engine import Engine
+    from gateway.operations.queues.fairness import FairGauges
     from gateway.process.disk import DiskWatch
 
 _log = logging.getLogger("queuegate.metrics")
@@ -82,9 +83,10 @@ class Stored(NamedTuple):
     deliveries: Gauges | None
     groups: list[gauges.GroupGauges]
     paused: list[tuple[str, ...]]
+    fair: list[FairGauges]
 
 
-_UNKNOWN = Stored([], [], [], None, [], [])
+_UNKNOWN = Stored([], [], [], None, [], [], [])
 
 
 class Metrics:
@@ -171,6 +173,7 @@ class Metrics:
         try:
             await self._tidy()
             now = self._engine.clock.now()
+            fair = await self._engine.fairness.gauges()
             async with self._engine.database.transaction() as tx:
                 self._stored = Stored(
                     await depths.depths(tx, now, MOST_QUEUES),
@@ -179,6 +182,7 @@ class Metrics:
                     await delivery_inspection.gauges(tx, now),
                     await gauges.of_groups(tx, now, MOST_GROUPS),
                     await depths.paused(tx, MOST_QUEUES),
+                    fair,
                 )
         except Unavailable as error:
             _log.log(error.log_level, "depths are not known: %s", error)

@@ -13,8 +13,10 @@ if TYPE_CHECKING:
     from storage.database import Transaction
 
 _SQL = load("queues/fairness")
-_MOST_COUNTED = 10_000
-"""Messages in flight of a queue, and messages of a queue for its metrics."""
+_MOST_IN_FLIGHT = 10_000
+"""That a sample of a queue counts."""
+_MOST_SHOWN = 20_000
+"""Messages of a queue that its metrics count."""
 
 
 class GroupSample(NamedTuple):
@@ -49,7 +51,7 @@ class NotedQueue(NamedTuple):
 async def sample(tx: Transaction, now: datetime | None, queue_ids: list[int]) -> list[GroupSample]:
     """Return the groups of these queues with their messages in flight, 10,000 a queue at most."""
     await probe_by_key(tx)
-    rows = await tx.fetch(_SQL["sample"].text, now, queue_ids, _MOST_COUNTED)
+    rows = await tx.fetch(_SQL["sample"].text, now, queue_ids, _MOST_IN_FLIGHT)
     return [GroupSample(*row) for row in rows]
 
 
@@ -77,8 +79,8 @@ async def noted(tx: Transaction, most: int) -> list[NotedQueue]:
 async def quiet_depths(
     tx: Transaction, now: datetime | None, queue_ids: list[int], noisy: Sequence[tuple[int, str]]
 ) -> dict[int, QuietDepth]:
-    """Count the messages of these queues in groups that are not ``noisy``, 10,000 of a queue."""
+    """Count the messages of these queues in groups that are not ``noisy``, 20,000 of a queue."""
     await probe_by_key(tx)
     ids, groups = [one for one, _ in noisy], [group for _, group in noisy]
-    rows = await tx.fetch(_SQL["quiet_depths"].text, now, queue_ids, ids, groups, _MOST_COUNTED)
+    rows = await tx.fetch(_SQL["quiet_depths"].text, now, queue_ids, ids, groups, _MOST_SHOWN)
     return {row[0]: QuietDepth(*row) for row in rows}

@@ -67,9 +67,9 @@ ORDER BY q.queue_id LIMIT $1
 
 -- name: quiet_depths
 -- params: now, queue_ids, noisy_ids, noisy_groups, most
--- Of each queue, of up to `most` messages by number: those of quiet groups that are visible, in
--- flight and delayed, and the age of the oldest visible one in seconds, 0 without one. noisy_ids and
--- noisy_groups name the groups that are not quiet.
+-- Counts, of the `most` newest messages of each queue, those of quiet groups: visible, in flight and
+-- delayed ones, and the age of the oldest visible one in seconds, 0 without one. Older messages are
+-- mostly those of noisy groups, which noisy_ids and noisy_groups name.
 SELECT q.queue_id, d.visible, d.in_flight, d.delayed,
   coalesce(date_part('epoch', clock.now - d.oldest), 0) AS oldest_seconds
 FROM (SELECT coalesce($1::timestamptz, present()) AS now) AS clock, unnest($2::int[]) AS q (queue_id),
@@ -82,5 +82,5 @@ LATERAL (
     count(*) FILTER (WHERE m.visible_at > clock.now AND m.receive_count = 0) AS delayed,
     min(m.sent_at) FILTER (WHERE m.visible_at <= clock.now) AS oldest
   FROM (SELECT k.visible_at, k.receive_count, k.sent_at, k.system FROM messages AS k
-        WHERE k.queue_id = q.queue_id ORDER BY k.sequence LIMIT $5) AS m
+        WHERE k.queue_id = q.queue_id ORDER BY k.sequence DESC LIMIT $5) AS m
   WHERE coalesce(standard_group(m.system) <> ALL(noisy.groups), true)) AS d

@@ -7,10 +7,14 @@ from datetime import timedelta
 
 import pytest
 
+from gateway.metrics import exposition
+from gateway.metrics.scraping import Stored
 from gateway.operations.engine import Engine
+from gateway.operations.queues.fairness import FairGauges
 from gateway.operations.queues.sending import Outgoing, send_all
 from storage.model import NewMessage, Queue, Received
 from storage.queues.fair_lane import group_of
+from storage.queues.fairness import NotedQueue, QuietDepth
 from tests.engines import engine_on
 from tests.operations.conftest import World
 from tests.sqs_calls import ReceiveMessage, answered, receive_message
@@ -266,3 +270,19 @@ async def test_metrics_of_quiet_groups(world: World) -> None:
     assert (shown.queue.name, shown.noisy) == ("orders", 1)
     assert shown.quiet[1:4] == (3, 2, 1)
     assert 3 <= shown.quiet.oldest_seconds <= 5
+
+
+def test_names_of_metrics() -> None:
+    shown = FairGauges(NotedQueue(1, "1", "r", "q"), 2, QuietDepth(1, 3, 4, 5, 6.5))
+    page = exposition.depth_page(
+        Stored([], [], [], None, [], [shown]), exposition.wanted(frozenset())
+    )
+    labels = '{account="1",queue="q",region="r"}'
+    for name, value in (
+        ("noisy_groups", "2.0"),
+        ("quiet_groups_messages_visible", "3.0"),
+        ("quiet_groups_messages_not_visible", "4.0"),
+        ("quiet_groups_messages_delayed", "5.0"),
+        ("quiet_groups_oldest_age_seconds", "6.5"),
+    ):
+        assert f"queuegate_{name}{labels} {value}".encode() in page

@@ -91,6 +91,21 @@ HOT: dict[str, tuple[str, dict[str, str], set[str]]] = {
     ),
     "expiries.find_overdue": ("NULL, 0, 10, '{}', false", PROBING, {"messages_expiring"}),
     "expiries.remove_overdue": ("NULL, '{1,2}', 10", PROBING, {"messages_expiring"}),
+    "fairness.sample": (
+        "NULL, '{1,2}', 10000",
+        PROBING,
+        {"messages_fresh", "messages_received"},
+    ),
+    "fairness.backlogs": (
+        "NULL, '{1,2}', '{a,b}', '{2000-01-01,2000-01-01}', '{2000-01-01,2000-01-01}'",
+        PROBING,
+        {"messages_fresh", "messages_received"},
+    ),
+    "fairness.quiet_depths": (
+        "NULL, '{1,2}', '{1}', '{a}', 20000",
+        PROBING,
+        {"messages_key"},
+    ),
     "depths.oldest_by_priority": ("NULL, 10", PROBING, {"messages_urgent", "messages_fresh"}),
 }
 
@@ -170,7 +185,7 @@ async def test_hot_statements_go_by_index(database: Database, name: str) -> None
     """Also when they were planned while the tables were empty, and after they were analysed."""
     arguments, settings, indexes = HOT[name]
     hot = load("queues/standard") | load("queues/deletes")
-    for file in ("priorities", "expiries", "depths"):
+    for file in ("priorities", "expiries", "depths", "fairness"):
         hot |= {f"{file}.{one.name}": one for one in load(f"queues/{file}").values()}
     connection = await database.connect(settings)
     await connection.execute(f"PREPARE hot AS {hot[name].text}")
