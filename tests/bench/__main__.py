@@ -14,6 +14,7 @@ import uvloop
 from tests.bench import (
     backlog,
     faces,
+    fair_queues,
     fairness,
     history,
     hot,
@@ -61,6 +62,7 @@ def every_scenario() -> list[Scenario]:
         *push.scenarios(),
         *neighbours.scenarios(),
         *fairness.scenarios(),
+        *fair_queues.scenarios(),
         *webhooks.scenarios(),
         *schedules.scenarios(),
         *starting.scenarios(),

@@ -35,8 +35,9 @@ async def send_backlog(queue: StandardQueue) -> None:
     async with queue.database.transaction() as tx:
         await tx.execute(
             "INSERT INTO messages (queue_id, visible_at, sent_at, message_id, sender_id, body,"
-            " system) SELECT $1, $2::timestamptz - n * interval '1 millisecond', $2, gen_random_uuid(), 's',"
-            " 'body', format('{\"MessageGroupId\":\"%s\"}', CASE WHEN n % 11 > 0 THEN 'busy'"
+            " system) SELECT $1, $2::timestamptz - n * interval '1 millisecond', $2,"
+            " gen_random_uuid(), 's', 'body', format('{\"MessageGroupId\":\"%s\"}',"
+            " CASE WHEN n % 11 > 0 THEN 'busy'"
             " ELSE 'quiet' || n / 11 END) FROM generate_series(1, $3::int) AS n",
             queue.queue_id,
             queue.clock.now(),
