@@ -94,6 +94,7 @@ _FRAMEWORK = (
     _framework("AccessDeniedException", "AccessDenied", 403),
     _framework("UnrecognizedClientException", "InvalidClientTokenId", 403),
     _framework("InvalidSignatureException", "SignatureDoesNotMatch", 403),
+    _framework("ExpiredTokenException", "ExpiredToken", 403),
     _framework("IncompleteSignatureException", "IncompleteSignature"),
     # As InternalFailure of SQS.
     _framework("ServiceUnavailable", "ServiceUnavailable", 503, RECEIVER),
@@ -174,6 +175,10 @@ _SCHEDULER_ONLY = (
 _STS_ONLY = (
     _framework("InternalFailure", "InternalFailure", 500, RECEIVER),
     _framework("InvalidParameterValueException", "InvalidParameterValue"),
+    _framework("InvalidIdentityTokenException", "InvalidIdentityToken"),
+    _framework("MalformedPolicyDocumentException", "MalformedPolicyDocument"),
+    _framework("PackedPolicyTooLargeException", "PackedPolicyTooLarge"),
+    _framework("ValidationException", "ValidationError"),
     _NO_CREDENTIALS,
 )
 

@@ -82,3 +82,41 @@ class InvalidSignature(Rejected):
     """The signature is not that of the key's owner, not of this request, or too old."""
 
     kind = Kind.FORBIDDEN
+
+
+class ExpiredToken(Rejected):
+    """The session of temporary credentials has ended."""
+
+    kind = Kind.FORBIDDEN
+
+    def __init__(self) -> None:
+        super().__init__("The security token included in the request is expired")
+
+
+class SessionInvalid(Rejected):
+    """A parameter of a session is none."""
+
+    kind = Kind.INVALID
+
+
+class MalformedPolicyDocument(Rejected):
+    """The policy of a session is none."""
+
+    kind = Kind.INVALID
+
+
+class PackedPolicyTooLarge(Rejected):
+    """The policies of a session are longer than a token holds."""
+
+    kind = Kind.INVALID
+
+    def __init__(self, percent: int) -> None:
+        super().__init__(
+            f"Packed policy consumes {percent}% of allotted space, please use smaller policy."
+        )
+
+
+class InvalidIdentityToken(Rejected):
+    """A token of an identity provider that the gateway does not know."""
+
+    kind = Kind.INVALID

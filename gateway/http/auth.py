@@ -23,7 +23,7 @@ from gateway.faces.callers import Wants
 from gateway.faces.requests import Request
 from gateway.operations.caller import Caller, Producer
 from gateway.operations.keys import PREFIX
-from protocol import sigv4
+from protocol import sessions, sigv4
 from protocol.detect import scope_service
 from protocol.errors import Malformed
 from storage.errors import AccessDenied, IncompleteSignature, RequestTooLarge
@@ -31,6 +31,7 @@ from storage.key_errors import InvalidSignature, UnrecognizedClient
 
 if TYPE_CHECKING:
     from gateway.operations.keys import AccessKey
+    from protocol.sessions import Session
     from storage.key_model import Key
 
 _TWELVE_DIGITS = re.compile(r"[0-9]{12}").fullmatch
@@ -50,12 +51,19 @@ class KnownKeys(Protocol):
     def find_access(self, access_key: str) -> AccessKey | None:
         """The key of that name in signatures; None: it is none of ours."""
 
+    def find_session(self, access_key: str, token: str) -> tuple[AccessKey, Session] | None:
+        """The temporary key of that name, and its session; None: it is none of ours. Raises
+        ExpiredToken."""
+
 
 class _NoKeys:
     def find(self, _: str) -> None:
         return None
 
     def find_access(self, _: str) -> None:
+        return None
+
+    def find_session(self, _access_key: str, _token: str) -> None:
         return None
 
 
@@ -221,15 +229,18 @@ class Authenticator:
     def _known(self, access_key: str, region: str) -> Caller:
         known = self._callers.get((access_key, region))
         if known is None:
-            account_id = self._accounts.get(access_key)
-            if account_id is None:
-                account_id = access_key if _TWELVE_DIGITS(access_key) else self._account_id
+            account_id = self.account_of(access_key)
             known = Caller(account_id, region or self._region, account_id, access_key=access_key)
             if len(self._callers) >= _MOST:
                 self._callers.clear()
                 self.by_head.clear()
             self._callers[(access_key, region)] = known
         return known
+
+    def account_of(self, access_key: str) -> str:
+        """Return the account in which requests that are signed with an access key act."""
+        known = self._accounts.get(access_key) or sessions.account_of(access_key)
+        return known or (access_key if _TWELVE_DIGITS(access_key) else self._account_id)
 
     reads: frozenset[bytes] = frozenset()
 

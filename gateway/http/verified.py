@@ -8,6 +8,7 @@ shown. Nobody is anybody else's account: that of the key counts, and the region 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
 from hmac import compare_digest
 from time import time
@@ -17,7 +18,8 @@ from gateway.faces.callers import Wants
 from gateway.faces.requests import Request
 from gateway.http.auth import INCOMPLETE, Authenticator, KnownKeys, shown_key
 from gateway.operations.caller import Caller
-from gateway.operations.keys import PREFIX
+from gateway.operations.keys import PREFIX, AccessKey
+from gateway.operations.sessions import mark
 from protocol import sigv4, sigv4_heads
 from protocol.detect import SERVICES, named_service
 from protocol.errors import Malformed
@@ -28,9 +30,10 @@ from storage.errors import AccessDenied, IncompleteSignature
 from storage.key_errors import InvalidSignature, UnrecognizedClient
 
 if TYPE_CHECKING:
-    from gateway.operations.keys import AccessKey
+    from protocol.sessions import Session
     from storage.key_model import Key
 
+_Found = tuple[AccessKey, "Session | None"]
 _Verify = Callable[[SignedRequest, Credential, str, str, datetime], sigv4.Verdict]
 _MOST = 10_000
 _ANY_SIGNATURE = "0" * 64
@@ -121,13 +124,13 @@ class VerifyingAuthenticator(Authenticator):
 
     def _of_header(self, request: Request, credential: Credential, verify: _Verify) -> Caller:
         headers = _joined(request)
-        has_token = _TOKEN in headers and _TOKEN in credential.signed_headers.split(";")
+        is_signed = _TOKEN in credential.signed_headers.split(";")
         try:
             timestamp = sigv4.request_timestamp(headers, {})
         except Malformed:
             raise IncompleteSignature(_NO_TIME) from None
         self._check(request, credential, headers)
-        key = self._key(credential, has_token)
+        key = self._key(credential, headers.get(_TOKEN, "") if is_signed else "")
         return self._of_signature(_signed(request, headers), credential, timestamp, key, verify)
 
     def _check(self, request: Request, credential: Credential, headers: Mapping[str, str]) -> None:
@@ -152,31 +155,45 @@ class VerifyingAuthenticator(Authenticator):
         timestamp = sigv4.request_timestamp({}, query)
         headers = _joined(request)
         self._check(request, credential, headers)
-        key = self._key(credential, _TOKEN_PARAMETER in query)
+        key = self._key(credential, query.get(_TOKEN_PARAMETER, ""))
         return self._of_signature(_signed(request, headers), credential, timestamp, key, verify)
 
-    def _key(self, credential: Credential, has_token: bool) -> AccessKey:
-        key = self._keys.find_access(credential.access_key)
-        # No key of ours comes with a session token.
-        if key is None or (has_token and not self._takes_tokens):
+    def _key(self, credential: Credential, token: str) -> _Found:
+        key, session = self._keys.find_access(credential.access_key), None
+        if key is None and token:
+            key, session = self._keys.find_session(credential.access_key, token) or (None, None)
+        # A lasting key comes with no token.
+        if key is None or (token and session is None and not self._takes_tokens):
             raise UnrecognizedClient(_UNKNOWN)
-        return key
+        return key, session
 
     def _of_signature(
         self,
         signed: SignedRequest,
         credential: Credential,
         timestamp: str,
-        key: AccessKey,
+        found: _Found,
         verify: _Verify,
     ) -> Caller:
         now = datetime.now(UTC)
-        verdicts = {verify(signed, credential, secret, timestamp, now) for secret in key.secrets}
-        if "valid" in verdicts:
-            return self._owner(key, credential.region)
-        raise InvalidSignature(
-            _skew(credential, timestamp, now) if "skewed" in verdicts else _MISMATCH
-        )
+        key, session = found
+        verdicts = {verify(signed, credential, one, timestamp, now): one for one in key.secrets}
+        if "valid" not in verdicts:
+            raise InvalidSignature(
+                _skew(credential, timestamp, now) if "skewed" in verdicts else _MISMATCH
+            )
+        caller = self._owner(key, credential.region)
+        if session is not None:
+            return _in_session(caller, session, credential.access_key)
+        if credential.service == "sts":
+            return replace(caller, secret_mark=mark(verdicts["valid"]))
+        return caller
+
+    def account_of(self, access_key: str) -> str:
+        """Return the same of keys of ours and of temporary ones; of others the account that they
+        have where nothing is verified."""
+        key = self._keys.find_access(access_key)
+        return super().account_of(access_key) if key is None else key.key.account_id
 
     def _owner(self, key: AccessKey, region: str) -> Caller:
         access_key = key.key.access_key or ""
@@ -252,6 +269,21 @@ class VerifyingAuthenticator(Authenticator):
             self._last_date = date, text[:8], at.timestamp()
         _, last_day, seconds = self._last_date
         return last_day == day and abs(time() - seconds) <= _SKEW_SECONDS
+
+
+def _in_session(owner: Caller, session: Session, access_key: str) -> Caller:
+    """Return the caller in a session that the owner of a key began."""
+    if not session.role:
+        return replace(owner, session=session)
+    return replace(
+        owner,
+        account_id=session.account_id,
+        principal=session.user_id,
+        access_key=access_key,
+        role_arn=session.role_arn,
+        is_administrator=False,
+        session=session,
+    )
 
 
 def _service_asked(request: Request) -> str:

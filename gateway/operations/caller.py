@@ -5,7 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
+from protocol.arns import user_arn
+
 if TYPE_CHECKING:
+    from protocol.sessions import Session
     from storage.key_model import RateLimit
 
 
@@ -60,8 +63,19 @@ class Caller:
     """None: nobody looked. Policies that ask for it refuse then."""
     agent: str | None = None
     """What the client calls itself; None: nobody looked."""
+    session: Session | None = None
+    """Of temporary credentials that were verified."""
+    secret_mark: str = ""
+    """Of the secret that signed a request to STS (``operations.sessions``)."""
 
     @property
     def user_name(self) -> str:
         """The name of the user that AWS's ARNs show: the access key, else the account."""
         return self.access_key or self.account_id
+
+    @property
+    def arn(self) -> str:
+        """The ARN of the user, or of the session of a role."""
+        if self.session is not None and self.session.role:
+            return self.session.arn
+        return user_arn(self.account_id, self.user_name)

@@ -35,7 +35,8 @@ _READING: Final = """
     sns:ListTagsForResource sns:ListTopics
     sqs:GetQueueAttributes sqs:GetQueueUrl sqs:ListDeadLetterSourceQueues sqs:ListMessageMoveTasks
     sqs:ListQueueTags sqs:ListQueues
-    sts:GetCallerIdentity
+    sts:AssumeRole sts:AssumeRoleWithWebIdentity sts:GetAccessKeyInfo sts:GetCallerIdentity
+    sts:GetSessionToken
 """
 _DATA: Final = """
     log:ConsumeRecords log:DeleteRecord log:PublishRecords

@@ -25,6 +25,8 @@ from storage.queues.priority_lanes import PriorityLanes
 from storage.queues.serial_lanes import SerialLanes
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from gateway.operations.access import Authority
     from gateway.operations.clock import Clock
     from gateway.operations.policies import Policies
@@ -150,6 +152,10 @@ class Engine:
     policies: Policies | None = None
     """What policies of queues and topics say; None: nobody asks them. Together with an authority
     only: the hot path asks whether there is one."""
+    verifies: bool = False
+    """Whether signatures are verified."""
+    account_of_key: Callable[[str], str] = lambda _: ""
+    """The account in which requests that are signed with an access key act."""
     stopping: bool = False
     """Set when the gateway drains: long polls end, and no new one waits."""
     refuses_sends: str = ""

@@ -8,6 +8,7 @@ without access keys need none.
 from __future__ import annotations
 
 from functools import cached_property
+from hmac import digest
 from secrets import token_bytes
 from typing import TYPE_CHECKING
 
@@ -45,23 +46,36 @@ class KeySecrets:
 
     def open(self, access_key: str, closed: bytes) -> str:
         """The secret again. Raises WrongMasterKey."""
-        return self._opened(access_key, closed)[0]
+        return self.opened(access_key, closed)[0]
 
     def that_closed(self, access_key: str, closed: bytes) -> KeySecrets:
         """The one master key that this was encrypted with. Raises WrongMasterKey."""
-        return KeySecrets(self._master_keys[self._opened(access_key, closed)[1]])
+        return self.only(self.opened(access_key, closed)[1])
+
+    def only(self, number: int) -> KeySecrets:
+        """Return one of the master keys alone."""
+        return KeySecrets(self._master_keys[number])
+
+    def derived(self, purpose: str) -> KeySecrets:
+        """Return master keys for another purpose, from which these cannot be found out."""
+        return KeySecrets(*(digest(key, purpose.encode(), "sha256") for key in self._master_keys))
+
+    def mac(self, text: bytes) -> bytes:
+        """Return the HMAC of a text with the last master key."""
+        return digest(self._master_keys[-1], text, "sha256")
 
     @property
     def oldest(self) -> KeySecrets:
         """The first master key alone."""
-        return KeySecrets(self._master_keys[0])
+        return self.only(0)
 
     @property
     def newest(self) -> KeySecrets:
         """The last master key alone."""
-        return KeySecrets(self._master_keys[-1])
+        return self.only(-1)
 
-    def _opened(self, access_key: str, closed: bytes) -> tuple[str, int]:
+    def opened(self, access_key: str, closed: bytes) -> tuple[str, int]:
+        """Return the secret, and the number of its master key. Raises WrongMasterKey."""
         from cryptography.exceptions import InvalidTag
 
         nonce, text = closed[:_NONCE_BYTES], closed[_NONCE_BYTES:]

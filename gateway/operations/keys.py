@@ -20,7 +20,7 @@ from hashlib import sha256
 from hmac import compare_digest
 from typing import TYPE_CHECKING, NamedTuple
 
-from gateway.operations import key_policies, policy_warnings
+from gateway.operations import key_policies, policy_warnings, sessions
 from gateway.operations.caller import Producer
 from gateway.operations.key_secrets import WrongMasterKey
 from gateway.operations.limits import LIMITS
@@ -28,7 +28,7 @@ from gateway.operations.master_keys import WRONG_MASTER_KEY, new_secret
 from gateway.operations.repeating import Rereading
 from protocol.policies import Kind
 from storage.errors import AuthorizationError, InvalidParameterValue
-from storage.key_errors import KeyDoesNotExist, KeyExists, KeyUnfit, TooManyKeys
+from storage.key_errors import ExpiredToken, KeyDoesNotExist, KeyExists, KeyUnfit, TooManyKeys
 from storage.key_model import ACCESS, API
 from storage.keys import keys
 from storage.keys.keys import LiveKey, NewKey
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from gateway.operations.engine import Engine
     from gateway.operations.key_secrets import KeySecrets
     from gateway.operations.wakeups import Wakeups
+    from protocol.sessions import Session
     from storage.database import Database, Transaction
     from storage.key_model import Key, RateLimit
 
@@ -122,6 +123,26 @@ class Keys:
             return found._replace(secrets=found.secrets[:1])
         return found
 
+    def find_session(self, access_key: str, token: str) -> tuple[AccessKey, Session] | None:
+        """The temporary key of that name and token, and its session. None: it is none of ours, or
+        the key that began the session is not good any more. Raises ExpiredToken."""
+        found = None if self.secrets is None else sessions.opened(self.secrets, access_key, token)
+        known = found and self._live.get(found[0].key_id)
+        if not found or not known or self._has_expired(known[0].key):
+            return None
+        session, secret = found
+        key, producer = known[0].key, known[1]
+        if key.access_key is not None:
+            parent = self.find_access(key.access_key)
+            if parent is None or session.secret_mark not in map(sessions.mark, parent.secrets):
+                return None
+        if self._has_ended(session):
+            raise ExpiredToken
+        return AccessKey(key, producer, (secret,)), session
+
+    def _has_ended(self, session: Session) -> bool:
+        return session.expires_at <= self._present(session.account_id).timestamp()
+
     def _has_expired(self, key: Key) -> bool:
         expires_at = key.expires_at
         return expires_at is not None and expires_at <= self._present(key.account_id)
@@ -131,6 +152,8 @@ class Keys:
         producer = caller.producer
         if producer is None or not producer.name:
             return True
+        if caller.session is not None and self._has_ended(caller.session):
+            return False
         known = self._live.get(int(producer.producer_id))
         return known is not None and not self._has_expired(known[0].key)
 

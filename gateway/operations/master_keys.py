@@ -37,19 +37,23 @@ async def new_secret(
     tx: Transaction, access_key: str, key_secrets: KeySecrets | None
 ) -> tuple[str, bytes]:
     """A secret, and the same encrypted. Raises KeyUnfit."""
+    secret = secrets.token_urlsafe(_SECRET_BYTES)
+    return secret, (await present(tx, key_secrets)).close(access_key, secret)
+
+
+async def present(tx: Transaction, key_secrets: KeySecrets | None) -> KeySecrets:
+    """Return the master key by which existing secrets are encrypted. Raises KeyUnfit."""
     if key_secrets is None:
         raise KeyUnfit(
             "Secrets of access keys are kept encrypted: QUEUEGATE_MASTER_KEY_FILE or "
             "QUEUEGATE_MASTER_KEY has to say with what."
         )
-    secret = secrets.token_urlsafe(_SECRET_BYTES)
     try:
         # The first one of all is by the first master key: it is the only one, or the present one.
         sample = await keys.sample(tx)
-        present = key_secrets.oldest if sample is None else key_secrets.that_closed(*sample)
+        return key_secrets.oldest if sample is None else key_secrets.that_closed(*sample)
     except WrongMasterKey:
         raise KeyUnfit(WRONG_MASTER_KEY) from None
-    return secret, present.close(access_key, secret)
 
 
 async def opens_all(tx: Transaction, key_secrets: KeySecrets) -> bool:

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from protocol import arns
 from storage.errors import AuthorizationError, Denied
 
 if TYPE_CHECKING:
@@ -29,9 +28,8 @@ class OwnAccounts:
         is_own = len(parts) <= _ACCOUNT or parts[_ACCOUNT] == caller.account_id
         if is_own and not right.startswith(_OF_ADMINISTRATORS):
             return
-        user = arns.user_arn(caller.account_id, caller.user_name)
         refusal = AuthorizationError(
-            f"User: {user} is not authorized to perform: {right} on resource: {arn}"
+            f"User: {caller.arn} is not authorized to perform: {right} on resource: {arn}"
         )
         refusal.denied = Denied("right", arn)
         raise refusal

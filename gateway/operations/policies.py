@@ -7,7 +7,7 @@ says once for each cause what AWS would have refused, with the statement that is
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import orjson
@@ -58,6 +58,7 @@ _OF_OWNERS = frozenset(f"sqs:{action}" for action in OF_OWNERS)
 _SENDS: Final = "sqs:SendMessage"
 _SNS: Final = "sns.amazonaws.com"
 _MOST = 10_000
+_KINDS: Mapping[Kind | None, str] = {Kind.RESOURCE: "resource-based", Kind.SESSION: "session"}
 _UNSEEN = "It is not known from where this is asked."
 _MOVING = ("aws:currenttime", "aws:epochtime", OF_TAGS)
 """Those that change from one request to the next."""
@@ -131,6 +132,8 @@ class Policies:
         the condition keys that only this action has."""
         if caller.is_administrator:
             return
+        if caller.session is not None:
+            self._check_session(caller, right, resource.arn, resource.account_id, resource.tags)
         text = resource.attributes.get("Policy")
         is_own = caller.account_id == resource.account_id and not caller.is_anonymous
         given = None if caller.is_anonymous else self.policy_of(caller)
@@ -149,8 +152,7 @@ class Policies:
         if place in self._allowed:
             return
         if known.asks_for_tags or own.asks_for_tags:
-            tags = {f"{OF_TAGS}{key.lower()}": [one] for key, one in resource.tags.items()}
-            about = {**tags, **(about or {})}
+            about = {**_tagged(resource.tags), **(about or {})}
         request = self._request(caller, right, resource.arn, resource.account_id, about or {})
         identities = None if given is None else (own.policy,)
         decision = decide(request, resource=known.policy, identities=identities)
@@ -163,6 +165,8 @@ class Policies:
     def check_key(self, caller: Caller, right: str, arn: str) -> None:
         """Raise AccessDenied, of SNS AuthorizationError, unless the caller's key may do this with
         what has no policy of its own, or is not there."""
+        if caller.session is not None:
+            self._check_session(caller, right, arn, caller.account_id)
         given = None if caller.is_administrator else self.policy_of(caller)
         if given is None or caller.is_anonymous:
             return
@@ -181,6 +185,8 @@ class Policies:
         if caller.is_administrator or not self.enforces or owner_id == caller.account_id:
             self.check_key(caller, right, arn)
             return
+        if caller.session is not None:
+            self._check_session(caller, right, arn, owner_id)
         given = None if caller.is_anonymous else self.policy_of(caller)
         own = self._of_keys.known(given, caller.user_name)
         self._asking(caller, _NONE, own)
@@ -188,6 +194,28 @@ class Policies:
         identities = None if given is None else (own.policy,)
         decision = decide(request, resource=None, identities=identities)
         raise _refusal(request, decision, decision)
+
+    def _check_session(
+        self,
+        caller: Caller,
+        right: str,
+        arn: str,
+        owner_id: str,
+        tags: Mapping[str, str] | None = None,
+    ) -> None:
+        """Raise the same unless each policy of the caller's session allows it: what the key and
+        the resource allow is not enough."""
+        assert caller.session is not None
+        for text in caller.session.policies:
+            own = self._of_keys.known(text, caller.user_name)
+            who = self._asking(caller, _NONE, own)
+            place: Hashable = ("session", text, arn, right, who) if own.is_steady else None
+            if place in self._allowed:
+                continue
+            request = self._request(caller, right, arn, owner_id, _tagged(tags or {}))
+            asked = request._replace(owner_id=caller.account_id)
+            decision = decide(asked, resource=None, identities=(own.policy,))
+            self._conclude(request, decision._replace(kind=Kind.SESSION), place, (text,))
 
     def _asking(self, caller: Caller, known: _Compiled, own: _Compiled) -> Hashable:
         """What these policies want to know of who asks. Raises AccessDenied where nobody looked."""
@@ -207,6 +235,7 @@ class Policies:
             caller.access_key,
             caller.is_anonymous,
             caller.role_arn,
+            caller.session,
             origin,
             agent,
         )
@@ -246,18 +275,22 @@ class Policies:
             context["aws:useragent"] = [caller.agent]
         if caller.is_anonymous:
             return Request(Principal(), right, arn, owner_id, context)
-        user = caller.role_arn or arns.user_arn(caller.account_id, caller.user_name)
+        session = caller.session
+        user = caller.arn if session is not None else caller.role_arn or caller.arn
         # aws:SourceOwner is of services alone: or the policy that a topic has from the start would
         # give each key of its account what its own policy does not.
         context |= {
             "aws:principalaccount": [caller.account_id],
-            "aws:principalarn": [user],
+            "aws:principalarn": [caller.role_arn or user],
             "aws:principalisawsservice": ["false"],
             "aws:principaltype": ["AssumedRole" if caller.role_arn else "User"],
             "aws:username": [caller.user_name],
             "aws:viaawsservice": ["false"],
         }
-        principal = Principal(caller.account_id, (user,))
+        if session is not None and session.role:
+            del context["aws:username"]
+        named = (user, caller.role_arn) if caller.role_arn not in ("", user) else (user,)
+        principal = Principal(caller.account_id, named)
         return Request(principal, right, arn, owner_id, context)
 
     def _everywhere(self, owner_id: str) -> dict[str, Sequence[str]]:
@@ -346,6 +379,10 @@ def _compiled(text: str, kind: Kind, of: str) -> _Compiled:
     )
 
 
+def _tagged(tags: Mapping[str, str]) -> Context:
+    return {f"{OF_TAGS}{key.lower()}": [one] for key, one in tags.items()}
+
+
 def _has_any(words: str, keys: Iterable[str]) -> bool:
     return any(key in words for key in keys)
 
@@ -363,10 +400,9 @@ def _why(request: Request, decision: Decision) -> str:
     """In AWS's words, as far as they are known."""
     service, _, action = request.action.partition(":")
     named = f"SNS:{action}" if service == "sns" else request.action.lower()
-    is_hanging = decision.kind is Kind.RESOURCE
-    kind = "resource-based" if is_hanging else "identity-based"
+    kind = _KINDS.get(decision.kind, "identity-based")
     if decision.reason is Reason.DENIED:
-        reason = f"with an explicit deny in {'a' if is_hanging else 'an'} {kind} policy"
+        reason = f"with an explicit deny in {'an' if kind[0] == 'i' else 'a'} {kind} policy"
     else:
         reason = f"because no {kind} policy allows the {named} action"
     return f"{named} on resource: {request.resource} {reason}"

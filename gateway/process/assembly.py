@@ -122,6 +122,7 @@ def build_engine(settings: Settings, database: Database, tracing: Tracing | None
     )
     engine.consumers.beat_every(settings.push_heartbeat_seconds)
     engine.authority = authority_of(settings)
+    engine.verifies = settings.auth == "sigv4"
     if settings.master_keys is not None:
         engine.keys.secrets = KeySecrets(*settings.master_keys)
     engine.policies = policies_of(settings, engine)

@@ -76,6 +76,7 @@ async def run(
     ):
         authenticator = _authenticator(settings, engine)
         authenticator.notes_origins = engine.policies is not None
+        engine.account_of_key = authenticator.account_of
         aws = AwsFace(engine, authenticator, _bindings(tracing))
         engine.series.traffic = _traffic(settings)
         metrics = Metrics(engine, settings.runtime_dir, worker_number, disk)

@@ -42,6 +42,8 @@ class Kind(Enum):
     """It says who: each statement has a Principal."""
     IDENTITY = auto()
     """It is that one's: no statement has a Principal, each has a Resource."""
+    SESSION = auto()
+    """It bounds a session, and is written like that of an identity."""
 
 
 class Reach(Enum):

@@ -45,6 +45,9 @@ class _Keys:
     def find_access(self, access_key: str) -> AccessKey | None:
         return self.known if access_key == NAME else None
 
+    def find_session(self, _access_key: str, _token: str) -> None:
+        return None
+
 
 CALLERS = VerifyingAuthenticator(account_id="0", region="r", api_key="k", keys=_Keys())
 

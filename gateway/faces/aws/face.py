@@ -62,6 +62,9 @@ Members = dict[str, Any]
 WITHOUT_CREDENTIALS = frozenset({"ConfirmSubscription", "Unsubscribe"})
 """SNS: what the links in messages to web hooks ask for."""
 
+_WEB_IDENTITY = "sts", "AssumeRoleWithWebIdentity"
+"""For whoever has the token of an identity provider."""
+
 _MOST_BYTES = {
     "SendMessage": LIMITS.message_request_bytes,
     "SendMessageBatch": LIMITS.message_request_bytes,
@@ -264,7 +267,8 @@ class AwsFace(Face):
             request,
             detected.params,
             resource,
-            may_be_anonymous=detected.service == "sns" and detected.action in WITHOUT_CREDENTIALS,
+            may_be_anonymous=(detected.service == "sns" and detected.action in WITHOUT_CREDENTIALS)
+            or (detected.service, detected.action) == _WEB_IDENTITY,
         )
         if self.engine.quotas.asks():
             await self.engine.quotas.admit(caller, len(request.body))

@@ -20,6 +20,7 @@ from protocol.aws_errors import (
 )
 from storage import errors
 from storage.errors import Kind, Rejected, Unavailable
+from storage.key_errors import SessionInvalid
 from storage.priority_errors import PriorityUnfit
 
 ERRORS: Mapping[str, Mapping[str, AwsError]] = {
@@ -88,6 +89,7 @@ _OTHERWISE: Mapping[str, Mapping[type[Rejected], str]] = {
     "sts": {
         errors.AccessDenied: "MissingAuthenticationTokenException",
         errors.AuthorizationError: "AccessDeniedException",
+        SessionInvalid: "ValidationException",
     },
 }
 _STANDARD_NAME = (

@@ -30,7 +30,7 @@ _FOUND: Mapping[str, set[str]] = {
         "TagResource",
         "UntagResource",
     },
-    "sts": {"GetCallerIdentity"},
+    "sts": {"AssumeRoleWithWebIdentity", "GetCallerIdentity", "GetSessionToken"},
 }
 """Actions that find a queue or a topic, or that everybody may do."""
 BY_TOKEN = {"ConfirmSubscription", "Unsubscribe"}
@@ -43,6 +43,7 @@ _ARNS = (
     "PlatformApplicationArn",
     "EndpointArn",
     "SourceArn",
+    "RoleArn",
 )
 _BATCH = "Batch"
 _NEW = {"CreateQueue": "QueueName", "CreateTopic": "Name"}

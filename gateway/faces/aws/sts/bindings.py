@@ -1,23 +1,132 @@
-"""The one STS action: action -> binding."""
+"""STS actions: action -> binding (docs/contract/protocol.md 1.8)."""
 
 from __future__ import annotations
 
+from base64 import urlsafe_b64decode
+
+import orjson
+
 from gateway.faces.aws.face import Binding, Call, Members
-from protocol.arns import user_arn
+from gateway.operations import sessions
+from gateway.operations.sessions import Credentials, WantedRole
+from protocol import constraints
+from protocol.detect import SERVICES
+from protocol.sessions import Session, account_of
+from protocol.sts_shapes import RULES
+from storage.key_errors import InvalidIdentityToken, SessionInvalid
+
+_TOKEN = "X-Amz-Security-Token"
 
 
-async def get_caller_identity(call: Call) -> Members:
-    """Whose the credentials are: a user named like the access key (docs/contract/protocol.md 1.8).
+async def assume_role(call: Call) -> Members:
+    """Begin the session of a role."""
+    _check(call)
+    session, credentials = await sessions.assume_role(call.engine, call.caller, _wanted(call))
+    return _began(session, credentials) | {"SourceIdentity": call.members.get("SourceIdentity")}
 
-    The id is the one that receivers see as SenderId.
-    """
-    caller = call.caller
-    return {
-        "UserId": caller.principal,
-        "Account": caller.account_id,
-        "Arn": user_arn(caller.account_id, caller.user_name),
+
+async def assume_role_with_web_identity(call: Call) -> Members:
+    """Begin the same for any token where nothing is verified. Elsewhere no identity provider is
+    known, so its tokens are refused as AWS refuses those of an unknown one."""
+    _check(call)
+    claims = _claims(call.members["WebIdentityToken"])
+    if call.engine.verifies:
+        raise InvalidIdentityToken(
+            f"No OpenIDConnect provider found in your account for {claims['iss']}"
+            if "iss" in claims
+            else "The ID Token provided is not a valid JWT. "
+            "(You may see this error if you sent an Access Token)"
+        )
+    session, credentials = await sessions.assume_role(call.engine, call.caller, _wanted(call))
+    return _began(session, credentials) | {
+        "SubjectFromWebIdentityToken": claims.get("sub"),
+        "Audience": claims.get("aud"),
+        "Provider": call.members.get("ProviderId") or claims.get("iss"),
     }
 
 
-BINDINGS: dict[str, Binding] = {"GetCallerIdentity": get_caller_identity}
+async def get_session_token(call: Call) -> Members:
+    """Begin a session of the caller."""
+    _check(call)
+    seconds = call.members.get("DurationSeconds", sessions.USER_SECONDS)
+    return {
+        "Credentials": _shown(await sessions.get_session_token(call.engine, call.caller, seconds))
+    }
+
+
+async def get_access_key_info(call: Call) -> Members:
+    """Return the account in which requests that are signed with an access key act."""
+    _check(call)
+    return {"Account": call.engine.account_of_key(call.members["AccessKeyId"])}
+
+
+async def get_caller_identity(call: Call) -> Members:
+    """Return whose the credentials are: a user named like the access key, or the session of a role
+    whose token is sent."""
+    caller = call.caller
+    session = caller.session
+    if not call.engine.verifies and account_of(caller.access_key) is not None:
+        token = call.request.headers.get(_TOKEN.lower()) or call.detected.params.get(_TOKEN, "")
+        session = sessions.unverified(token)
+    if session is not None and session.account_id == caller.account_id:
+        return {"UserId": session.user_id, "Account": session.account_id, "Arn": session.arn}
+    return {"UserId": caller.principal, "Account": caller.account_id, "Arn": caller.arn}
+
+
+def _check(call: Call) -> None:
+    """Raise SessionInvalid for members that are not as the service model has them."""
+    action = SERVICES["sts"].actions[call.detected.action or ""]
+    breaches = constraints.refusal(action.input, call.members, RULES)
+    if breaches is not None:
+        raise SessionInvalid(breaches)
+
+
+def _wanted(call: Call) -> WantedRole:
+    members = call.members
+    return WantedRole(
+        members["RoleArn"],
+        members["RoleSessionName"],
+        members.get("DurationSeconds", sessions.ROLE_SECONDS),
+        members.get("Policy"),
+        bool(members.get("PolicyArns")),
+    )
+
+
+def _began(session: Session, credentials: Credentials) -> Members:
+    packed = sessions.packed_percent(session.policies)
+    return {
+        "Credentials": _shown(credentials),
+        "AssumedRoleUser": {"AssumedRoleId": session.user_id, "Arn": session.arn},
+        "PackedPolicySize": packed or None,
+    }
+
+
+def _shown(credentials: Credentials) -> Members:
+    return {
+        "AccessKeyId": credentials.access_key,
+        "SecretAccessKey": credentials.secret,
+        "SessionToken": credentials.token,
+        "Expiration": credentials.expires_at,
+    }
+
+
+def _claims(token: str) -> dict[str, str]:
+    """Return the claims of a JWT that are texts; none of what is no JWT."""
+    payload = token.split(".")[1] if token.count(".") == 2 else ""
+    try:
+        claims = orjson.loads(urlsafe_b64decode(payload + "=" * (-len(payload) % 4)))
+    except ValueError:
+        return {}
+    if not isinstance(claims, dict):
+        return {}
+    return {name: value for name, value in claims.items() if isinstance(value, str)}
+
+
+BINDINGS: dict[str, Binding] = {
+    "AssumeRole": assume_role,
+    "AssumeRoleWithWebIdentity": assume_role_with_web_identity,
+    "GetAccessKeyInfo": get_access_key_info,
+    "GetCallerIdentity": get_caller_identity,
+    "GetSessionToken": get_session_token,
+}
 """STS actions."""
