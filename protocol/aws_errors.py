@@ -174,7 +174,6 @@ _SCHEDULER_ONLY = (
 )
 _STS_ONLY = (
     _framework("InternalFailure", "InternalFailure", 500, RECEIVER),
-    _framework("InvalidParameterValueException", "InvalidParameterValue"),
     _framework("InvalidIdentityTokenException", "InvalidIdentityToken"),
     _framework("MalformedPolicyDocumentException", "MalformedPolicyDocument"),
     _framework("PackedPolicyTooLargeException", "PackedPolicyTooLarge"),

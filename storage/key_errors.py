@@ -93,12 +93,6 @@ class ExpiredToken(Rejected):
         super().__init__("The security token included in the request is expired")
 
 
-class SessionInvalid(Rejected):
-    """A parameter of a session is none."""
-
-    kind = Kind.INVALID
-
-
 class MalformedPolicyDocument(Rejected):
     """The policy of a session is none."""
 

@@ -19,7 +19,8 @@ class Effect(Enum):
     DATA = auto()
     """It sends, receives, moves on or finishes messages and records, those that it names."""
     ADMINISTRATIVE = auto()
-    """It changes what is set up, or destroys or moves what it does not name one by one."""
+    """It changes what is set up, makes credentials, or destroys or moves what it does not name one
+    by one."""
 
 
 _READING: Final = """
@@ -35,8 +36,7 @@ _READING: Final = """
     sns:ListTagsForResource sns:ListTopics
     sqs:GetQueueAttributes sqs:GetQueueUrl sqs:ListDeadLetterSourceQueues sqs:ListMessageMoveTasks
     sqs:ListQueueTags sqs:ListQueues
-    sts:AssumeRole sts:AssumeRoleWithWebIdentity sts:GetAccessKeyInfo sts:GetCallerIdentity
-    sts:GetSessionToken
+    sts:GetAccessKeyInfo sts:GetCallerIdentity sts:GetSessionToken
 """
 _DATA: Final = """
     log:ConsumeRecords log:DeleteRecord log:PublishRecords
@@ -60,6 +60,7 @@ _ADMINISTRATIVE: Final = """
     sns:VerifySMSSandboxPhoneNumber
     sqs:AddPermission sqs:CancelMessageMoveTask sqs:CreateQueue sqs:DeleteQueue sqs:PurgeQueue
     sqs:RemovePermission sqs:SetQueueAttributes sqs:StartMessageMoveTask sqs:TagQueue sqs:UntagQueue
+    sts:AssumeRole sts:AssumeRoleWithWebIdentity
 """
 EFFECTS: Final[Mapping[str, Effect]] = {
     right: effect

@@ -137,7 +137,7 @@ class Keys:
             if parent is None or session.secret_mark not in map(sessions.mark, parent.secrets):
                 return None
         if self._has_ended(session):
-            raise ExpiredToken
+            raise ExpiredToken()
         return AccessKey(key, producer, (secret,)), session
 
     def _has_ended(self, session: Session) -> bool:

@@ -13,17 +13,19 @@ from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+import orjson
+
 from gateway.operations import key_policies, master_keys
 from gateway.operations.key_secrets import WrongMasterKey
 from protocol import sessions
 from protocol.errors import Malformed
 from protocol.sessions import Session
-from storage.errors import AuthorizationError
+from storage.errors import AuthorizationError, InvalidParameterValue
 from storage.key_errors import (
+    InvalidIdentityToken,
     MalformedPolicyDocument,
     PackedPolicyTooLarge,
     PolicyRefused,
-    SessionInvalid,
 )
 
 if TYPE_CHECKING:
@@ -96,21 +98,21 @@ async def assume_role(
     """Begin the session of a role. Nobody makes roles: each account has every role.
 
     Where signatures are verified, the session may do what its key may and its policies allow.
-    Raises KeyUnfit, MalformedPolicyDocument, PackedPolicyTooLarge and SessionInvalid.
+    Raises InvalidParameterValue, KeyUnfit, MalformedPolicyDocument and PackedPolicyTooLarge.
     """
     role = sessions.role_of(wanted.role_arn)
     if role is None:
         if engine.verifies:
-            raise SessionInvalid(f"{wanted.role_arn} is invalid")
+            raise InvalidParameterValue(f"{wanted.role_arn} is invalid")
         role = caller.account_id, wanted.role_arn.rpartition(":")[2]
     before = caller.session
     if before is not None and before.role and wanted.seconds > ROLE_SECONDS:
-        raise SessionInvalid(
+        raise InvalidParameterValue(
             "The requested DurationSeconds exceeds the 1 hour session limit for roles assumed by "
             "role chaining"
         )
     if engine.verifies and wanted.has_managed_policies:
-        raise SessionInvalid("There are no managed policies here: PolicyArns must be empty.")
+        raise InvalidParameterValue("There are no managed policies here: PolicyArns must be empty.")
     policies = () if before is None else before.policies
     if wanted.policy:
         policies = *policies, _checked(wanted.policy)
@@ -120,12 +122,40 @@ async def assume_role(
     return await _begin(engine, caller, session)
 
 
+async def assume_role_with_web_identity(
+    engine: Engine, caller: Caller, wanted: WantedRole, token: str
+) -> tuple[Session, Credentials, dict[str, str]]:
+    """Begin the same for any token, and return what it claims. Where signatures are verified, no
+    identity provider is known: raises InvalidIdentityToken, else what ``assume_role`` raises."""
+    claims = _claims(token)
+    if engine.verifies:
+        raise InvalidIdentityToken(
+            f"No OpenIDConnect provider found in your account for {claims['iss']}"
+            if "iss" in claims
+            else "The ID Token provided is not a valid JWT. "
+            "(You may see this error if you sent an Access Token)"
+        )
+    return *await assume_role(engine, caller, wanted), claims
+
+
 async def get_session_token(engine: Engine, caller: Caller, seconds: int) -> Credentials:
     """Begin a session of the caller. Raises AuthorizationError for one who is in a session."""
     if caller.session is not None:
         raise AuthorizationError("Cannot call GetSessionToken with session credentials")
     session = Session(caller.account_id, "", caller.user_name, seconds)
     return (await _begin(engine, caller, session))[1]
+
+
+def _claims(token: str) -> dict[str, str]:
+    """Return the claims of a JWT that are texts; none of what is no JWT."""
+    payload = token.split(".")[1] if token.count(".") == 2 else ""
+    try:
+        claims = orjson.loads(urlsafe_b64decode(payload + "=" * (-len(payload) % 4)))
+    except ValueError:
+        return {}
+    if not isinstance(claims, dict):
+        return {}
+    return {name: value for name, value in claims.items() if isinstance(value, str)}
 
 
 def packed_percent(policies: tuple[str, ...]) -> int:

@@ -30,7 +30,12 @@ from tests.faces.sns_client import Sns
 
 _NUMBER = "+15550177"
 _FUTURE = "cron(0 0 1 1 ? 2190)"
-NOBODYS = {"GetCallerIdentity", "previewSchedule"}
+NOBODYS = {
+    "AssumeRoleWithWebIdentity",
+    "GetCallerIdentity",
+    "GetSessionToken",
+    "previewSchedule",
+}
 """They say nothing of anybody's resources, and AWS asks for no permission either."""
 # Rows that change by themselves.
 _MOVING = {"presents", "queue_deltas", "settings", "move_tasks"}
@@ -360,8 +365,17 @@ def requests(made: Made, url: str) -> Iterator[Asked]:
     for action in SCHEDULER.actions:
         yield _scheduler_request(action, made.members["scheduler"][action])
     form = {"Content-Type": "application/x-www-form-urlencoded"}
-    query = b"Action=GetCallerIdentity&Version=2011-06-15"
-    yield Asked("sts:GetCallerIdentity", "sts", "POST", "/", form, query)
+    account = made.members["sns"]["DeleteTopic"]["TopicArn"].split(":")[4]
+    role = {"RoleArn": f"arn:aws:iam::{account}:role/r", "RoleSessionName": "name"}
+    for action, members in (
+        ("AssumeRole", role),
+        ("AssumeRoleWithWebIdentity", role | {"WebIdentityToken": "token"}),
+        ("GetAccessKeyInfo", {"AccessKeyId": "AKIAIOSFODNN7EXAMPLE"}),
+        ("GetCallerIdentity", {}),
+        ("GetSessionToken", {}),
+    ):
+        query = urlencode({"Action": action, "Version": "2011-06-15", **members}).encode()
+        yield Asked(f"sts:{action}", "sts", "POST", "/", form, query)
     for face, endpoints in ENDPOINTS.items():
         for one in endpoints:
             target, content = endpoint_request(made.things, one)

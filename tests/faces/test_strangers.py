@@ -107,6 +107,9 @@ def test_nothing_is_reached_or_changed(world: World, who: str, way: Mapping[str,
         if asked.operation.startswith("sns:ConfirmSubscription ") and signer is None:
             # Who follows a link needs its token alone, and this one is none.
             refusals = [400]
+        elif asked.operation == "sts:AssumeRoleWithWebIdentity" and (is_known or signer is None):
+            # Nor is the token of an identity provider one, and no signature goes with it.
+            refusals = [400]
         elif is_public(asked) and is_known:
             refusals = [200]
         assert answer.status in refusals, (asked, answer.text)

@@ -59,7 +59,7 @@ CALLED = {
     ("sts", "UnknownAction"): "UnknownOperationException",
     ("sts", "AccessDenied"): "MissingAuthenticationTokenException",
     # No action of that service can meet it; it would still be no bug.
-    ("sts", "PurgeQueueInProgress"): "InvalidParameterValueException",
+    ("sts", "PurgeQueueInProgress"): "ValidationException",
 }
 
 

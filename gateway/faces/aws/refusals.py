@@ -20,7 +20,6 @@ from protocol.aws_errors import (
 )
 from storage import errors
 from storage.errors import Kind, Rejected, Unavailable
-from storage.key_errors import SessionInvalid
 from storage.priority_errors import PriorityUnfit
 
 ERRORS: Mapping[str, Mapping[str, AwsError]] = {
@@ -66,7 +65,7 @@ _INVALID = {
     "sqs": "InvalidParameterValueException",
     "sns": "InvalidParameterException",
     "scheduler": "ValidationException",
-    "sts": "InvalidParameterValueException",
+    "sts": "ValidationException",
 }
 """What the other kinds are."""
 _OTHERWISE: Mapping[str, Mapping[type[Rejected], str]] = {
@@ -89,7 +88,6 @@ _OTHERWISE: Mapping[str, Mapping[type[Rejected], str]] = {
     "sts": {
         errors.AccessDenied: "MissingAuthenticationTokenException",
         errors.AuthorizationError: "AccessDeniedException",
-        SessionInvalid: "ValidationException",
     },
 }
 _STANDARD_NAME = (

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-from base64 import urlsafe_b64decode
-
-import orjson
-
 from gateway.faces.aws.face import Binding, Call, Members
 from gateway.operations import sessions
 from gateway.operations.sessions import Credentials, WantedRole
@@ -13,7 +9,7 @@ from protocol import constraints
 from protocol.detect import SERVICES
 from protocol.sessions import Session, account_of
 from protocol.sts_shapes import RULES
-from storage.key_errors import InvalidIdentityToken, SessionInvalid
+from storage.errors import InvalidParameterValue
 
 _TOKEN = "X-Amz-Security-Token"
 
@@ -26,18 +22,12 @@ async def assume_role(call: Call) -> Members:
 
 
 async def assume_role_with_web_identity(call: Call) -> Members:
-    """Begin the same for any token where nothing is verified. Elsewhere no identity provider is
-    known, so its tokens are refused as AWS refuses those of an unknown one."""
+    """Begin the same for the token of an identity provider."""
     _check(call)
-    claims = _claims(call.members["WebIdentityToken"])
-    if call.engine.verifies:
-        raise InvalidIdentityToken(
-            f"No OpenIDConnect provider found in your account for {claims['iss']}"
-            if "iss" in claims
-            else "The ID Token provided is not a valid JWT. "
-            "(You may see this error if you sent an Access Token)"
-        )
-    session, credentials = await sessions.assume_role(call.engine, call.caller, _wanted(call))
+    token = call.members["WebIdentityToken"]
+    session, credentials, claims = await sessions.assume_role_with_web_identity(
+        call.engine, call.caller, _wanted(call), token
+    )
     return _began(session, credentials) | {
         "SubjectFromWebIdentityToken": claims.get("sub"),
         "Audience": claims.get("aud"),
@@ -74,11 +64,11 @@ async def get_caller_identity(call: Call) -> Members:
 
 
 def _check(call: Call) -> None:
-    """Raise SessionInvalid for members that are not as the service model has them."""
+    """Raise InvalidParameterValue for members that are not as the service model has them."""
     action = SERVICES["sts"].actions[call.detected.action or ""]
     breaches = constraints.refusal(action.input, call.members, RULES)
     if breaches is not None:
-        raise SessionInvalid(breaches)
+        raise InvalidParameterValue(breaches)
 
 
 def _wanted(call: Call) -> WantedRole:
@@ -108,18 +98,6 @@ def _shown(credentials: Credentials) -> Members:
         "SessionToken": credentials.token,
         "Expiration": credentials.expires_at,
     }
-
-
-def _claims(token: str) -> dict[str, str]:
-    """Return the claims of a JWT that are texts; none of what is no JWT."""
-    payload = token.split(".")[1] if token.count(".") == 2 else ""
-    try:
-        claims = orjson.loads(urlsafe_b64decode(payload + "=" * (-len(payload) % 4)))
-    except ValueError:
-        return {}
-    if not isinstance(claims, dict):
-        return {}
-    return {name: value for name, value in claims.items() if isinstance(value, str)}
 
 
 BINDINGS: dict[str, Binding] = {
