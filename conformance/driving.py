@@ -161,9 +161,13 @@ class Client:
         """The result of an action of EventBridge Scheduler; Refused."""
         return self._call("scheduler", action, members)
 
+    def sts(self, action: str, **members: Any) -> dict[str, Any]:
+        """The result of an action of STS; Refused."""
+        return self._call("sts", action, members)
+
     def identity(self) -> dict[str, Any]:
         """Who the client is, as STS says."""
-        return self._call("sts", "GetCallerIdentity", {})
+        return self.sts("GetCallerIdentity")
 
     def refusal(self, action: str, **members: Any) -> Refused:
         """Be refused by SQS; Different when that does not happen."""

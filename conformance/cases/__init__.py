@@ -10,6 +10,7 @@ from conformance.cases import (
     push_and_sms,
     queues,
     schedules,
+    sessions,
     subscriptions,
     topics,
 )
@@ -22,5 +23,6 @@ CASES: tuple[Case, ...] = (
     *deliveries.CASES,
     *push_and_sms.CASES,
     *schedules.CASES,
+    *sessions.CASES,
     *credentials.CASES,
 )

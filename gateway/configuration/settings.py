@@ -118,8 +118,8 @@ class Settings(ListeningSettings):
     session_tokens: str = setting(
         "refuse",
         word("refuse", "accept"),
-        "Signed requests with X-Amz-Security-Token, in sigv4 mode. No token is from here: accept "
-        "looks at the signature alone.",
+        "Signed requests of lasting keys with X-Amz-Security-Token, in sigv4 mode. accept looks at "
+        "the signature alone. Tokens of sessions that began here are always verified.",
     )
     policies: str | None = setting(
         None,

@@ -50,6 +50,7 @@ func main() {
 			return aws.Credentials{
 				AccessKeyID:     os.Getenv("AWS_ACCESS_KEY_ID"),
 				SecretAccessKey: os.Getenv("AWS_SECRET_ACCESS_KEY"),
+				SessionToken:    os.Getenv("AWS_SESSION_TOKEN"),
 			}, nil
 		}),
 		Retryer: func() aws.Retryer { return aws.NopRetryer{} },

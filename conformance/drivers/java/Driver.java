@@ -9,6 +9,8 @@ import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 import software.amazon.awssdk.auth.credentials.AwsBasicCredentials;
+import software.amazon.awssdk.auth.credentials.AwsCredentials;
+import software.amazon.awssdk.auth.credentials.AwsSessionCredentials;
 import software.amazon.awssdk.auth.credentials.StaticCredentialsProvider;
 import software.amazon.awssdk.awscore.client.builder.AwsClientBuilder;
 import software.amazon.awssdk.awscore.exception.AwsServiceException;
@@ -42,11 +44,15 @@ public class Driver {
 
     private static <B extends AwsClientBuilder<B, C>, C> C client(B builder) {
         Map<String, String> environment = System.getenv();
+        String key = environment.get("AWS_ACCESS_KEY_ID");
+        String secret = environment.get("AWS_SECRET_ACCESS_KEY");
+        String token = environment.get("AWS_SESSION_TOKEN");
+        AwsCredentials credentials = token == null
+                ? AwsBasicCredentials.create(key, secret)
+                : AwsSessionCredentials.create(key, secret, token);
         return builder.endpointOverride(URI.create(environment.get("AWS_ENDPOINT_URL")))
                 .region(Region.of(environment.get("AWS_DEFAULT_REGION")))
-                .credentialsProvider(StaticCredentialsProvider.create(AwsBasicCredentials.create(
-                        environment.get("AWS_ACCESS_KEY_ID"),
-                        environment.get("AWS_SECRET_ACCESS_KEY"))))
+                .credentialsProvider(StaticCredentialsProvider.create(credentials))
                 .overrideConfiguration(one -> one.retryStrategy(DefaultRetryStrategy.doNotRetry()))
                 .build();
     }
