@@ -41,14 +41,14 @@ def a_role_session_is_begun(client: Client) -> None:
         expect([one["Body"] for one in session.receive(url)], ["x"])
 
 
-@case()
+@case(brief=True)
 def a_user_session_is_begun(client: Client) -> None:
     made = client.sts("GetSessionToken")
     with _within(client, made) as session:
         expect(session.identity()["Arn"], client.identity()["Arn"])
 
 
-@case()
+@case(brief=True)
 def a_web_identity_session_is_begun_where_nothing_is_verified(client: Client) -> None:
     wanted = _role(client, "web") | {"WebIdentityToken": "any token"}
     try:
