@@ -275,7 +275,7 @@ async def test_metrics_of_quiet_groups(world: World) -> None:
 def test_names_of_metrics() -> None:
     shown = FairGauges(NotedQueue(1, "1", "r", "q"), 2, QuietDepth(1, 3, 4, 5, 6.5))
     page = exposition.depth_page(
-        Stored([], [], [], None, [], [shown]), exposition.wanted(frozenset())
+        Stored([], [], [], None, [], [], [shown]), exposition.wanted(frozenset())
     )
     labels = '{account="1",queue="q",region="r"}'
     for name, value in (
