@@ -107,7 +107,7 @@ def encode(structure: Structure | None, result: dict[str, Any]) -> bytes:
 def encode_in_steps(
     structure: Structure | None, result: dict[str, Any]
 ) -> Generator[None, None, list[bytes]]:
-    """What `encode` returns, in parts; others can have their turn whenever this yields. The members
+    """Yield what `encode` returns, in parts, between which others can have their turn. The members
     of the structure are lists that have something."""
     assert structure is not None
     parts = [b"{"]

@@ -46,7 +46,7 @@ def encode_result(
 def encode_in_steps(
     service: Service, action: Action, result: dict[str, Any], request_id: str
 ) -> Generator[None, None, list[bytes]]:
-    """What `encode_result` returns, in parts; others can have their turn whenever this yields. The
+    """Yield what `encode_result` returns, in parts, between which others can have their turn. The
     output is a structure whose lists are flat."""
     assert action.output is not None
     name = action.name
@@ -201,8 +201,8 @@ def encode_result_as_json(action: Action, result: dict[str, Any], request_id: st
 def encode_as_json_in_steps(
     action: Action, result: dict[str, Any], request_id: str
 ) -> Generator[None, None, list[bytes]]:
-    """What `encode_result_as_json` returns; others can have their turn whenever this yields. The
-    members of the result are lists."""
+    """Yield what `encode_result_as_json` returns, in parts, between which others can have their
+    turn. The members of the result are lists."""
     shown: dict[str, list[orjson.Fragment]] = {}
     assert action.output is not None
     for name, items in result.items():

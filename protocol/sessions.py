@@ -53,7 +53,7 @@ def role_of(arn: str) -> tuple[str, str] | None:
 
 
 class Session(NamedTuple):
-    """What the token of a session says."""
+    """The content of a session token."""
 
     account_id: str
     role: str

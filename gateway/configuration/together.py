@@ -39,7 +39,7 @@ def conflict_of(settings: Settings) -> str | None:
 
 
 def conflict_of_flags(flags: Container[str], settings: Settings) -> str | None:
-    """What is wrong with a flag that these settings leave without effect; None: nothing."""
+    """Return why a flag has no effect with these settings; None: it has one."""
     if "data_dir" in flags and settings.ephemeral:
         return (
             "--data and --ephemeral exclude each other: ephemeral data lives in a temporary "

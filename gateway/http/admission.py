@@ -79,8 +79,8 @@ class Admission:
         """Values of Host that were let in lately: the fast path looks no further."""
 
     def lets_in(self, method: bytes, host: bytes) -> bool:
-        """Whether a common request needs no judgement: its Host was let in before, and no cache
-        must keep its answer from pages."""
+        """Return True if a common request needs no judgement: its Host was let in before,
+        and no cache must keep its answer from pages."""
         if self.has_origins and method in (b"GET", b"HEAD"):
             return False
         return host in self.hosts

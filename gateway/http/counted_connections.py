@@ -39,7 +39,7 @@ class CountedProtocol(HttpToolsProtocol):
 
     traffic: Traffic
     unread_seconds = 30.0
-    """How often an unread answer is looked at."""
+    """Seconds between two looks at an unread answer."""
     least_rate = 16_384
     """Bytes per second that a client has to read of an answer, or to send of a long body."""
 

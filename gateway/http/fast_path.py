@@ -384,7 +384,7 @@ class FastProtocol(HttpConnection):
             self.answered(exchange, 200)
 
     def is_answering(self, exchange: Exchange) -> bool:
-        """Whether its client is still there."""
+        """Return True if its client is still connected."""
         return self._exchange is exchange
 
     def write_head(self, exchange: Exchange, size: int, body: bytes = b"") -> None:

@@ -17,10 +17,10 @@ class TimedProtocol(CountedProtocol):
     """One connection whose requests have to come in time."""
 
     reading_seconds = 60.0
-    """How long a head, or a request of up to 64 KB, may take from its first byte to its last; so
-    long may a new connection stay silent."""
+    """Seconds that a head, or a request of up to 64 KB, may take from its first byte to its last.
+    A new connection may stay silent as long."""
     body_seconds = 15.0
-    """How often a longer body is looked at, which has to come at ``least_rate``."""
+    """Seconds between two looks at a longer body, which has to come at ``least_rate``."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)

@@ -475,8 +475,8 @@ def added(pages: list[bytes], wants: Wants) -> bytes:
 
 
 def process_page(numbers: Numbers, wants: Wants, *, in_total: bool = False) -> bytes:
-    """What this process counted, and what the operating system knows of it. ``in_total``: without
-    what tells accounts and their things apart, here and below."""
+    """Render the counts of this process and of the operating system. ``in_total``: without the
+    labels that tell accounts and their things apart, here and below."""
     own = _ProcessNumbers(numbers, wants)
     return _page(wants, own, ProcessCollector(registry=None), in_total=in_total)
 

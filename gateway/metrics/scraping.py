@@ -39,7 +39,7 @@ _MOST_PRIORITISED = 100
 
 
 class Scrape(NamedTuple):
-    """What somebody asks for."""
+    """The parts of a page that a client asks for."""
 
     names: frozenset[str] = frozenset()
     """Of metrics; none: all."""

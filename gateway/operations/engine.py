@@ -153,7 +153,7 @@ class Engine:
     """What policies of queues and topics say; None: nobody asks them. Together with an authority
     only: the hot path asks whether there is one."""
     verifies: bool = False
-    """Whether signatures are verified."""
+    """True if signatures are verified."""
     account_of_key: Callable[[str], str] = lambda _: ""
     """The account in which requests that are signed with an access key act."""
     stopping: bool = False
@@ -222,7 +222,7 @@ class Engine:
             lane.refuse(reason)
 
     def refused_count(self) -> int:
-        """How many calls were refused so, since the start."""
+        """Return the number of calls that were refused so since the start."""
         return self._refused_count + sum(lane.refused_count for lane in self._adding_lanes())
 
     def _adding_lanes(self) -> tuple[Lane[Any], ...]:

@@ -44,7 +44,7 @@ _OF_KEY: Final = "key"
 _BYTES_OF: Final = "bytes of "
 _UNIT_BYTES = 1024
 _Limits = tuple[tuple[str, "Limited"], ...]
-"""What is limited of whom. Bytes are counted by KiB, each request and answer rounded up."""
+"""Rates by account and key. Bytes are counted by KiB, each request and answer rounded up."""
 
 
 class Quotas:

@@ -44,7 +44,7 @@ _SECRET_BYTES: Final = 30
 
 
 class Credentials(NamedTuple):
-    """What the client of a session signs with, and until when."""
+    """The credentials of a session, and their expiry."""
 
     access_key: str
     secret: str

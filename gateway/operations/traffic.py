@@ -18,7 +18,7 @@ _RESERVE_PARTS = 4
 _FLOOR_PARTS = 64
 _SHOWN_ACCOUNTS = 20
 _PATIENCE_SECONDS = 10.0
-"""How long a request waits until the share of its account has room for an answer."""
+"""Seconds that a request waits until the share of its account has room for an answer."""
 _TURN_SECONDS = 0.01
 """From one request of an account that goes on after such a wait to the next."""
 

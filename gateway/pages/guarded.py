@@ -87,7 +87,7 @@ class Guarded:
 
 
 def is_administrator(callers: Callers, request: Asked) -> bool:
-    """Whether a request for a page that is for everybody has the key of an administrator."""
+    """Return True if a request for a public page has the key of an administrator."""
     try:
         return callers.caller(request, {}, request.path).is_administrator
     except Rejected:

@@ -115,7 +115,7 @@ class _Pages:
 
 
 def _takes_gzip(accepted: str) -> bool:
-    """Whether a client takes an answer that is packed."""
+    """Return True if the client accepts gzip."""
     for one in accepted.lower().split(","):
         name, _, weight = one.replace(" ", "").partition(";")
         if name == "gzip":

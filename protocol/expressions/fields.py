@@ -65,7 +65,7 @@ AWS_WEEKDAY = Field("day of week", 1, 7, {name: day for day, name in enumerate(_
 AWS_YEAR = Field("year", FIRST_YEAR, _LAST_AWS_YEAR)
 VIXIE = (MINUTE, HOUR, MONTHDAY, MONTH, WEEKDAY)
 PLAIN = (MINUTE, HOUR, MONTHDAY, MONTH, Field("day of week", 0, 6), AWS_YEAR)
-"""What numbers the words of a plain field have."""
+"""The fields whose plain words are numbers, by position."""
 
 
 def vixie_text(expression: str) -> str:

@@ -207,7 +207,7 @@ def any_of(texts: Iterable[str], syntax: Syntax) -> Matcher:
 
 
 class _Field(NamedTuple):
-    """What a pattern has between two colons."""
+    """A part of a pattern between two colons."""
 
     glob: Glob
     crosses: bool

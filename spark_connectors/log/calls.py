@@ -66,7 +66,7 @@ class LogCalls:
             asked["after"] = found[-1]["log"]
 
     def bounds(self, log: str) -> tuple[dict[int, Bounds], str | None]:
-        """What each partition keeps, in order of their numbers, and when the log was made; None:
+        """Return what each partition keeps, by number, and when the log was made; None:
         the gateway is of a version that does not say."""
         asked: dict[str, object] = {"max": _MOST_PARTITIONS}
         kept: dict[int, Bounds] = {}

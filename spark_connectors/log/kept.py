@@ -30,7 +30,7 @@ class Watcher:
         self._subscribed = subscribed
         self._calls = calls
         self.created: dict[str, str] = {}
-        """When the logs were made that were there last."""
+        """The instants at which the logs were made, as of the last look."""
         self._named: tuple[str, ...] = ()
         self._named_until = 0.0
 

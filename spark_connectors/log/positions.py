@@ -69,7 +69,7 @@ def of_json(given: Mapping[str, Any]) -> Positions:
 
 
 def created_of(given: Mapping[str, Any]) -> dict[str, str]:
-    """When these offsets' logs were made; earlier versions did not write that down."""
+    """Return the instants at which the logs of these offsets were made, as far as known."""
     return {log: of[CREATED_AT] for log, of in given.items() if CREATED_AT in of}
 
 

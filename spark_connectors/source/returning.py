@@ -31,7 +31,7 @@ _ALL_SENT = (*_SENT, "aws_trace_header")
 
 
 class Returned(NamedTuple):
-    """How many messages the queue has again: ``shown`` by their receipts, ``sent`` anew."""
+    """Counts of messages the queue has again: ``shown`` by their receipts, ``sent`` anew."""
 
     shown: int
     sent: int

@@ -116,7 +116,7 @@ class EmbeddedPostgres:
 
     @property
     def is_lost(self) -> bool:
-        """Whether somebody deleted the data: PostgreSQL cannot serve without it."""
+        """True if the data was deleted: PostgreSQL cannot serve without it."""
         try:
             (self._directory.pgdata / "PG_VERSION").lstat()
         except FileNotFoundError:

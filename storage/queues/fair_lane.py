@@ -23,7 +23,7 @@ _MICROSECOND = timedelta(microseconds=1)
 _FEW_SECONDS = timedelta(seconds=10)
 
 Cursor = tuple[datetime, datetime]
-"""Where the next look begins: at messages received before, and at fresh ones."""
+"""The start of the next look: among messages received before, and among fresh ones."""
 _START: Cursor = (BEGINNING, BEGINNING)
 
 

@@ -372,7 +372,7 @@ class AwsFace(Face):
 
 
 def is_long(messages: Sequence[Members]) -> bool:
-    """Whether messages that were received are so long that writing them holds others up."""
+    """Return True if the received messages are so long that encoding them delays others."""
     sizes = [len(one["Body"]) for one in messages if "MessageAttributes" not in one]
     return len(sizes) < len(messages) or sum(sizes) > _LONG
 

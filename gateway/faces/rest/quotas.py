@@ -37,7 +37,7 @@ class ByteLimit(Struct, forbid_unknown_fields=True):
 
 
 class Quota(Struct, forbid_unknown_fields=True):
-    """What an account, or a key, is limited to. A key has requests and bytes only."""
+    """The limits of an account or a key. A key has requests and bytes only."""
 
     requests: RateLimit | None = None
     """How often it may ask, whatever it asks."""
@@ -49,7 +49,7 @@ class Quota(Struct, forbid_unknown_fields=True):
     subscriptions: Count | None = None
     logs: Count | None = None
     bytes: ByteLimit | None = None
-    """How much it may send and be answered, whatever it asks."""
+    """The bytes of its requests and answers, all actions together."""
     unlimited_bytes: bool = False
 
 

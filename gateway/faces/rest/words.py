@@ -1,4 +1,4 @@
-"""What is said all over the native API: names of queues, pauses."""
+"""Fields that many endpoints of the native API share: names of queues, pauses."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ _MOST_SHOWN = 50
 
 
 class FairGauges(NamedTuple):
-    """What metrics show of a queue with message groups."""
+    """The gauges of a queue with message groups."""
 
     queue: NotedQueue
     noisy: int
@@ -51,7 +51,7 @@ class FairGauges(NamedTuple):
 
 
 class _Watched:
-    """What this process knows of the groups of one queue."""
+    """The groups of one queue, as this process sampled them."""
 
     __slots__ = ("is_active", "noisy", "processing", "sampled_at")
 
