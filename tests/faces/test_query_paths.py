@@ -55,7 +55,7 @@ class Way:
         return handle
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def ways(server: Server) -> Iterator[list[Way]]:
     found = [
         Way(server, is_fast=is_fast, is_path=is_path, is_named=is_named)

@@ -295,7 +295,7 @@ def test_caller_identity_on_the_wire(sts: Raw) -> None:
 @pytest.mark.parametrize(
     ("query", "status", "code"),
     [
-        ("Action=AssumeRole&Version=2011-06-15", 400, "InvalidAction"),
+        ("Action=AssumeRoleWithSAML&Version=2011-06-15", 400, "InvalidAction"),
         ("Version=2011-06-15", 400, "InvalidAction"),
         ("Action=SendMessage&Version=2011-06-15", 400, "InvalidAction"),
         ("Action=%ff", 400, "MalformedInput"),

@@ -17,7 +17,7 @@ from tests.faces.signing import Signer, Verifying
 from tests.faces.test_signatures import WIRES, Wire
 from tests.waiting import until
 
-MANY = 30
+MANY = 90
 
 
 class Clock:

@@ -191,7 +191,7 @@ _HOSTILE = [
 @pytest.mark.parametrize("condition", _HOSTILE)
 def test_hostile_policies_cost_little(condition: Any) -> None:
     context = {"aws:useragent": [_LONG], "aws:sourcearn": ["arn:a:b:c:d:" + ":" * 4_000]}
-    started = time.perf_counter()
+    started = time.thread_time()
     document = {
         "Statement": {
             "Effect": "Allow",
@@ -204,7 +204,7 @@ def test_hostile_policies_cost_little(condition: Any) -> None:
     asked = request("*", context)
     hanging = compile_policy(document, Kind.RESOURCE)
     assert not decide(asked, resource=hanging, identities=None).is_allowed
-    assert time.perf_counter() - started < SECONDS
+    assert time.thread_time() - started < SECONDS
 
 
 @pytest.mark.parametrize(
@@ -212,10 +212,10 @@ def test_hostile_policies_cost_little(condition: Any) -> None:
     ["arn:" + "*:" * 3_000 + "b", "arn:*:*:*:" + "*a" * 3_000, "arn:" + "?*a*:" * 1_500, "arn:*"],
 )
 def test_hostile_resources_cost_little(resource: str) -> None:
-    started = time.perf_counter()
+    started = time.thread_time()
     statement = {"Effect": "Allow", "Principal": "*", "Action": "*", "Resource": [resource] * 5}
     hanging = policy([statement], Kind.RESOURCE)
     for arn in ("arn:a:b:c:d:" + ":" * 40_000, "arn:aws:sqs:e:1:" + "a:" * 20_000):
         asked = request("*", resource=arn)
         assert decide(asked, resource=hanging, identities=None).is_allowed is (resource == "arn:*")
-    assert time.perf_counter() - started < SECONDS
+    assert time.thread_time() - started < SECONDS
