@@ -19,7 +19,7 @@ def run(settings: Settings, options: argparse.Namespace) -> int:
     except (NoAnswer, Refused) as refusal:
         print(f"queuegate: {plain(str(refusal))}", file=sys.stderr)
         return 1
-    state = "paused" if options.method == "PUT" else "not paused"
+    state = "paused" if options.method == "PUT" else "resumed"
     print(f"The {options.noun} {plain(options.name)} is {state}.")
     return 0
 

@@ -87,7 +87,7 @@ class QueueSeries:
     was_full: int = 0
     buried: int = 0
     used: int = 0
-    """How many sends, receives and deletes there were, those of nothing and refused ones too."""
+    """The number of sends, receives and deletes, empty and refused ones too."""
     is_timed: bool = True
     """False: its histograms are those of other queues, too."""
     send_seconds: Histogram = field(default_factory=lambda: Histogram(DATABASE_SECONDS))

@@ -1,4 +1,4 @@
-"""What a neighbour at its quota does to another account: all of its bad habits at once."""
+"""The effect of a neighbour at its quota on another account."""
 
 import asyncio
 import contextlib

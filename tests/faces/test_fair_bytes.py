@@ -125,7 +125,7 @@ def _headers(verifying: Verifying, who: str, asked: str) -> dict[str, str]:
 
 
 def _shown(answer: Answer) -> tuple[object, ...]:
-    """What does not differ from request to request."""
+    """The parts that all requests share."""
     text = re.sub(r"[0-9a-f]{8}-[0-9a-f-]{27}|[0-9]{8}T[0-9]{6}Z", "?", answer.text)
     return answer.status, answer.headers.get("x-amzn-query-error"), text
 

@@ -136,7 +136,7 @@ def test_the_command_pauses_and_resumes(
     assert shown["paused_at"]
     for name in (("queue", "jobs"), ("topic", "orders"), ("subscription", pattern_and_id)):
         assert main(["resume", *name, *place]) == 0
-        assert capsys.readouterr().out == f"The {name[0]} {name[1]} is not paused.\n"
+        assert capsys.readouterr().out == f"The {name[0]} {name[1]} is resumed.\n"
     assert "paused_at" not in rest.call("GET", "/v1/queues/jobs")
     publish(rest, "orders", "a")
     assert hook.next().body == b'"a"'

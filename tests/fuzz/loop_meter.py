@@ -33,7 +33,7 @@ _STATE = struct.Struct("dQ512s")
 
 
 class Meter:
-    """What both processes see of it."""
+    """The state that both processes share."""
 
     def __init__(self, path: Path) -> None:
         if not path.exists():
@@ -74,7 +74,7 @@ class Metered(Server):
         return longest, where
 
     def forget(self) -> None:
-        """What was so far does not count."""
+        """Forget the turns so far."""
         self._settled()
         self._meter.write(0.0, self._meter.read()[1], "")
 

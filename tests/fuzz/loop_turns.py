@@ -27,7 +27,7 @@ from tests.fuzz.loop_meter import MOST_MS, Metered
 
 ACCOUNT = "111111111111"
 _SIZES = (1_000_000, 6_700_000)
-"""What bodies have at most: others, and those with messages."""
+"""Limits of bodies in bytes: without messages, and with messages."""
 _LETTERS = ("x", '"', "\n", "<", "&", "é", "\U0001f600", "A", "[", "9", "*", " ")
 _MOST_VALUES = 9_000
 _LAST = ("Delete", "delete", "Purge", "purge", "Unsub", "leave", "remove", "Remove", "DELETE")
@@ -108,7 +108,7 @@ class Limits:
 
 
 def _places(value: Any) -> Iterator[Callable[..., Any]]:
-    """What reads, or exchanges, each part of a value, and returns the whole."""
+    """Yield for each part of a value a function that reads or replaces it, and returns the whole."""
 
     def place(holder: Any, key: Any) -> Callable[..., Any]:
         def change(new: Any, *, read: bool = False) -> Any:
