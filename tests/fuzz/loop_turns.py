@@ -108,7 +108,7 @@ class Limits:
 
 
 def _places(value: Any) -> Iterator[Callable[..., Any]]:
-    """Yield for each part of a value a function that reads or replaces it, and returns the whole."""
+    """Yield a function for each part of a value: it reads or replaces it, and returns the whole."""
 
     def place(holder: Any, key: Any) -> Callable[..., Any]:
         def change(new: Any, *, read: bool = False) -> Any:
