@@ -66,7 +66,7 @@ def text(server: SharedServer) -> Iterator[Text]:
         yield client
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def keyed(databases: Databases) -> Iterator[SharedServer]:
     """A gateway with a key."""
     with SharedServer(databases.copy(), API_KEY=_KEY) as running:
@@ -232,7 +232,7 @@ def test_a_key_is_wanted_where_there_is_one(keyed: SharedServer) -> None:
 
 @shows("500")
 def test_an_unexpected_error_is_told_without_its_detail(keyed: SharedServer) -> None:
-    """The last one of this gateway: it takes a table away."""
+    """It takes a table away."""
     with Text(keyed.url) as text:
         headers = {"api-key": _KEY, "Authorization": ""}
         target = "/queue?group-id=another"
