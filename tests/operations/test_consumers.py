@@ -182,12 +182,11 @@ async def test_large_messages_come_a_few_at_a_time(channel: Channel) -> None:
     consumer, wire = channel.consumer()
     await until_so(lambda: len(wire.pushed) == 3)
     consumer.pause()
+    before = len(wire.at_once)
     await channel.publish(*[large] * 3)
     consumer.resume()
-    await until_so(lambda: len(wire.pushed) == 4)
-    consumer.pause()
-    await take_turns(5)
-    assert len(wire.pushed) < 6
+    await until_so(lambda: len(wire.pushed) == 6)
+    assert wire.at_once[before:] == [1, 1, 1]
 
 
 async def test_what_did_not_leave_the_process_comes_back_uncounted(channel: Channel) -> None:
